@@ -1,4 +1,4 @@
-//! The servers of a cluster: who they are, and who leads which partition.
+//! The servers of a cluster: their addresses, and the leader of each partition.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 
-/// What FindCoordinator is asked for.
+/// The key type by which FindCoordinator looks up a group.
 const KEY_TYPE_GROUP: i8 = 0;
 const KEY_TYPE_TRANSACTION: i8 = 1;
 
-/// A cluster, with one connection to each server that something was asked of. A clone is another
+/// A cluster, with one connection to each server that has been asked something. A clone is another
 /// handle of the same.
 ///
-/// Requests of one connection are answered in their order, so whoever asks for what takes long, as
-/// consumers do, has a client of its own.
+/// A server answers the requests of one connection in their order. A caller with slow requests, for
+/// example a consumer, therefore needs a client of its own ([`separate`](Self::separate)).
 #[derive(Debug, Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -31,10 +31,10 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     config: ClientConfig,
-    /// Written by whoever learns something; never locked while something is waited for.
+    /// Written by each task that learns of a change; never locked across an await.
     known: Mutex<Known>,
-    /// Open connections by address. An entry's lock is held while it is being opened, so that there is
-    /// only one.
+    /// Open connections by address. The opening task holds an entry's lock, so that there is only
+    /// one connection for each address.
     connections: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
 }
 
@@ -49,19 +49,19 @@ struct Known {
     topics: HashMap<Arc<str>, Arc<Topic>>,
 }
 
-/// What is known of a topic.
+/// The metadata of a topic.
 #[derive(Debug, Clone)]
 pub struct Topic {
-    /// What it is called.
+    /// The topic's name.
     pub name: Arc<str>,
-    /// What tells it from all others.
+    /// The topic's id, which a new topic of the same name does not share.
     pub id: Uuid,
-    /// The number of the server that leads each partition; `None` while nobody does.
+    /// The number of the server that leads each partition; `None` while it has no leader.
     pub leaders: Vec<Option<i32>>,
 }
 
 impl Client {
-    /// A client of these servers. Nothing is sent yet.
+    /// Returns a client of these servers. It sends nothing yet.
     pub fn new(config: ClientConfig) -> Client {
         Client {
             shared: Arc::new(Shared {
@@ -72,20 +72,20 @@ impl Client {
         }
     }
 
-    /// Its settings.
+    /// Returns the client's settings.
     pub fn config(&self) -> &ClientConfig {
         &self.shared.config
     }
 
-    /// A client of the same servers, with connections of its own.
+    /// Returns a client of the same servers, with connections of its own.
     pub fn separate(&self) -> Client {
         Client::new(self.config().clone())
     }
 
-    /// A connection to any of the servers.
+    /// Returns a connection to any of the servers.
     ///
     /// # Errors
-    /// When none of those in the settings is there: the last one's error.
+    /// The last server's error, if none of those in the settings can be reached.
     pub async fn any(&self) -> Result<Arc<Connection>, ClientError> {
         let mut last = ClientError::Closed;
         for address in &self.config().servers {
@@ -97,7 +97,7 @@ impl Client {
         Err(last)
     }
 
-    /// A connection to the server of this number.
+    /// Returns the connection to the server of this number.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -106,7 +106,8 @@ impl Client {
         self.connection(&address).await
     }
 
-    /// A connection to the server of this number that nobody else has: it is closed when it is dropped.
+    /// Returns an exclusive connection to the server of this number, which closes when it is
+    /// dropped.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -143,15 +144,15 @@ impl Client {
         Ok(connection)
     }
 
-    /// Asks any of the servers.
+    /// Sends a request to any of the servers and returns the answer.
     ///
     /// # Errors
-    /// When none is there, or it does not answer.
+    /// When none can be reached, or it does not answer.
     pub async fn ask<Q: Question>(&self, question: Q) -> Result<Q::Answer, ClientError> {
         self.any().await?.ask(question).await
     }
 
-    /// A topic, from what is known of it or by asking.
+    /// Returns the metadata of a topic, from the cache or from a server.
     ///
     /// # Errors
     /// When there is none of this name.
@@ -162,14 +163,15 @@ impl Client {
         self.refresh(&[name]).await?;
         self.known_topic(name).ok_or_else(|| ClientError::Protocol {
             address: self.config().servers.join(","),
-            what: format!("it was asked for topic {name}, and told of others"),
+            what: format!("it was asked for topic {name}, and described others"),
         })
     }
 
-    /// The server that leads a partition. It is asked again for one that is not known: streams grow.
+    /// Returns the server that leads a partition. A partition that the cache lacks causes a new
+    /// look-up, since streams grow.
     ///
     /// # Errors
-    /// When nobody does, or there is no such partition.
+    /// When the partition has no leader, or does not exist.
     pub(crate) async fn leader_of(&self, place: &TopicPartition) -> Result<i32, ClientError> {
         let known = self.topic(&place.topic).await?;
         match known.leader(place.partition) {
@@ -185,17 +187,17 @@ impl Client {
         self.shared.known.lock().topics.get(name).cloned()
     }
 
-    /// Asks again who leads the partitions of topics.
+    /// Looks up the leaders of the topics' partitions again.
     ///
     /// # Errors
-    /// When nobody answers, or there is no such topic.
+    /// When no server answers, or there is no topic of this name.
     pub async fn refresh(&self, topics: &[&str]) -> Result<(), ClientError> {
         let refused = self.look_up(topics).await?.pop();
         refused.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// As [`refresh`](Self::refresh); returns the topics that the server does not tell of, each with the
-    /// reason.
+    /// As [`refresh`](Self::refresh); returns the topics that the server does not describe, each
+    /// with the reason.
     pub(crate) async fn look_up(
         &self,
         topics: &[&str],
@@ -250,10 +252,10 @@ impl Client {
         refused
     }
 
-    /// The server that creates and deletes topics.
+    /// Returns a connection to the server that creates and deletes topics.
     ///
     /// # Errors
-    /// When nobody knows, or it cannot be reached.
+    /// When no server knows it, or it cannot be reached.
     pub(crate) async fn controller(&self) -> Result<Arc<Connection>, ClientError> {
         self.refresh(&[]).await?;
         let controller = self.shared.known.lock().controller;
@@ -263,16 +265,16 @@ impl Client {
         self.server(number).await
     }
 
-    /// The server that keeps a group.
+    /// Returns a connection to the coordinator of a group.
     ///
     /// # Errors
-    /// When nobody knows, or it cannot be reached.
+    /// When no server knows it, or it cannot be reached.
     pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
         self.coordinator_of(KEY_TYPE_GROUP, group, format!("group {group}"))
             .await
     }
 
-    /// The server that keeps the transactions of a transactional id.
+    /// Returns a connection to the coordinator of a transactional id.
     ///
     /// # Errors
     /// When no server knows it, or it cannot be reached.
@@ -302,7 +304,7 @@ impl Client {
         self.server(found.node_id.0).await
     }
 
-    /// All servers of the cluster.
+    /// Returns connections to all servers of the cluster.
     ///
     /// # Errors
     /// When none answers, or one of them cannot be reached.
@@ -318,7 +320,7 @@ impl Client {
 }
 
 impl Topic {
-    /// Its partitions.
+    /// Returns the topic's partitions.
     pub fn partitions(&self) -> impl Iterator<Item = TopicPartition> + '_ {
         (0..)
             .take(self.leaders.len())
@@ -328,7 +330,7 @@ impl Topic {
             })
     }
 
-    /// Fails if the topic that has its name `now` is another.
+    /// Fails if `now`, the present topic of this name, is another topic.
     pub(crate) fn check_same(&self, now: &Topic) -> Result<(), ClientError> {
         match self.id == now.id {
             true => Ok(()),
@@ -338,10 +340,10 @@ impl Topic {
         }
     }
 
-    /// The server that leads a partition.
+    /// Returns the server that leads a partition.
     ///
     /// # Errors
-    /// When nobody does, or there is no such partition.
+    /// When the partition has no leader, or does not exist.
     pub(crate) fn leader(&self, partition: i32) -> Result<i32, ClientError> {
         let index = usize::try_from(partition).ok();
         let leader = index.and_then(|index| self.leaders.get(index).copied());
@@ -356,12 +358,12 @@ impl Topic {
     }
 }
 
-/// Text as it is sent.
+/// Converts text to the type that requests carry.
 pub(crate) fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 
-/// A topic's name as it is sent.
+/// Converts a topic's name to the type that requests carry.
 pub(crate) fn topic_name(name: &str) -> TopicName {
     TopicName(text(name))
 }

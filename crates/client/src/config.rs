@@ -1,4 +1,4 @@
-//! Where the servers are, and who asks.
+//! The addresses of the servers, and the client's identity.
 
 use std::fmt;
 use std::io;
@@ -9,36 +9,39 @@ use millstream_wire::sasl::Mechanism;
 
 use crate::tls::Tls;
 
-/// How servers are reached.
+/// How the client reaches and uses its servers.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// Some servers of the cluster, each as `HOST:PORT`: the first one that answers tells of the others.
+    /// Some servers of the cluster, each as `HOST:PORT`: the first one that answers names the
+    /// others.
     pub servers: Vec<String>,
-    /// What the client calls itself; servers count and limit by it.
+    /// The client id; servers apply statistics and quotas by it.
     pub client_id: String,
-    /// Who the client is; nobody, unless it is said.
+    /// The user that the client logs in as; without it, the client is anonymous.
     pub login: Option<Login>,
-    /// Where the client takes the token from that it logs in with, by OAUTHBEARER, if there is no `login`.
+    /// The source of the token for a login by OAUTHBEARER, if there is no `login`.
     pub token: Option<TokenSource>,
-    /// Whom to believe to be the server; without it, connections are not encrypted.
+    /// The certificates by which the client verifies the server; without it, connections are not
+    /// encrypted.
     pub tls: Option<Tls>,
-    /// A server that is not reached after so long is not there.
+    /// The timeout for connecting to a server.
     pub connect_timeout: Duration,
-    /// A request that is not answered after so long is given up, and its connection with it.
+    /// The timeout of a request; when it passes, the client also closes the connection.
     pub request_timeout: Duration,
-    /// How long to wait before something that failed is tried again.
+    /// The pause before the client retries a failed request.
     pub backoff: Duration,
-    /// A stream that servers which answer do not know for so long was deleted: they know one that was just
-    /// made before.
+    /// The time for which servers must report a stream as unknown before the client takes it for
+    /// deleted; a new stream becomes known within it.
     pub unknown_timeout: Duration,
-    /// Whether native requests are sent to servers that know them; others get Kafka's in any case.
+    /// Whether the client sends native requests to servers that know them; others always get
+    /// Kafka's requests.
     pub native: bool,
-    /// The largest answer that is taken in, in bytes.
+    /// The largest answer that the client accepts, in bytes.
     pub answer_bytes_max: usize,
 }
 
 impl ClientConfig {
-    /// The defaults, for a server at `HOST:PORT`.
+    /// Returns the defaults, for a server at `HOST:PORT`.
     pub fn new(server: impl Into<String>) -> ClientConfig {
         ClientConfig {
             servers: vec![server.into()],
@@ -56,12 +59,13 @@ impl ClientConfig {
     }
 }
 
-/// Gives the token to log in with. Each new connection asks for it, since tokens expire and are renewed.
+/// Supplies the token for a login. Each new connection asks for it, since tokens expire and are
+/// renewed.
 #[derive(Clone)]
 pub struct TokenSource(Arc<dyn Fn() -> io::Result<String> + Send + Sync>);
 
 impl TokenSource {
-    /// A source that asks this function, which must not take long.
+    /// Returns a source that calls this function, which must not take long.
     pub fn new(source: impl Fn() -> io::Result<String> + Send + Sync + 'static) -> TokenSource {
         TokenSource(Arc::new(source))
     }
@@ -77,14 +81,14 @@ impl fmt::Debug for TokenSource {
     }
 }
 
-/// A user and what proves it.
+/// A user with its credential.
 #[derive(Clone)]
 pub struct Login {
-    /// How it is proved.
+    /// The SASL mechanism of the login.
     pub mechanism: Mechanism,
     /// The user's name.
     pub user: String,
-    /// The password, which is never shown.
+    /// The password, which no output shows.
     pub password: String,
 }
 

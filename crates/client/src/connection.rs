@@ -1,8 +1,10 @@
-//! One connection: requests go out in the order in which they are given, and answers come back in it.
+//! One connection: it sends requests in the order of the calls, and the answers come back in the
+//! same order.
 //!
-//! Two tasks work on it. The writer takes requests from a queue; before it writes one, it notes what
-//! is waited for in a second queue, from which the reader takes as answers arrive. When either fails,
-//! both end, and whoever waits is told that the connection is lost.
+//! Two tasks work on it. The writer takes requests from a queue. Before it writes a request, it
+//! adds an entry for the expected answer to a second queue; the reader takes these entries as
+//! answers arrive. When either task fails, both end, and all pending requests fail with the error
+//! that the connection is lost.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -26,10 +28,11 @@ use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::handshake::{self, Versions};
 
-/// Requests that wait to be written, and those that wait to be answered: more are held up.
+/// The capacity of each queue, of requests to write and of requests without an answer yet; when one
+/// is full, senders wait.
 const QUEUE_MAX: usize = 256;
 
-/// So much room there is for answers at first, and so much is added at once for large ones.
+/// The initial size of the receive buffer, and the step by which it grows for a large answer.
 const READ_BYTES: usize = 64 << 10;
 const READ_MORE_BYTES_MAX: usize = 1 << 20;
 
@@ -45,14 +48,14 @@ pub struct Connection {
     tasks: [AbortHandle; 2],
 }
 
-/// A request on its way.
+/// A request that waits for its answer.
 #[derive(Debug)]
 struct Outgoing {
     frame: Pieces,
     waiting: Waiting,
 }
 
-/// Who waits for which answer.
+/// An expected answer, and the channel to its caller.
 #[derive(Debug)]
 struct Waiting {
     id: i32,
@@ -61,7 +64,7 @@ struct Waiting {
     reply: oneshot::Sender<Result<Response, ClientError>>,
 }
 
-/// An answer that is to come.
+/// An entry for an answer that has not arrived yet.
 #[derive(Debug)]
 pub struct Pending<Q> {
     reply: oneshot::Receiver<Result<Response, ClientError>>,
@@ -70,10 +73,10 @@ pub struct Pending<Q> {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT`, encrypts and logs in as the settings say.
+    /// Connects to `HOST:PORT`, encrypts and logs in according to the settings.
     ///
     /// # Errors
-    /// When nobody is there, or the other side is no server that would have us.
+    /// When the address cannot be reached, or the other side is no server that accepts this client.
     pub async fn open(address: &str, config: &ClientConfig) -> Result<Connection, ClientError> {
         let opened = timeout(config.connect_timeout, Connection::set_up(address, config)).await;
         opened.unwrap_or_else(|_| {
@@ -100,7 +103,8 @@ impl Connection {
         connection.greet(config).await
     }
 
-    /// Connects over the socket at `path`, which needs no encryption, and logs in as the settings say.
+    /// Connects over the socket at `path`, which needs no encryption, and logs in according to the
+    /// settings.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -123,7 +127,7 @@ impl Connection {
         })
     }
 
-    /// What is said first.
+    /// Performs the handshake and the login.
     async fn greet(mut self, config: &ClientConfig) -> Result<Connection, ClientError> {
         self.versions = handshake::versions(&self, config.native).await?;
         if let Some(login) = &config.login {
@@ -166,22 +170,22 @@ impl Connection {
         }
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn address(&self) -> &Arc<str> {
         &self.address
     }
 
-    /// Whether the server knows a request, in a version that is known here.
+    /// Returns whether the server and this client share a version of a request.
     pub(crate) fn knows(&self, api: ApiKey) -> bool {
         self.versions.newest(api).is_some()
     }
 
-    /// Whether requests can still be sent.
+    /// Returns whether requests can still be sent.
     pub fn is_open(&self) -> bool {
         !self.outgoing.is_closed()
     }
 
-    /// Ends it: whoever waits for an answer is told that it is lost.
+    /// Closes the connection: all pending requests fail.
     pub fn close(&self) {
         for task in &self.tasks {
             task.abort();
@@ -196,7 +200,7 @@ impl Connection {
         self.ask_within(question, self.request_timeout).await
     }
 
-    /// As [`ask`](Self::ask), but waits for so long.
+    /// As [`ask`](Self::ask), with a timeout of its own.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -209,7 +213,7 @@ impl Connection {
         match timeout(after, answer).await {
             Ok(answer) => answer,
             Err(_) => {
-                // What comes later would answer nobody, and hold up what comes behind.
+                // A late answer would have no caller, and would hold up the answers behind it.
                 self.close();
                 Err(ClientError::Timeout {
                     what: format!("the request {:?} to {}", Q::API, self.address),
@@ -220,12 +224,12 @@ impl Connection {
         }
     }
 
-    /// What the server knows.
+    /// Returns the versions of the requests that the server knows.
     pub(crate) fn versions(&self) -> &Versions {
         &self.versions
     }
 
-    /// Sends a request, behind those that were sent before. Waits only while too many are under way.
+    /// Sends a request, behind those that were sent before. Waits only while the queue is full.
     ///
     /// # Errors
     /// When it cannot be sent.
@@ -280,7 +284,7 @@ impl<Q: Question> Pending<Q> {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// When the connection is lost, or the answer is none.
+    /// When the connection is lost, or the answer is malformed.
     pub async fn wait(self) -> Result<Q::Answer, ClientError> {
         let response = self.reply.await;
         let response = response.map_err(|_| disconnected(&self.address))??;
@@ -291,7 +295,7 @@ impl<Q: Question> Pending<Q> {
     }
 }
 
-/// The first of the host's addresses that answers.
+/// Connects to the first of the host's addresses that answers.
 async fn connect(address: &str) -> std::io::Result<tokio::net::TcpStream> {
     let mut last = None;
     for address in tokio::net::lookup_host(address).await? {
@@ -303,7 +307,8 @@ async fn connect(address: &str) -> std::io::Result<tokio::net::TcpStream> {
     Err(last.unwrap_or_else(|| std::io::Error::other("the host has no address")))
 }
 
-/// The path of a socket is short, that of its folder may be long.
+/// Connects through the folder's descriptor: the path of a socket must be short, that of its folder
+/// may be long.
 async fn connect_local(path: &Path) -> std::io::Result<UnixStream> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(std::io::ErrorKind::InvalidInput.into());
@@ -311,7 +316,8 @@ async fn connect_local(path: &Path) -> std::io::Result<UnixStream> {
     let folder = std::fs::File::open(folder)?;
     let short = format!("/proc/self/fd/{}", folder.as_raw_fd());
     let stream = UnixStream::connect(Path::new(&short).join(name)).await?;
-    // Before anything is said: whoever listens there would be told who logs in, and how.
+    // Check the socket's owner before the login: a foreign listener would otherwise learn the user
+    // and its credential.
     let (user, own) = (
         stream.peer_cred()?.uid(),
         rustix::process::geteuid().as_raw(),
@@ -335,7 +341,7 @@ fn disconnected(address: &str) -> ClientError {
     }
 }
 
-/// Ends when the connection is dropped, or nothing can be written any more.
+/// Writes requests until the connection is dropped, or a write fails.
 async fn write_all(
     mut output: impl AsyncWrite + Unpin,
     mut outgoing: mpsc::Receiver<Outgoing>,
@@ -359,7 +365,8 @@ struct Reader<R> {
 }
 
 impl<R: AsyncRead + Unpin> Reader<R> {
-    /// Ends when the other side does, or sends what answers nothing.
+    /// Hands out answers until the other side closes the connection, or sends an answer without a
+    /// request.
     async fn run(mut self, mut waiting: mpsc::Receiver<Waiting>) {
         loop {
             let frame = self.frame().await;
@@ -371,7 +378,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             };
             let answer = frame.and_then(|frame| self.decode(&asked, frame));
             let is_failed = answer.is_err();
-            // Who does not wait any more does not want it.
+            // A caller that has stopped waiting does not need the answer.
             let _ = asked.reply.send(answer);
             if is_failed {
                 return;
@@ -394,7 +401,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             .map_err(|error| ClientError::malformed(&self.address, &error))
     }
 
-    /// The next frame; `None` at the end.
+    /// Returns the next frame; `None` at the end.
     async fn frame(&mut self) -> Result<Option<Bytes>, ClientError> {
         let refuse = |error| ClientError::frame(&self.address, &error);
         loop {

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The client's errors.
 
 use std::io;
 use std::sync::Arc;
@@ -9,78 +9,78 @@ use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFr
 
 use crate::reason::{reason, who_knows};
 
-/// What the first bytes are of a server's answer that speaks TLS: an alert of version 3.
+/// The first bytes of a server's answer in TLS: an alert of version 3.
 const TLS_ALERT: usize = 0x1503;
 
-/// Why something was not done.
+/// The reason why a request or a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody is there.
+    /// The server cannot be reached.
     #[error("cannot reach a server at {address}: {error}")]
     Connect {
-        /// The address, as it was given.
+        /// The address, as the settings or the cluster give it.
         address: String,
-        /// Why.
+        /// The reason.
         error: Arc<io::Error>,
     },
-    /// The connection was there, and is not any more. What was under way may or may not be done.
+    /// The connection was lost. The server may or may not have executed the requests in flight.
     #[error("the connection to {address} was lost")]
     Disconnected {
         /// The server's address.
         address: String,
     },
-    /// No answer came in time. What was asked for may or may not be done.
-    #[error("{what} is not done after {after:?}{}", because(trouble.as_deref()))]
+    /// No answer came in time. The server may or may not have executed the request.
+    #[error("{what} was not done within {after:?}{}", because(trouble.as_deref()))]
     Timeout {
-        /// What was asked for.
+        /// The request.
         what: String,
-        /// How long it was waited for.
+        /// The time for which the client waited.
         after: Duration,
-        /// Why the last attempt failed, if it was tried again.
+        /// The error of the last attempt, if the client retried.
         trouble: Option<Arc<ClientError>>,
     },
-    /// The server says no.
+    /// The server refuses the request.
     #[error("{}", refusal(what, *error, message.as_deref()))]
     Refused {
-        /// What was asked for.
+        /// The request.
         what: String,
         /// Kafka's error.
         error: ResponseError,
-        /// What the server says of it.
+        /// The server's message.
         message: Option<String>,
     },
     /// The server does not know the request.
     #[error("the server at {address} does not know the request {api:?}{}", who_knows(*api))]
     Unsupported {
-        /// Which request.
+        /// The request.
         api: ApiKey,
         /// The server's address.
         address: String,
     },
-    /// Nobody has the answer, for now.
+    /// The partition has no leader for now.
     #[error("{what} has no leader")]
     NoLeader {
-        /// Which partition.
+        /// The partition.
         what: String,
     },
-    /// The stream of this name is another than before.
+    /// The stream of this name is no longer the one that was read before.
     #[error(
-        "stream {stream} was deleted and made again: what was read of it is gone, so begin anew"
+        "stream {stream} was deleted and made again: the records read before are gone; start again from the new stream"
     )]
     MadeAgain {
         /// The stream.
         stream: String,
     },
-    /// The server does not keep to the protocol.
+    /// The server violates the protocol.
     #[error("the server at {address} does not speak Kafka's protocol: {what}")]
     Protocol {
         /// The server's address.
         address: String,
-        /// What it did.
+        /// The violation.
         what: String,
     },
-    /// What is to be sent cannot be.
+    /// The request cannot be encoded.
     #[error("the request cannot be sent: {0}")]
     Encode(#[from] EncodeError),
     /// The login failed.
@@ -88,48 +88,48 @@ pub enum ClientError {
     Login {
         /// The server's address.
         address: String,
-        /// Why.
+        /// The reason.
         error: sasl::ClientError,
     },
-    /// Certificates are not what they should be.
+    /// Certificates are invalid.
     #[error("{what}")]
     Tls {
-        /// What is wrong, and where.
+        /// The fault, with its place.
         what: String,
     },
-    /// Records that were read, or are to be sent, are no chunk.
+    /// The records, read or to be sent, are not a valid chunk.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
     /// A record is too large to be sent at all.
-    #[error("a record of {bytes} bytes is larger than {bytes_max}, which is all that is buffered")]
+    #[error("a record of {bytes} bytes is larger than the whole send buffer of {bytes_max} bytes")]
     RecordTooLarge {
         /// The record's size.
         bytes: usize,
         /// The bound.
         bytes_max: usize,
     },
-    /// Records of the same partition before it were not stored, or nobody knows.
+    /// Earlier records of the same partition were not stored, or their outcome is unknown.
     #[error("not sent, since records before it were not stored: {0}")]
     Behind(Arc<ClientError>),
-    /// No memory is shared with the server.
+    /// The server and the client do not share memory.
     #[error("the server at {address} does not share its memory: {why}")]
     NotShared {
         /// The server's address.
         address: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The server has taken back the memory that records were read from. Those that were given out since the
-    /// last chunk may be wrong.
+    /// The server has taken back the memory that records were read from. The records handed out since the last chunk
+    /// may be wrong.
     #[error(
         "the server has taken back the memory in which these records are ({why}): the last of those that were read \
-         may be wrong. A consumer hands them out again with its next call; copy what is to be kept for long"
+         may be wrong. A consumer hands them out again with its next call; copy records that you keep for long"
     )]
     TakenBack {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Something of the transaction was not stored.
+    /// Some records of the transaction were not stored.
     #[error("the transaction can only be aborted: {0}")]
     AbortNeeded(Arc<ClientError>),
     /// The server cannot leave transactions undecided.
@@ -140,10 +140,10 @@ pub enum ClientError {
         /// The server's address.
         address: String,
     },
-    /// One transaction of a transactional id comes after the other.
+    /// A transactional id has one transaction at a time.
     #[error("a transaction is open: commit or abort it first")]
     TransactionOpen,
-    /// A transactional producer sends records within transactions only.
+    /// A transactional producer sends records only within transactions.
     #[error("no transaction has begun")]
     NoTransaction,
     /// The producer or consumer was closed.
@@ -155,7 +155,7 @@ fn because(trouble: Option<&ClientError>) -> String {
     trouble.map_or_else(String::new, |trouble| format!(": {trouble}"))
 }
 
-/// What the server says names what was asked for, often.
+/// Combines the request with the server's message, which often names the request's object already.
 fn refusal(what: &str, error: ResponseError, message: Option<&str>) -> String {
     match message {
         Some(message) if message.contains(what) => message.to_owned(),
@@ -165,7 +165,7 @@ fn refusal(what: &str, error: ResponseError, message: Option<&str>) -> String {
 }
 
 impl ClientError {
-    /// An error of an answer; `None` for 0.
+    /// Converts the error code of an answer; returns `None` for 0.
     pub(crate) fn of_code(
         code: i16,
         message: Option<&str>,
@@ -190,7 +190,7 @@ impl ClientError {
         ClientError::of_code(code, message, what).map_or(Ok(()), Err)
     }
 
-    /// What the server said, if it was the server.
+    /// Returns the server's error, if the server refused.
     pub fn response_error(&self) -> Option<ResponseError> {
         match self {
             ClientError::Refused { error, .. } => Some(*error),
@@ -198,7 +198,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same may succeed when it is tried again.
+    /// Returns whether a retry may succeed.
     pub fn is_retriable(&self) -> bool {
         match self {
             ClientError::Connect { .. }
@@ -211,13 +211,13 @@ impl ClientError {
         }
     }
 
-    /// Whether a request about transactions may succeed when it is tried again: also while the transaction before is being
-    /// ended.
+    /// Returns whether the retry of a request about transactions may succeed: also while the previous transaction is
+    /// ending.
     pub(crate) fn is_retriable_in_transaction(&self) -> bool {
         self.is_retriable() || self.response_error() == Some(ResponseError::ConcurrentTransactions)
     }
 
-    /// Whether another producer has taken over the transactional id, or the transaction took too long.
+    /// Returns whether another producer has taken over the transactional id, or the transaction took too long.
     pub fn is_fenced(&self) -> bool {
         match self {
             ClientError::AbortNeeded(error) | ClientError::Behind(error) => error.is_fenced(),
@@ -231,12 +231,12 @@ impl ClientError {
         }
     }
 
-    /// Whether servers say that there is no such stream.
+    /// Returns whether servers report the stream as unknown.
     pub fn is_unknown_stream(&self) -> bool {
         self.response_error() == Some(ResponseError::UnknownTopicOrPartition)
     }
 
-    /// Whether nobody leads a partition for now, or another server than was asked.
+    /// Returns whether a partition has no leader for now, or its leader is another server than the one asked.
     pub(crate) fn is_of_leaders(&self) -> bool {
         match self {
             ClientError::NoLeader { .. } => true,
@@ -262,7 +262,7 @@ impl ClientError {
     pub(crate) fn frame(address: &str, error: &FrameError) -> ClientError {
         let what = match error {
             FrameError::FrameTooLarge { announced, .. } if announced >> 16 == TLS_ALERT => {
-                "it wants TLS, so it has to be said who signs its certificate (--tls-authorities)"
+                "it wants TLS: name the authorities that sign its certificate (--tls-authorities)"
                     .to_owned()
             }
             error => error.to_string(),
@@ -287,7 +287,7 @@ mod tests {
         };
         assert_eq!(
             given_up.to_string(),
-            "sending to partition 0 of t is not done after 120s: partition 0 of t: disk is full"
+            "sending to partition 0 of t was not done within 120s: partition 0 of t: disk is full"
         );
     }
 

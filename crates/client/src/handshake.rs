@@ -1,4 +1,4 @@
-//! What is said first on a connection: which versions the server knows, and who the client is.
+//! The first requests on a connection: negotiates the versions of requests, and logs in.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,10 +16,10 @@ use crate::connection::Connection;
 use crate::error::ClientError;
 use crate::reason::NATIVE_FROM;
 
-/// What ApiVersions is asked in: known by all that are new enough for everything else.
+/// The version of ApiVersions: all servers know it that are new enough for the other requests.
 const API_VERSIONS: i16 = 3;
 
-/// Newer versions name topics by their ids; here they are named.
+/// The newest versions that name topics; later ones use topic ids.
 const VERSIONS_MAX: [(ApiKey, i16); 4] = [
     (ApiKey::Produce, 12),
     (ApiKey::Fetch, 12),
@@ -27,12 +27,12 @@ const VERSIONS_MAX: [(ApiKey, i16); 4] = [
     (ApiKey::OffsetFetch, 9),
 ];
 
-/// The feature by which a cluster says how transactions are made.
+/// The feature by which a cluster announces its transaction protocol.
 const TRANSACTION_VERSION: &str = "transaction.version";
 
 #[cfg(test)]
 thread_local! {
-    /// How transactions are made at most: for tests of what older servers need.
+    /// The newest transaction protocol to use: lets tests cover older servers.
     pub(crate) static TRANSACTIONS_MAX: std::cell::Cell<i16> = const { std::cell::Cell::new(i16::MAX) };
 }
 
@@ -45,18 +45,19 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// The newest one; `None` if there is none.
+    /// Returns the newest one; `None` if there is none.
     pub fn newest(&self, api: ApiKey) -> Option<i16> {
         self.newest.get(&api).copied()
     }
 
-    /// How transactions are made; see [`PER_TRANSACTION_EPOCHS`](crate::producer::PER_TRANSACTION_EPOCHS).
+    /// Returns the level of the transaction protocol; see
+    /// [`PER_TRANSACTION_EPOCHS`](crate::producer::PER_TRANSACTION_EPOCHS).
     pub fn transactions(&self) -> i16 {
         self.transactions
     }
 }
 
-/// Asks what the server knows.
+/// Asks the server for the versions of its requests.
 pub(crate) async fn versions(
     connection: &Connection,
     with_native: bool,
@@ -67,7 +68,7 @@ pub(crate) async fn versions(
     let pending = connection.send_version(request, API_VERSIONS).await?;
     let answer = pending.wait().await?;
     let code = answer.error_code;
-    // It tells them all the same.
+    // The server lists its versions even with this error.
     if code != ResponseError::UnsupportedVersion.code() {
         ClientError::check(code, None, "asking for the server's versions")?;
     }
@@ -93,8 +94,7 @@ pub(crate) async fn versions(
     })
 }
 
-/// In which version an answer is: a server that does not know a version of ApiVersions answers in the
-/// oldest one.
+/// Returns the version of an answer: a server that does not know a version of ApiVersions answers in the oldest one.
 pub(crate) fn answered_version(api: ApiKey, version: i16, frame: &[u8]) -> i16 {
     let unsupported = ResponseError::UnsupportedVersion.code().to_be_bytes();
     match api {
@@ -103,7 +103,7 @@ pub(crate) fn answered_version(api: ApiKey, version: i16, frame: &[u8]) -> i16 {
     }
 }
 
-/// Shows who the client is.
+/// Logs in with a user and a credential.
 pub(crate) async fn log_in(connection: &Connection, login: &Login) -> Result<(), ClientError> {
     choose(connection, login.mechanism).await?;
     let mut random = [0; NONCE_BYTES];
@@ -119,7 +119,7 @@ pub(crate) async fn log_in(connection: &Connection, login: &Login) -> Result<(),
     exchange(connection, started, what).await
 }
 
-/// Shows who the client is by a token.
+/// Logs in with a token.
 pub(crate) async fn log_in_with_token(
     connection: &Connection,
     source: &TokenSource,
@@ -136,7 +136,7 @@ pub(crate) async fn log_in_with_token(
     exchange(connection, started, "logging in with a token".to_owned()).await
 }
 
-/// Says how the client logs in.
+/// Announces the mechanism of the login.
 async fn choose(connection: &Connection, mechanism: Mechanism) -> Result<(), ClientError> {
     let name = StrBytes::from_static_str(mechanism.name());
     let request = SaslHandshakeRequest::default().with_mechanism(name);
@@ -148,7 +148,7 @@ async fn choose(connection: &Connection, mechanism: Mechanism) -> Result<(), Cli
     )
 }
 
-/// Sends the messages of SASL, and takes the answers.
+/// Sends the client's SASL messages, and takes the answers.
 async fn exchange(
     connection: &Connection,
     started: Result<(sasl::Client, Bytes), sasl::ClientError>,
@@ -159,7 +159,7 @@ async fn exchange(
         error,
     };
     let (mut client, mut message) = started.map_err(failed)?;
-    // Each step of SASL uses the client up, and there are at most two.
+    // Each step of SASL consumes the client, and there are at most two.
     loop {
         let request = SaslAuthenticateRequest::default().with_auth_bytes(message);
         let answer = ask(connection, request).await?;

@@ -1,9 +1,8 @@
 //! The Rust client of Millstream, and of any broker that speaks Kafka's protocol.
 //!
-//! A [`Client`] knows the servers of a cluster. A [`Producer`] sends records to them, a [`Consumer`]
-//! reads them; what else there is to do are methods of the client: streams, objects, groups, users,
-//! access rules. Streams are asked for by native requests, or by Kafka's where a broker does not know
-//! these; objects are Millstream's alone.
+//! A [`Client`] knows the servers of a cluster. A [`Producer`] sends records to them, a [`Consumer`] reads them; the
+//! methods of the client administer streams, objects, groups, users and access rules. The client administers streams by
+//! native requests, or by Kafka's if a broker does not know these; only Millstream has objects.
 //!
 //! ```
 //! use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Servers on this machine: where their socket is, and whether it is theirs.
+//! Finds the local socket of a server on this machine, and checks that it belongs to the server.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::config::ClientConfig;
 use crate::connection::Connection;
 use crate::error::ClientError;
 
-/// In DescribeCluster: the brokers are asked for, not the controllers.
+/// Selects the brokers in DescribeCluster, not the controllers.
 const BROKERS: i8 = 1;
 
-/// A connection over the socket for clients on the server's machine.
+/// Connects over the server's socket for clients on its machine.
 ///
 /// # Errors
-/// When the server has none, or is on another machine, or is of another user.
+/// When the server has no socket, is on another machine, or runs as another user.
 pub(crate) async fn connect(
     server: &Connection,
     config: &ClientConfig,
@@ -34,7 +34,8 @@ pub(crate) async fn connect(
         return Err(not_shared(why.to_owned()));
     };
     let local = Connection::open_local(&path, config).await?;
-    // On another machine there may be another server whose data is in a folder of the same name.
+    // Another machine may use the same folder name: the socket there would then belong to another
+    // server.
     match cluster(&local).await? == cluster(server).await? {
         true => Ok(local),
         false => Err(not_shared(format!(
@@ -44,12 +45,12 @@ pub(crate) async fn connect(
     }
 }
 
-/// Returns what tells a server's data from that of all others.
+/// Returns the cluster id, which is unique to the server's data.
 async fn cluster(connection: &Connection) -> Result<StrBytes, ClientError> {
     let request = DescribeClusterRequest::default().with_endpoint_type(BROKERS);
     let answer = connection.ask(request).await?;
     let message = answer.error_message.as_deref();
-    let what = format!("asking {} which server's it is", connection.address());
+    let what = format!("asking {} for its cluster id", connection.address());
     ClientError::check(answer.error_code, message, what)?;
     Ok(answer.cluster_id)
 }

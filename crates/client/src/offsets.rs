@@ -1,4 +1,4 @@
-//! Which offsets there are in partitions.
+//! Looks up offsets of partitions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::client::{Client, topic_name};
 use crate::error::ClientError;
 
-/// What Kafka's protocol asks for the ends with, in place of a time.
+/// The values that request the end and the beginning in place of a time.
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 
@@ -20,30 +20,30 @@ const EARLIEST: i64 = -2;
 pub struct TopicPartition {
     /// The stream's name.
     pub topic: Arc<str>,
-    /// The partition.
+    /// The index of the partition.
     pub partition: i32,
 }
 
-/// A place in a partition.
+/// A position in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Its first record.
+    /// The first record.
     Earliest,
-    /// Behind its last record.
+    /// The end, behind the last record.
     Latest,
     /// The record of this offset.
     At(Offset),
-    /// The first record that is not older; behind the last one if all are.
+    /// The first record that is not older; the end if all are.
     Since(Timestamp),
 }
 
-/// Which records of transactions are seen.
+/// The records of transactions that a reader sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Only those of transactions that were committed.
+    /// Only records of committed transactions.
     #[default]
     Committed,
-    /// All, also of transactions that are open or were aborted.
+    /// All records, also of open and aborted transactions.
     Uncommitted,
 }
 
@@ -57,12 +57,10 @@ impl Isolation {
 }
 
 impl Client {
-    /// The offsets of places. Partitions that have no leader are waited for, as those that were just made
-    /// may have none.
+    /// Returns the offsets of positions. Waits for partitions without a leader, since new partitions may have none yet.
     ///
     /// # Errors
-    /// When there is no such partition, or it has no leader that answers within the client's
-    /// `request_timeout`.
+    /// When there is no such partition, or it has no leader that answers within the client's `request_timeout`.
     pub async fn offsets(
         &self,
         places: &[(TopicPartition, Start)],
@@ -80,7 +78,7 @@ impl Client {
             let mut topics: Vec<&str> = places.iter().map(|(place, _)| &*place.topic).collect();
             topics.sort_unstable();
             topics.dedup();
-            // Whoever is not there now is asked again.
+            // The next round asks again for a server that cannot be reached now.
             let _ = self.refresh(&topics).await;
         }
     }
@@ -109,7 +107,7 @@ impl Client {
         Ok(found)
     }
 
-    /// Asks the leaders; returns the places where no record is as new as asked for.
+    /// Asks the leaders; returns the partitions without a record as new as the requested time.
     async fn list(
         &self,
         asked: &[(&TopicPartition, i64)],

@@ -1,6 +1,6 @@
-//! Which partition a record goes to.
+//! Chooses the partition of a record.
 
-/// The partition of a key: as Kafka's own clients choose, so that both agree.
+/// Returns the partition of a key, by the same hash as Kafka's own clients, so that both agree.
 pub fn partition_of_key(key: &[u8], partitions: usize) -> usize {
     let positive = murmur2(key) & 0x7fff_ffff;
     positive as usize % partitions.max(1)
@@ -30,8 +30,8 @@ fn murmur2(bytes: &[u8]) -> u32 {
     hash ^ hash >> 15
 }
 
-/// Records without a key: one partition gets so many bytes as fill a chunk, then the next one does, so
-/// that chunks are full.
+/// The partitioner for records without a key: fills a chunk for one partition, then moves to the
+/// next one, so that chunks are full.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     partition: usize,

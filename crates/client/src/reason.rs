@@ -1,11 +1,11 @@
-//! What Kafka's errors mean, for people, where the server says nothing more of them.
+//! The meaning of Kafka's errors in words, for answers without a message.
 
 use millstream_wire::{ApiKey, ResponseError};
 
 /// The key of the first native request.
 pub(crate) const NATIVE_FROM: i16 = ApiKey::CreateStream as i16;
 
-/// What an error means.
+/// Returns the meaning of an error.
 pub(crate) fn reason(error: ResponseError) -> String {
     known(error).map_or_else(|| format!("Kafka's error {error}"), str::to_owned)
 }
@@ -13,9 +13,9 @@ pub(crate) fn reason(error: ResponseError) -> String {
 fn known(error: ResponseError) -> Option<&'static str> {
     use ResponseError as E;
     Some(match error {
-        E::UnknownServerError => "the server failed; its own log tells why",
+        E::UnknownServerError => "the server failed; see its log",
         E::OffsetOutOfRange => "there is no record of this offset",
-        E::CorruptMessage => "what was sent was damaged on the way",
+        E::CorruptMessage => "the records were damaged on the way",
         E::UnknownTopicOrPartition | E::UnknownTopicId => {
             "there is no such stream or partition, or not any more"
         }
@@ -27,9 +27,7 @@ fn known(error: ResponseError) -> Option<&'static str> {
         E::CoordinatorLoadInProgress | E::CoordinatorNotAvailable | E::NotCoordinator => {
             "no server keeps it now; try again"
         }
-        E::NotEnoughReplicas | E::NotEnoughReplicasAfterAppend => {
-            "too few of the servers that keep copies are there"
-        }
+        E::NotEnoughReplicas | E::NotEnoughReplicasAfterAppend => "too few replicas are in sync",
         E::InvalidTopicException => "a stream cannot have this name",
         E::InvalidGroupId => "a group cannot have this name",
         E::IllegalGeneration
@@ -48,10 +46,10 @@ fn known(error: ResponseError) -> Option<&'static str> {
         E::UnsupportedSaslMechanism => "the server does not know this way to log in",
         E::UnsupportedVersion => "the server does not do this, or not any more",
         E::TopicAlreadyExists => "it exists already",
-        E::InvalidPartitions => "it cannot have so many partitions",
-        E::InvalidReplicationFactor => "there are too few servers for so many copies",
+        E::InvalidPartitions => "it cannot have this number of partitions",
+        E::InvalidReplicationFactor => "there are fewer servers than replicas",
         E::InvalidConfig => "the server refuses a setting",
-        E::InvalidRequest => "the server finds no sense in it",
+        E::InvalidRequest => "the server finds the request invalid",
         E::PolicyViolation => "the server's policy forbids it",
         E::KafkaStorageError => "the server's disk is full, or has failed",
         E::NonEmptyGroup => "the group has members; stop them first",
@@ -59,7 +57,7 @@ fn known(error: ResponseError) -> Option<&'static str> {
         E::GroupMaxSizeReached => "the group has as many members as it may",
         E::GroupSubscribedToTopic => "members of the group read the stream; stop them first",
         E::SecurityDisabled => "the server has no access rules",
-        E::ResourceNotFound => "there is no such thing",
+        E::ResourceNotFound => "it does not exist",
         E::UnacceptableCredential => "the server does not take this user or password",
         E::ThrottlingQuotaExceeded => "a quota is used up; try again later",
         E::OutOfOrderSequenceNumber | E::UnknownProducerId => "records before it are missing",
@@ -69,7 +67,7 @@ fn known(error: ResponseError) -> Option<&'static str> {
     })
 }
 
-/// Which servers know a request that one does not.
+/// Returns the servers that know a request, as the end of a message about one that does not.
 pub(crate) fn who_knows(api: ApiKey) -> &'static str {
     match api {
         _ if api as i16 >= NATIVE_FROM => "; only a server of Millstream does",

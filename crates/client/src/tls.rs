@@ -28,10 +28,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Believes servers whose certificate one of these authorities has signed; `authorities` is PEM.
+    /// Trusts servers whose certificate one of these authorities has signed; `authorities` is PEM.
     ///
     /// # Errors
-    /// When there are no certificates in it.
+    /// When it contains no certificates.
     pub fn new(authorities: &[u8]) -> Result<Tls, ClientError> {
         let mut roots = RootCertStore::empty();
         for certificate in parse(authorities)? {
@@ -45,11 +45,11 @@ impl Tls {
         })
     }
 
-    /// Shows a certificate to servers, with those between it and the root; both are PEM.
+    /// Presents a certificate to servers, with those between it and the root; both are PEM.
     ///
     /// # Errors
-    /// When certificates or key are not there, do not belong together, or are of a kind that TLS does not
-    /// take, as certificates of X.509 version 1 are.
+    /// When certificates or key are missing, do not belong together, or are of a kind that TLS does not accept, as
+    /// certificates of X.509 version 1 are.
     pub fn with_certificate(self, certificates: &[u8], key: &[u8]) -> Result<Tls, ClientError> {
         let key = PrivateKeyDer::from_pem_slice(key);
         let key = key.map_err(|error| refused(format!("the key: {error}")))?;
@@ -74,7 +74,7 @@ impl Tls {
     }
 }
 
-/// With what to do about a certificate that is refused.
+/// Adds advice on a rejected certificate to the error.
 fn explained(error: io::Error, host: &str) -> io::Error {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
     let Some(rustls::Error::InvalidCertificate(why)) = cause else {
@@ -82,7 +82,7 @@ fn explained(error: io::Error, host: &str) -> io::Error {
     };
     use rustls::CertificateError as Why;
     let advice = match why {
-        // One of the same name has signed it with another key, or none has.
+        // An authority of the same name has signed it with another key, or none has.
         Why::UnknownIssuer | Why::BadSignature => {
             "none of the authorities that the client believes has signed it: name its authority, or the \
              certificate itself if it is self-signed"

@@ -1,4 +1,4 @@
-//! Access rules: who may do what with what.
+//! Access rules: the operations that each user may perform on each resource.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use millstream_wire::messages::{CreateAclsRequest, DeleteAclsRequest, DescribeAc
 use crate::client::{Client, text};
 use crate::error::ClientError;
 
-/// What a filter asks for that takes any.
+/// The value of a filter's field that matches any value.
 const ANY: i8 = 1;
 
 /// Declares words of access rules, with the numbers that Kafka's protocol has for them.
@@ -28,7 +28,7 @@ macro_rules! words {
                 /// All of them.
                 pub const ALL: &[$name] = &[$($name::$word,)*];
 
-                /// How it is written.
+                /// The word as users write it.
                 pub const fn text(self) -> &'static str {
                     match self {
                         $($name::$word => $text,)*
@@ -64,13 +64,13 @@ macro_rules! words {
 }
 
 words! {
-    /// What a rule is about.
+    /// The kind of resource that a rule covers.
     ResourceType {
         /// A stream.
         Stream = 2, "stream";
         /// A consumer group.
         Group = 3, "group";
-        /// All of the cluster.
+        /// The whole cluster.
         Cluster = 4, "cluster";
         /// A producer's transactions.
         TransactionalId = 5, "transactional-id";
@@ -78,15 +78,15 @@ words! {
         User = 7, "user";
     }
 
-    /// Which names a rule is about.
+    /// How a rule's name matches the names of resources.
     PatternType {
-        /// This one; `*` for all.
+        /// Exactly this name; `*` matches all names.
         Literal = 3, "literal";
-        /// All that begin with it.
+        /// All names with this prefix.
         Prefixed = 4, "prefixed";
     }
 
-    /// What may be done.
+    /// An operation that a rule allows or denies.
     AclOperation {
         /// Everything.
         All = 2, "all";
@@ -94,29 +94,29 @@ words! {
         Read = 3, "read";
         /// Store records.
         Write = 4, "write";
-        /// Make it.
+        /// Create the resource.
         Create = 5, "create";
-        /// Delete it.
+        /// Delete the resource.
         Delete = 6, "delete";
-        /// Change it.
+        /// Change the resource.
         Alter = 7, "alter";
-        /// Look at it.
+        /// Describe the resource.
         Describe = 8, "describe";
-        /// What brokers do among themselves.
+        /// The requests that brokers send to each other.
         ClusterAction = 9, "cluster-action";
-        /// Look at its settings.
+        /// Describe the resource's settings.
         DescribeConfigs = 10, "describe-configs";
-        /// Change its settings.
+        /// Change the resource's settings.
         AlterConfigs = 11, "alter-configs";
-        /// Have chunks numbered.
+        /// Produce idempotently.
         IdempotentWrite = 12, "idempotent-write";
     }
 
-    /// Whether it may be done.
+    /// Whether a rule allows or denies its operation.
     Permission {
-        /// It must not, whatever else is said.
+        /// Denies the operation; takes precedence over every rule that allows it.
         Deny = 2, "deny";
-        /// It may.
+        /// Allows the operation.
         Allow = 3, "allow";
     }
 }
@@ -124,38 +124,38 @@ words! {
 /// An access rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Acl {
-    /// What it is about.
+    /// The kind of resource.
     pub resource: ResourceType,
-    /// Its name; `*` for all.
+    /// The resource's name; `*` for all.
     pub name: String,
-    /// Which names that means.
+    /// How `name` matches names of resources.
     pub pattern: PatternType,
-    /// Who: `User:alice`, or `User:*` for everybody.
+    /// The user: `User:alice`, or `User:*` for all users.
     pub principal: String,
-    /// From where: an address, or `*`.
+    /// The address that the client connects from, or `*` for all.
     pub host: String,
-    /// What may be done.
+    /// The operation.
     pub operation: AclOperation,
-    /// Whether it may.
+    /// Whether the rule allows or denies the operation.
     pub permission: Permission,
 }
 
-/// Which rules are meant: those that agree with all that is said.
+/// Selects the rules that agree with all fields that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AclFilter {
-    /// What they are about.
+    /// The kind of resource.
     pub resource: Option<ResourceType>,
-    /// Its name, as the rule has it.
+    /// The resource's name, as the rule has it.
     pub name: Option<String>,
-    /// Which names that means.
+    /// How the rule's name matches names of resources.
     pub pattern: Option<PatternType>,
-    /// Who.
+    /// The user.
     pub principal: Option<String>,
-    /// From where.
+    /// The address that the client connects from.
     pub host: Option<String>,
-    /// What may be done.
+    /// The operation.
     pub operation: Option<AclOperation>,
-    /// Whether it may.
+    /// Whether the rule allows or denies the operation.
     pub permission: Option<Permission>,
 }
 
@@ -163,7 +163,7 @@ impl Client {
     /// Adds a rule.
     ///
     /// # Errors
-    /// When it makes no sense, or it is not allowed.
+    /// When the server finds the rule invalid, or the client may not change rules.
     pub async fn create_acl(&self, acl: &Acl) -> Result<(), ClientError> {
         let creation = AclCreation::default()
             .with_resource_type(acl.resource as i8)
@@ -181,10 +181,10 @@ impl Client {
         Ok(())
     }
 
-    /// The rules that a filter means. Those that are not known here are left out.
+    /// Returns the rules that a filter selects, without those that this client does not know.
     ///
     /// # Errors
-    /// When it is not allowed.
+    /// When the client may not read rules.
     pub async fn acls(&self, filter: &AclFilter) -> Result<Vec<Acl>, ClientError> {
         let request = DescribeAclsRequest::default()
             .with_resource_type_filter(filter.resource.map_or(ANY, |word| word as i8))
@@ -215,10 +215,10 @@ impl Client {
         Ok(acls)
     }
 
-    /// Removes the rules that a filter means; returns how many.
+    /// Removes the rules that a filter selects; returns their number.
     ///
     /// # Errors
-    /// When it is not allowed.
+    /// When the client may not change rules.
     pub async fn delete_acls(&self, filter: &AclFilter) -> Result<usize, ClientError> {
         let filter = DeleteAclsFilter::default()
             .with_resource_type_filter(filter.resource.map_or(ANY, |word| word as i8))

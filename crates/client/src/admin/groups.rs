@@ -1,4 +1,4 @@
-//! Groups: which there are, who is in them, and where they stand.
+//! Groups: their list, their members and their committed offsets.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,41 +18,41 @@ use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 
-/// A group, in a list of them.
+/// A group, as an entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedGroup {
-    /// What it is called.
+    /// The group's name.
     pub name: String,
-    /// `classic` or `consumer`: which protocol its members speak.
+    /// The protocol of its members: `classic` or `consumer`.
     pub kind: String,
-    /// What it does now, in Kafka's words: `Empty`, `Stable` and others.
+    /// The group's state, as Kafka names it: `Empty`, `Stable` and others.
     pub state: String,
 }
 
 /// The offsets that a group has committed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupOffsets {
-    /// Where it goes on.
+    /// The offset at which the group resumes each partition.
     pub offsets: HashMap<TopicPartition, Offset>,
-    /// What was said with them, if anything was.
+    /// The metadata of the commits that have some.
     pub metadata: HashMap<TopicPartition, String>,
 }
 
 impl GroupOffsets {
-    /// Whether they show how far a flow is, whose group it is.
+    /// Returns whether the offsets report the progress of a flow that owns the group.
     pub fn are_of_flow(&self) -> bool {
         self.metadata.values().any(|text| text == FLOW_OFFSETS)
     }
 }
 
-/// What is known of a group.
+/// The description of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
-    /// `classic` or `consumer`: which protocol its members speak.
+    /// The protocol of its members: `classic` or `consumer`.
     pub kind: &'static str,
-    /// What it does now, in Kafka's words.
+    /// The group's state, as Kafka names it.
     pub state: String,
-    /// Who is in it.
+    /// The group's members.
     pub members: Vec<GroupMember>,
 }
 
@@ -61,19 +61,19 @@ pub struct GroupDescription {
 pub struct GroupMember {
     /// The member's id.
     pub id: String,
-    /// What its client calls itself.
+    /// The client id.
     pub client: String,
-    /// Where it is.
+    /// The address that the client connects from.
     pub host: String,
-    /// What it is to read.
+    /// The partitions that are assigned to the member.
     pub partitions: BTreeSet<TopicPartition>,
 }
 
 impl Client {
-    /// All groups, by name.
+    /// Returns all groups, by name.
     ///
     /// # Errors
-    /// When nobody answers.
+    /// When no server answers.
     pub async fn groups(&self) -> Result<Vec<ListedGroup>, ClientError> {
         let answer = self.ask(ListGroupsRequest::default()).await?;
         ClientError::check(answer.error_code, None, "listing groups")?;
@@ -87,13 +87,13 @@ impl Client {
         Ok(groups)
     }
 
-    /// What is known of a group.
+    /// Returns the description of a group.
     ///
     /// # Errors
     /// When there is none of this name.
     pub async fn group(&self, name: &str) -> Result<GroupDescription, ClientError> {
         match self.consumer_group(name).await {
-            // It is one of the older protocol, or there is none.
+            // The group uses the classic protocol, or does not exist.
             Err(error)
                 if matches!(error, ClientError::Unsupported { .. })
                     || error.response_error() == Some(ResponseError::GroupIdNotFound) =>
@@ -137,7 +137,7 @@ impl Client {
         let group = group.ok_or_else(|| unknown(name))?;
         let message = group.error_message.as_deref();
         ClientError::check(group.error_code, message, format!("group {name}"))?;
-        // Older versions have no error for that.
+        // Older versions of the request report a missing group by this state instead of an error.
         if group.group_state.as_str() == "Dead" {
             return Err(unknown(name));
         }
@@ -154,7 +154,7 @@ impl Client {
         })
     }
 
-    /// Sets where a group goes on. It must have no members.
+    /// Sets the offsets at which a group resumes. The group must have no members.
     ///
     /// # Errors
     /// When the group is in use, or a partition does not exist.
@@ -166,10 +166,10 @@ impl Client {
         self.commit_offsets(group, offsets, "").await
     }
 
-    /// Shows how far a flow is, as the offsets of a group, which belongs to the flow from then on.
+    /// Reports the progress of a flow as the offsets of a group, which the flow owns from then on.
     ///
     /// # Errors
-    /// When the group is one of consumers, or a partition does not exist.
+    /// When consumers use the group, or a partition does not exist.
     pub async fn set_flow_offsets(
         &self,
         group: &str,
@@ -204,7 +204,7 @@ impl Client {
         let answer = self.coordinator(group).await?.ask(request).await?;
         for topic in answer.topics {
             for partition in topic.partitions {
-                // Nobody outside may commit for a group that has members.
+                // The server refuses commits of non-members for a group that has members.
                 let code = partition.error_code;
                 let message = match ResponseError::try_from_code(code) {
                     Some(ResponseError::UnknownMemberId) => {
@@ -257,7 +257,8 @@ fn places<'a>(
     })
 }
 
-/// What a member of the older protocol is to read; nothing where it is no consumer.
+/// Returns the partitions that are assigned to a member of the classic protocol; none if the member
+/// is no consumer.
 fn assigned(assignment: Bytes) -> BTreeSet<TopicPartition> {
     let assignment = decode_assignment(assignment).unwrap_or_default();
     let topics = assignment.assigned_partitions.iter();

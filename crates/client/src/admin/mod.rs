@@ -1,4 +1,4 @@
-//! Administration: what is neither producing nor consuming.
+//! Administration: all requests other than producing and consuming.
 
 mod acls;
 mod groups;

@@ -16,11 +16,11 @@ use crate::error::ClientError;
 /// The most objects in one answer.
 const PAGE_MAX: u32 = 1000;
 
-/// Parts that are on their way at a time.
+/// The most parts in flight at a time.
 const PARTS_MAX: usize = 8;
 
-/// An object that is being put, in parts that follow each other on one connection. Dropped before its
-/// end, it does not exist.
+/// An upload of an object, in parts that follow each other on one connection. If it is dropped
+/// before [`finish`](Self::finish), the object does not exist.
 #[derive(Debug)]
 pub struct ObjectUpload {
     connection: Arc<Connection>,
@@ -33,7 +33,7 @@ impl ObjectUpload {
     /// Sends a part.
     ///
     /// # Errors
-    /// When the object is refused, or the connection is lost.
+    /// When the server refuses the object, or the connection is lost.
     pub async fn part(&mut self, content: Bytes) -> Result<(), ClientError> {
         self.send(content, false).await?;
         if self.pending.len() >= PARTS_MAX {
@@ -42,7 +42,7 @@ impl ObjectUpload {
         Ok(())
     }
 
-    /// Ends the object, which exists when this returns.
+    /// Completes the object, which exists when this returns.
     ///
     /// # Errors
     /// As [`part`](Self::part).
@@ -54,7 +54,7 @@ impl ObjectUpload {
         }
         object.ok_or_else(|| ClientError::Protocol {
             address: self.connection.address().to_string(),
-            what: format!("it does not say what object {} is now", self.name),
+            what: format!("it does not describe object {} after the upload", self.name),
         })
     }
 
@@ -83,10 +83,10 @@ impl ObjectUpload {
 }
 
 impl Client {
-    /// Begins to put an object, on a connection of its own.
+    /// Begins the upload of an object, on a connection of its own.
     ///
     /// # Errors
-    /// When nobody is there.
+    /// When no server can be reached.
     pub async fn put_object(&self, name: &str) -> Result<ObjectUpload, ClientError> {
         Ok(ObjectUpload {
             connection: self.separate().any().await?,
@@ -96,8 +96,8 @@ impl Client {
         })
     }
 
-    /// What is known of an object, and its content from `start` on: at most `bytes_max`, fewer where it
-    /// ends or the server gives no more at once.
+    /// Returns the description of an object, and its content from `start` on: at most `bytes_max`,
+    /// fewer at the end of the object or at the server's limit for one answer.
     ///
     /// # Errors
     /// When there is none of this name, or it ends before `start`.
@@ -117,15 +117,15 @@ impl Client {
         ClientError::check(answer.error_code, message, format!("object {name}"))?;
         let object = answer.object.ok_or_else(|| ClientError::Protocol {
             address: self.config().servers.join(","),
-            what: format!("it does not say what object {name} is"),
+            what: format!("it does not describe object {name}"),
         })?;
         Ok((object, answer.content.0))
     }
 
-    /// The objects whose names start with `prefix`, by name.
+    /// Returns the objects whose names start with `prefix`, by name.
     ///
     /// # Errors
-    /// When nobody answers.
+    /// When no server answers.
     pub async fn objects(&self, prefix: &str) -> Result<Vec<ObjectDescription>, ClientError> {
         let mut objects: Vec<ObjectDescription> = Vec::new();
         loop {

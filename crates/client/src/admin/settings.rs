@@ -1,4 +1,4 @@
-//! Settings of streams under the names that Kafka gives them.
+//! Settings of streams under Kafka's names for them.
 
 use std::collections::HashMap;
 
@@ -11,18 +11,18 @@ use millstream_wire::messages::{DescribeConfigsRequest, IncrementalAlterConfigsR
 use crate::client::{Client, text};
 use crate::error::ClientError;
 
-/// A kind of resource.
+/// The number of the resource type "topic".
 const TOPIC: i8 = 2;
 
-/// What is done with a value.
+/// The number of the operation that sets a value.
 const OPERATION_SET: i8 = 0;
 const OPERATION_DELETE: i8 = 1;
 
 impl Client {
-    /// Settings of a stream, by the names that were asked for; those that have no value are left out.
+    /// Returns the settings of a stream that `names` lists, without those that have no value.
     ///
     /// # Errors
-    /// When there is no such stream.
+    /// When there is no stream of this name.
     pub async fn settings(
         &self,
         stream: &str,
@@ -46,11 +46,11 @@ impl Client {
         Ok(settings)
     }
 
-    /// Changes settings of a stream, such as `retention.ms`; those without a value go back to their
-    /// default.
+    /// Changes settings of a stream, for example `retention.ms`; a setting without a value returns
+    /// to its default.
     ///
     /// # Errors
-    /// When there is no such stream or setting, or the value makes no sense.
+    /// When there is no stream or setting of this name, or the value is invalid.
     pub async fn alter_settings(
         &self,
         stream: &str,

@@ -1,4 +1,5 @@
-//! Streams, by native requests; where the broker does not know these, by Kafka's (`topics.rs`).
+//! Streams, by native requests; by Kafka's requests (`topics.rs`) if the broker does not know the
+//! native ones.
 
 use millstream_base::StreamId;
 use millstream_wire::native::{
@@ -37,7 +38,7 @@ impl Client {
         ClientError::check(answer.error_code, message, format!("stream {name}"))
     }
 
-    /// All that is known of a stream, with its lanes.
+    /// Returns the description of a stream, with its partitions.
     ///
     /// # Errors
     /// When there is none of this name.
@@ -56,10 +57,10 @@ impl Client {
         Ok(answer)
     }
 
-    /// The streams whose names start with `prefix`, by name.
+    /// Returns the streams whose names start with `prefix`, by name.
     ///
     /// # Errors
-    /// When nobody answers.
+    /// When no server answers.
     pub async fn streams(&self, prefix: &str) -> Result<Vec<ListedStream>, ClientError> {
         let mut streams: Vec<ListedStream> = Vec::new();
         loop {
@@ -82,10 +83,10 @@ impl Client {
         }
     }
 
-    /// Gives a stream more streamlets or lanes.
+    /// Raises the number of streamlets or partitions of a stream.
     ///
     /// # Errors
-    /// When there is none of this name, or these are fewer.
+    /// When there is none of this name, or the new numbers are smaller.
     pub async fn grow_stream(
         &self,
         name: &str,
@@ -107,7 +108,7 @@ impl Client {
         ClientError::check(answer.error_code, message, format!("stream {name}"))
     }
 
-    /// Deletes a stream with all that it holds.
+    /// Deletes a stream with all its records.
     ///
     /// # Errors
     /// When there is none of this name.

@@ -1,4 +1,5 @@
-//! Streams of brokers that know no native requests: topics, each partition as a streamlet with one lane.
+//! Streams of brokers that know no native requests: topics, each partition as a streamlet with one
+//! partition.
 
 use millstream_base::{ByteSize, LaneIndex, StreamId, StreamletIndex};
 use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
@@ -17,13 +18,13 @@ use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
 
-/// The settings that tell what is kept, and the largest chunk.
+/// The settings that hold the retention and the largest chunk.
 const SETTINGS: [&str; 3] = ["retention.ms", "retention.bytes", "max.message.bytes"];
 
-/// As many replicas as the broker makes by itself.
+/// Leaves the number of replicas to the broker's default.
 const REPLICAS_DEFAULT: i16 = -1;
 
-/// What brokers of Kafka take in at once, unless they are told otherwise.
+/// The largest chunk that a Kafka broker accepts by default.
 const CHUNK_BYTES_MAX: ByteSize = ByteSize(1 << 20);
 
 impl Client {
@@ -64,7 +65,8 @@ impl Client {
         self.await_partitions(name, count).await
     }
 
-    /// Waits until the servers know what was made: Kafka's learn of it after the answer.
+    /// Waits until the servers know the new partitions: Kafka's servers learn of them after the
+    /// answer.
     async fn await_partitions(&self, name: &str, count: i32) -> Result<(), ClientError> {
         let started_at = Instant::now();
         loop {
@@ -104,7 +106,7 @@ impl Client {
         let asked: [Vec<(TopicPartition, Start)>; 2] =
             [asked(Start::Earliest), asked(Start::Latest)];
         let settings = self.settings(name, &SETTINGS).await?;
-        // What is without bounds is negative.
+        // A negative value means "unbounded".
         let number = |name| settings.get(name)?.parse::<u64>().ok();
         let firsts = self.offsets(&asked[0], Isolation::Uncommitted).await?;
         let ends = self.offsets(&asked[1], Isolation::Uncommitted).await?;
@@ -196,7 +198,8 @@ impl Client {
     }
 }
 
-/// A topic is durable as its brokers are set up, and has one log for each partition.
+/// Refuses the settings that a topic cannot have: its brokers' set-up decides its durability, and
+/// it has one log for each partition.
 fn check_kept(name: &str, settings: &StreamSettings) -> Result<(), ClientError> {
     let is_kept = settings.durability == Durability::Sync && settings.virtual_logs <= 1;
     match is_kept {

@@ -1,4 +1,4 @@
-//! Transactions: which there are, and deciding those that no producer decides.
+//! Transactions: their list, and deciding those that their producer left undecided.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,41 +16,42 @@ use crate::offsets::TopicPartition;
 use crate::producer::{TransactionConfig, init, transactional_id};
 use crate::transaction::TransactionIdentity;
 
-/// How long the server is asked for an answer.
+/// For this time the client retries before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a transaction may take of which nothing is known but its id.
+/// The timeout of a transaction of which only the id is known.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a server says of the timeout of transactions that have none.
+/// The timeout that a server reports for a transaction without one.
 const NO_TIMEOUT_MS: i32 = i32::MAX;
 
-/// What is known of a transactional id.
+/// The description of a transactional id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionDescription {
     /// The transactional id.
     pub id: String,
     /// Kafka's name of its state: `Ongoing` if a transaction is open.
     pub state: String,
-    /// What names the transaction that is open, or else the next one.
+    /// The identity of the open transaction, or else of the next one.
     pub identity: TransactionIdentity,
-    /// When the transaction began, or the last one had begun.
+    /// The start of the open transaction, or else of the last one.
     pub started: Option<Timestamp>,
-    /// How long a transaction may take; `None` if it waits to be decided, however long that takes (two-phase commit).
+    /// The timeout of a transaction; `None` if it waits for a decision without a limit (two-phase
+    /// commit).
     pub timeout: Option<Duration>,
-    /// The partitions that take part in it.
+    /// The partitions of the transaction.
     pub partitions: Vec<TopicPartition>,
 }
 
 impl TransactionDescription {
-    /// Whether a transaction is open.
+    /// Returns whether a transaction is open.
     pub fn is_open(&self) -> bool {
         self.state == "Ongoing"
     }
 
-    /// Whether this transaction was aborted, and no later one has begun.
+    /// Returns whether this transaction was aborted, and no later one has begun.
     pub fn was_aborted(&self, identity: TransactionIdentity) -> bool {
-        // With its end the producer got the next epoch.
+        // The end of the transaction raised the producer's epoch by one.
         let is_last = self.identity.producer == identity.producer
             && self.identity.epoch.0.checked_sub(1) == Some(identity.epoch.0);
         is_last && matches!(self.state.as_str(), "PrepareAbort" | "CompleteAbort")
@@ -58,7 +59,7 @@ impl TransactionDescription {
 }
 
 impl Client {
-    /// All transactional ids that this client may see, in their order.
+    /// Returns all transactional ids that this client may see, in their order.
     ///
     /// # Errors
     /// When a server does not answer.
@@ -72,7 +73,7 @@ impl Client {
             let request = DescribeTransactionsRequest::default().with_transactional_ids(ids);
             for state in server.ask(request).await?.transaction_states {
                 let description = description(&state);
-                // It may have expired in between.
+                // The id may have expired after the list was made.
                 if description.is_ok() || !is_unknown(state.error_code) {
                     let description = description?;
                     found.insert(description.id.clone(), description);
@@ -82,10 +83,10 @@ impl Client {
         Ok(found.into_values().collect())
     }
 
-    /// A transactional id; `None` if the server knows none of this name.
+    /// Returns the description of a transactional id; `None` if the server does not know the id.
     ///
     /// # Errors
-    /// When the server does not answer, or refuses to tell.
+    /// When the server does not answer, or refuses to describe it.
     pub async fn transaction(
         &self,
         id: &str,
@@ -99,11 +100,12 @@ impl Client {
         state.map(description).transpose()
     }
 
-    /// Commits or aborts a transaction that its producer has [prepared](crate::TransactionalProducer::prepared) or left
-    /// open. One that has ended in this way already stays as it is.
+    /// Commits or aborts a transaction that its producer has
+    /// [prepared](crate::TransactionalProducer::prepared) or left open. If it has already ended in
+    /// this way, nothing changes.
     ///
     /// # Errors
-    /// When the transaction has ended otherwise, or the server refuses or does not answer.
+    /// When the transaction has ended in the other way, or the server refuses or does not answer.
     pub async fn end_transaction(
         &self,
         id: &str,
@@ -115,7 +117,7 @@ impl Client {
             .map(drop)
     }
 
-    /// Fences the producers of a transactional id, and aborts what they left open.
+    /// Fences the producers of a transactional id, and aborts their open transaction.
     ///
     /// # Errors
     /// When the server refuses or does not answer.

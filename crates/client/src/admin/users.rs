@@ -13,29 +13,29 @@ use millstream_wire::sasl::{Hash, Iterations, SaltedPassword};
 use crate::client::{Client, text};
 use crate::error::ClientError;
 
-/// How often a password is hashed.
+/// The number of hash iterations for a new password.
 const ITERATIONS: Iterations = Iterations(8192);
 const SALT_BYTES: usize = 24;
 
-/// A user, and how it can log in.
+/// A user with its credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// The user's name.
     pub name: String,
-    /// What the server keeps of its passwords.
+    /// The credentials that the server stores, without the passwords.
     pub credentials: Vec<UserCredential>,
 }
 
-/// How a user can log in.
+/// A credential by which a user can log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserCredential {
-    /// The hash; `None` if it is none that is known here.
+    /// The hash; `None` if this client does not know it.
     pub hash: Option<Hash>,
-    /// How often the password is hashed.
+    /// The number of hash iterations.
     pub iterations: i32,
 }
 
-/// What Kafka's protocol calls a hash.
+/// Returns the number of a hash in Kafka's protocol.
 fn mechanism(hash: Hash) -> i8 {
     match hash {
         Hash::Sha256 => 1,
@@ -44,10 +44,10 @@ fn mechanism(hash: Hash) -> i8 {
 }
 
 impl Client {
-    /// All users, by name.
+    /// Returns all users, by name.
     ///
     /// # Errors
-    /// When nobody answers, or it is not allowed.
+    /// When no server answers, or the client may not read users.
     pub async fn users(&self) -> Result<Vec<User>, ClientError> {
         let request = DescribeUserScramCredentialsRequest::default().with_users(None);
         let answer = self.ask(request).await?;
@@ -72,11 +72,11 @@ impl Client {
         Ok(users)
     }
 
-    /// Gives a user a password, and creates the user if there is none. The password is hashed here, and
-    /// does not go over the network; what does is as secret.
+    /// Sets a user's password, and creates the user if there is none. The client hashes the
+    /// password and sends only the result; that result is as secret as the password.
     ///
     /// # Errors
-    /// When it is refused.
+    /// When the server refuses it.
     pub async fn set_password(
         &self,
         user: &str,
@@ -100,10 +100,10 @@ impl Client {
         self.alter_users(request).await
     }
 
-    /// Takes a user's passwords of these hashes away: without any, there is no such user.
+    /// Removes a user's passwords of these hashes. A user without any password no longer exists.
     ///
     /// # Errors
-    /// When there is no such user.
+    /// When there is no user of this name.
     pub async fn delete_passwords(&self, user: &str, hashes: &[Hash]) -> Result<(), ClientError> {
         let deletions = hashes.iter().map(|hash| {
             ScramCredentialDeletion::default()

@@ -1,4 +1,4 @@
-//! What a consumer does for its group: takes over partitions, commits offsets, leaves.
+//! The consumer's duties in its group: takes over partitions, commits offsets, leaves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,15 +22,14 @@ use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 
-/// A commit is tried so often: the group's epoch may move on meanwhile.
+/// The most tries of a commit: the group's epoch may change in between.
 const TRIES_MAX: u32 = 20;
 
 impl Consumer {
-    /// Commits how far the work is, including all that was handed out. Without a group there is nothing
-    /// to do.
+    /// Commits the positions, including all records that were handed out. Does nothing without a group.
     ///
     /// # Errors
-    /// When the group does not take it, perhaps since others have the partitions now.
+    /// When the group refuses the commit, for example since it has assigned the partitions to other members.
     pub async fn commit(&mut self) -> Result<(), ClientError> {
         self.settle();
         self.commit_positions().await
@@ -45,13 +44,14 @@ impl Consumer {
         let mut offsets = self.positions.clone();
         offsets.retain(|place, next| is_new(place, next));
         while !offsets.is_empty() {
-            // Counted where it outlasts a call that is given up: what cannot be committed must not keep
-            // the member from what the group says.
+            // The count outlives a call that is dropped: a failing commit must not keep the member from following the
+            // group.
             group.commit_tries += 1;
             let is_last = group.commit_tries >= TRIES_MAX;
-            // A commit names the stream: an offset of one that was made again since is not for the new one.
+            // A commit names the stream's id: the offset of a stream that has been deleted and made again is not valid
+            // in the new one.
             let names: Vec<&str> = group.ids.keys().map(|name| &**name).collect();
-            // A server that does not answer this does not answer the commit either, which tells of it.
+            // A server that fails to answer this look-up fails to answer the commit, too, which reports it.
             let _ = self.client.look_up(&names).await;
             let is_same = |place: &TopicPartition| {
                 let now = self.client.known_topic(&place.topic);
@@ -82,7 +82,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes over what the group has assigned, and commits when it is time.
+    /// Takes over the group's assignment, and commits when a commit is due.
     pub(super) async fn follow_group(&mut self) -> Result<(), ClientError> {
         let Some(group) = &mut self.group else {
             return Ok(());
@@ -90,7 +90,7 @@ impl Consumer {
         let news = group.news()?;
         let commits = group.takes_commit() || news.is_some() && group.commits_by_itself();
         if commits && !news.as_ref().is_some_and(|news| news.is_lost) {
-            // What is not committed comes again, which is no reason to stop.
+            // Records without a commit are delivered again, which is no reason to stop.
             let _ = self.commit_positions().await;
         }
         let Some(news) = news else {
@@ -152,10 +152,10 @@ impl Consumer {
         group.follow(news);
     }
 
-    /// Ends it: commits, if it does so by itself, and leaves the group.
+    /// Ends the consumer: commits, if it commits automatically, and leaves the group.
     ///
     /// # Errors
-    /// When that is not possible; the group finds out by itself that the member is gone.
+    /// When the commit or the request to leave fails; the group then removes the member when its session times out.
     pub async fn close(mut self) -> Result<(), ClientError> {
         self.settle();
         let commits = self
@@ -216,17 +216,18 @@ fn commit(
     Ok(())
 }
 
-/// The epoch may have moved on; the next heartbeat tells. Nobody needs offsets of a stream that is gone.
+/// Returns whether a commit may ignore the error: the epoch may have changed, which the next heartbeat shows, or the
+/// stream is gone, and its offsets with it.
 fn may_pass(error: &ClientError) -> bool {
     let is_stale = error.response_error() == Some(ResponseError::StaleMemberEpoch);
     is_stale || error.is_retriable() && !error.is_unknown_stream()
 }
 
 impl Client {
-    /// The offsets that a group has committed. Places that it has none of are left out.
+    /// Returns the offsets that a group has committed, without the partitions that have none.
     ///
     /// # Errors
-    /// When the group cannot be asked.
+    /// When the group's coordinator does not answer or refuses.
     pub async fn committed(
         &self,
         group: &str,
@@ -250,10 +251,10 @@ impl Client {
         Ok(fetched.offsets)
     }
 
-    /// All offsets that a group has committed.
+    /// Returns all offsets that a group has committed.
     ///
     /// # Errors
-    /// When the group cannot be asked.
+    /// When the group's coordinator does not answer or refuses.
     pub async fn all_committed(
         &self,
         group: &str,
@@ -261,11 +262,10 @@ impl Client {
         Ok(self.fetch_offsets(group, None, true).await?.offsets)
     }
 
-    /// All offsets that a group has committed, with what was said with them. Those of transactions that are open do not
-    /// count yet.
+    /// Returns all offsets that a group has committed, with their metadata, without those of open transactions.
     ///
     /// # Errors
-    /// When the group cannot be asked.
+    /// When the group's coordinator does not answer or refuses.
     pub async fn group_offsets(&self, group: &str) -> Result<GroupOffsets, ClientError> {
         self.fetch_offsets(group, None, false).await
     }

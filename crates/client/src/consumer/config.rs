@@ -1,4 +1,4 @@
-//! How a consumer works.
+//! The settings of a consumer.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,35 +10,35 @@ use millstream_record::Filter;
 
 use crate::offsets::{Isolation, Start, TopicPartition};
 
-/// How a consumer works.
+/// The settings of a consumer.
 #[derive(Debug, Clone)]
 pub struct ConsumerConfig {
-    /// Where a group begins in a partition that it has no offset of, and where anybody goes on whose
-    /// offset is not there any more; without it, that is an error.
+    /// The position of a group in a partition without a committed offset, and of any consumer whose offset no longer
+    /// exists; without it, either is an error.
     pub reset: Option<Reset>,
-    /// Which records of transactions are handed out.
+    /// Which records of transactions the consumer hands out.
     pub isolation: Isolation,
-    /// How records come to it.
+    /// How the consumer receives records.
     pub delivery: DeliveryMode,
-    /// Which records are handed out; all without it. A server that pushes leaves the others out before they are
-    /// sent, else it is done here.
+    /// Selects the records that the consumer hands out; all without it. A server that pushes applies the filter before
+    /// it sends; otherwise the consumer applies it.
     pub filter: Option<Filter>,
-    /// What the consumer does where records are damaged.
+    /// The consumer's reaction to damaged records.
     pub on_damage: OnDamage,
-    /// What is fetched ahead takes no more memory than this, and the answers that are under way.
+    /// The most memory for records that are fetched ahead, including the answers in flight, in bytes.
     pub prefetch_bytes: usize,
     /// The most bytes of one answer.
     pub answer_bytes_max: usize,
     /// The most bytes of one partition in an answer.
     pub partition_bytes_max: usize,
-    /// How long a server may wait for records before it answers that there are none.
+    /// The longest time that a server may wait for records before it sends an empty answer.
     pub wait_max: Duration,
-    /// How often a group's offsets are committed by themselves; never without it.
+    /// The interval of automatic commits of a group's offsets; without it, the consumer never commits automatically.
     pub auto_commit: Option<Duration>,
-    /// How long a group waits for this member to give up partitions that others are to have.
+    /// The longest time that a group waits for this member to give up partitions that it assigns to others.
     pub rebalance_timeout: Duration,
-    /// A member whose user does not call [`Consumer::next`](crate::Consumer::next) for so long leaves its group, so that others
-    /// work on its partitions; with the next call it joins again.
+    /// The longest pause between two calls of [`Consumer::next`](crate::Consumer::next): after it, the member leaves
+    /// its group, so that others take over its partitions; with the next call it joins again.
     pub poll_interval_max: Duration,
 }
 
@@ -61,21 +61,21 @@ impl Default for ConsumerConfig {
     }
 }
 
-/// How records come to a consumer. They are the same either way.
+/// How a consumer receives records. They are the same either way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeliveryMode {
     /// The consumer fetches them.
     #[default]
     Pull,
-    /// The server sends them as they become durable: through shared memory if it is on this machine, of the same
-    /// user, and lets the client read every stream without a quota; else over the network
-    /// ([`Fetched::path`](crate::Fetched::path) tells). A server that does not know how, such as Apache Kafka, is asked for them as with
-    /// `Pull`, and so is any if records are wanted of transactions that are open
-    /// ([`Isolation::Uncommitted`]), since only committed ones are sent.
+    /// The server sends them as they become durable. It uses shared memory if it is on this machine, runs as the same
+    /// user, and lets the client read every stream without a quota; else the network
+    /// ([`Fetched::path`](crate::Fetched::path) returns the path taken). The consumer fetches as with `Pull` from a
+    /// server without this request, for example Apache Kafka, and also if it reads open transactions
+    /// ([`Isolation::Uncommitted`]), since servers push only committed records.
     Push,
 }
 
-/// Where to go on without an offset.
+/// The position in a partition without an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reset {
     /// At the first record.
@@ -93,15 +93,16 @@ impl From<Reset> for Start {
     }
 }
 
-/// What a consumer does where records are damaged: in the server's log, or since their producer made them wrong.
+/// A consumer's reaction to damaged records: damaged in the server's log, or malformed by their producer.
 #[derive(Clone, Default)]
 pub enum OnDamage {
-    /// It fails there, with [`ResponseError::CorruptMessage`](crate::ResponseError::CorruptMessage) or
+    /// The consumer fails there, with [`ResponseError::CorruptMessage`](crate::ResponseError::CorruptMessage) or
     /// [`ClientError::Chunk`](crate::ClientError::Chunk).
     #[default]
     Fail,
-    /// It calls this with the offsets that it skips, and goes on behind them. Behind damage in the log that is the next
-    /// offset that the server can find, some 64 KiB further perhaps. Where nothing behind can be read it fails.
+    /// The consumer calls this function with the offsets that it skips, and continues behind them. Behind damage in the
+    /// log, that is the next offset that the server can find, perhaps some 64 KiB further on. If nothing behind the
+    /// damage can be read, the consumer fails.
     Skip(Arc<dyn Fn(&SkippedRecords) + Send + Sync>),
 }
 
@@ -121,6 +122,6 @@ pub struct SkippedRecords {
     pub place: TopicPartition,
     /// Their offsets.
     pub offsets: Range<Offset>,
-    /// What is wrong with them.
+    /// The fault that makes them unreadable.
     pub reason: String,
 }

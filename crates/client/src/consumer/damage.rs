@@ -1,7 +1,8 @@
-//! Damage in the server's log is skipped, if the user wants that.
+//! Skips damage in the server's log, if the user asks for it.
 //!
-//! A server answers that it cannot read from an offset on, and not where it can again. So the consumer tries: one
-//! offset further, two, four, and so on, and then between the last that is damaged and the first that is not.
+//! A server answers only that it cannot read from an offset on, not where readable records begin again. So the consumer
+//! searches: it tries one offset further, two, four, and so on, and then bisects between the last damaged and the first
+//! readable offset.
 
 use std::time::Duration;
 
@@ -16,19 +17,19 @@ use crate::client::topic_name;
 use crate::error::ClientError;
 use crate::offsets::{Start, TopicPartition};
 
-/// How long a server may take to answer a try, beside the client's `request_timeout`.
+/// The time that a server may take to answer a try, in addition to the client's `request_timeout`.
 const TRY_WAIT: Duration = Duration::from_secs(1);
 
 impl Consumer {
-    /// Goes on behind the damage that a server told of. Returns false where it told of something else, the user does not
-    /// want it skipped, or nothing behind it can be read.
+    /// Continues behind the damage that a server reported. Returns false if the error is another one, the user does not
+    /// want to skip damage, or nothing behind it can be read.
     pub(super) async fn skip_damage(&mut self, error: &ClientError) -> Result<bool, ClientError> {
         let OnDamage::Skip(tell) = self.config.on_damage.clone() else {
             return Ok(false);
         };
         let is_of_log = match error.response_error() {
             Some(ResponseError::CorruptMessage) => true,
-            // The server's filter cannot look through a chunk.
+            // The server cannot decode a chunk to apply the filter.
             Some(ResponseError::InvalidRecord) => false,
             _ => return Ok(false),
         };
@@ -52,7 +53,8 @@ impl Consumer {
         Ok(has_skipped)
     }
 
-    /// The first offset behind damage at `from` that can be read; `None` where there is no damage, or nothing behind it.
+    /// Returns the first readable offset behind damage at `from`; `None` if there is no damage, or nothing behind it is
+    /// readable.
     async fn behind_damage(
         &self,
         place: &TopicPartition,
@@ -86,7 +88,7 @@ impl Consumer {
         Ok(Some(readable))
     }
 
-    /// The first offset behind the chunk at `from`, if its records contradict its header.
+    /// Returns the first offset behind the chunk at `from`, if its records contradict its header.
     async fn behind_bad_records(
         &self,
         place: &TopicPartition,
@@ -108,7 +110,7 @@ impl Consumer {
         Ok((!is_good).then(|| chunk.header().next_offset()))
     }
 
-    /// Whether the server cannot read the record at an offset since it is damaged.
+    /// Returns whether damage keeps the server from reading the record at an offset.
     async fn is_damaged(&self, place: &TopicPartition, at: Offset) -> Result<bool, ClientError> {
         let Some(fetched) = self.first_chunk(place, at).await? else {
             return Ok(false);
@@ -121,7 +123,7 @@ impl Consumer {
         Ok(false)
     }
 
-    /// What the server answers for one offset: the chunk with its record, or an error.
+    /// Fetches one offset: returns the chunk with its record, or the server's error.
     async fn first_chunk(
         &self,
         place: &TopicPartition,

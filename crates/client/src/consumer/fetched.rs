@@ -1,4 +1,4 @@
-//! What a fetch has brought.
+//! The records that a fetch returns.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -16,78 +16,77 @@ use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 use crate::push::{DamagedRecords, Lease, Torn, give};
 
-/// Records of one partition, in their order. Its memory is that of the connection it came from, or the server's
-/// own, and is free for what comes next when this is dropped. See [`DeliveryPath::Shared`] for how long it may be
-/// kept.
+/// Records of one partition, in their order. Dropping it frees their memory for later records, which is either the
+/// receive buffer of a connection or shared with the server. See [`DeliveryPath::Shared`] for how long it may be kept.
 #[derive(Debug)]
 pub struct Fetched {
     pub(super) place: TopicPartition,
-    /// Records before are in the first chunk, and were not asked for.
+    /// The offset of the first record to hand out; the first chunk may also hold earlier ones.
     pub(super) from: Offset,
-    /// Behind the last record.
+    /// The offset behind the last record.
     pub(super) next: Offset,
-    /// What may be read up to now.
+    /// The end of the readable records at the time of the fetch.
     pub(super) end: Offset,
     pub(super) records: Records,
-    /// What is not handed out, unless the server has left it out.
+    /// The filter to apply here; `None` if there is none, or the server has applied it.
     pub(super) filter: Option<Arc<Filter>>,
-    /// What becomes of records that cannot be read.
+    /// The reaction to records that cannot be read.
     pub(super) on_damage: OnDamage,
-    /// What they take of what may be fetched ahead, unless they lie in the server's memory.
+    /// Their share of the memory for fetching ahead, unless they lie in the server's memory.
     pub(super) _room: Option<OwnedSemaphorePermit>,
 }
 
-/// Where records lie.
+/// The place of the records in memory.
 #[derive(Debug)]
 pub(super) enum Records {
-    /// In what was answered to a fetch; the last chunk may be cut off.
+    /// In the answer to a fetch; its last chunk may be truncated.
     Pulled(Bytes, Vec<AbortedTransaction>),
-    /// In what was answered to somebody who subscribed.
+    /// In an answer to a subscriber over the network.
     Pushed(Bytes),
-    /// In the server's memory; nowhere, where all was left out.
+    /// In the server's memory; `None` if the filter left out every record.
     Shared(Option<Lease>),
 }
 
-/// How records came.
+/// The path by which records arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeliveryPath {
     /// They were fetched.
     Pulled,
     /// They were sent to a subscriber.
     Pushed,
-    /// They lie in the memory of the server, which is on this machine. They stay there until [`Fetched`] is
-    /// dropped, but the server takes back what is kept for too long: for minutes, or for a second when memory is
-    /// short. Then reading it fails ([`ClientError::TakenBack`]), and it comes again with the next call.
+    /// They lie in the memory of the server, which is on this machine. They stay there until [`Fetched`] is dropped,
+    /// but the server takes memory back that a client holds for too long: for minutes, or for a second when memory is
+    /// short. Reading it then fails ([`ClientError::TakenBack`]), and the next call hands the records out again.
     Shared,
 }
 
 impl Fetched {
-    /// Where it comes from.
+    /// Returns the partition of the records.
     pub fn place(&self) -> &TopicPartition {
         &self.place
     }
 
-    /// The stream's name.
+    /// Returns the stream's name.
     pub fn topic(&self) -> &Arc<str> {
         &self.place.topic
     }
 
-    /// The partition.
+    /// Returns the index of the partition.
     pub fn partition(&self) -> i32 {
         self.place.partition
     }
 
-    /// Behind its last record.
+    /// Returns the offset behind the last record.
     pub fn next(&self) -> Offset {
         self.next
     }
 
-    /// Behind the last record that could be read when it was fetched.
+    /// Returns the end of the readable records at the time of the fetch.
     pub fn end(&self) -> Offset {
         self.end
     }
 
-    /// Its size as it was sent, in bytes.
+    /// Returns the size on the wire, in bytes.
     pub fn bytes(&self) -> usize {
         match &self.records {
             Records::Pulled(bytes, _) | Records::Pushed(bytes) => bytes.len(),
@@ -95,7 +94,7 @@ impl Fetched {
         }
     }
 
-    /// How it came.
+    /// Returns the path by which the records arrived.
     pub fn path(&self) -> DeliveryPath {
         match self.records {
             Records::Pulled(..) => DeliveryPath::Pulled,
@@ -104,13 +103,13 @@ impl Fetched {
         }
     }
 
-    /// Gives each record to `take`, until that breaks. Compressed ones are decompressed into `scratch`.
-    /// There may be none at all, where a transaction has ended or a filter has kept nothing.
+    /// Gives each record to `take`, until that breaks. Decompresses compressed ones into `scratch`. There may be none
+    /// at all, after the end of a transaction or behind a filter.
     ///
     /// # Errors
-    /// When what was sent is damaged, and not to be [skipped](OnDamage::Skip); or the server has taken its memory back ([`ClientError::TakenBack`]): then
-    /// the last records that `take` had may be wrong, and all are handed out again by the next call of
-    /// [`Consumer::next`](crate::Consumer::next).
+    /// When the records are damaged and the settings do not [skip](OnDamage::Skip) damage; or when the server has taken
+    /// its memory back ([`ClientError::TakenBack`]): then the last records that `take` received may be wrong, and the
+    /// next call of [`Consumer::next`](crate::Consumer::next) hands out all of them again.
     pub fn each(
         &self,
         scratch: &mut Scratch,
@@ -166,7 +165,7 @@ impl Fetched {
         }
     }
 
-    /// Tells of records that cannot be read, if they are to be skipped.
+    /// Reports unreadable records to the user, if the settings skip them.
     fn skip(&self, damaged: DamagedRecords) -> Result<(), ClientError> {
         let OnDamage::Skip(tell) = &self.on_damage else {
             return Err(damaged.error.into());
@@ -180,14 +179,14 @@ impl Fetched {
     }
 
     /// Copies the records into memory of their own. They no longer count against
-    /// [`prefetch_bytes`](crate::ConsumerConfig::prefetch_bytes), nor does the server's memory hold them. Call it for records that
-    /// are kept for long.
+    /// [`prefetch_bytes`](crate::ConsumerConfig::prefetch_bytes), and no longer hold the server's memory. Call it for
+    /// records that are kept for long.
     ///
     /// # Errors
     /// When the server has taken its memory back, as with [`each`](Self::each).
     pub fn detach(&mut self) -> Result<(), ClientError> {
         let copy = match &self.records {
-            // The rest of the answer that they came with is not to be kept.
+            // Copies only these records, so that the rest of the answer can be freed.
             Records::Pulled(bytes, aborted) => {
                 Records::Pulled(Bytes::copy_from_slice(bytes), aborted.clone())
             }
@@ -204,8 +203,8 @@ impl Fetched {
         Ok(())
     }
 
-    /// Returns whether the records can still be read. Records in the server's memory that cannot are handed out again by
-    /// the next call of [`Consumer::next`](crate::Consumer::next).
+    /// Returns whether the records can still be read. If the server has taken their memory back, the next call of
+    /// [`Consumer::next`](crate::Consumer::next) hands them out again.
     ///
     /// # Errors
     /// When the server has taken its memory back.
@@ -216,12 +215,12 @@ impl Fetched {
         }
     }
 
-    /// The offset that was asked for: records before it may be in the first chunk, and are not given.
+    /// Returns the offset of the fetch; [`each`](Self::each) omits earlier records of the first chunk.
     pub fn from(&self) -> Offset {
         self.from
     }
 
-    /// Whether it can still be read.
+    /// Returns whether the records can still be read.
     pub(super) fn is_live(&self) -> bool {
         match &self.records {
             Records::Shared(Some(lease)) => lease.is_live(),
@@ -229,7 +228,7 @@ impl Fetched {
         }
     }
 
-    /// Is set when it was read and was not there any more.
+    /// Returns the cell that is set once a read finds the server's memory taken back.
     pub(super) fn torn(&self) -> Option<Arc<OnceLock<Torn>>> {
         match &self.records {
             Records::Shared(Some(lease)) => Some(Arc::clone(lease.torn())),
@@ -238,7 +237,7 @@ impl Fetched {
     }
 }
 
-/// The offset behind the last whole chunk; `None` if there is none. Brokers may cut the last one off.
+/// Returns the offset behind the last whole chunk; `None` if there is none. Brokers may truncate the last chunk.
 pub(super) fn end_of(records: &[u8]) -> Option<Offset> {
     headers(records)
         .last()
@@ -249,7 +248,7 @@ fn whole_bytes(records: &[u8]) -> usize {
     headers(records).last().map_or(0, |(_, end)| end)
 }
 
-/// The headers of whole chunks, and where these end. What is damaged is found when records are read.
+/// Returns the headers of whole chunks, and the end of each. Damage is detected later, when the records are read.
 fn headers(records: &[u8]) -> impl Iterator<Item = (ChunkHeader, usize)> {
     let mut end = 0;
     std::iter::from_fn(move || {
@@ -263,8 +262,7 @@ fn headers(records: &[u8]) -> impl Iterator<Item = (ChunkHeader, usize)> {
     })
 }
 
-/// Which chunks belong to transactions that were aborted: for each of these the broker tells where its
-/// first record is, and a marker is where it ends.
+/// Finds the chunks of aborted transactions: the broker lists the first offset of each, and a marker ends it.
 struct Aborted {
     /// First offsets, the lowest on top, and producers.
     coming: BinaryHeap<Reverse<(i64, i64)>>,

@@ -1,4 +1,4 @@
-//! Fetching from one server, ahead of what is handed out.
+//! Fetches from one server, ahead of the records that the consumer hands out.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,15 +18,17 @@ use crate::client::{Client, topic_name};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, TopicPartition};
 
-/// Memory is counted in units of so many bytes.
+/// The unit in which memory is counted, in bytes.
 pub(super) const ROOM_UNIT: usize = 1 << 10;
 
-/// What a fetcher tells the consumer.
+/// An event from a fetcher to the consumer.
 pub(super) enum Event {
     Fetched(Fetched),
-    /// The offset does not exist, or not any more; the earliest that does, if that was told.
+    /// The offset does not exist, or no longer does; with the earliest offset, if the server
+    /// returned it.
     OutOfRange(TopicPartition, Option<Offset>),
-    /// It has ended: somebody else leads the partitions, perhaps, or the server is away.
+    /// The fetcher has ended, for example since another server leads the partitions or the server
+    /// cannot be reached.
     Lost(ClientError),
 }
 
@@ -36,11 +38,11 @@ pub(super) struct Fetcher {
     pub server: i32,
     pub config: ConsumerConfig,
     pub filter: Option<Arc<Filter>>,
-    /// Partitions, and the offset that is next in each.
+    /// Partitions, and the next offset of each.
     pub positions: HashMap<TopicPartition, Offset>,
-    /// The partitions in the order in which they are asked for, which turns.
+    /// The partitions in the order of the request, which rotates.
     pub order: Vec<TopicPartition>,
-    /// Partitions that are not asked for now.
+    /// Partitions that the fetcher leaves out for now.
     pub paused: watch::Receiver<BTreeSet<TopicPartition>>,
     pub room: Arc<Semaphore>,
     pub events: mpsc::Sender<Event>,
@@ -49,11 +51,11 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Fetches until it fails, or nobody wants it any more.
+    /// Fetches until an error occurs, or the consumer is gone.
     pub async fn run(mut self) {
         let events = self.events.clone();
         if let Err(error) = self.fetch_all().await {
-            // The consumer has gone, or knows.
+            // An error here means that the consumer has gone, or has ended this fetcher.
             let _ = events.send(Event::Lost(error)).await;
         }
     }
@@ -62,7 +64,8 @@ impl Fetcher {
         let connection = self.client.server(self.server).await?;
         let after = self.client.config().request_timeout + self.config.wait_max;
         while !self.order.is_empty() {
-            // The next answer is asked for while there is room, and waits until there is enough.
+            // Ask for the next answer as soon as there is some room, and wait for the rest of the
+            // room once its size is known.
             let room = self.room.acquire().await;
             drop(room.map_err(|_| ClientError::Closed)?);
             let request = self.request();
@@ -79,7 +82,7 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Asks for all partitions that are not paused.
+    /// Builds the request for all partitions that are not paused.
     fn request(&mut self) -> FetchRequest {
         let mut topics: Vec<FetchTopic> = Vec::new();
         let paused = self.paused.borrow_and_update();
@@ -168,7 +171,7 @@ impl Fetcher {
 
     /// Waits for room.
     pub async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ClientError> {
-        // What is larger than all there is waits until it is alone.
+        // An answer larger than all the room waits until it is alone.
         let units = bytes.div_ceil(ROOM_UNIT);
         let all = self.config.prefetch_bytes.div_ceil(ROOM_UNIT).max(1);
         let units = u32::try_from(units.clamp(1, all)).unwrap_or(u32::MAX);
@@ -182,7 +185,7 @@ impl Fetcher {
     }
 }
 
-/// In one piece, as they come from the connection's buffer.
+/// Joins pieces into one buffer, without a copy if there is only one.
 pub(super) fn joined(mut pieces: Vec<Bytes>) -> Bytes {
     match pieces.len() {
         0 | 1 => pieces.pop().unwrap_or_default(),

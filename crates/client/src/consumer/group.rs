@@ -1,7 +1,7 @@
-//! The member of a group: what keeps it alive, and what it is told (KIP-848).
+//! The member of a group: keeps its session alive, and receives its assignment (KIP-848).
 //!
-//! A task sends heartbeats. What is assigned goes from it to the consumer, and what the consumer has
-//! taken over goes back and is told with the next heartbeat, which comes at once.
+//! A task sends heartbeats. It passes the assignment to the consumer. The consumer passes back the partitions that it
+//! has taken over, and the task reports these at once with a further heartbeat.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,36 +25,36 @@ use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 
-/// Epochs that are none: who joins, and who leaves.
+/// Epochs with a special meaning: joining and leaving.
 const EPOCH_JOIN: i32 = 0;
 const EPOCH_LEAVE: i32 = -1;
 
-/// Should a server not say how often it wants to hear of us.
+/// The interval of heartbeats if the server does not set one.
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(3);
 
 /// Partitions by the ids of their streams, as the protocol has them.
 pub(super) type Partitions = BTreeMap<Uuid, BTreeSet<i32>>;
 
-/// What the group says.
+/// The state of the assignment, as the group last sent it.
 #[derive(Debug, Clone, Default)]
 struct Assigned {
     /// Grows with every change.
     version: u64,
-    /// Grows when all was lost.
+    /// Grows when the member loses all its partitions.
     generation: u64,
     epoch: i32,
     partitions: Partitions,
     error: Option<ClientError>,
 }
 
-/// What the consumer has taken over.
+/// The partitions that the consumer has taken over.
 #[derive(Debug, Clone, Default)]
 struct Owned {
     generation: u64,
     partitions: Partitions,
 }
 
-/// What a consumer knows of its group.
+/// The consumer's view of its group.
 #[derive(Debug)]
 pub(super) struct Membership {
     pub group: Arc<str>,
@@ -70,11 +70,11 @@ pub(super) struct Membership {
     commit_every: Option<Duration>,
     commit_at: Option<Instant>,
     pub committed: BTreeMap<TopicPartition, Offset>,
-    /// How often the commit that is under way was tried.
+    /// The number of tries of the commit in progress.
     pub commit_tries: u32,
-    /// How what was assigned last is found out.
+    /// The search for the positions in the newly assigned partitions.
     pub searching: Option<Searching>,
-    /// What tells the streams that it reads from others of their names.
+    /// The ids of the streams that it reads; a new stream of the same name has another id.
     pub ids: BTreeMap<Arc<str>, Uuid>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct News {
     pub version: u64,
     generation: u64,
     pub partitions: Partitions,
-    /// Others may have had the partitions meanwhile.
+    /// Other members may have had the partitions in between.
     pub is_lost: bool,
 }
 
@@ -111,7 +111,7 @@ impl Membership {
         let (owned, taken) = watch::channel(Owned::default());
         let (polling, polled) = polling(config.poll_interval_max);
         let heartbeats = Heartbeats {
-            // A heartbeat must not wait behind anything.
+            // A heartbeat must not queue behind other requests.
             client: client.separate(),
             group: group.into(),
             member: member.clone(),
@@ -149,17 +149,17 @@ impl Membership {
         self.polling.begin()
     }
 
-    /// The member's epoch, by which the group knows that it is not an older one of itself.
+    /// Returns the member's epoch, by which the group recognizes requests of an earlier incarnation.
     pub fn epoch(&self) -> i32 {
         self.assigned.borrow().epoch
     }
 
-    /// When the next commit is due.
+    /// Returns the time of the next automatic commit.
     pub fn commit_at(&self) -> Option<Instant> {
         self.commit_at
     }
 
-    /// Whether a commit is due; the next one is due later.
+    /// Returns whether a commit is due, and schedules the next one.
     pub fn takes_commit(&mut self) -> bool {
         let is_due = self.commit_at.is_some_and(|at| Instant::now() >= at);
         if is_due {
@@ -177,12 +177,12 @@ impl Membership {
         let followed = self.followed;
         let changed = self.assigned.wait_for(|now| now.version != followed);
         if changed.await.is_err() {
-            // The task has ended after an error, which was followed.
+            // The task has ended after an error, which the consumer has seen.
             std::future::pending().await
         }
     }
 
-    /// What was changed.
+    /// Returns a change that the consumer has not followed yet.
     pub fn news(&mut self) -> Result<Option<News>, ClientError> {
         let now = self.assigned.borrow();
         if let Some(error) = &now.error {
@@ -196,7 +196,7 @@ impl Membership {
         }))
     }
 
-    /// The consumer has what was assigned, and nothing else.
+    /// Notes that the consumer has exactly the assigned partitions.
     pub fn follow(&mut self, news: News) {
         self.followed = news.version;
         self.generation = news.generation;
@@ -235,17 +235,17 @@ struct Heartbeats {
     owned: watch::Receiver<Owned>,
     polled: Polled,
     epoch: i32,
-    /// What the group was told last of what is owned; nothing if it should be told all.
+    /// The owned partitions in the last heartbeat; `None` if the next one must carry every field.
     told: Option<Partitions>,
-    /// The streams when they were last looked at.
+    /// The streams at the last look.
     shapes: Option<Shapes>,
 }
 
-/// Streams by their ids, and how many partitions each has.
+/// Streams by their ids, each with its number of partitions.
 type Shapes = BTreeMap<Uuid, usize>;
 
-/// Waits until streams have other partitions than when they were last looked at: the group shares them out anew when it
-/// hears of a member next.
+/// Waits until the partitions of a stream differ from the last look; the group assigns partitions anew at its next
+/// heartbeat from any member.
 async fn changed_shapes(client: &Client, topics: &[Arc<str>], shapes: &mut Option<Shapes>) {
     let names: Vec<&str> = topics.iter().map(|topic| &**topic).collect();
     loop {
@@ -263,7 +263,7 @@ async fn changed_shapes(client: &Client, topics: &[Arc<str>], shapes: &mut Optio
 }
 
 impl Heartbeats {
-    /// Until the consumer goes, or the group refuses it for good.
+    /// Sends heartbeats until the consumer goes, or the group refuses it for good.
     async fn run(mut self) {
         loop {
             let owned = self.owned();
@@ -279,7 +279,7 @@ impl Heartbeats {
                         });
                         return;
                     }
-                    // All is told anew.
+                    // The next heartbeat carries every field.
                     self.told = None;
                     if is_fenced {
                         self.epoch = EPOCH_JOIN;
@@ -306,7 +306,7 @@ impl Heartbeats {
         }
     }
 
-    /// What the consumer has; nothing while it still has what was lost.
+    /// Returns the consumer's partitions; none while it still has those of a lost generation.
     fn owned(&mut self) -> Partitions {
         let owned = self.owned.borrow_and_update();
         match owned.generation == self.assigned.borrow().generation {
@@ -330,7 +330,7 @@ impl Heartbeats {
                 .with_rebalance_timeout_ms(timeout)
                 .with_subscribed_topic_names(Some(topics));
         }
-        // Who joins has nothing yet.
+        // A joining member has no partitions yet.
         let owned = match self.epoch {
             EPOCH_JOIN => &Partitions::new(),
             _ => owned,
@@ -348,7 +348,7 @@ impl Heartbeats {
         let what = format!("group {}", self.group);
         let is_refused = answer.error_code == ResponseError::UnsupportedVersion.code();
         let message = match is_refused {
-            // Brokers that know the request and are told not to take it.
+            // Some brokers know the request and are set up to refuse it.
             true => Some(
                 "the server does not take members with the protocol of KIP-848: Apache Kafka has it since \
                  4.0, where `group.coordinator.rebalance.protocols` names `consumer`",
@@ -390,18 +390,18 @@ impl Heartbeats {
         }
     }
 
-    /// Leaves, since nobody works on the partitions.
+    /// Leaves the group, since nothing processes the partitions.
     async fn leave(&mut self) {
         let (group, member) = (&self.group, &self.member);
         tracing::warn!("no records are asked for any more; leaving group {group}");
-        // If that fails, the group misses the heartbeats.
+        // If that fails, the group removes the member after missing its heartbeats.
         let _ = leave(&self.client, group, member).await;
         self.epoch = EPOCH_JOIN;
         self.told = None;
         self.lose();
     }
 
-    /// The group has given the partitions to others.
+    /// Notes that the group has assigned the partitions to others.
     fn lose(&self) {
         self.assigned.send_modify(|assigned| {
             assigned.version += 1;
@@ -412,7 +412,7 @@ impl Heartbeats {
     }
 }
 
-/// Whether the group does not know the member any more.
+/// Returns whether the group no longer knows the member.
 fn is_fenced(error: ResponseError) -> bool {
     matches!(
         error,

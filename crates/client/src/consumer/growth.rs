@@ -1,4 +1,4 @@
-//! Partitions that are added to a stream while it is read.
+//! Partitions that are added to a stream while a consumer reads it.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::client::{Client, Topic};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
 
-/// How often a consumer asks which partitions there are.
+/// The interval at which a consumer looks up the partitions.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Findings that wait for the consumer's next call.
@@ -23,16 +23,16 @@ const FINDINGS_MAX: usize = 4;
 /// Decides on a partition that was added.
 type Accept = Box<dyn FnMut(&TopicPartition, Range<Offset>) -> bool + Send + Sync>;
 
-/// Partitions that were added, and what each held when it was found.
+/// Added partitions, each with the offsets of its records at that time.
 type Added = Vec<(TopicPartition, Range<Offset>)>;
 
 /// Follows the growth of a stream.
 pub(super) struct Growth {
     accept: Accept,
     found: mpsc::Receiver<Result<Added, ClientError>>,
-    /// What `found` gave, until it is taken over.
+    /// A finding received from `found`, until the consumer takes it over.
     waiting: Option<Result<Added, ClientError>>,
-    /// Ends with this.
+    /// The task, which ends when this is dropped.
     _task: JoinSet<()>,
 }
 
@@ -47,7 +47,7 @@ impl Growth {
     pub async fn wait(&mut self) {
         match self.found.recv().await {
             Some(found) => self.waiting = Some(found),
-            // The task has ended after an error, which was taken over.
+            // The task has ended after an error, which the consumer has taken over.
             None => std::future::pending().await,
         }
     }
@@ -58,10 +58,10 @@ impl Growth {
 }
 
 impl Consumer {
-    /// Follows the growth of a stream: reads partitions too, from their beginning, that are added to those of `topic`
-    /// from now on. It looks for some twice a second. `accept` is called for each with the offsets of the records that
-    /// it holds, before anything that the consumer has asked for since is handed out; it answers whether this consumer
-    /// is to read the partition. A group finds added partitions by itself.
+    /// Follows the growth of a stream: also reads the partitions that are added to those of `topic` from now on, from
+    /// their beginning. The consumer looks for added partitions twice a second. It calls `accept` for each one with the
+    /// offsets of its records, before it hands out any record that it has fetched since; `accept` returns whether this
+    /// consumer is to read the partition. A group finds added partitions by itself.
     pub fn follow(
         &mut self,
         topic: &Topic,
@@ -83,9 +83,9 @@ impl Consumer {
         });
     }
 
-    /// Takes over the partitions that were found. If records are pushed, they are beside the others: of these, the user
-    /// may hold some in the server's memory, which are there until their subscription ends. Fetches of one server take
-    /// turns, so there is one for all partitions.
+    /// Takes over the added partitions. If the server pushes, they get a subscription beside the others: ending those
+    /// would take away records that the user still holds in the server's memory. Fetches from one server take turns, so
+    /// one fetcher serves all partitions.
     pub(super) async fn follow_growth(&mut self) -> Result<(), ClientError> {
         while let Some(growth) = &mut self.growth
             && let Some(found) = growth.take()
@@ -124,19 +124,19 @@ impl Consumer {
 struct Look {
     client: Client,
     isolation: Isolation,
-    /// What is known.
+    /// The topic as last seen.
     topic: Topic,
 }
 
 impl Look {
-    /// Until nobody wants to know, or the stream is another.
+    /// Looks for partitions until the consumer is gone, or another stream has the name.
     async fn run(mut self, sender: mpsc::Sender<Result<Added, ClientError>>) {
         loop {
             sleep(LOOK_EVERY).await;
             let found = match self.added().await {
                 Ok(added) if added.is_empty() => continue,
                 Err(error) if !matches!(error, ClientError::MadeAgain { .. }) => {
-                    // The consumer's own requests meet the same trouble, and it tells of that.
+                    // The consumer's own requests run into the same error, and report it.
                     tracing::debug!("cannot look for new partitions: {error}");
                     continue;
                 }

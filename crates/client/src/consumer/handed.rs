@@ -1,4 +1,4 @@
-//! What was handed out, and whether it could be read.
+//! The records that were handed out, and whether they could be read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,10 +9,10 @@ use super::fetched::Fetched;
 use crate::offsets::TopicPartition;
 use crate::push::Torn;
 
-/// What was handed out last, and what else is in the server's memory and still kept.
+/// The records handed out last, and earlier ones that the user still keeps in the server's memory.
 #[derive(Debug, Default)]
 pub(super) struct HandedOut {
-    /// It is done with the next call.
+    /// The partition and the offset behind the last records; they count as done at the next call.
     last: Option<(TopicPartition, Offset)>,
     kept: Vec<Kept>,
 }
@@ -21,7 +21,7 @@ pub(super) struct HandedOut {
 struct Kept {
     place: TopicPartition,
     from: Offset,
-    /// Set when it was read, and was not there any more. Shared with what was handed out.
+    /// Set when a read finds that the server has taken the memory back. Shared with the records handed out.
     torn: Arc<OnceLock<Torn>>,
 }
 
@@ -47,8 +47,8 @@ impl HandedOut {
         }
     }
 
-    /// Moves positions over what was handed out last, and back before what could not be read. Says why not if
-    /// there was such: it has to be handed out again.
+    /// Moves positions past the records handed out last, and back to records that could not be read. Returns the reason
+    /// if there were any: the consumer has to hand these out again.
     pub fn settle(&mut self, positions: &mut BTreeMap<TopicPartition, Offset>) -> Option<Torn> {
         if let Some((place, next)) = self.last.take()
             && let Some(position) = positions.get_mut(&place)
@@ -58,7 +58,7 @@ impl HandedOut {
         self.move_back(positions)
     }
 
-    /// As [`settle`](Self::settle) would leave them.
+    /// Moves positions as [`settle`](Self::settle) would.
     pub fn seen_from(&self, positions: &mut BTreeMap<TopicPartition, Offset>) {
         positions.extend(self.last.clone());
         for kept in self.kept.iter().filter(|kept| kept.is_torn()) {
@@ -66,7 +66,8 @@ impl HandedOut {
         }
     }
 
-    /// The user says where a partition goes on; whether it has to be read again from there.
+    /// Drops the notes on a partition that the user repositions; returns whether its records must be read again from
+    /// there.
     pub fn forget(&mut self, place: &TopicPartition) -> bool {
         self.last.take_if(|(last, _)| last == place);
         let mut has_torn = false;

@@ -1,13 +1,12 @@
-//! The consumer: records of partitions that are chosen, or that a group shares out.
+//! The consumer: reads the partitions that the user chooses or a group assigns.
 //!
-//! For each server that leads some of its partitions there is a task that fetches ahead
-//! (`fetcher.rs`), or is sent what there is (`pusher.rs`), as far as [`ConsumerConfig::prefetch_bytes`] allows. What it brings is handed out by
-//! [`Consumer::next`]. When partitions come or go, or their leader does, all fetching starts anew from
-//! what was handed out.
+//! For each server that leads some of its partitions, a task fetches ahead (`fetcher.rs`) or receives pushed records
+//! (`pusher.rs`), up to [`ConsumerConfig::prefetch_bytes`]. [`Consumer::next`] hands out the records. When partitions
+//! or their leaders change, all fetching starts anew behind the records that were handed out.
 //!
-//! In a group, a further task keeps the member alive and is told what it is assigned (`group.rs`). The
-//! consumer follows at its next call of [`Consumer::next`], between records, so that it does not lose a
-//! partition while it is at work on it.
+//! In a group, a further task keeps the member alive and receives its assignment (`group.rs`). The consumer follows the
+//! assignment at its next call of [`Consumer::next`], between records, so that it does not lose a partition while it
+//! works on it.
 
 mod commit;
 mod config;
@@ -46,25 +45,25 @@ use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
 use crate::push::Torn;
 
-/// Events that wait to be handed out: what they hold is bounded by memory.
+/// The capacity of the queue of events; a memory limit bounds their content.
 const EVENTS_MAX: usize = 1024;
 
-/// Memory is not shared for so long after the user was too slow for that.
+/// For this time the consumer avoids shared memory after the user was too slow for it.
 const SHARED_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// Reads records.
 #[derive(Debug)]
 pub struct Consumer {
-    /// For all that is answered at once.
+    /// Sends the requests that servers answer at once.
     client: Client,
-    /// For what takes long.
+    /// Sends the requests that take long.
     fetching_client: Client,
     config: ConsumerConfig,
-    /// Its partitions, and the first offset of each that is not done.
+    /// Its partitions, each with the first offset that is not done.
     positions: BTreeMap<TopicPartition, Offset>,
     filter: Option<Arc<Filter>>,
     handed: HandedOut,
-    /// When the server has taken its memory back last, since the user was too slow for that.
+    /// The last time that the server took its memory back since the user was too slow.
     stalled_at: Option<Instant>,
     fetching: Option<Fetching>,
     room: Arc<Semaphore>,
@@ -72,33 +71,33 @@ pub struct Consumer {
     lost: Option<Lost>,
     group: Option<Membership>,
     growth: Option<Growth>,
-    /// Of its partitions, those that were added, or are not paused any more, since fetching began.
+    /// Those of its partitions that were added or resumed since fetching began.
     unfetched: BTreeMap<TopicPartition, Offset>,
-    /// Partitions that are not read for now. Watched by the fetchers.
+    /// The paused partitions. Watched by the fetchers.
     paused: watch::Sender<BTreeSet<TopicPartition>>,
-    /// What tells its streams from others of their names.
+    /// The ids of its streams; a new stream of the same name has another id.
     ids: HashMap<Arc<str>, Uuid>,
-    /// Why nothing comes any more.
+    /// The error with which all later calls fail.
     gone: Option<ClientError>,
 }
 
-/// What does not pass.
+/// A failure that lasts.
 #[derive(Debug, Clone, Copy)]
 struct Lost {
     since: Instant,
-    /// Whether servers answer, and do not know a stream.
+    /// Whether servers answer, but do not know a stream.
     is_unknown: bool,
 }
 
-/// Partitions, and the offset that is next in each.
+/// Partitions, and the next offset of each.
 type Positions = HashMap<TopicPartition, Offset>;
 
 #[derive(Debug)]
 struct Fetching {
     events: mpsc::Receiver<Event>,
-    /// For further tasks.
+    /// The sender for tasks that are added later.
     sender: mpsc::Sender<Event>,
-    /// End with this.
+    /// The tasks, which end when this is dropped.
     tasks: JoinSet<()>,
 }
 
@@ -109,10 +108,10 @@ impl std::fmt::Debug for Event {
 }
 
 impl Consumer {
-    /// A consumer of these partitions, from these places on.
+    /// Returns a consumer of these partitions, from these positions on.
     ///
     /// # Errors
-    /// When a partition does not exist, or nobody answers.
+    /// When a partition does not exist, or no server answers.
     pub async fn assigned(
         client: &Client,
         config: ConsumerConfig,
@@ -124,13 +123,13 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// A member of a group that shares the partitions of streams. It stays one as long as this is not
-    /// closed or dropped, and [`next`](Self::next) is called at least every
-    /// [`poll_interval_max`](ConsumerConfig::poll_interval_max). Needs a broker with the group protocol
-    /// of KIP-848, as all have since Kafka 4.0.
+    /// Returns a member of a group that shares the partitions of streams. It stays a member until it is closed or
+    /// dropped, as long as [`next`](Self::next) is called at least every
+    /// [`poll_interval_max`](ConsumerConfig::poll_interval_max). Needs a broker with the group protocol of KIP-848, as
+    /// all have since Kafka 4.0.
     ///
     /// # Errors
-    /// When there is no randomness for the member's name.
+    /// When the system provides no random bytes for the member's id.
     pub fn in_group(
         client: &Client,
         config: ConsumerConfig,
@@ -166,22 +165,22 @@ impl Consumer {
         }
     }
 
-    /// The partitions that it has now, and the first offset of each that was not handed out.
+    /// Returns the consumer's partitions, each with the first offset that was not handed out.
     pub fn positions(&self) -> BTreeMap<TopicPartition, Offset> {
         let mut positions = self.positions.clone();
         self.handed.seen_from(&mut positions);
         positions
     }
 
-    /// Waits for records. What was handed out before counts as done from here on. Given up, it may be
-    /// called again, and nothing is lost.
+    /// Waits for records. All records handed out earlier count as done from here on. Dropping the future loses nothing;
+    /// call it again.
     ///
     /// # Errors
-    /// When an offset is not there any more, a partition is refused, a stream is gone for the client's
+    /// When an offset no longer exists, the server refuses a partition, a stream is gone for the client's
     /// `unknown_timeout`, or no server answers for its `request_timeout`. The next call tries again. When a stream was
-    /// deleted and made again, the consumer goes on in the new one where [`reset`](ConsumerConfig::reset) says; without that, or if it
-    /// [follows](Self::follow) the stream, this and all later calls fail with [`ClientError::MadeAgain`]. A member of a group
-    /// goes on at the beginning of the new stream, of which some records may come twice.
+    /// deleted and made again, the consumer continues in the new one at [`reset`](ConsumerConfig::reset); without that,
+    /// or if it [follows](Self::follow) the stream, this and all later calls fail with [`ClientError::MadeAgain`]. A
+    /// member of a group continues at the beginning of the new stream, and may receive some of its records twice.
     pub async fn next(&mut self) -> Result<Fetched, ClientError> {
         let _poll = self.group.as_ref().map(Membership::poll);
         self.settle();
@@ -200,7 +199,7 @@ impl Consumer {
             }
             if let Some(event) = self.event().await {
                 match event {
-                    // The end of its subscription comes next.
+                    // The event that ends its subscription follows.
                     Event::Fetched(fetched) if !fetched.is_live() => {}
                     Event::Fetched(fetched) => {
                         self.handed.add(&fetched);
@@ -213,7 +212,8 @@ impl Consumer {
         }
     }
 
-    /// The next event of a fetcher; `None` when the group has something to say, or to be told, or the stream has grown.
+    /// Returns the next event of a fetcher; `None` when the group has a change or needs a report, or the stream has
+    /// grown.
     async fn event(&mut self) -> Option<Event> {
         let fetching = self.fetching.as_mut()?;
         let group = self.group.as_mut();
@@ -242,7 +242,7 @@ impl Consumer {
         }
     }
 
-    /// Counts what was handed out as done, unless it could not be read.
+    /// Counts the records handed out as done, unless they could not be read.
     fn settle(&mut self) {
         match self.handed.settle(&mut self.positions) {
             None => return,
@@ -252,7 +252,7 @@ impl Consumer {
         self.fetching = None;
     }
 
-    /// Says how far the work is in the partition that was handed out last, for who stops before its end.
+    /// Sets the position inside the records that were handed out last, for a user that stops before their end.
     pub fn mark(&mut self, place: &TopicPartition, next: Offset) {
         if self.handed.forget(place) {
             self.fetching = None;
@@ -276,7 +276,7 @@ impl Consumer {
         Ok(fetching)
     }
 
-    /// Positions by the server that leads the partition.
+    /// Groups positions by the server that leads the partition.
     async fn by_server(
         &self,
         positions: &BTreeMap<TopicPartition, Offset>,
@@ -290,7 +290,7 @@ impl Consumer {
         Ok(by_server)
     }
 
-    /// Begins a task for each server.
+    /// Starts a task for each server.
     fn fetch(&self, by_server: HashMap<i32, Positions>, fetching: &mut Fetching) {
         for (server, positions) in by_server {
             let mut order: Vec<TopicPartition> = positions.keys().cloned().collect();
@@ -317,8 +317,8 @@ impl Consumer {
         }
     }
 
-    /// Takes note of the streams that are read. Positions say nothing in one that was made again; a group knows itself
-    /// which of its own belong to that.
+    /// Notes the ids of the streams. A position is void in a stream that was made again; a group tracks this for its
+    /// own positions.
     async fn check_ids(&mut self) -> Result<(), ClientError> {
         if self.group.is_some() {
             return Ok(());
@@ -348,7 +348,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Only committed records are pushed.
+    /// Returns whether servers push: they push only committed records.
     fn is_pushed(&self) -> bool {
         let ConsumerConfig {
             delivery,
@@ -358,13 +358,13 @@ impl Consumer {
         delivery == DeliveryMode::Push && isolation == Isolation::Committed
     }
 
-    /// Who was too slow for the server's memory has all the time over the network.
+    /// Returns whether to share memory; a user that was too slow for it reads over the network, without a time limit.
     fn may_share(&self) -> bool {
         self.stalled_at
             .is_none_or(|stalled_at| stalled_at.elapsed() >= SHARED_AGAIN_AFTER)
     }
 
-    /// Starts anew after something failed, unless that will not help.
+    /// Starts fetching anew after a failure, unless that cannot help.
     async fn lost(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.fetching = None;
         if self.skip_damage(&error).await? {
@@ -377,7 +377,8 @@ impl Consumer {
         } = error
         {
             let hint = || {
-                "what is stored there is damaged; `millstream repair` lists all damage".to_owned()
+                "the stored records there are damaged; `millstream repair` lists all damage"
+                    .to_owned()
             };
             return Err(ClientError::Refused {
                 what,
@@ -412,7 +413,7 @@ impl Consumer {
         sleep(config.backoff).await;
         let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
         topics.dedup();
-        // If nobody answers now, it is found out when fetching begins.
+        // If no server answers now, the start of fetching reports it.
         let _ = self.fetching_client.refresh(&topics).await;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Partitions that are not read for a while, since their user has enough of them.
+//! Partitions that the consumer does not read for a while, at the user's request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use super::Consumer;
 use crate::offsets::TopicPartition;
 
 impl Consumer {
-    /// Reads none of these partitions from now on, and goes on with those that were paused before and are not among them.
-    /// What was read ahead of a paused partition may still be handed out.
+    /// Pauses exactly these partitions, and resumes all others. The consumer may still hand out records that it has
+    /// read ahead of a paused partition.
     ///
-    /// A server that pushes does not know of pauses: its subscription ends, and another one begins without the paused
-    /// partitions. Records that the user still has in the server's memory cannot be read any more then
+    /// A server that pushes cannot pause a partition: its subscription ends, and another one begins without the paused
+    /// partitions. Records that the user still holds in the server's memory then become unreadable
     /// ([`DeliveryPath::Shared`](crate::DeliveryPath::Shared)), so drop or [detach](crate::Fetched::detach) them before
-    /// partitions are paused that were not.
+    /// you pause further partitions.
     pub fn set_paused(&mut self, paused: BTreeSet<TopicPartition>) {
         self.settle();
         let before = self.paused.send_replace(paused);
@@ -27,7 +27,7 @@ impl Consumer {
             self.fetching = None;
             return;
         }
-        // As partitions that were added: beside the others.
+        // Like partitions that were added: beside the others.
         for place in before.difference(&paused) {
             if let Some(position) = self.positions.get(place) {
                 self.unfetched.insert(place.clone(), *position);
@@ -35,7 +35,7 @@ impl Consumer {
         }
     }
 
-    /// The partitions that fetchers begin with. Those that fetch pass over paused ones by themselves.
+    /// Returns the partitions that fetchers begin with. A pulling fetcher passes over paused ones by itself.
     pub(super) fn wanted(&self) -> BTreeMap<TopicPartition, Offset> {
         let paused = self.paused.borrow();
         let positions = self.positions.iter();

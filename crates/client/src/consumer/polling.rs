@@ -1,5 +1,5 @@
-//! Whether a member's user polls: a member that is alive while its user hangs would hold partitions that
-//! nobody works on.
+//! Tracks whether a member's user polls: a member that is alive while its user hangs would hold
+//! partitions that nothing processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Since when nobody polls; nothing while somebody does.
+/// The end of the last poll; `None` during a poll.
 type Idle = Option<Instant>;
 
 /// The user's side.
@@ -17,14 +17,14 @@ pub(super) struct Polling(Arc<watch::Sender<Idle>>);
 /// A poll that is under way; it ends with this.
 pub(super) struct Poll(Polling);
 
-/// The side of what keeps the member alive.
+/// The side of the task that keeps the member alive.
 #[derive(Debug)]
 pub(super) struct Polled {
     idle: watch::Receiver<Idle>,
     interval_max: Duration,
 }
 
-/// Both sides; it counts as idle when nobody polls for longer than `interval_max`.
+/// Returns both sides; the user counts as idle after longer than `interval_max` without a poll.
 pub(super) fn polling(interval_max: Duration) -> (Polling, Polled) {
     let (sender, idle) = watch::channel(Some(Instant::now()));
     (Polling(Arc::new(sender)), Polled { idle, interval_max })
@@ -45,7 +45,7 @@ impl Drop for Poll {
 }
 
 impl Polled {
-    /// Waits until nobody has polled for too long; for ever once the user has gone.
+    /// Waits until the user is idle for too long; for ever once the user has gone.
     pub async fn idle(&mut self) {
         loop {
             let since = *self.idle.borrow_and_update();
@@ -68,7 +68,7 @@ impl Polled {
         }
     }
 
-    /// Waits until somebody polls; `false` once the user has gone.
+    /// Waits until the user polls; returns `false` once the user has gone.
     pub async fn resumed(&mut self) -> bool {
         self.idle.wait_for(Option::is_none).await.is_ok()
     }

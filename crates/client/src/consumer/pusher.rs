@@ -1,5 +1,5 @@
-//! Records of one server as it pushes them: through its memory if it can be shared, else over the network. Where
-//! it does neither, they are fetched.
+//! Records that one server pushes: through its memory if it can share that, else over the network. The pusher fetches
+//! from a server that does neither.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -23,13 +23,13 @@ use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 use crate::push::{Handed, Session, SharedSource, Terms, lane, refused};
 
-/// The fewest and the most requests for more that are under way: each is the credit for one answer.
+/// The fewest and the most requests for more records in flight: each is the credit for one answer.
 const CREDITS_MIN: usize = 2;
 const CREDITS_MAX: usize = 8;
 
-/// Is pushed partitions that one server leads.
+/// Receives the pushed records of partitions that one server leads.
 pub(super) struct Pusher {
-    /// What is wanted; it is fetched if it is not pushed.
+    /// The partitions and the channels; also fetches if the server does not push.
     pub fetcher: Fetcher,
     /// Whether to read from the server's memory, if it shares that.
     pub may_share: bool,
@@ -39,23 +39,23 @@ pub(super) struct Pusher {
 enum Way {
     Shared(SharedSource),
     Asked(Asked),
-    /// It does not.
+    /// It does not push.
     None,
 }
 
-/// A subscription of whoever asks for more.
+/// A subscription over the network, which asks for each answer.
 struct Asked {
-    /// Has no other requests, which would wait behind those for more.
+    /// Carries no other requests, which would wait behind those for more records.
     connection: Connection,
     subscription: u32,
     places: Vec<TopicPartition>,
-    /// About how much an answer has, and how many are asked for ahead.
+    /// The approximate size of an answer, in bytes, and the number of requests in flight.
     answer_bytes: usize,
     credits: usize,
 }
 
 impl Pusher {
-    /// Hands on what is pushed until that fails, or nobody wants it any more.
+    /// Passes on pushed records until an error occurs, or the consumer is gone.
     pub async fn run(self) {
         let events = self.fetcher.events.clone();
         let error = match self.begin().await {
@@ -65,7 +65,7 @@ impl Pusher {
             Err(error) => Some(error),
         };
         if let Some(error) = error {
-            // The consumer has gone, or knows.
+            // An error here means that the consumer has gone, or has ended this pusher.
             let _ = events.send(Event::Lost(error)).await;
         }
     }
@@ -77,7 +77,7 @@ impl Pusher {
             return Ok(Way::None);
         }
         let config = &self.fetcher.config;
-        // Several answers fit into what may be fetched ahead.
+        // Several answers fit into the memory for fetching ahead.
         let answer_bytes =
             (config.prefetch_bytes / CREDITS_MIN).clamp(1, config.answer_bytes_max.max(1));
         let piece_bytes = config.partition_bytes_max.min(answer_bytes);
@@ -94,7 +94,7 @@ impl Pusher {
             .await?;
         let message = answer.error_message.as_deref();
         if let Err(why) = ClientError::check(answer.error_code, message, "a subscription") {
-            // What is wrong is told of the partition that it is about, if it is told to who fetches.
+            // Fetching reports the error of each partition with the partition that it concerns.
             tracing::debug!(address = %server.address(), "nothing is pushed: {why}");
             return Ok(Way::None);
         }
@@ -109,7 +109,7 @@ impl Pusher {
         }))
     }
 
-    /// Subscribes to what lies in the server's memory, if it shares that.
+    /// Subscribes through the server's memory, if it shares that.
     async fn share(&self, server: &Connection, terms: &Terms) -> Option<SharedSource> {
         let config = self.fetcher.client.config();
         match Session::begin(server, config, vec![self.source()], terms).await {
@@ -137,7 +137,7 @@ impl Pusher {
         }
     }
 
-    /// Takes from shared memory on a thread of its own, which waits asleep.
+    /// Receives from shared memory on a thread of its own, which sleeps while it waits.
     async fn forward(self, source: SharedSource) {
         let _end = EndOfTaking(Arc::clone(source.session()));
         let events = self.fetcher.events.clone();
@@ -156,17 +156,17 @@ impl Pusher {
             };
             let _ = events.send(Event::Lost(error)).await;
         }
-        // Until the consumer begins anew.
+        // Wait until the consumer starts fetching anew.
         std::future::pending().await
     }
 
-    /// Asks for more while there is room, and hands on what is answered.
+    /// Asks for more while there is room, and passes the answers on.
     async fn receive(&self, asked: Asked) -> Result<(), ClientError> {
         let mut under_way = VecDeque::new();
         loop {
             while under_way.len() < asked.credits {
                 if under_way.is_empty() {
-                    // The next answer waits until there is enough.
+                    // Wait for the full size before asking for the next answer.
                     let room = self.fetcher.room.acquire().await;
                     drop(room.map_err(|_| ClientError::Closed)?);
                 } else if self.fetcher.room.available_permits() == 0 {
@@ -185,7 +185,7 @@ impl Pusher {
             let answer = self.answer(next).await?;
             let message = answer.error_message.as_deref();
             if answer.error_code == ResponseError::ResourceNotFound.code() {
-                // It goes with its connection.
+                // The subscription ends with its connection.
                 let address = asked.connection.address().to_string();
                 return Err(ClientError::Disconnected { address });
             }
@@ -197,7 +197,7 @@ impl Pusher {
         }
     }
 
-    /// Waits for an answer, for as long as the server is there.
+    /// Waits for an answer, as long as the server is reachable.
     async fn answer(
         &self,
         pending: Pending<ReceiveRequest>,
@@ -207,7 +207,7 @@ impl Pusher {
         loop {
             match timeout(client.config().request_timeout, &mut answer).await {
                 Ok(answer) => return answer,
-                // There is nothing new, or the server has vanished without a word.
+                // There are no new records, or the server vanished without closing the connection.
                 Err(_) => {
                     client
                         .server(*server)
@@ -254,7 +254,7 @@ fn refusal(place: &TopicPartition, code: i16, message: Option<&str>, earliest: O
     }
 }
 
-/// Ends the thread when the consumer begins anew, or goes.
+/// Ends the thread when the consumer starts fetching anew, or goes.
 struct EndOfTaking(Arc<Session>);
 
 impl Drop for EndOfTaking {
@@ -263,7 +263,7 @@ impl Drop for EndOfTaking {
     }
 }
 
-/// Takes what is handed out through shared memory.
+/// Passes on the records that arrive through shared memory.
 struct Forwarder {
     source: SharedSource,
     places: Vec<TopicPartition>,

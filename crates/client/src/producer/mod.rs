@@ -1,15 +1,14 @@
-//! The producer: records into partitions, each stored once and in order.
+//! The producer: sends records into partitions, so that each is stored once and in order.
 //!
-//! A record goes through these hands:
+//! A record takes these steps:
 //!
 //! 1. [`Producer::send`] chooses its partition and puts it into that partition's open chunk.
-//! 2. A chunk that is full, or has waited for [`ProducerConfig::linger`], is sealed, numbered and sent,
-//!    with those of other partitions of the same server in one request. Up to five requests to a server
-//!    are in flight.
-//! 3. The answer decides what becomes of the chunk's records, and [`Delivery::wait`] tells.
+//! 2. The sender seals a chunk that is full or has waited for [`ProducerConfig::linger`], numbers it and sends it, with
+//!    those of other partitions of the same server in one request. Up to five requests to a server are in flight.
+//! 3. The answer decides the outcome of the chunk's records, and [`Delivery::wait`] returns it.
 //!
-//! What failed is sent again, until it is stored or [`ProducerConfig::delivery_timeout`] is over.
-//! `partition.rs` says why nothing is lost, stored twice or out of order on the way.
+//! The producer retries a failed chunk until it is stored or [`ProducerConfig::delivery_timeout`] is over.
+//! `partition.rs` explains why nothing is lost, stored twice or out of order on the way.
 
 #[cfg(test)]
 mod older_servers;
@@ -40,23 +39,22 @@ pub(crate) use self::transactional::{init, transactional_id};
 use crate::client::{Client, Topic};
 use crate::error::ClientError;
 
-/// From this level of the cluster's feature `transaction.version` on, each transaction has an epoch of its own, and
-/// partitions take part in it by being written to.
+/// The level of the cluster's feature `transaction.version` from which each transaction has an epoch of its own, and a
+/// produce request adds its partitions to the transaction.
 pub(crate) const PER_TRANSACTION_EPOCHS: i16 = 2;
 
-/// How a producer works.
+/// The settings of a producer.
 #[derive(Debug, Clone)]
 pub struct ProducerConfig {
-    /// A chunk waits for more records for so long at most.
+    /// The longest time that a chunk waits for more records.
     pub linger: Duration,
-    /// A chunk takes no more records beyond this size, in bytes before compression. One record may be
-    /// larger.
+    /// The size from which a chunk takes no more records, in bytes before compression. One record may be larger.
     pub batch_bytes: usize,
-    /// How chunks are compressed.
+    /// The compression of chunks.
     pub compression: Compression,
-    /// What is under way takes no more memory than this; whoever sends more waits.
+    /// The most memory for records that are not stored yet, in bytes; when it is full, senders wait.
     pub buffer_bytes: usize,
-    /// A record that is not stored after so long is given up.
+    /// The time after which the producer gives up a record that is not stored.
     pub delivery_timeout: Duration,
 }
 
@@ -77,9 +75,9 @@ impl Default for ProducerConfig {
 pub struct ProducerRecord<'a> {
     /// The stream's name.
     pub topic: &'a str,
-    /// Its partition; without one the key decides, and without a key all have their turn.
+    /// Its partition; without one the key decides, and without a key the partitions take turns.
     pub partition: Option<i32>,
-    /// When it was made; now, unless it is said.
+    /// The record's time; the present time if it is not set.
     pub timestamp: Option<Timestamp>,
     /// The primary key.
     pub key: Option<&'a [u8]>,
@@ -89,13 +87,13 @@ pub struct ProducerRecord<'a> {
     pub headers: &'a [Header<'a>],
 }
 
-/// Sends records. Dropped, it forgets what is not stored yet: [`flush`](Self::flush) before.
+/// Sends records. Dropping it loses the records that are not stored yet: call [`flush`](Self::flush) before.
 pub struct Producer {
     shared: Arc<Shared>,
     sender: AbortHandle,
 }
 
-/// What callers and the sender share.
+/// The state that callers and the sender share.
 struct Shared {
     client: Client,
     config: ProducerConfig,
@@ -103,11 +101,11 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the sender.
     wake: Notify,
-    /// Wakes those who wait for memory.
+    /// Wakes callers that wait for memory.
     room: Notify,
-    /// Of a transactional producer.
+    /// The id of a transactional producer.
     transactional_id: Option<Arc<str>>,
-    /// Wakes the end of a transaction that waits for answers.
+    /// Wakes the end of a transaction, which waits for answers.
     answered: Notify,
 }
 
@@ -120,12 +118,12 @@ impl fmt::Debug for Producer {
 }
 
 impl Producer {
-    /// A producer for these servers, with connections of its own. To be called within a runtime.
+    /// Returns a producer for these servers, with connections of its own. Call it within a runtime.
     pub fn new(client: &Client, config: ProducerConfig) -> Producer {
         Producer::start(client.separate(), config, None)
     }
 
-    /// A producer with this client; of transactions, if there is a transactional id.
+    /// Starts a producer with this client; a transactional one, if there is a transactional id.
     fn start(
         client: Client,
         config: ProducerConfig,
@@ -148,8 +146,8 @@ impl Producer {
         Producer { shared, sender }
     }
 
-    /// Takes a record to be sent; waits only while there is no memory for it, or nothing is known of its
-    /// stream. Records of one partition are stored in the order of these calls.
+    /// Queues a record for sending; waits only while there is no memory for it, or its stream is not known yet. Stores
+    /// the records of one partition in the order of these calls.
     ///
     /// # Errors
     /// When there is no such stream or partition, or the record is too large.
@@ -183,11 +181,11 @@ impl Producer {
         }
     }
 
-    /// Takes a record to be sent if there is memory for it, and its stream and partition are known: for callers that cannot
-    /// wait. Returns whether it did; if not, it may after [`room`](Self::room).
+    /// Queues a record for sending if there is memory for it, and its stream and partition are known: for callers that
+    /// cannot wait. Returns whether it did; if not, retry after [`room`](Self::room).
     ///
     /// # Errors
-    /// When the record is too large, or nothing is taken any more.
+    /// When the record is too large, or the producer is closed.
     pub fn offer(&self, record: &ProducerRecord<'_>) -> Result<bool, ClientError> {
         match self.try_send(record) {
             Ok(_) => Ok(true),
@@ -226,7 +224,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Asks servers again for a topic, which may have grown to this partition.
+    /// Looks up a topic again, which may have grown to this partition.
     async fn refreshed(&self, topic: &str, partition: usize) -> Result<Arc<Topic>, ClientError> {
         let client = &self.shared.client;
         client.refresh(&[topic]).await?;
@@ -254,13 +252,13 @@ impl Producer {
         Ok(delivery)
     }
 
-    /// The first error of records since the last flush, as far as they are decided.
+    /// Returns the first error of records since the last flush, as far as their outcome is known.
     pub fn error(&self) -> Option<ClientError> {
         let state = self.shared.state.lock();
         state.error.clone().or_else(|| state.closed.clone())
     }
 
-    /// Sends what is there, and waits until it is decided.
+    /// Sends all queued records, and waits for their outcome.
     ///
     /// # Errors
     /// The first error of records since the last flush.
@@ -268,7 +266,7 @@ impl Producer {
         let outcomes = self.shared.state.lock().flush();
         self.shared.wake.notify_one();
         for outcome in outcomes {
-            // An error is noted, too.
+            // The state keeps the first error, too.
             let _ = outcome.wait().await;
         }
         let mut state = self.shared.state.lock();

@@ -1,4 +1,5 @@
-//! Transactions on servers where partitions are added to them, and which give no epoch to each (before KIP-890).
+//! Tests of transactions on servers before KIP-890: the producer adds partitions explicitly, and transactions share an
+//! epoch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ fn transactions_are_made_as_older_servers_know_them() {
                 _ => producer.commit().await.unwrap(),
             }
         }
-        // Of the last one that was committed, when the group knows of its end.
+        // Wait until the group has seen the end of the last committed transaction.
         let until = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
             let found = client.group_offsets("g").await.unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of the records of a chunk.
+//! The outcome of a chunk's records.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,16 +7,17 @@ use tokio::sync::Notify;
 
 use crate::error::ClientError;
 
-/// Shared by the records of a chunk, and decided once.
+/// The outcome that the records of a chunk share, decided once.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     decided: OnceLock<Result<Option<Offset>, ClientError>>,
-    /// Wakes those who wait for it.
+    /// Wakes the waiters.
     done: Notify,
 }
 
 impl Outcome {
-    /// The chunk is stored from this offset on; `None` if the server only says that it has it already.
+    /// Notes that the chunk is stored from this offset on; `None` if the server only reports that
+    /// it has the chunk already.
     pub fn stored(&self, first: Option<Offset>) {
         self.decide(Ok(first));
     }
@@ -43,29 +44,29 @@ impl Outcome {
     }
 }
 
-/// A record on its way. Whoever does not want to know what becomes of it drops this.
+/// The pending outcome of a record. Drop it to ignore the outcome.
 #[derive(Debug)]
 pub struct Delivery {
     pub(super) outcome: Arc<Outcome>,
     pub(super) partition: i32,
-    /// Which record of the chunk.
+    /// The record's index in the chunk.
     pub(super) index: u32,
 }
 
-/// Where a record is stored.
+/// The place of a stored record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     /// The partition.
     pub partition: i32,
-    /// The offset; `None` where the server only says that it had the record already.
+    /// The offset; `None` if the server only reports that it had the record already.
     pub offset: Option<Offset>,
 }
 
 impl Delivery {
-    /// Waits until the record is stored, as durably as the stream's setting says.
+    /// Waits until the record is stored, as durably as the stream's setting requires.
     ///
     /// # Errors
-    /// When it is not, or nobody knows: [`ClientError::Timeout`].
+    /// When the record is not stored, or its outcome is unknown: [`ClientError::Timeout`].
     pub async fn wait(self) -> Result<Stored, ClientError> {
         let first = self.outcome.wait().await?;
         Ok(Stored {

@@ -1,16 +1,16 @@
 //! The chunks of one partition: in their order, each stored once. No I/O.
 //!
-//! Chunks are numbered when they are first sent, and keep their numbers when they are sent again, so
-//! that the server stores each once and none out of order. What makes this hold:
+//! Chunks are numbered when they are first sent, and keep their numbers when they are sent again, so that the server
+//! stores each once and none out of order. These rules ensure it:
 //!
 //! - While a chunk waits to be sent again, none is sent until all that are in flight are answered; then
 //!   they are sent from the first one on.
-//! - Until the first chunk under a producer id is stored, no second one is sent: a server that knows
-//!   nothing of the producer would take any number.
-//! - No chunk is sent that is five or more behind one that is not decided: the server would forget that it
-//!   has that one, perhaps.
-//! - When a chunk is given up, the numbers behind it are a gap for the server. The chunks behind it get
-//!   a new producer id, if it is certain that they were not stored; otherwise they are given up, too.
+//! - Until the first chunk under a producer id is stored, no second one is sent: a server without any state of the
+//!   producer accepts every number.
+//! - No chunk is sent five or more behind an undecided one: the server may then have dropped its note that it stored
+//!   that one.
+//! - When the producer gives up a chunk, its numbers are a gap for the server. The chunks behind it get a new producer
+//!   id, if it is certain that they were not stored; otherwise the producer gives them up, too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,10 +25,11 @@ use tokio::time::Instant;
 use super::outcome::Outcome;
 use crate::error::ClientError;
 
-/// Requests in flight, and so chunks of one partition: servers know as many of a producer's last chunks.
+/// The most requests in flight, and so the most chunks of one partition: servers remember as many of a producer's last
+/// chunks.
 pub(super) const IN_FLIGHT_MAX: usize = 5;
 
-/// A producer id that the server gave. Later ones have higher generations.
+/// A producer id from the server. Later ones have higher generations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub id: ProducerId,
@@ -41,7 +42,7 @@ pub(super) struct Open {
     pub builder: ChunkBuilder,
     pub outcome: Arc<Outcome>,
     pub opened_at: Instant,
-    /// Whether it is to go without waiting for more.
+    /// Whether it is to be sent without waiting for more records.
     pub is_due: bool,
 }
 
@@ -50,34 +51,34 @@ pub(super) struct Sealed {
     number: u64,
     chunk: Bytes,
     records: u32,
-    /// What it counts for in the producer's memory.
+    /// Its share of the producer's memory, in bytes.
     buffered_bytes: usize,
     outcome: Arc<Outcome>,
     created_at: Instant,
-    /// How often it was sent and may have been stored.
+    /// The number of attempts that may have stored it.
     unknown: u32,
-    /// Whether it carries the partition's identity.
+    /// Whether its header has the partition's producer id and a sequence.
     is_numbered: bool,
     is_in_flight: bool,
 }
 
-/// What comes of an answer.
+/// The effect of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// Memory that is free again.
+    /// The memory that is free again.
     pub freed_bytes: usize,
-    /// The first error of records that are given up.
+    /// The first error of records that were given up.
     pub error: Option<ClientError>,
 }
 
-/// A partition, and what is to be sent to it.
+/// A partition, with its unsent and undecided chunks.
 pub(super) struct Partition {
     pub topic: Arc<str>,
     pub index: i32,
     pub open: Option<Open>,
     queue: VecDeque<Sealed>,
     next_number: u64,
-    /// Requests that are not answered, also of chunks that were given up meanwhile.
+    /// The number of requests without an answer, including those of chunks that were given up since.
     in_flight: usize,
     identity: Option<Identity>,
     /// The least generation of the next identity.
@@ -85,27 +86,27 @@ pub(super) struct Partition {
     next_sequence: Sequence,
     /// Whether a chunk was stored under the identity.
     is_established: bool,
-    /// Why the last attempt failed, if it did.
+    /// The error of the last attempt, if it failed.
     trouble: Option<Arc<ClientError>>,
     retry_at: Option<Instant>,
-    /// The first retry since servers say that there is no such stream.
+    /// The first retry since servers report the stream as unknown.
     unknown_since: Option<Instant>,
     /// Whether its chunks are parts of transactions: a chunk that is given up ends the transaction.
     is_transactional: bool,
-    /// The generation of the identity in whose transaction the server knows that the partition takes part.
+    /// The generation of the identity under which the server has added the partition to the transaction.
     joined: Option<u64>,
 }
 
-/// How long something is tried.
+/// The time-outs of retries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// Until a record is stored.
     pub delivery: Duration,
-    /// While servers say that there is no such stream.
+    /// While servers report the stream as unknown.
     pub unknown: Duration,
 }
 
-/// What is to be done with a partition now.
+/// The next action for a partition.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing, until it gets a record or an answer.
@@ -139,7 +140,7 @@ impl Partition {
         }
     }
 
-    /// Ends the transaction: what comes next needs an identity of this generation.
+    /// Ends the transaction: later chunks need an identity of this generation.
     pub fn end_transaction(&mut self, generation: u64) {
         self.identity = None;
         self.generation_min = generation;
@@ -147,30 +148,29 @@ impl Partition {
         self.trouble = None;
     }
 
-    /// Whether requests about it are not answered yet.
+    /// Returns whether some of its requests have no answer yet.
     pub fn is_in_flight(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// Whether the server has to be told first that the partition takes part in the transaction.
+    /// Returns whether the producer must first add the partition to the transaction.
     pub fn has_to_join(&self) -> bool {
         let generation = self.identity.map(|identity| identity.generation);
         self.joined != generation
     }
 
-    /// The server knows that the partition takes part in the transaction of this generation.
+    /// Notes that the server has added the partition to the transaction of this generation.
     pub fn join(&mut self, generation: u64) {
         self.joined = Some(generation);
     }
 
-    /// What becomes of the chunks that are not decided.
+    /// Returns the outcomes of the undecided chunks.
     pub fn outcomes(&self) -> impl Iterator<Item = &Arc<Outcome>> {
         let sealed = self.queue.iter().map(|sealed| &sealed.outcome);
         sealed.chain(self.open.as_ref().map(|open| &open.outcome))
     }
 
-    /// Takes no more records for the open chunk. Returns its builder, for the next one, and what comes
-    /// of it if it cannot be made.
+    /// Seals the open chunk. Returns its builder, for the next one, and the effect if the chunk cannot be built.
     pub fn seal(&mut self) -> Option<(ChunkBuilder, Effect)> {
         let mut open = self.open.take()?;
         let buffered_bytes = open.builder.len();
@@ -203,7 +203,7 @@ impl Partition {
         Some((open.builder, effect))
     }
 
-    /// What is to be done now, once the open chunk is sealed that [`wants_seal`](Self::wants_seal).
+    /// Returns the next action, once the caller has sealed an open chunk that [`wants_seal`](Self::wants_seal).
     pub fn next(&self, now: Instant, linger: Duration, timeout: Duration) -> Next {
         let Some(first) = self.queue.iter().position(|sealed| !sealed.is_in_flight) else {
             return match &self.open {
@@ -216,7 +216,7 @@ impl Partition {
             .iter()
             .skip(first)
             .any(|sealed| sealed.is_in_flight);
-        // What is further behind would make the server forget the first one, which it may have.
+        // A chunk further behind would make the server forget the first one, which it may have stored.
         let is_far = self.queue[first].number >= self.queue[0].number + IN_FLIGHT_MAX as u64;
         if is_behind || is_far || !self.has_room() {
             return Next::Nothing;
@@ -236,7 +236,7 @@ impl Partition {
         }
     }
 
-    /// Whether the open chunk should go now, and can.
+    /// Returns whether the open chunk should be sent now, and can be.
     pub fn wants_seal(&self, now: Instant, linger: Duration) -> bool {
         let is_due = |open: &Open| open.is_due || now >= open.opened_at + linger;
         let has_sealed = self.queue.iter().any(|sealed| !sealed.is_in_flight);
@@ -256,13 +256,13 @@ impl Partition {
         self.is_established = false;
     }
 
-    /// How large the chunk is that is next.
+    /// Returns the size of the next chunk, in bytes.
     pub fn next_bytes(&self) -> usize {
         let next = self.queue.iter().find(|sealed| !sealed.is_in_flight);
         next.map_or(0, |sealed| sealed.chunk.len())
     }
 
-    /// The next chunk, which is in flight from now on, and its number.
+    /// Returns the next chunk with its number, and counts it as in flight.
     pub fn send(&mut self) -> Option<(u64, Bytes)> {
         let identity = self.identity?;
         let next = self.queue.iter_mut().find(|sealed| !sealed.is_in_flight)?;
@@ -287,13 +287,13 @@ impl Partition {
         Some((next.number, next.chunk.clone()))
     }
 
-    /// A chunk is stored; without an offset if it was there before.
+    /// Notes that a chunk is stored; without an offset if it was stored before.
     pub fn stored(&mut self, number: u64, offset: Option<Offset>) -> Effect {
         self.in_flight -= 1;
         let Some(sealed) = self.take(number) else {
             return Effect::default();
         };
-        // One of an identity that was given up says nothing of the next one.
+        // A chunk of a dropped identity establishes nothing for the next one.
         self.is_established |= self.identity.is_some();
         self.trouble = None;
         self.unknown_since = None;
@@ -304,7 +304,7 @@ impl Partition {
         }
     }
 
-    /// A chunk was not stored, or nobody knows.
+    /// Notes that a chunk was not stored, or that its outcome is unknown.
     pub fn failed(&mut self, number: u64, error: ClientError, retry_at: Instant) -> Effect {
         self.in_flight -= 1;
         let Some(at) = self.position(number) else {
@@ -321,7 +321,7 @@ impl Partition {
             sealed.unknown = sealed.unknown.saturating_sub(1);
         }
         let is_certain = sealed.unknown == 0;
-        // Behind one that is not decided it is sent again, and is decided after that.
+        // Behind an undecided chunk, it is sent again and decided later.
         if error.is_retriable() || at > 0 {
             if self.trouble.is_none() {
                 tracing::warn!("{error}; trying again");
@@ -338,13 +338,13 @@ impl Partition {
         self.give_up(at, error)
     }
 
-    /// Servers say that there is no such stream.
+    /// Notes that servers report the stream as unknown.
     pub fn unknown(&mut self, error: &ClientError, retry_at: Instant) {
         self.trouble = Some(Arc::new(error.clone()));
         self.unknown_since = self.unknown_since.or(Some(retry_at));
     }
 
-    /// Gives up the first chunk if it waited for too long.
+    /// Gives up the first chunk if it has waited for too long.
     pub fn expire(&mut self, now: Instant, patience: Patience) -> Effect {
         if self.expires_at(patience).is_none_or(|at| now < at) {
             return Effect::default();
@@ -365,7 +365,7 @@ impl Partition {
         self.retry_at = Some(until);
     }
 
-    /// When [`expire`](Self::expire) has something to do.
+    /// Returns the time at which [`expire`](Self::expire) has something to do.
     pub fn expires_at(&self, patience: Patience) -> Option<Instant> {
         let first = self.queue.front().filter(|_| self.in_flight == 0)?;
         // The stream may have been made again while there was nothing to send.
@@ -377,7 +377,7 @@ impl Partition {
             .min()
     }
 
-    /// Gives up everything.
+    /// Gives up all chunks.
     pub fn fail_all(&mut self, error: &ClientError) -> Effect {
         let mut freed_bytes = 0;
         for sealed in self.queue.drain(..) {
@@ -428,7 +428,7 @@ impl Partition {
         }
         for sealed in &mut self.queue {
             sealed.is_numbered = false;
-            // What is in flight is answered with an error of its number, if at all.
+            // The server answers the chunks in flight with an error of their numbers, if at all.
             if is_unstored {
                 sealed.unknown = 0;
             }
@@ -445,7 +445,7 @@ impl Partition {
     }
 }
 
-/// Whether it is certain that the chunk was not stored by this attempt.
+/// Returns whether the error proves that this attempt did not store the chunk.
 fn says_unstored(error: ResponseError) -> bool {
     !matches!(
         error,
@@ -455,7 +455,7 @@ fn says_unstored(error: ResponseError) -> bool {
     )
 }
 
-/// Whether the server does not find the chunk's number behind what it knows of the producer.
+/// Returns whether the server rejects the chunk's number as not following its state of the producer.
 fn is_of_numbers(error: ResponseError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! The task that sends what waits, and takes the answers.
+//! The task that sends queued chunks, and processes the answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::ClientError;
 
-/// All replicas: what fewer have may be lost.
+/// Waits for all replicas: records on fewer may be lost.
 const ACKS_ALL: i16 = -1;
 
-/// Topics may have got more partitions after so long.
+/// The age at which metadata is refreshed, since topics may have more partitions by then.
 const METADATA_AGE_MAX: Duration = Duration::from_secs(300);
 
 pub(super) struct Sender {
     shared: Arc<Shared>,
     servers: HashMap<i32, Server>,
-    /// What runs beside: connecting, waiting for answers, asking for ids and leaders.
+    /// The tasks that connect, wait for answers, or ask for ids and leaders.
     tasks: JoinSet<Event>,
     identity: Option<Identity>,
     is_identifying: bool,
@@ -39,24 +39,24 @@ pub(super) struct Sender {
     refreshed_at: Instant,
 }
 
-/// A server, as far as requests to it go.
+/// The state of requests to a server.
 #[derive(Default)]
 struct Server {
     connection: Option<Arc<Connection>>,
     is_connecting: bool,
     in_flight: usize,
-    /// Not tried before.
+    /// No earlier attempt than this.
     retry_at: Option<Instant>,
 }
 
-/// What happens.
+/// An event that the sender waits for.
 enum Event {
     Connected(i32, Result<Arc<Connection>, ClientError>),
     Answered(i32, Vec<(usize, u64)>, Result<ProduceResponse, ClientError>),
     Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
-    /// These places of partitions were added to the transaction of a generation, or were not.
+    /// The partitions at these places were added to the transaction of a generation, or the request failed.
     Joined(Vec<usize>, u64, Result<(), ClientError>),
-    /// Leaders were asked for; some topics may be refused.
+    /// The look-up of leaders has ended; servers may have refused some topics.
     Refreshed(Vec<(Arc<str>, ClientError)>),
 }
 
@@ -74,7 +74,7 @@ impl Sender {
         }
     }
 
-    /// Works until the producer is dropped.
+    /// Runs until the producer is dropped.
     pub async fn run(mut self) {
         loop {
             let now = Instant::now();
@@ -187,7 +187,7 @@ impl Sender {
             .spawn(async move { Event::Identified(new_identity(&client).await) });
     }
 
-    /// Adds partitions to the transaction: for servers on which they do not take part by being written to.
+    /// Adds partitions to the transaction: for servers on which a produce request does not add them.
     fn join(&mut self, places: &[usize]) {
         let Some(id) = &self.shared.transactional_id else {
             return;
@@ -237,7 +237,7 @@ impl Sender {
         let backoff = client.config().backoff;
         self.tasks.spawn(async move {
             let names: Vec<&str> = topics.iter().map(|name| &**name).collect();
-            // What is not known then is asked for again.
+            // The next plan looks up again the leaders that stay unknown.
             let looked_up = client.look_up(&names).await;
             if !matches!(&looked_up, Ok(refused) if refused.is_empty()) {
                 tokio::time::sleep(backoff).await;
@@ -257,7 +257,7 @@ impl Sender {
         let Some(connection) = server.connection.clone() else {
             return;
         };
-        // Never waits: the connection has room for more than may be in flight.
+        // Never waits: the connection's queue holds more requests than may be in flight.
         let pending = match self.shared.transactional_id {
             Some(_) => transactional::send(&connection, request).await,
             None => connection.send(request).await,
@@ -398,7 +398,7 @@ impl Sender {
                     Ok(answer) => find(answer, &partition.topic, partition.index)
                         .ok_or_else(|| ClientError::Protocol {
                             address: format!("server {number}"),
-                            what: format!("it says nothing of {}", what()),
+                            what: format!("its answer lacks {}", what()),
                         })
                         .and_then(|answer| offset(answer, what())),
                 };
@@ -427,7 +427,7 @@ impl Sender {
     }
 }
 
-/// What the server says of a partition.
+/// Returns the part of the server's answer about a partition.
 fn find<'a>(
     answer: &'a ProduceResponse,
     topic: &str,
@@ -439,7 +439,7 @@ fn find<'a>(
     partitions.find(|found| found.index == partition)
 }
 
-/// Where a chunk is stored; `None` if the server only says that it was before.
+/// Returns the offset of a stored chunk; `None` if the server only reports that it stored the chunk before.
 fn offset(answer: &PartitionProduceResponse, what: String) -> Result<Option<Offset>, ClientError> {
     if answer.error_code == ResponseError::DuplicateSequenceNumber.code() {
         return Ok(None);
@@ -448,7 +448,7 @@ fn offset(answer: &PartitionProduceResponse, what: String) -> Result<Option<Offs
     Ok(u64::try_from(answer.base_offset).ok().map(Offset))
 }
 
-/// Whether another server should be asked.
+/// Returns whether to ask another server.
 fn is_of_leaders(error: ResponseError) -> bool {
     matches!(
         error,
@@ -458,14 +458,14 @@ fn is_of_leaders(error: ResponseError) -> bool {
     )
 }
 
-/// A producer id that nobody else has. Tried until a server gives one, or says that it never will.
+/// Returns a unique producer id. Retries until a server assigns one, or refuses for good.
 async fn new_identity(client: &Client) -> Result<(ProducerId, ProducerEpoch), ClientError> {
     loop {
         let request = InitProducerIdRequest::default()
             .with_transactional_id(None)
             .with_transaction_timeout_ms(i32::MAX);
         let answer = client.ask(request).await.and_then(|answer| {
-            // Kafka asks the rules of the cluster, and means those of its streams.
+            // Kafka checks the access rules of the cluster here, but means those of its streams.
             let is_denied = answer.error_code == ResponseError::ClusterAuthorizationFailed.code();
             let message = is_denied.then_some("no access rule lets this user write to any stream");
             ClientError::check(answer.error_code, message, "asking for a producer id")?;

@@ -1,4 +1,4 @@
-//! All that waits to be sent. No I/O.
+//! The state of all records that wait to be sent. No I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::{ProducerConfig, ProducerRecord};
 use crate::error::ClientError;
 use crate::partitioner::{Turn, partition_of_key};
 
-/// Builders that are kept for later; each has buffers of its own.
+/// The most builders kept for reuse; each has buffers of its own.
 const BUILDERS_KEPT_MAX: usize = 64;
 
-/// One request has no more bytes of chunks, unless a single one does.
+/// The most bytes of chunks in one request, unless a single chunk is larger.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// What the fields of a record take at most, beside key, value and headers; and those of a header.
+/// The largest size of a record's fields, beside key, value and headers; and of a header's fields.
 const RECORD_FIELDS_BYTES: usize = 40;
 const HEADER_FIELDS_BYTES: usize = 10;
 
@@ -30,45 +30,45 @@ pub(super) struct State {
     patience: Patience,
     topics: HashMap<Arc<str>, TopicPartitions>,
     pub partitions: Vec<Partition>,
-    /// Where the next look begins, so that all partitions have their turn.
+    /// The partition with which the next plan begins, so that all partitions take turns.
     first: usize,
     builders: Vec<ChunkBuilder>,
-    /// Memory of all chunks that are not decided.
+    /// The memory of all undecided chunks.
     buffered_bytes: usize,
-    /// The first error since it was last taken.
+    /// The first error since the last call that took it.
     pub error: Option<ClientError>,
-    /// Why nothing more is taken in.
+    /// The error that refuses all further records.
     pub closed: Option<ClientError>,
-    /// Of a transactional producer: its transaction.
+    /// The transaction of a transactional producer.
     pub transaction: Option<Transaction>,
 }
 
 /// The transaction of a transactional producer.
 #[derive(Debug)]
 pub(super) struct Transaction {
-    /// What chunks of the transaction carry; each transaction has its own.
+    /// The identity that chunks of the transaction carry; each transaction has its own.
     pub identity: Identity,
-    /// Whether records are taken.
+    /// Whether it accepts records.
     pub is_open: bool,
-    /// Whether it has taken a record, or offsets, so that the server may know of it.
+    /// Whether it has accepted a record or offsets, so that the server may know of it.
     pub has_records: bool,
-    /// Why it can only be aborted.
+    /// The error that leaves only the abort.
     pub failed: Option<ClientError>,
-    /// Whether partitions have to be added to a transaction before they are written to.
+    /// Whether the producer must add partitions to a transaction before it writes to them.
     pub adds_partitions: bool,
 }
 
 struct TopicPartitions {
-    /// Where its partitions are among all.
+    /// The indices of its partitions among all.
     places: Vec<usize>,
     turn: Turn,
-    /// A partition behind these that a record was offered to.
+    /// An unknown partition, beyond these, that a record was offered to.
     wanted: Option<usize>,
 }
 
-/// Why a record was not taken.
+/// The reason why a record was not accepted.
 pub(super) enum NotTaken {
-    /// Nothing is known of its topic.
+    /// Its topic is not known.
     UnknownTopic,
     /// There is no memory for it now.
     NoRoom,
@@ -77,28 +77,29 @@ pub(super) enum NotTaken {
     Failed(ClientError),
 }
 
-/// What goes in one request: the place of each partition, and number and bytes of its chunk.
+/// The content of one request: the place of each partition, with number and bytes of its chunk.
 pub(super) type Chunks = Vec<(usize, u64, Bytes)>;
 
-/// What is to be done now.
+/// The next actions.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Requests by server.
     pub requests: Vec<(i32, Chunks)>,
-    /// When to look again.
+    /// The time of the next plan.
     pub wake_at: Option<Instant>,
-    /// The generation of an identity that is lacking.
+    /// The generation of the identity that is missing.
     pub identify: Option<u64>,
-    /// Places of partitions whose leader is not known.
+    /// Places of partitions with an unknown leader.
     pub leaderless: Vec<usize>,
     /// Places of partitions that are to be added to the transaction of this generation.
     pub join: Vec<usize>,
-    /// Memory is free again.
+    /// Whether memory is free again.
     pub has_freed: bool,
 }
 
 impl State {
-    /// A stream that servers do not know is given up after `unknown_timeout`.
+    /// Returns an empty state, which gives up a stream that servers do not know after
+    /// `unknown_timeout`.
     pub fn new(
         config: ProducerConfig,
         unknown_timeout: Duration,
@@ -121,7 +122,7 @@ impl State {
         }
     }
 
-    /// Learns of a topic, or of its new partitions.
+    /// Adds a topic, or its new partitions.
     pub fn learn(&mut self, name: &Arc<str>, partitions: usize) {
         let topic = self.topics.entry(Arc::clone(name));
         let topic = topic.or_insert_with(|| TopicPartitions {
@@ -140,19 +141,19 @@ impl State {
         }
     }
 
-    /// Takes note of a partition that is not known.
+    /// Notes that a record wants an unknown partition.
     pub fn want(&mut self, topic: &str, partition: usize) {
         if let Some(topic) = self.topics.get_mut(topic) {
             topic.wanted = topic.wanted.max(Some(partition));
         }
     }
 
-    /// The last partition that was wanted since this was called before, and is not known.
+    /// Returns the last unknown partition that records wanted since the last call.
     pub fn take_wanted(&mut self, topic: &str) -> Option<usize> {
         self.topics.get_mut(topic)?.wanted.take()
     }
 
-    /// Whether memory is short, and will be free again when something is stored.
+    /// Returns whether memory is short, and will be free again once chunks are stored.
     pub fn is_short(&self) -> bool {
         self.buffered_bytes * 2 > self.config.buffer_bytes
     }
@@ -161,7 +162,7 @@ impl State {
         self.topics.keys()
     }
 
-    /// Takes notice that servers refuse to tell of a topic. Tells whether memory is free again.
+    /// Notes that servers refuse to describe a topic. Returns whether memory is free again.
     pub fn refuse(&mut self, topic: &str, error: &ClientError, retry_at: Instant) -> bool {
         let places = self.topics.get(topic).map(|topic| topic.places.clone());
         let mut has_freed = false;
@@ -177,7 +178,7 @@ impl State {
         has_freed
     }
 
-    /// Takes a record; tells whether the sender has something to do for it at once.
+    /// Queues a record; returns whether the sender has something to do for it at once.
     pub fn push(
         &mut self,
         record: &ProducerRecord<'_>,
@@ -249,7 +250,7 @@ impl State {
         Ok((delivery, wakes))
     }
 
-    /// Which partition takes a record.
+    /// Chooses the partition of a record.
     fn place(&mut self, record: &ProducerRecord<'_>, bytes: usize) -> Result<usize, NotTaken> {
         let Some(topic) = self.topics.get_mut(record.topic) else {
             return Err(NotTaken::UnknownTopic);
@@ -274,7 +275,7 @@ impl State {
         self.take_effect(effect)
     }
 
-    /// Does not wait for more records before it sends what is there; returns what becomes of that.
+    /// Makes all queued records due at once; returns their outcomes.
     pub fn flush(&mut self) -> Vec<Arc<Outcome>> {
         for partition in &mut self.partitions {
             if let Some(open) = &mut partition.open {
@@ -285,7 +286,7 @@ impl State {
         all.cloned().collect()
     }
 
-    /// Tells whether memory is free again.
+    /// Applies an effect; returns whether memory is free again.
     pub fn take_effect(&mut self, effect: Effect) -> bool {
         self.buffered_bytes -= effect.freed_bytes;
         let is_failed = match (&mut self.transaction, &effect.error) {
@@ -299,13 +300,13 @@ impl State {
             self.error = effect.error.clone();
         }
         if let (true, Some(error)) = (is_failed, effect.error) {
-            // All or nothing: the rest of the transaction need not be sent.
+            // A transaction is all or nothing: without this chunk, the rest of it need not be sent.
             self.give_up(&ClientError::Behind(Arc::new(error)));
         }
         effect.freed_bytes > 0 || is_failed
     }
 
-    /// Gives up everything that is not decided.
+    /// Gives up all undecided chunks.
     fn give_up(&mut self, error: &ClientError) {
         for place in 0..self.partitions.len() {
             let effect = self.partitions[place].fail_all(error);
@@ -328,7 +329,7 @@ impl State {
         }
     }
 
-    /// Gives up everything that is not decided, and takes no more into the transaction.
+    /// Gives up all undecided chunks, and accepts no more records into the transaction.
     pub fn cancel_transaction(&mut self) {
         if let Some(transaction) = &mut self.transaction {
             transaction.is_open = false;
@@ -336,19 +337,19 @@ impl State {
         self.give_up(&ClientError::Closed);
     }
 
-    /// Whether requests are not answered yet.
+    /// Returns whether some requests have no answer yet.
     pub fn is_in_flight(&self) -> bool {
         self.partitions.iter().any(Partition::is_in_flight)
     }
 
-    /// Gives up everything, and takes nothing more.
+    /// Gives up all chunks, and accepts no more records.
     pub fn close(&mut self, error: ClientError) {
         self.give_up(&error);
         self.closed = Some(error);
     }
 
-    /// What is to be done now. `leader` tells which server has a partition, `has_room` whether that can
-    /// take one more request.
+    /// Returns the next actions. `leader` returns the server of a partition, `has_room` whether
+    /// that server can take one more request.
     pub fn plan(
         &mut self,
         now: Instant,
@@ -359,7 +360,7 @@ impl State {
         let mut plan = Plan::default();
         let mut requests: HashMap<i32, Request> = HashMap::new();
         let count = self.partitions.len();
-        // A wait for memory is no time to wait for more records.
+        // While memory is short, waiting for more records would be in vain.
         let linger = if self.is_short() {
             Duration::ZERO
         } else {
@@ -427,7 +428,7 @@ impl State {
 }
 
 impl Transaction {
-    /// Whether it takes records.
+    /// Fails unless it accepts records.
     pub fn check(&self) -> Result<(), ClientError> {
         match &self.failed {
             Some(error) => Err(ClientError::AbortNeeded(Arc::new(error.clone()))),
@@ -443,7 +444,7 @@ struct Request {
     chunks: Chunks,
 }
 
-/// What a record takes at most, in bytes.
+/// Returns the largest size of a record, in bytes.
 fn size_of(record: &ProducerRecord<'_>) -> usize {
     let headers = record.headers.iter().map(|header| {
         HEADER_FIELDS_BYTES + header.name.len() + header.value.map_or(0, <[u8]>::len)

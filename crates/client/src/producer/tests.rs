@@ -1,4 +1,5 @@
-//! A partition's chunks against a broker that refuses, forgets to answer and is cut off, at random.
+//! Tests a partition's chunks against a broker that refuses, fails to answer and disconnects, at
+//! random.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use crate::error::ClientError;
 const LINGER: Duration = Duration::from_millis(1);
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// Chunks of a producer that the broker remembers.
+/// The number of a producer's chunks that the broker remembers.
 const REMEMBERED: usize = 5;
 
 type Answer = Result<Option<Offset>, ClientError>;
 
-/// What a broker does with numbered chunks.
+/// A broker's handling of numbered chunks.
 #[derive(Default)]
 struct Broker {
     /// The values, in the order in which they were stored.
     stored: Vec<u32>,
-    /// Of each producer its last chunks: sequence, records and offset.
+    /// The last chunks of each producer: sequence, records and offset.
     producers: HashMap<i64, VecDeque<(Sequence, u32, u64)>>,
 }
 
@@ -50,7 +51,7 @@ impl Broker {
         {
             return Ok(Some(Offset(*offset)));
         }
-        // As Kafka's brokers do: of an unknown producer any number is taken.
+        // As in Kafka's brokers: a broker accepts any number of an unknown producer.
         if let Some((last, count, _)) = known.back()
             && last.plus(*count) != header.base_sequence
         {
@@ -80,13 +81,13 @@ struct World {
     next_value: u32,
     /// The outcome of each chunk, with its first value and their count.
     sent: Vec<(Arc<Outcome>, u32, u32)>,
-    /// On the way to the broker, and answers on the way back.
+    /// The requests to the broker, and the answers on the way back.
     requests: VecDeque<(u64, Bytes)>,
     answers: VecDeque<(u64, Answer)>,
     broker: Broker,
 }
 
-/// One chunk in fifty is refused, whenever it comes.
+/// The broker refuses one chunk in fifty, at every attempt.
 fn is_poison(value: u32) -> bool {
     value % 97 == 13
 }
@@ -171,7 +172,7 @@ impl World {
         };
     }
 
-    /// The broker has worked on some requests, and nobody is told.
+    /// Cuts the connection: the broker has executed some requests, but the answers are lost.
     fn cut(&mut self) {
         for _ in 0..self.random.usize(..=self.requests.len()) {
             self.work(true);
@@ -199,7 +200,7 @@ impl World {
         }
     }
 
-    /// Without faults, until all is decided.
+    /// Runs without faults until every chunk is decided.
     fn finish(&mut self) {
         for _ in 0..100_000 {
             if self.partition.outcomes().next().is_none() {
@@ -213,7 +214,7 @@ impl World {
         panic!("chunks are left");
     }
 
-    /// How many chunks were told to be stored.
+    /// Checks all outcomes; returns the number of chunks that are reported as stored.
     async fn check(&self) -> usize {
         let stored = &self.broker.stored;
         assert!(

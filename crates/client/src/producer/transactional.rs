@@ -1,11 +1,12 @@
 //! The transactional producer: all records of a transaction count, or none.
 //!
-//! Each transaction has an epoch of its own: from [`PER_TRANSACTION_EPOCHS`] on the server gives it out with the end of
-//! the one before; of older servers the producer asks for it. So producer id and epoch name one transaction, for ever.
+//! Each transaction has an epoch of its own: from [`PER_TRANSACTION_EPOCHS`] on, the server assigns it at the end of
+//! the previous transaction; the producer requests it from older servers. So producer id and epoch identify one
+//! transaction, for ever.
 //!
-//! An *ended* transaction is visible or gone. A transaction that waits to be decided from outside is *prepared*: all its
-//! records are stored, and the producer writes no more to it. The server needs not be told, since a transaction of
-//! [two phases](TransactionConfig::two_phase) has no timeout (KIP-939).
+//! An *ended* transaction is visible or gone. A *prepared* transaction waits for a decision from outside: all its
+//! records are stored, and the producer writes no more to it. The server needs no notice of this state, since a
+//! transaction of [two phases](TransactionConfig::two_phase) has no timeout (KIP-939).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 use crate::transaction::TransactionIdentity;
 
-/// The newest versions that do not stand for transactions with epochs of their own.
+/// The newest versions that do not imply an epoch for each transaction.
 const PRODUCE_VERSION_OLD: i16 = 11;
 const END_VERSION_OLD: i16 = 4;
 const OFFSETS_VERSION_OLD: i16 = 4;
@@ -45,35 +46,34 @@ const ADD_VERSION: i16 = 3;
 /// The first version of InitProducerId with two-phase commit.
 const TWO_PHASE_FROM: i16 = 6;
 
-/// How a transactional producer works.
+/// The settings of a transactional producer.
 #[derive(Debug, Clone)]
 pub struct TransactionConfig {
-    /// The transactional id. A producer that begins with it fences those that began with it before, and aborts what they
-    /// left open.
+    /// The transactional id. A producer that begins with it fences its predecessors, and aborts their open transaction.
     pub id: String,
-    /// The server aborts a transaction that takes longer, unless it is of two phases.
+    /// The server aborts a transaction that takes longer, unless it has two phases.
     pub timeout: Duration,
-    /// Whether transactions stay open until they are decided, however long that takes: for those that another system
-    /// decides about. It needs the right `TwoPhaseCommit` to the transactional id, and a server that knows KIP-939.
+    /// Whether transactions stay open without a limit until they are decided: for those that another system decides. It
+    /// needs the right `TwoPhaseCommit` to the transactional id, and a server that knows KIP-939.
     pub two_phase: bool,
 }
 
-/// Sends records in transactions, one after the other. Dropped, it leaves an open transaction as it is.
+/// Sends records in transactions, one after the other. Dropping it leaves an open transaction as it is.
 #[derive(Debug)]
 pub struct TransactionalProducer {
     producer: Producer,
     client: Client,
     config: TransactionConfig,
-    /// What a request is tried for at most.
+    /// The longest time for which it retries a request.
     patience: Duration,
 }
 
 impl TransactionalProducer {
-    /// Begins as the producer of a transactional id: fences the one before, and aborts its transaction if one is open.
-    /// To be called within a runtime.
+    /// Begins as the producer of a transactional id: fences its predecessor, and aborts the open transaction if there
+    /// is one. Call it within a runtime.
     ///
     /// # Errors
-    /// When the server refuses, knows nothing of two-phase commit that is asked for, or does not answer within
+    /// When the server refuses, does not know two-phase commit although the settings want it, or does not answer within
     /// [`ProducerConfig::delivery_timeout`].
     pub async fn new(
         client: &Client,
@@ -108,17 +108,17 @@ impl TransactionalProducer {
         })
     }
 
-    /// The transactional id.
+    /// Returns the transactional id.
     pub fn id(&self) -> &str {
         &self.config.id
     }
 
-    /// Whether transactions wait to be decided, however long that takes.
+    /// Returns whether transactions wait for a decision without a limit.
     pub fn has_two_phases(&self) -> bool {
         self.config.two_phase
     }
 
-    /// Begins a transaction. The server learns of it with its first records.
+    /// Begins a transaction. Its first records announce it to the server.
     ///
     /// # Errors
     /// When one is open.
@@ -133,7 +133,7 @@ impl TransactionalProducer {
         }
     }
 
-    /// Takes a record into the transaction; see [`Producer::send`].
+    /// Queues a record in the transaction; see [`Producer::send`].
     ///
     /// # Errors
     /// As there, and when no transaction has begun, or it can only be aborted.
@@ -141,7 +141,7 @@ impl TransactionalProducer {
         self.producer.send(record).await
     }
 
-    /// Takes a record into the transaction if it can be taken at once; see [`Producer::offer`].
+    /// Queues a record in the transaction if this needs no waiting; see [`Producer::offer`].
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -149,7 +149,7 @@ impl TransactionalProducer {
         self.producer.offer(record)
     }
 
-    /// Waits until a record may be taken; see [`Producer::room`].
+    /// Waits until a record may be accepted; see [`Producer::room`].
     ///
     /// # Errors
     /// When there is no such stream.
@@ -157,7 +157,7 @@ impl TransactionalProducer {
         self.producer.room(topic).await
     }
 
-    /// Sends what is there, and waits until it is stored.
+    /// Sends all queued records, and waits until they are stored.
     ///
     /// # Errors
     /// The first error of the transaction's records, which can only be aborted then.
@@ -165,9 +165,9 @@ impl TransactionalProducer {
         self.producer.flush().await
     }
 
-    /// What names the transaction that is open, once it is [flushed](Self::flush): with it, it can be
-    /// [decided](Client::end_transaction) by others, also after a crash of this producer. `None` if it has no records, so
-    /// that there is nothing to decide.
+    /// Returns the identity of the open transaction, once it is [flushed](Self::flush): with it, another client can
+    /// [decide](Client::end_transaction) the transaction, also after a crash of this producer. `None` if it has no
+    /// records, so that there is nothing to decide.
     ///
     /// # Errors
     /// When none is open, or it can only be aborted.
@@ -180,7 +180,7 @@ impl TransactionalProducer {
         Ok(transaction.has_records.then(named))
     }
 
-    /// Commits offsets of a group with the transaction: they count when it is [committed](Self::commit). The group must
+    /// Commits offsets of a group with the transaction: they count once it is [committed](Self::commit). The group must
     /// have no members. `metadata` is any text, which comes back with the offsets.
     ///
     /// # Errors
@@ -235,11 +235,11 @@ impl TransactionalProducer {
         }
     }
 
-    /// Stores what is left of the transaction, and commits it: from then on all its records count.
+    /// Stores the remaining records of the transaction, and commits it: from then on all its records count.
     ///
     /// # Errors
-    /// When something was not stored: [`abort`](Self::abort) it. When the server does not answer in time the outcome is
-    /// unknown; another producer that begins with the transactional id waits for it.
+    /// When some records were not stored: [`abort`](Self::abort) it. When the server does not answer in time, the
+    /// outcome is unknown; the next producer that begins with the transactional id waits for it.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.flush().await?;
         self.end(true).await
@@ -280,7 +280,7 @@ impl TransactionalProducer {
         };
         let next = match next {
             Some(next) => next,
-            // An older server: an epoch of its own has to be asked for.
+            // An older server: the producer must request an epoch for the next transaction.
             None => {
                 let expected = Some(identity_of(identity));
                 init(&self.client, &self.config, expected, self.patience).await?
@@ -296,7 +296,7 @@ impl TransactionalProducer {
         Ok(())
     }
 
-    /// Waits until no request is under way that could write to the transaction.
+    /// Waits until no request is in flight that could write to the transaction.
     async fn answered(&self) {
         let shared = &*self.producer.shared;
         let all = async {
@@ -309,7 +309,7 @@ impl TransactionalProducer {
                 answered.await;
             }
         };
-        // Later ones are refused by their epoch.
+        // The server refuses later requests by their epoch.
         let _ = timeout(self.client.config().request_timeout, all).await;
     }
 }
@@ -321,7 +321,7 @@ fn identity_of(identity: Identity) -> TransactionIdentity {
     }
 }
 
-/// Begins as the producer of a transactional id, or goes on as the one that is `expected`.
+/// Begins as the producer of a transactional id, or continues as the `expected` one.
 pub(crate) async fn init(
     client: &Client,
     config: &TransactionConfig,
@@ -361,7 +361,7 @@ pub(crate) async fn init(
 }
 
 impl Client {
-    /// Ends a transaction, and returns what names the next one, if the server says.
+    /// Ends a transaction; returns the identity of the next one, if the server sends it.
     pub(crate) async fn end(
         &self,
         id: &str,
@@ -402,8 +402,7 @@ impl Client {
         }))
     }
 
-    /// Asks the coordinator of a transactional id, in a version up to the one that `question` says, and tries again what
-    /// may succeed then.
+    /// Asks the coordinator of a transactional id, in a version up to that of `question`, and retries retriable errors.
     async fn ask_transactions<Q: Question>(
         &self,
         id: &str,
@@ -420,7 +419,7 @@ impl Client {
             let pending = send_up_to(&connection, request, version_max).await?;
             let answer = timeout(request_timeout, pending.wait()).await;
             let answer = answer.unwrap_or_else(|_| {
-                // What comes later would answer another request.
+                // The next answer would belong to another request.
                 connection.close();
                 Err(ClientError::Timeout {
                     what: what.to_owned(),
@@ -449,7 +448,7 @@ impl Client {
     }
 }
 
-/// Sends chunks of a transaction, in a version that stands for how the server makes transactions.
+/// Sends chunks of a transaction, in a version that matches the server's transaction protocol.
 pub(super) async fn send(
     connection: &Connection,
     request: ProduceRequest,
@@ -476,7 +475,7 @@ async fn send_up_to<Q: Question>(
         .await
 }
 
-/// Asks, and closes the connection if there is no answer within the request timeout.
+/// Sends a request, and closes the connection if there is no answer within the request timeout.
 async fn ask_up_to<Q: Question>(
     client: &Client,
     connection: &Connection,
@@ -486,7 +485,7 @@ async fn ask_up_to<Q: Question>(
     let pending = send_up_to(connection, request, version_max).await?;
     let answer = timeout(client.config().request_timeout, pending.wait()).await;
     answer.unwrap_or_else(|_| {
-        // What comes later would answer another request.
+        // The next answer would belong to another request.
         connection.close();
         Err(ClientError::Disconnected {
             address: connection.address().to_string(),
@@ -515,7 +514,7 @@ pub(super) async fn add_partitions(
                 "adding partition {index} of {} to a transaction",
                 &*topic.name
             );
-            // The partitions of a transaction are added together, or none is.
+            // The server adds all partitions of a request, or none.
             let is_cause =
                 partition.partition_error_code != ResponseError::OperationNotAttempted.code();
             if is_cause {

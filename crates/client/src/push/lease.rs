@@ -1,4 +1,4 @@
-//! Chunks where they lie in the server's memory.
+//! Chunks in place in the server's memory.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, OnceLock};
@@ -10,23 +10,23 @@ use millstream_share::{Hold, Slice, State};
 use super::session::{Session, has_stalled, reason_of};
 use crate::error::ClientError;
 
-/// Whole chunks, which the server leaves in their place while this is kept, but not for ever.
+/// Whole chunks, which the server leaves in place while this is held, but not for ever.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// Dropped first: the server then goes on.
+    /// Dropped first: the server may then reuse the memory.
     hold: Hold,
     slice: Slice,
     session: Arc<Session>,
-    /// Set by who reads them when they are not there any more; looked at by who handed them out.
+    /// Set by the reader that finds the chunks gone; read by the consumer that handed them out.
     torn: Arc<OnceLock<Torn>>,
 }
 
-/// Why what was read counts for nothing.
+/// The reason why the records read are void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Torn {
     /// The subscription has ended.
     Ended,
-    /// It was kept for too long.
+    /// The client held the memory for too long.
     Stalled,
 }
 
@@ -40,17 +40,18 @@ impl Lease {
         }
     }
 
-    /// The bytes. They may be others at any moment, unless [`is_live`](Self::is_live) says that they were not.
+    /// Returns the bytes. They may change at any moment; the bytes read before are valid only if
+    /// [`is_live`](Self::is_live) returns true afterwards.
     pub fn bytes(&self) -> &[u8] {
         &self.slice
     }
 
-    /// Whether all that was read was still there.
+    /// Returns whether all bytes read so far were in place.
     pub fn is_live(&self) -> bool {
         self.hold.is_live()
     }
 
-    /// Is set when something was read that was not there any more.
+    /// Returns the cell that is set once a read finds the chunks gone.
     pub fn torn(&self) -> &Arc<OnceLock<Torn>> {
         &self.torn
     }
@@ -58,7 +59,7 @@ impl Lease {
     /// Gives each record from an offset on to `take`, until that breaks.
     ///
     /// # Errors
-    /// When the server has taken the memory back, or `skip` fails at what is damaged.
+    /// When the server has taken the memory back, or `skip` fails at damaged records.
     pub fn each(
         &self,
         from: Offset,
@@ -68,7 +69,7 @@ impl Lease {
     ) -> Result<(), ClientError> {
         self.check()?;
         let mut copy = Vec::new();
-        // The server has checked them, and nobody has moved them since.
+        // The server has verified them, and no network has carried them since.
         for chunk in Chunks::trusted(&self.slice) {
             let chunk = match chunk {
                 Ok(chunk) => chunk,
@@ -81,7 +82,7 @@ impl Lease {
                 _ if chunk.header().attributes.is_control() => Ok(ControlFlow::Continue(())),
                 Compression::None => give(&chunk, from, scratch, take),
                 _ => {
-                    // Decompressors count on bytes that stay as they are.
+                    // Decompressors rely on bytes that do not change.
                     copy.clear();
                     copy.extend_from_slice(chunk.bytes());
                     match Chunk::trusted(&copy) {
@@ -90,7 +91,7 @@ impl Lease {
                     }
                 }
             };
-            // Whatever came of it counts only if the chunk was there.
+            // The result counts only if the chunk was still in place.
             self.check()?;
             match read {
                 Ok(ControlFlow::Continue(())) => {}

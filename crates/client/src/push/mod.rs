@@ -1,8 +1,8 @@
-//! What servers push to consumers, through memory that they share with this process.
+//! Records that servers push to consumers, through memory that they share with this process.
 //!
-//! A server of Millstream on this machine, of the same user, lets consumers read chunks where they lie in its
-//! memory, and says in a ring where that is (crate `share`). A connection over the server's socket for local clients
-//! stands for the subscription: it is kept for as long as anything is read that came from it.
+//! A server of Millstream on this machine that runs as the same user lets consumers read chunks in place in its memory,
+//! and sends their positions through a ring (crate `share`). A connection over the server's socket for local clients
+//! stands for the subscription: it stays open while any record from the subscription is in use.
 
 mod lease;
 mod session;

@@ -1,4 +1,4 @@
-//! A subscription that is fed through shared memory, and its connection.
+//! A subscription through shared memory, and its connection.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -21,16 +21,16 @@ use crate::error::ClientError;
 use crate::local;
 use crate::reason::reason;
 
-/// What this side ends the taking with.
+/// The code with which this side ends the subscription.
 const CLOSED: i32 = 0;
 
-/// What is wanted of a subscription.
+/// The terms of a subscription.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub filter: Option<StrBytes>,
-    /// About how many bytes are handed out at once.
+    /// The approximate number of bytes handed out at once.
     pub bytes_max: u32,
-    /// About how many bytes each source has in hand.
+    /// The approximate number of bytes that each source may hold.
     pub ahead_bytes: ByteSize,
 }
 
@@ -54,15 +54,15 @@ impl Terms {
     }
 }
 
-/// A subscription. The server ends it when this is dropped, with all that has come from it.
+/// A subscription. The server ends it when this and all records from it are dropped.
 #[derive(Debug)]
 pub(crate) struct Session {
     subscription: Subscription,
     pool: Arc<Mapping>,
-    /// Why it has ended, before the taking is.
+    /// The reason of the end; set before the subscription is closed.
     ended: Arc<OnceLock<ClientError>>,
     address: Arc<str>,
-    /// Is there as long as anything is read.
+    /// Stays open while any record is in use.
     _connection: Connection,
 }
 
@@ -73,25 +73,25 @@ pub(crate) struct SharedSource {
     session: Arc<Session>,
 }
 
-/// What a source is handed.
+/// An item that a source receives.
 pub(crate) enum Handed {
     Piece(Piece),
     Refused {
         place: u32,
         code: i16,
-        /// The earliest offset that is stored, if that is why.
+        /// The earliest stored offset, if the partition was refused for its offset.
         earliest: Offset,
     },
 }
 
-/// Chunks of one lane, or how far has been looked where there were none.
+/// Chunks of one partition, or the end of the search if there were none.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub place: u32,
     pub from: Offset,
     pub next: Offset,
     pub end: Offset,
-    /// Where reading goes on. It does not name the stream.
+    /// The position at which reading continues. It does not name the stream.
     pub cursor: Cursor,
     pub lease: Option<Lease>,
 }
@@ -108,7 +108,7 @@ impl Session {
         terms: &Terms,
     ) -> Result<Vec<SharedSource>, ClientError> {
         let connection = local::connect(server, config).await?;
-        // Of an application, any lane of the stream.
+        // A shared group reads any partition of the stream.
         let places = sources.iter().map(|source| match source.lanes.len() {
             0 => u32::MAX,
             lanes => lanes as u32,
@@ -148,12 +148,12 @@ impl Session {
         Ok(rings.into_iter().map(source).collect())
     }
 
-    /// Whether what it has handed out is still there.
+    /// Returns whether the records handed out are still in place.
     pub fn state(&self) -> State {
         self.subscription.state()
     }
 
-    /// Nothing more is taken: who waits for something comes back.
+    /// Ends the subscription: waiting threads return.
     pub fn close(&self) {
         self.subscription.close(CLOSED);
     }
@@ -173,10 +173,10 @@ impl SharedSource {
         &self.session
     }
 
-    /// What comes next; waits for it on this thread, up to `timeout`.
+    /// Returns the next item; waits for it on this thread, up to `timeout`.
     ///
     /// # Errors
-    /// When the subscription has ended, or the server does not keep to the layout.
+    /// When the subscription has ended, or the server violates the layout.
     pub fn take(&mut self, timeout: Duration) -> Result<Option<Handed>, ClientError> {
         let broken = |what: String| ClientError::Protocol {
             address: self.session.address.to_string(),
@@ -214,7 +214,7 @@ impl SharedSource {
         let slice = pool.slice(descriptor.position, descriptor.bytes);
         let slice = slice.ok_or_else(|| ClientError::Protocol {
             address: address.to_string(),
-            what: "chunks are said to be where no memory is".to_owned(),
+            what: "it places chunks outside of its shared memory".to_owned(),
         })?;
         Ok(Lease::new(hold, slice, Arc::clone(&self.session)))
     }
@@ -230,7 +230,7 @@ fn cursor(descriptor: &Descriptor) -> Cursor {
     }
 }
 
-/// Opens what the server shares.
+/// Opens the files that the server shares.
 fn open(
     connection: &Connection,
     answer: SubscribeResponse,
@@ -250,7 +250,7 @@ fn open(
         pool_bytes,
         places,
     };
-    // First the file that tells whose it is.
+    // First the file that identifies the server.
     let opened = Subscription::open(Path::new(files.rings_path.as_str()), announced);
     let (subscription, rings) = opened.map_err(|error| not_shared(error.to_string()))?;
     let pool = Mapping::read_only(Path::new(files.pool_path.as_str()), pool_bytes);
@@ -258,7 +258,7 @@ fn open(
     Ok((subscription, rings, pool))
 }
 
-/// Waits for the end, and tells those who wait for something else.
+/// Waits for the end of the subscription, and wakes the waiting threads.
 async fn watch(
     end: Pending<ReceiveRequest>,
     address: Arc<str>,
@@ -277,8 +277,8 @@ async fn watch(
     subscription.close(CLOSED);
 }
 
-/// Why a subscription has ended. What only says that memory is shared no more is as a connection that was lost:
-/// whoever begins anew is told by then whether there is another way.
+/// Converts the server's reason to end a subscription. A mere end of sharing counts as a lost connection: the client
+/// then subscribes anew, and learns whether there is another path.
 fn ended(address: &str, code: i16, message: Option<&str>) -> ClientError {
     let error = ResponseError::try_from_code(code);
     match error {
@@ -301,12 +301,12 @@ fn ended(address: &str, code: i16, message: Option<&str>) -> ClientError {
     }
 }
 
-/// Whether memory was taken back from somebody who kept it for too long.
+/// Returns whether the server took memory back since the client held it for too long.
 pub(super) fn has_stalled(code: i32) -> bool {
     code == i32::from(ResponseError::RequestTimedOut.code())
 }
 
-/// Why memory was taken back.
+/// Returns the reason why the server took memory back.
 pub(super) fn reason_of(code: i32) -> String {
     let error = i16::try_from(code)
         .ok()

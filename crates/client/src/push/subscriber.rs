@@ -15,14 +15,14 @@ use crate::client::{Client, text};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
 
-/// How local subscribers work.
+/// The settings of local subscribers.
 #[derive(Debug, Clone)]
 pub struct LocalConfig {
-    /// Which records are handed out; all without it.
+    /// Selects the records to hand out; all without it.
     pub filter: Option<Filter>,
-    /// About how many bytes are handed out at once; a chunk that is larger comes whole.
+    /// The approximate number of bytes handed out at once; a larger chunk comes whole.
     pub piece_bytes_max: usize,
-    /// About how many bytes each subscriber may have in hand.
+    /// The approximate number of bytes that each subscriber may hold.
     pub ahead_bytes: usize,
 }
 
@@ -36,27 +36,27 @@ impl Default for LocalConfig {
     }
 }
 
-/// What a subscriber reads.
+/// The records that a subscriber reads.
 #[derive(Debug, Clone)]
 pub enum LocalSource {
-    /// Partitions, each from a place on.
+    /// Partitions, each from a position on.
     Partitions(Vec<(TopicPartition, Start)>),
-    /// Groups of a stream, each of which is handed to one consumer of the application.
+    /// Groups of a stream, each of which goes to one consumer of the shared group.
     Application {
         /// The stream's name.
         stream: String,
-        /// What consumers of the same task share.
+        /// The name of the shared group.
         application: String,
-        /// Who reads: unique within the application.
+        /// The consumer's name, unique within the shared group.
         consumer: String,
     },
 }
 
-/// Reads chunks where they lie in the memory of a server on this machine. It waits on the caller's thread,
-/// asleep, and nothing is between the server and that: the least latency that there is.
+/// Reads chunks in place in the memory of a server on this machine. It waits on the caller's thread, asleep, and the
+/// server wakes that thread directly: this gives the lowest latency.
 ///
-/// Only committed records are handed out. The runtime in which it was made has to run meanwhile: that is where it is
-/// heard that a server was killed.
+/// It hands out only committed records. The runtime in which it was made has to run meanwhile: a task there detects
+/// that a server was killed.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -105,22 +105,22 @@ pub struct LocalSubscriber {
     reads: Reads,
 }
 
-/// What a subscriber reads, as it is told of.
+/// A subscriber's source, as it is sent to the server.
 #[derive(Debug)]
 enum Reads {
     Partitions(Vec<TopicPartition>),
     Application {
-        /// For commits: the subscription's own connection waits for its end.
+        /// Sends commits: the subscription's own connection waits for its end.
         client: Client,
         request: CommitCursorsRequest,
-        /// In which the stream is named, and nothing else.
+        /// A cursor that names only the stream.
         stream: Cursor,
         name: Arc<str>,
     },
 }
 
-/// Records of one partition, in their order, where they lie in the server's memory. They stay there until this
-/// is dropped, but not for ever: the server takes back what is held for minutes, or for a second when memory is
+/// Records of one partition, in their order, in place in the server's memory. They stay there until this is dropped,
+/// but not for ever: the server takes back memory that a client holds for minutes, or for a second when memory is
 /// short.
 #[derive(Debug)]
 pub struct Pushed {
@@ -129,10 +129,11 @@ pub struct Pushed {
 }
 
 impl Client {
-    /// Subscribes at a server on this machine, which must be of the same user and share its memory: the client has
-    /// no quota for reading, and may read every stream. There is a subscriber for each source, to be used on
-    /// a thread of its own. Together they are one subscription, which ends when all are dropped; so one that does
-    /// not go on, or is dropped before the others, has something in hand that the server may take back from all.
+    /// Subscribes at a server on this machine, which must run as the same user and share its memory: the client must
+    /// have no quota for reading, and the right to read every stream. Returns a subscriber for each source, to be used
+    /// on a thread of its own. Together they are one subscription, which ends when all are dropped. A subscriber that
+    /// stops taking, or is dropped before the others, may hold memory that the server takes back, which ends the
+    /// subscription for all.
     ///
     /// # Errors
     /// When there is no such server ([`ClientError::NotShared`]), stream or partition.
@@ -174,7 +175,7 @@ impl Client {
             .collect())
     }
 
-    /// What is asked for. Adds the servers that lead it.
+    /// Converts a source to its request. Adds the servers that lead it.
     async fn local_source(
         &self,
         source: &LocalSource,
@@ -228,23 +229,23 @@ impl Client {
     }
 }
 
-/// A lane as it is subscribed to.
+/// Returns the request for one partition.
 pub(crate) fn lane(place: &TopicPartition, offset: Offset) -> SubscribedLane {
     SubscribedLane {
         stream: text(&place.topic),
-        // There is no lane of a number below 0, nor of this one.
+        // No partition has a number below 0, nor this one.
         partition: u32::try_from(place.partition).unwrap_or(u32::MAX),
         offset,
     }
 }
 
 impl LocalSubscriber {
-    /// What comes next; waits for it on this thread, up to `timeout`. `None` if nothing has come by then.
+    /// Returns the next records; waits for them on this thread, up to `timeout`. `None` if there are none by then.
     ///
     /// # Errors
-    /// When an offset is not there any more, which says what the earliest is, or a stream was deleted: nothing more
-    /// comes from that partition. When the subscription has ended, since the server has, or the subscriber had
-    /// something in hand for too long: subscribe again.
+    /// When an offset no longer exists (the error has the earliest one), or the stream was deleted: that partition
+    /// delivers no more. When the subscription has ended, since the server has, or the subscriber held memory for too
+    /// long: subscribe again.
     pub fn take(&mut self, timeout: Duration) -> Result<Option<Pushed>, ClientError> {
         match self.source.take(timeout)? {
             None => Ok(None),
@@ -276,11 +277,11 @@ impl LocalSubscriber {
         }
     }
 
-    /// Takes note that everything is done of the group up to the end of `pushed`; others get it from there should
-    /// this consumer go. Without an application there is nothing to do.
+    /// Commits the group's position up to the end of `pushed`; another consumer continues from there if this one fails.
+    /// Does nothing without a shared group.
     ///
     /// # Errors
-    /// When the server does not take it, perhaps since others have the group now.
+    /// When the server refuses, for example since another consumer has the group now.
     pub async fn commit(&self, pushed: &Pushed) -> Result<(), ClientError> {
         let Reads::Application {
             client,
@@ -309,7 +310,7 @@ impl LocalSubscriber {
     }
 }
 
-/// Why nothing more comes from a partition.
+/// Returns the error with which a partition ends.
 pub(crate) fn refused(
     place: &TopicPartition,
     code: i16,
@@ -327,33 +328,33 @@ pub(crate) fn refused(
 }
 
 impl Pushed {
-    /// Where it comes from.
+    /// Returns the partition of the records.
     pub fn place(&self) -> &TopicPartition {
         &self.place
     }
 
-    /// The first offset that was asked for and not handed out before.
+    /// Returns the first offset that was requested and not handed out before.
     pub fn from(&self) -> Offset {
         self.piece.from
     }
 
-    /// Behind its last record.
+    /// Returns the offset behind the last record.
     pub fn next(&self) -> Offset {
         self.piece.next
     }
 
-    /// Behind the last record that could be read when it was handed out.
+    /// Returns the end of the readable records when these were handed out.
     pub fn end(&self) -> Offset {
         self.piece.end
     }
 
-    /// Whole chunks, where they lie. There may be none, where a filter has kept nothing. Whoever reads them
-    /// asks [`is_live`](Self::is_live) afterwards.
+    /// Returns whole chunks, in place. There may be none, behind a filter. After reading them, the caller must check
+    /// [`is_live`](Self::is_live).
     pub fn bytes(&self) -> &[u8] {
         self.piece.lease.as_ref().map_or(&[], |lease| lease.bytes())
     }
 
-    /// Whether what was read of the bytes up to now was still there.
+    /// Returns whether all bytes read so far were in place.
     pub fn is_live(&self) -> bool {
         self.piece
             .lease
@@ -361,10 +362,10 @@ impl Pushed {
             .is_none_or(|lease| lease.is_live())
     }
 
-    /// Gives each record to `take`, until that breaks. Compressed ones are decompressed into `scratch`.
+    /// Gives each record to `take`, until that breaks. Decompresses compressed ones into `scratch`.
     ///
     /// # Errors
-    /// When the server has taken the memory back; then the last records that `take` had may be wrong.
+    /// When the server has taken the memory back; then the last records that `take` received may be wrong.
     pub fn each(
         &self,
         scratch: &mut Scratch,

@@ -1,4 +1,4 @@
-//! Consumers of partitions that are chosen.
+//! Consumers of chosen partitions.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ pub fn values(fetched: &Fetched) -> Vec<String> {
     try_values(fetched).unwrap()
 }
 
-/// None if they were taken back: then they come again.
+/// Returns the values; none if the server took the memory back: then they come again.
 pub fn values_there(fetched: &Fetched) -> Vec<String> {
     match try_values(fetched) {
         Err(ClientError::TakenBack { .. }) => Vec::new(),
@@ -43,7 +43,7 @@ pub fn try_values(fetched: &Fetched) -> Result<Vec<String>, ClientError> {
     Ok(values)
 }
 
-/// So many values, in the order in which they come.
+/// Reads `count` values, in their order of arrival.
 async fn read(consumer: &mut Consumer, count: usize) -> Vec<String> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -151,7 +151,7 @@ async fn what_is_fetched_ahead_is_bounded() {
     let places = [(place("t", 0), Start::Earliest)];
     let mut consumer = Consumer::assigned(&client, config, &places).await.unwrap();
     let mut held = vec![consumer.next().await.unwrap()];
-    // Whoever holds on to what was fetched is given nothing more beyond the bound.
+    // A consumer whose user keeps the fetched records receives nothing beyond the bound.
     while let Ok(fetched) = timeout(Duration::from_millis(300), consumer.next()).await {
         held.push(fetched.unwrap());
     }
@@ -197,7 +197,7 @@ async fn a_stream_that_is_deleted_is_told_while_the_server_answers() {
     let mut consumer = consumer(&client, &[(place("t", 0), Start::Earliest)]).await;
     assert_eq!(read(&mut consumer, 3).await, numbers(3));
     node.log().delete_stream("t").unwrap();
-    // Far less than a server that does not answer is waited for.
+    // Far shorter than the timeout for a server that does not answer.
     let told = timeout(Duration::from_secs(20), consumer.next()).await;
     let error = told.expect("it ends").unwrap_err();
     assert_eq!(

@@ -9,7 +9,8 @@ use crate::support::{client_through, node_behind_proxy};
 const PARTITIONS: u32 = 3;
 const RECORDS: usize = 6_000;
 
-/// Nothing is lost, nothing is there twice, and the order holds, with five requests in flight.
+/// Checks that no record is lost or stored twice, and that the order holds, with five requests in
+/// flight.
 async fn check_cuts(seed: u64) {
     let (node, proxy) = node_behind_proxy(4_000, seed).await;
     node.create("t", PARTITIONS);
@@ -26,7 +27,7 @@ async fn check_cuts(seed: u64) {
     for number in 0..RECORDS {
         let value = number.to_string();
         let delivery = loop {
-            // What is asked first may be cut off, too.
+            // The first look-up may be cut off, too.
             let sent = producer.send(ProducerRecord {
                 topic: "t",
                 partition: Some(number as i32 % PARTITIONS as i32),

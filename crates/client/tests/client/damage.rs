@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::consuming::{place, try_values};
 use crate::support::{Node, TIME_MAX};
 
-/// Two records, the second of which says that it is longer than it is.
+/// Returns two records, of which the second declares a length beyond its own.
 fn poison() -> Vec<u8> {
     let mut builder = ChunkBuilder::new(Compression::None);
     for value in [b"a", b"b"] {
@@ -112,7 +112,7 @@ async fn records_that_contradict_their_chunk_are_skipped_and_told() {
         assert_eq!(skipped.offsets, Offset(2)..Offset(3));
         assert!(skipped.reason.contains("record 1"), "{skipped:?}");
 
-        // Without being told to skip it, the consumer fails.
+        // Without the setting to skip it, the consumer fails.
         let config = ConsumerConfig {
             delivery,
             ..ConsumerConfig::default()

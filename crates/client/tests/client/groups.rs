@@ -1,4 +1,4 @@
-//! Members of groups: they come, share, crash and go.
+//! Members of groups join, share partitions, crash and leave.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::consuming::{place, values, values_there};
 use crate::push::pushed;
 use crate::support::{Node, TIME_MAX, produce, wait_until};
 
-/// How often each value was read, by all members together.
+/// The number of times that the members together read each value.
 type Counts = Arc<Mutex<HashMap<String, u32>>>;
 
 /// A member at work.

@@ -44,7 +44,7 @@ pub fn due(values: &[&str]) -> BTreeSet<String> {
     values.iter().map(|value| (*value).to_owned()).collect()
 }
 
-/// A consumer of what a stream has, and will have.
+/// Returns a consumer of a stream's present and future partitions.
 async fn follower(client: &Client, config: ConsumerConfig) -> Consumer {
     let topic = client.topic("t").await.unwrap();
     let starts: Vec<_> = topic
@@ -56,7 +56,8 @@ async fn follower(client: &Client, config: ConsumerConfig) -> Consumer {
     consumer
 }
 
-/// What is added holds records, or gets them later; it is read from the beginning.
+/// Checks that added partitions are read from the beginning, with records at the time of the
+/// addition or later.
 async fn added_partitions_are_read(
     node: &Node,
     client: &Client,
@@ -71,7 +72,7 @@ async fn added_partitions_are_read(
     let producer = Producer::new(client, ProducerConfig::default());
     send(&producer, 0, "first").await;
     let mut paths = read(&mut consumer, due(&["first"])).await;
-    // Partition 1 is a lane, and partitions 2 and 3 are of another streamlet.
+    // Partition 1 is in the first streamlet, and partitions 2 and 3 are of another one.
     node.log().grow_stream("t", 1, 2).unwrap();
     send(&producer, 1, "lane").await;
     node.log().grow_stream("t", 2, 2).unwrap();
@@ -168,7 +169,7 @@ async fn a_client_asks_again_for_partitions_that_it_does_not_know() {
     let starts = [(place("t", 1), Start::Latest)];
     let ends = client.offsets(&starts, Default::default()).await.unwrap();
     assert_eq!(ends[&place("t", 1)].0, 1);
-    // One that there is not is still an error.
+    // A partition that does not exist is still an error.
     let none = [(place("t", 2), Start::Latest)];
     let error = client.offsets(&none, Default::default()).await.unwrap_err();
     assert!(error.to_string().contains("there are only 2"), "{error}");
@@ -196,7 +197,7 @@ async fn a_consumer_of_a_stream_that_is_made_again_is_told() {
         read(&mut consumer, values.into_iter().collect()).await;
         node.log().delete_stream("t").unwrap();
         if !follows {
-            // It finds out that the stream is gone.
+            // This call finds out that the stream is gone.
             let call = timeout(client.config().backoff * 10, consumer.next()).await;
             assert!(call.is_err());
         }
@@ -229,7 +230,7 @@ async fn a_group_reads_a_stream_that_is_made_again_from_its_beginning() {
     for value in &others {
         send(&producer, 0, value).await;
     }
-    // Before the member is told, some may come from where it was in the stream that is gone.
+    // Until the group updates the member, it may read on from its position in the deleted stream.
     let mut due: BTreeSet<String> = others.into_iter().collect();
     while !due.is_empty() {
         let fetched = next(&mut member).await.unwrap();

@@ -1,4 +1,4 @@
-//! Partitions that are not read for a while.
+//! Partitions that are paused for a while.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ async fn paused_partitions_are_not_read(node: &Node, client: &Client, delivery: 
     read(&mut consumer, due(&["one"])).await;
     for round in 0..2 {
         consumer.set_paused(BTreeSet::from([place("t", 1)]));
-        // An answer that was under way when the partition was paused has nothing of it.
+        // An answer in flight at the time of the pause holds nothing of the partition.
         for number in 0..3 {
             let paused = format!("paused {round}.{number}");
             if number > 0 {

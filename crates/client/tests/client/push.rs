@@ -1,4 +1,4 @@
-//! What is pushed is what is pulled.
+//! Pushed records equal pulled ones.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::transactions::Transactions;
 /// Records by partition: offset, key and value.
 type Read = BTreeMap<i32, Vec<(Offset, Option<Vec<u8>>, Vec<u8>)>>;
 
-/// Behind the last records.
+/// The ends of the partitions.
 type Ends = BTreeMap<TopicPartition, Offset>;
 
 pub fn pushed() -> ConsumerConfig {
@@ -30,7 +30,7 @@ pub fn pushed() -> ConsumerConfig {
     }
 }
 
-/// A client that cannot share memory, since what it reads is counted.
+/// Returns a client that cannot share memory, since it has a quota for reading.
 pub async fn remote(node: &Node) -> Client {
     let mut config = ClientConfig::new(node.address().to_string());
     config.client_id = "remote".to_owned();
@@ -43,7 +43,8 @@ pub async fn next(consumer: &mut Consumer) -> Result<Fetched, ClientError> {
     fetched.expect("records come")
 }
 
-/// Reads to the ends, once these are told; what was taken back comes again. Tells on which paths.
+/// Reads to the ends, once these arrive, and again the records that the server took back. Returns
+/// the paths.
 async fn read_to(
     mut consumer: Consumer,
     ends: watch::Receiver<Option<Ends>>,
@@ -59,7 +60,7 @@ async fn read_to(
     let started_at = Instant::now();
     while !has_ended(&consumer) {
         assert!(started_at.elapsed() < TIME_MAX, "it gets to the end");
-        // Nothing is lost when a call is given up.
+        // Dropping a call loses nothing.
         let Ok(fetched) = timeout(Duration::from_millis(10), consumer.next()).await else {
             continue;
         };
@@ -122,7 +123,8 @@ async fn pushed_and_pulled_are_the_same(seed: u64, filter: Option<&str>) {
         Consumer::assigned(client, config, &places).await.unwrap()
     };
     append(&node, &mut random, 50);
-    // One shares memory, one is sent what there is, one fetches: all while more comes.
+    // One consumer shares memory, one is pushed records over the network, one fetches: all while
+    // more records arrive.
     let (told, ends) = watch::channel(None);
     let mut reading = Vec::new();
     for (client, delivery) in [
@@ -142,7 +144,7 @@ async fn pushed_and_pulled_are_the_same(seed: u64, filter: Option<&str>) {
             transactions.end(random.bool()).await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // So that every partition ends with something.
+        // Every partition ends with a record.
         (0..3).for_each(|_| append(&node, &mut random, 10));
         let latest = places.clone().map(|(place, _)| (place, Start::Latest));
         let ends = client.offsets(&latest, ConsumerConfig::default().isolation);

@@ -1,4 +1,4 @@
-//! Pushes that are held up, or end: the consumer goes slowly, or away; the server restarts, or is killed.
+//! Pushes that stall or end: the consumer is slow or goes away; the server restarts, or is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -30,7 +30,7 @@ fn numbers(from: usize, to: usize) -> Vec<String> {
     (from..to).map(|number| number.to_string()).collect()
 }
 
-/// Reads until there are so many values; what was taken back comes again.
+/// Reads until there are `count` values, and again the records that the server took back.
 async fn read_until(consumer: &mut Consumer, values: &mut Vec<String>, count: usize) {
     while values.len() < count {
         values.extend(values_there(&next(consumer).await.unwrap()));
@@ -186,7 +186,7 @@ fn processor_time(name: &str) -> Option<u64> {
     (!times.is_empty()).then(|| times.iter().sum())
 }
 
-/// Threads of its own, which no other test has: in a process of its own.
+/// Needs threads that no other test has: runs in a process of its own.
 #[test]
 #[ignore = "the other process of the test below"]
 fn idles() {
@@ -209,7 +209,7 @@ fn idles() {
         assert!(nothing.is_err());
         let used = process() - before;
         assert_eq!(processor_time("millstream-cons"), Some(thread));
-        // The server's housekeeping, too.
+        // Includes the server's housekeeping.
         assert!(used < Duration::from_millis(30), "{used:?}");
     });
 }
@@ -302,7 +302,7 @@ async fn a_server_that_is_killed_leaves_what_was_handed_out_and_the_next_goes_on
         let fetched = next(&mut consumer).await.unwrap();
         assert_eq!(fetched.path(), DeliveryPath::Shared);
         drop(server);
-        // Nobody is left who could use the memory for something else.
+        // No server is left that could reuse the memory.
         read.extend(values(&fetched));
         drop(fetched);
         server = Killed::start(folder.path());

@@ -42,7 +42,7 @@ fn numbers(from: usize, to: usize) -> impl Iterator<Item = String> {
     (from..to).map(|number| number.to_string())
 }
 
-/// Takes until nothing has come for a while.
+/// Takes records until none has come for a while.
 fn take_all(subscriber: &mut LocalSubscriber) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(pushed) = subscriber.take(Duration::from_millis(300)).unwrap() {
@@ -161,7 +161,7 @@ async fn what_is_wrong_is_told() {
     let error = subscribers[0].take(TIME_MAX).unwrap_err();
     let expected = "partition 0 of t: the offset is not there; the earliest is 0";
     assert_eq!(error.to_string(), expected);
-    // The end is told, and what was held is gone.
+    // The subscriber reports the end, and the records held are gone.
     let node = node.restart().await;
     let error = subscribers[0].take(TIME_MAX).unwrap_err();
     assert!(matches!(error, ClientError::Disconnected { .. }), "{error}");

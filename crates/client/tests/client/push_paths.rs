@@ -1,4 +1,4 @@
-//! Whether memory is shared, and what is done where it is not.
+//! Whether client and server share memory, and the paths used otherwise.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ use crate::push::{next, pushed, remote};
 use crate::push_ends::other_process;
 use crate::support::{Node, limit_reading, produce};
 
-/// The path on which the only value of a stream comes.
+/// Returns the path on which the only value of a stream arrives.
 pub async fn path_of(client: &Client, config: ConsumerConfig) -> DeliveryPath {
     let places = [(place("t", 0), Start::Earliest)];
     let consumer = Consumer::assigned(client, config, &places).await;
@@ -112,7 +112,7 @@ async fn who_may_not_read_every_stream_shares_no_memory() {
     );
 }
 
-/// Listens where a server's socket would be, as another user; fails if anything is said to it.
+/// Listens at the path of a server's socket, as another user; fails if a client sends it any byte.
 #[test]
 #[ignore = "the other process of the test below"]
 fn stranger() {
@@ -123,7 +123,7 @@ fn stranger() {
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
 }
 
-/// On another machine somebody else may listen at the path that a server tells: he was sent the password.
+/// On another machine another user may listen at the path that a server announces: the client sent it the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_said_to_another_users_socket() {
     let node = with_value(Node::local()).await;
@@ -142,7 +142,7 @@ async fn nothing_is_said_to_another_users_socket() {
         eprintln!("skipped: no process of another user can be started here");
         return;
     };
-    // Kept, so that the other process has where to write.
+    // Keeps the pipe open, so that the other process can write.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let listens = |line: String| line.contains("listening");
     if !lines.by_ref().map_while(Result::ok).any(listens) {

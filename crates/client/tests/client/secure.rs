@@ -144,8 +144,8 @@ async fn memory_is_shared_with_who_logs_in_on_the_local_socket_too() {
     assert_eq!(values(&fetched), ["value"]);
 }
 
-/// The client shows a certificate to the listener, and the local socket has no TLS. The error said that the socket was
-/// another server's, on another machine.
+/// The client presents a certificate to the listener, and the local socket has no TLS. The error claimed that the
+/// socket belonged to another server, on another machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_local_socket_that_asks_for_a_login_is_not_taken_for_another_servers() {
     let pki = Pki::new();
@@ -260,7 +260,7 @@ async fn every_mechanism_logs_in_and_wrong_passwords_do_not() {
     }
     let nobody = client(&node, |_| {}).streams("").await;
     assert!(nobody.unwrap_err().to_string().contains("log in first"));
-    // Who has not the right to set passwords is told.
+    // A user without the right to set passwords gets an error.
     let scram = login(Mechanism::Scram(Hash::Sha512), "secret");
     let refused = scram
         .set_password("bob", Hash::Sha256, "x")

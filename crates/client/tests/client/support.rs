@@ -1,4 +1,4 @@
-//! A server to talk to, and a proxy that cuts connections to it.
+//! A server for the tests, and a proxy that cuts connections to it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Nothing that a test waits for takes longer.
+/// The longest time that a test waits for anything.
 pub const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A server and its data.
@@ -85,7 +85,7 @@ impl Node {
         self.server = Some(serve(&self.log, config));
     }
 
-    /// Serves again on the same address, after nobody did.
+    /// Serves again on the same address, after a pause without a server.
     pub async fn restart(mut self) -> Node {
         let address = self.address();
         tokio::task::spawn_blocking(move || {
@@ -122,7 +122,7 @@ impl Node {
         self.log.create_stream(name, config).unwrap();
     }
 
-    /// The values of a partition, in their order.
+    /// Returns the values of a partition, in their order.
     pub fn values(&self, stream: &str, partition: u32) -> Vec<String> {
         let lane = self
             .log
@@ -149,13 +149,13 @@ impl Node {
 pub fn serve(log: &Log, config: BrokerConfig) -> Server {
     let (log, clock) = (log.clone(), Arc::clone(log.clock()));
     let random = Arc::new(SystemRandom);
-    // It waits, which is not for a thread of a runtime.
+    // Starting blocks, which a thread of a runtime must not.
     let start = move || Server::start(&TcpNetwork, config, log, clock, random);
     let server = std::thread::spawn(start).join().unwrap();
     server.unwrap()
 }
 
-/// A server's `Drop` waits, which is not for a thread of a runtime.
+/// A server's `Drop` blocks, which a thread of a runtime must not.
 impl Drop for Node {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
@@ -215,7 +215,7 @@ impl Proxy {
     }
 }
 
-/// Passes bytes on in both directions, `left` of them; tells whether it has cut the connection.
+/// Passes bytes on in both directions, `left` of them; returns whether it has cut the connection.
 async fn pass(
     client: TcpStream,
     server: TcpStream,
@@ -245,7 +245,7 @@ async fn pass(
     }
 }
 
-/// A client that comes through a proxy, wherever the server says that it is.
+/// Returns a client that connects through a proxy, whichever address the server announces.
 pub fn client_through(proxy: &Proxy) -> Client {
     let mut config = ClientConfig::new(proxy.address().to_string());
     config.backoff = Duration::from_millis(5);
@@ -283,7 +283,7 @@ pub async fn produce(client: &Client, stream: &str, values: impl IntoIterator<It
     producer.flush().await.unwrap();
 }
 
-/// Has what a client id reads limited, so that it cannot share memory.
+/// Sets a quota for reading on a client id, so that it cannot share memory.
 pub async fn limit_reading(client: &Client, client_id: &str) {
     let text = |text: &str| StrBytes::from_string(text.to_owned());
     let entity = EntityData::default()

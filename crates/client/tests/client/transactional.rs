@@ -37,7 +37,8 @@ async fn send(producer: &TransactionalProducer, value: &str) {
     producer.send(record).await.unwrap();
 }
 
-/// The committed values, by partition; the last one of each partition is sent outside of transactions, and not told.
+/// Returns the committed values, by partition, without the last one of each partition, which is sent outside of
+/// transactions.
 async fn committed(client: &Client) -> Vec<Vec<String>> {
     const END: &str = "end";
     let mut all = Vec::new();
@@ -96,7 +97,7 @@ async fn records_of_committed_transactions_count_and_those_of_aborted_ones_do_no
     }
     named.dedup();
     assert_eq!(named.len(), 4, "each has a name of its own");
-    // One without records is no transaction for the server.
+    // A transaction without records does not exist for the server.
     producer.begin().unwrap();
     producer.commit().await.unwrap();
     let expected: Vec<String> = [0, 2]
@@ -170,7 +171,7 @@ async fn a_transaction_that_takes_too_long_is_aborted_unless_it_has_two_phases()
     }
     let named = two.prepared().unwrap().unwrap();
     drop(two);
-    // The server has seen to those that took too long.
+    // The server has aborted the transactions that took too long.
     loop {
         let found = client.transaction("one").await.unwrap().unwrap();
         if found.state == "CompleteAbort" {
@@ -186,7 +187,7 @@ async fn a_transaction_that_takes_too_long_is_aborted_unless_it_has_two_phases()
     assert!(found.is_open() && found.timeout.is_none());
     assert_eq!(found.identity, named);
     assert!(!found.partitions.is_empty());
-    // Again and again, as after an answer that was lost.
+    // Repeats, as after a lost answer.
     for _ in 0..2 {
         client.end_transaction("two", named, true).await.unwrap();
     }

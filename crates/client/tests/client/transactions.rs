@@ -65,7 +65,7 @@ impl<'a> Transactions<'a> {
         loop {
             let answer = self.client.ask(request.clone()).await.unwrap();
             let stored = &answer.responses[0].partition_responses[0];
-            // The one before has not ended everywhere yet.
+            // The previous transaction has not ended in every partition yet.
             if stored.error_code != ResponseError::NotEnoughReplicas.code() {
                 assert_eq!(stored.error_code, 0, "{stored:?}");
                 return;
@@ -89,7 +89,7 @@ impl<'a> Transactions<'a> {
     }
 }
 
-/// What a consumer sees before nothing more comes.
+/// Returns the values that a consumer sees until no more arrive.
 async fn seen(client: &Client, isolation: Isolation, count: usize) -> Vec<String> {
     let config = ConsumerConfig {
         isolation,
