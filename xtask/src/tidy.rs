@@ -27,6 +27,7 @@ pub fn run(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Problem>> {
         }
         Err(problem) => problems.push(problem),
     }
+    problems.extend(circles::check(tree, packages)?);
     problems.extend(manifests::check(tree, packages));
     problems.extend(unsafe_code::check(tree));
     problems.extend(names::check(tree));
