@@ -1,4 +1,4 @@
-//! `millstream acl …`: who may do what.
+//! `millstream acl …`: lists, adds and removes access rules.
 
 use millstream_client::{Acl, AclFilter, PatternType, ResourceType};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::console::{Align, Table, count_of, print_json, report};
 use crate::remote::Remote;
 use crate::settings::Settings;
 
-/// What a rule says that is about all, and what the protocol calls the one cluster there is.
+/// The name in a rule about all resources, and the protocol's name of the only cluster.
 const ALL: &str = "*";
 const CLUSTER: &str = "kafka-cluster";
 

@@ -1,4 +1,4 @@
-//! The command line as it was typed.
+//! The command line, parsed into flags and values.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -24,7 +24,7 @@ use crate::values::{
     rule_host, size, some_bytes, some_time, text, time, virtual_logs,
 };
 
-/// Keeps streams of records, computes on them where they lie, and serves the results.
+/// Stores streams of records, runs dataflows next to the data, and serves the results.
 #[derive(Debug, Parser)]
 #[command(name = "millstream", version, arg_required_else_help = true)]
 pub struct LowArgs {
@@ -38,7 +38,7 @@ pub struct LowArgs {
 }
 
 impl LowArgs {
-    /// Parses what was typed, or says what is wrong with it and ends the program.
+    /// Parses the command line. On an error, prints it and exits.
     pub fn from_command_line() -> LowArgs {
         let command = negative_numbers_are_values(with_used_settings(LowArgs::command()));
         LowArgs::parse_with(command).unwrap_or_else(|error| end(&error))
@@ -57,7 +57,7 @@ impl LowArgs {
     }
 }
 
-/// Prints the help that was asked for, or what is wrong, and ends the program.
+/// Prints the requested help, or the error, and exits.
 fn end(error: &clap::Error) -> ! {
     let printed = error.print().and_then(|()| io::stdout().flush());
     let code = match printed {
@@ -70,7 +70,7 @@ fn end(error: &clap::Error) -> ! {
     process::exit(code)
 }
 
-/// Leaves out suggestions of flags that the command's help does not show, for it does not use them.
+/// Removes suggestions of flags that the command does not use, and that its help therefore hides.
 fn without_unused_flags(mut error: clap::Error) -> clap::Error {
     let is_unused = match error.get(ContextKind::SuggestedArg) {
         Some(ContextValue::String(flag)) => is_hidden_flag(flag),
@@ -82,7 +82,7 @@ fn without_unused_flags(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Whether the command that was typed has this flag only since settings are flags everywhere.
+/// Returns whether the command accepts this flag only because every command parses every setting.
 fn is_hidden_flag(flag: &str) -> bool {
     let typed: Vec<_> = std::env::args().skip(1).collect();
     let mut command = with_used_settings(LowArgs::command());
@@ -98,7 +98,7 @@ fn is_hidden_flag(flag: &str) -> bool {
         .any(|arg| arg.get_long() == Some(flag) && arg.is_hide_set())
 }
 
-/// No flag is a number: `-1` is a value that is out of range, and is refused as such.
+/// Parses negative numbers as values. No flag is a number, so `-1` is a value out of range and the error says so.
 fn negative_numbers_are_values(command: Clap) -> Clap {
     command
         .mut_args(|arg| match arg.get_action().takes_values() {
@@ -112,31 +112,29 @@ fn negative_numbers_are_values(command: Clap) -> Clap {
 pub enum Command {
     /// Generate events or read files, store them, compute on them and serve the results
     ///
-    /// Without --file: an ads pipeline, until Ctrl-C. Events are generated and sent to the stream `ads`
-    /// through the network door;
-    /// views and clicks are counted by campaign in windows of 10 seconds into the stream
-    /// `campaign_counts`; the newest counts are served over HTTP.
+    /// Without --file: an ads pipeline, until Ctrl-C. A producer generates events and sends them over the network to
+    /// the stream `ads`; a flow counts views and clicks by campaign in windows of 10 seconds and writes the counts to
+    /// the stream `campaign_counts`; an HTTP server shows the newest counts.
     ///
-    /// With --file: every line becomes a record of the stream `lines`, and the words of that stream
-    /// are counted. A word is what stands between white space.
+    /// With --file: every line becomes a record of the stream `lines`, and a flow counts the words of that stream.
+    /// White space separates words.
     ///
-    /// With --data, the next run goes on with what is stored: it counts all of that, and
-    /// `campaign_counts` is made anew.
+    /// With --data, the next run continues with the stored records: it counts all of them, and writes
+    /// `campaign_counts` anew.
     ///
-    /// The fields of --json: ingested_records, and ingested_bytes of their values, are what this run
-    /// took in; durable_records is what the stream holds; seconds. With --file: words,
-    /// prefixed_words, and in top the 20 most frequent words with their counts. Without: events,
-    /// views and clicks that the flow has read, windows of all campaigns, counted, which is the sum
-    /// over these windows, and dead_letters, records that are no events: they go to the stream
-    /// `ads.dead_letters`.
+    /// The fields of --json: ingested_records, the records that this run ingested, and ingested_bytes, the bytes of
+    /// their values; durable_records, the records in the stream; seconds. With --file: words, prefixed_words, and in
+    /// top the 20 most frequent words with their counts. Without: events, views and clicks that the flow has read,
+    /// windows of all campaigns, counted, the sum over these windows, and dead_letters, the records that are not
+    /// events and went to the stream `ads.dead_letters`.
     Quickstart(QuickstartArgs),
-    /// Serve the streams over the network, to clients of Kafka and our own
+    /// Serve the streams over the network, to Kafka clients and to Millstream clients
     ///
-    /// Until Ctrl-C or SIGTERM. A topic is a stream, and each lane one of its partitions. It listens on
-    /// this machine only, unless --listen says otherwise.
+    /// Runs until Ctrl-C or SIGTERM. Each topic is a stream, and each lane one of its partitions. The server listens
+    /// on this machine only, unless --listen names other addresses.
     ///
-    /// With --json, one document is printed when it listens: listen, the first address; listeners, all addresses;
-    /// http, the address of HTTP if it is served; and data, the folder.
+    /// With --json, prints one document as soon as the server listens: listen, the first address; listeners, all
+    /// addresses; http, the address of the HTTP server, if any; and data, the data directory.
     Start(StartArgs),
     /// Create, list, describe, alter and delete streams
     #[command(subcommand)]
@@ -148,59 +146,58 @@ pub enum Command {
     /// Put, get, list and delete objects
     #[command(subcommand)]
     Object(ObjectCommand),
-    /// List, describe, reset and delete groups of consumers
+    /// List, describe, reset and delete consumer groups
     #[command(subcommand)]
     Group(GroupCommand),
-    /// List open transactions, and decide those that nothing else decides
+    /// List open transactions, and commit or abort those that their producers have left open
     #[command(subcommand)]
     Transaction(TransactionCommand),
-    /// Users of the network door
+    /// Set passwords of users; list and delete users
     #[command(subcommand)]
     User(UserCommand),
-    /// Add, list and remove rules of who may do what
+    /// Add, list and remove access rules (ACLs)
     #[command(subcommand)]
     Acl(AclCommand),
-    /// List what is damaged in a data directory, and take it away
+    /// List damaged data in a data directory, and remove it
     ///
-    /// No server may run on it. All that streams hold is read and checked. A stream that is damaged refuses
-    /// writes, and is read up to the damage; `--cut` lets it go on there, and `--quarantine` removes it.
-    /// `--cut __catalog` and `--cut __positions` write the node's own tables anew, without the damaged entries;
-    /// a start moves the files of streams that the catalog does not name any more to `aside`. `--cut __journal` takes
-    /// damaged blocks out of the journal: streams that miss what was in them are damaged then.
-    /// What is taken away goes to the folder `aside` of the data directory. Copy the data directory first
-    /// where it matters.
+    /// No server may run on the data directory. The command reads and checks all records of all streams. A damaged
+    /// stream refuses writes, and readers get its records up to the damage; `--cut` truncates the stream there and
+    /// lets it accept writes again, and `--quarantine` removes the stream. `--cut __catalog` and `--cut __positions`
+    /// rewrite the node's own tables without the damaged entries; the next start moves the files of streams that the
+    /// catalog no longer names to `aside`. `--cut __journal` removes damaged blocks from the journal: streams that
+    /// miss records of these blocks are then damaged. The command moves all that it removes to the folder `aside` of
+    /// the data directory. Copy the data directory first if the data matters.
     ///
-    /// The fields of --json: without a flag damaged, each with stream, partition, offset, which is the first
-    /// that cannot be read, and what; with one stream, files, which have what was taken away, and bytes.
+    /// The fields of --json: without a flag damaged, each with stream, partition, offset, the first that cannot be
+    /// read, and what, the kind of damage; with one stream, files, which hold the removed data, and bytes.
     Repair(RepairArgs),
-    /// Measure a server, as the tools that come with Kafka do
+    /// Measure a server's throughput and latency, as Kafka's own performance tools do
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Run the applications that come along
+    /// Run the built-in applications
     #[command(subcommand)]
     Flow(FlowCommand),
 }
 
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// Listen on an address that others can reach, though nobody is asked who they are
+    /// Listen on addresses that other machines can reach, although clients do not have to log in
     #[arg(long)]
     pub insecure: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
-    /// Set a user's password in the data directory itself, while nothing serves it
+    /// Set a user's password in the data directory itself, while no server runs on it
     ///
-    /// This is how the first user is made, who is let in when --authentication is on. The password is
-    /// asked for, or is the first line of stdin.
+    /// This creates the first user, which a server with --authentication requires. The command asks for the password,
+    /// or reads it from the first line of stdin.
     Init {
         /// The user's name
         name: String,
     },
-    /// Give a user a password at the server, and make the user if there is none
-    ///
-    /// The password is asked for, or is the first line of stdin.
+    /// Set a user's password at the server, and create the user if there is none
+    /// The command asks for the password, or reads it from the first line of stdin.
     Set {
         /// The user's name
         name: String,
@@ -219,13 +216,13 @@ pub struct QuickstartArgs {
     /// Count the words of this file, or of stdin for `-`; can be repeated
     #[arg(long, value_name = "PATH")]
     pub file: Vec<PathBuf>,
-    /// With --file: also count the words that start with this
+    /// With --file: also count the words that start with this prefix
     #[arg(long, value_name = "TEXT", default_value = "a", requires = "file")]
     pub prefix: String,
     /// End after this time, for instance 20s
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub duration: Option<Duration>,
-    /// Events a second, or `max` for as many as the machine can store
+    /// Events per second, or `max` for the highest rate that the machine can store
     #[arg(
         long,
         value_name = "N",
@@ -233,7 +230,7 @@ pub struct QuickstartArgs {
         conflicts_with = "file"
     )]
     pub rate: Rate,
-    /// Forget the checkpoint and the results of earlier runs, and count all that is stored again
+    /// Drop the checkpoint and the results of earlier runs, and count all stored records again
     #[arg(long)]
     pub anew: bool,
 }
@@ -254,7 +251,7 @@ pub enum StreamCommand {
         /// Virtual logs that the lanes share
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = virtual_logs)]
         virtual_logs: u32,
-        /// When producers are answered: sync, written, async or memory
+        /// When the server acknowledges records: sync, written, async or memory
         #[arg(long, value_name = "WHEN", default_value = "sync")]
         durability: Durability,
         #[command(flatten)]
@@ -267,7 +264,7 @@ pub enum StreamCommand {
         /// The stream's name
         name: String,
     },
-    /// Give a stream more streamlets or lanes, or another retention
+    /// Add streamlets or lanes to a stream, or change its retention
     #[command(group = ArgGroup::new("change").required(true).multiple(true)
         .args(["streamlets", "lanes", "retain_for", "retain_bytes"]))]
     Alter {
@@ -282,7 +279,7 @@ pub enum StreamCommand {
         #[command(flatten)]
         retention: RetentionArgs,
     },
-    /// Delete a stream with all that it holds
+    /// Delete a stream and all its records
     Delete {
         /// The stream's name
         name: String,
@@ -311,14 +308,14 @@ pub struct ProduceArgs {
         hide_default_value = true
     )]
     pub file: PathBuf,
-    /// What stands before the first of these in a line is the record's key
+    /// Separator between the key and the value in a line; without it, lines have no keys
     #[arg(long, value_name = "TEXT")]
     pub key_separator: Option<String>,
-    /// Number the lines as this producer: run again with the same input after a crash, the lines
-    /// that are stored already are not stored twice
+    /// Number the lines under this producer ID, so that a run with the same input after a crash does not store lines
+    /// twice
     #[arg(long, value_name = "ID", value_parser = number(0_i64, None))]
     pub producer: Option<i64>,
-    /// Print how many lines are durable so far, a number a line, as it grows
+    /// Print the number of durable lines each time that it grows, one number per line
     #[arg(long, conflicts_with = "json")]
     pub acks: bool,
 }
@@ -333,24 +330,24 @@ pub struct ConsumeArgs {
     /// Only this partition
     #[arg(long, value_name = "N", value_parser = number(0_u32, None), conflicts_with = "group")]
     pub partition: Option<u32>,
-    /// Share the records with the others of this group, and go on where it was; where it was not yet,
-    /// --from says where to start
+    /// Share the partitions with the other members of this group, and continue at its committed offsets; --from says
+    /// where to start in partitions without one
     #[arg(long, value_name = "NAME", value_parser = text)]
     pub group: Option<String>,
-    /// Only records that this keeps: key = "a" and value contains "b", for instance
+    /// Only records that match this filter: key = "a" and value contains "b", for instance
     #[arg(long = "where", value_name = "FILTER", value_parser = Filter::parse)]
     pub filter: Option<Filter>,
     /// How records come from a server [default: push]
     #[arg(long, value_enum, value_name = "HOW")]
     pub delivery: Option<Delivery>,
-    /// Skip damaged records of a server, and tell their offsets; without it, damage is an error
+    /// Skip damaged records of a server, and print their offsets; without it, damage is an error
     #[arg(long)]
     pub skip_damaged: bool,
     /// Stop after so many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
-    /// Wait for more records at the end, also of partitions that are added, until Ctrl-C; without it, what is there now
-    /// is printed
+    /// Wait for more records at the end, also in partitions that are added, until Ctrl-C; without it, the command
+    /// ends after the records that exist at its start
     #[arg(long)]
     pub follow: bool,
     /// How to print records
@@ -360,11 +357,11 @@ pub struct ConsumeArgs {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Delivery {
-    /// It sends them as they become durable: through shared memory if it is on this machine, of the same
-    /// user, and may show all; else over the network
+    /// The server sends them as they become durable: through shared memory if it runs on this machine as the same
+    /// user and the client may read all records; else over the network
     #[default]
     Push,
-    /// It is asked for them
+    /// The client asks for them
     Pull,
 }
 
@@ -381,18 +378,18 @@ impl From<Delivery> for DeliveryMode {
 pub enum RecordFormat {
     /// The value and a line end
     Value,
-    /// A JSON object a line, with partition, offset, timestamp, key, value and headers; bytes that
-    /// are no UTF-8 stand in key_base64 and value_base64 instead
+    /// One JSON object per line, with partition, offset, timestamp, key, value and headers; keys and values that are
+    /// not UTF-8 are in key_base64 and value_base64 instead
     Json,
 }
 
 #[derive(Debug, Args)]
 pub struct RepairArgs {
-    /// Cut the partitions of this stream where they are damaged: the next record gets the first offset that
-    /// cannot be read
+    /// Truncate the partitions of this stream at the damage: the next record gets the first offset that cannot be
+    /// read
     #[arg(long, value_name = "STREAM", conflicts_with = "quarantine")]
     pub cut: Option<String>,
-    /// Take this stream away, with all that the journal holds of it
+    /// Remove this stream, with all its records in the journal
     #[arg(long, value_name = "STREAM")]
     pub quarantine: Option<String>,
 }
@@ -410,8 +407,8 @@ pub enum ObjectCommand {
     },
     /// Write an object to stdout or to a file
     ///
-    /// With --json, stdout gets one document: what `put` tells of the object, and, unless they go to
-    /// a file, in content_base64 the bytes.
+    /// With --json, prints one document to stdout: the fields that `put` prints and, unless the content goes to a
+    /// file, the content in content_base64.
     Get {
         /// The object's name
         name: String,
@@ -424,7 +421,7 @@ pub enum ObjectCommand {
     },
     /// List the objects whose names start with a prefix
     List {
-        /// What the names start with; all objects without it
+        /// Prefix of the names; all objects without it
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
     },
@@ -439,13 +436,13 @@ pub enum ObjectCommand {
 pub enum GroupCommand {
     /// List all groups
     List,
-    /// Show a group's members, and where it stands in each partition
+    /// Show a group's members, and its committed offset and lag in each partition
     Describe {
         /// The group's name
         #[arg(value_parser = text)]
         group: String,
     },
-    /// Set where a group goes on in a stream; it must have no members
+    /// Set a group's committed offsets in a stream; the group must have no members
     Reset {
         /// The group's name
         #[arg(value_parser = text)]
@@ -459,7 +456,7 @@ pub enum GroupCommand {
         #[arg(long, value_name = "N", value_parser = number(0_u32, None))]
         partition: Option<u32>,
     },
-    /// Delete a group with its positions; it must have no members
+    /// Delete a group and its committed offsets; the group must have no members
     Delete {
         /// The group's name
         #[arg(value_parser = text)]
@@ -469,10 +466,10 @@ pub enum GroupCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum TransactionCommand {
-    /// List open transactions: the flow that each is of, its age and its partitions
+    /// List open transactions: the flow, the age and the partitions of each
     ///
-    /// Readers of what is committed wait at an open transaction. One without a timeout waits for its flow, which decides it
-    /// when it is resumed.
+    /// Consumers that read only committed records wait at an open transaction. A transaction without a timeout stays
+    /// open until its flow resumes and decides it.
     ///
     /// The fields of --json: id, state, flow, sink and rank if a flow has made it, age_ms, timeout_ms (null for none) and
     /// partitions.
@@ -483,13 +480,13 @@ pub enum TransactionCommand {
     },
     /// Commit an open transaction, in place of its producer
     ///
-    /// A flow decides its own transactions when it is resumed. If it goes on from a checkpoint that does not name this one, its
-    /// results come again: they are there twice then.
+    /// A flow decides its own transactions when it resumes. If it resumes from a checkpoint that does not name this
+    /// transaction, it writes the results again, and the stream holds them twice.
     Commit(DecideArgs),
     /// Abort an open transaction, in place of its producer
     ///
-    /// A flow decides its own transactions when it is resumed. If it goes on from a checkpoint that names this one, its results
-    /// are lost.
+    /// A flow decides its own transactions when it resumes. If it resumes from a checkpoint that names this
+    /// transaction, its results are lost.
     Abort(DecideArgs),
 }
 
@@ -498,14 +495,14 @@ pub struct DecideArgs {
     /// The transaction, as `transaction list` shows it
     #[arg(value_name = "ID", value_parser = text)]
     pub id: String,
-    /// Do it, whatever its producer may do
+    /// Decide it even if its producer may still be running
     #[arg(long)]
     pub force: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum AclCommand {
-    /// List rules: all, or those that agree with what is said
+    /// List rules: all, or those that match the given fields
     List {
         #[command(flatten)]
         filter: AclFilterArgs,
@@ -514,26 +511,26 @@ pub enum AclCommand {
     Add {
         /// allow or deny
         permission: Permission,
-        /// Who: User:alice, or User:* for everybody
+        /// The user: User:alice, or User:* for all users
         #[arg(long, value_name = "User:NAME", value_parser = principal)]
         principal: String,
-        /// What: all, read, write, create, delete, alter, describe and others
+        /// The operation: all, read, write, create, delete, alter, describe and others
         #[arg(long, value_name = "WHAT")]
         operation: AclOperation,
-        /// With what: stream, group, cluster, transactional-id or user
+        /// The kind of resource: stream, group, cluster, transactional-id or user
         #[arg(long, value_name = "KIND")]
         resource: ResourceType,
-        /// Its name; all without it
+        /// The resource's name; all resources of the kind without it
         #[arg(long, value_name = "NAME", value_parser = text)]
         name: Option<String>,
-        /// All names that begin with this one
+        /// Match all names that begin with --name
         #[arg(long, requires = "name")]
         prefixed: bool,
         /// Only from this address
         #[arg(long, value_name = "ADDRESS", value_parser = rule_host)]
         host: Option<String>,
     },
-    /// Remove the rules that agree with what is said
+    /// Remove the rules that match the given fields
     #[command(group = ArgGroup::new("which").required(true).multiple(true)
         .args(["permission", "principal", "operation", "resource", "name", "host"]))]
     Remove {
@@ -547,30 +544,30 @@ pub struct AclFilterArgs {
     /// allow or deny
     #[arg(long, value_name = "WHICH")]
     pub permission: Option<Permission>,
-    /// Whom they are about
+    /// The user, as the rule has it
     #[arg(long, value_name = "User:NAME", value_parser = principal)]
     pub principal: Option<String>,
-    /// Which operation
+    /// The operation
     #[arg(long, value_name = "WHAT")]
     pub operation: Option<AclOperation>,
-    /// What they are about: stream, group, cluster, transactional-id or user
+    /// The kind of resource: stream, group, cluster, transactional-id or user
     #[arg(long, value_name = "KIND")]
     pub resource: Option<ResourceType>,
-    /// Its name, as the rule has it
+    /// The resource's name, as the rule has it
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// From which address
+    /// The client's address
     #[arg(long, value_name = "ADDRESS", value_parser = rule_host)]
     pub host: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// How many records a producer stores in a second, and how long each takes
+    /// Measure how many records per second a producer stores, and the latency of each
     Produce(BenchProduceArgs),
-    /// How many records a consumer reads in a second
+    /// Measure how many records per second a consumer reads
     Consume(BenchConsumeArgs),
-    /// How long a record takes from a producer to a consumer, one at a time
+    /// Measure the latency of a record from a producer to a consumer, one at a time
     Latency(BenchLatencyArgs),
 }
 
@@ -584,16 +581,16 @@ pub struct BenchProduceArgs {
     /// The size of each
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = record_size)]
     pub record_bytes: ByteSize,
-    /// Records a second, or `max` for as many as are stored
+    /// Records per second, or `max` for no limit
     #[arg(long, value_name = "N", default_value = "max")]
     pub rate: Rate,
     /// How chunks are compressed: none, gzip, snappy, lz4 or zstd
     #[arg(long, value_name = "NAME", default_value = "none")]
     pub compression: Compression,
-    /// A chunk takes no more records beyond this size
+    /// Close a chunk when it reaches this size
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = size)]
     pub batch_bytes: ByteSize,
-    /// A chunk waits for more records for so long
+    /// How long a chunk waits for more records
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     pub linger: Duration,
 }
@@ -602,7 +599,7 @@ pub struct BenchProduceArgs {
 pub struct BenchConsumeArgs {
     /// The stream's name
     pub stream: String,
-    /// How many records; it ends earlier when nothing comes for 10 seconds
+    /// How many records; the command ends earlier if no record arrives for 10 seconds
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number(1_u64, None))]
     pub records: u64,
     /// How records come from a server [default: push]
@@ -612,7 +609,7 @@ pub struct BenchConsumeArgs {
 
 #[derive(Debug, Args)]
 pub struct BenchLatencyArgs {
-    /// The stream's name; nobody else may append to its partition 0 meanwhile
+    /// The stream's name; no other producer may append to its partition 0 meanwhile
     pub stream: String,
     /// How many records
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number(1_u64, None))]
@@ -632,7 +629,7 @@ pub enum FlowCommand {
     Run(Application),
     /// List the applications
     List,
-    /// List what flows could not process, and give it to them again
+    /// List the items that flows could not process, and replay them
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
 }
@@ -641,21 +638,21 @@ pub enum FlowCommand {
 pub enum DeadLettersCommand {
     /// List dead letters, the oldest of each flow first
     ///
-    /// A dead letter is an item that makes code of a flow panic twice, or for which it answers an error. Those of a
-    /// flow are in the stream `<flow>.dead_letters`.
+    /// A dead letter is an item for which an operator of the flow panicked twice or returned an error. The dead
+    /// letters of a flow are in the stream `<flow>.dead_letters`.
     ///
-    /// The fields of --json: stream, partition and offset of the letter, timestamp, flow, operator, error, item, which
-    /// is what the operator was given, origin, the stream, partition and offset of the record that the item was made
-    /// of, or null, bytes of its key and value, can_be_replayed and is_replayed.
+    /// The fields of --json: stream, partition and offset of the letter, timestamp, flow, operator, error, item, the
+    /// operator's input, origin, the stream, partition and offset of the record from which the item was made, or
+    /// null, bytes of its key and value, can_be_replayed and is_replayed.
     List(ListDeadLettersArgs),
-    /// Write the records of dead letters to the streams that they come from, so that the flow reads them again
+    /// Write the records of dead letters back to their source streams, so that the flow reads them again
     ///
-    /// Each letter is replayed once: the next replay goes on behind the last one. How far it is, is the position
-    /// of the group `<flow>.dead_letters.replay`, committed together with the records. The records have the headers
-    /// replay.of, the letter, and replay.times.
+    /// The command replays each letter once: the next replay starts after the last replayed letter. The group
+    /// `<flow>.dead_letters.replay` holds this position, committed in one transaction with the records. The records
+    /// have the headers replay.of, the letter, and replay.times.
     ///
     /// The fields of --json: flow, replayed records, streams, each with its number of records, and without_record,
-    /// letters of which the flow did not know the record.
+    /// the letters whose record the flow did not know.
     Replay(ReplayDeadLettersArgs),
 }
 
@@ -675,7 +672,7 @@ pub struct ReplayDeadLettersArgs {
     /// Stop after so many letters
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
-    /// Begin with the first letter, also if it was replayed
+    /// Start at the first letter, even if it was replayed before
     #[arg(long)]
     pub again: bool,
 }
@@ -684,32 +681,32 @@ pub struct ReplayDeadLettersArgs {
 pub enum Application {
     /// Count the words of files that start with a prefix
     ///
-    /// A word is what stands between white space. The files are read in parallel, and nothing of
-    /// them is stored. Ctrl-C ends it with what was counted so far.
+    /// White space separates words. The workers read the files in parallel, and store nothing of them. After Ctrl-C,
+    /// the command prints the counts so far.
     ///
-    /// The items that the table counts are blocks of lines; behind the stage split, runs of words.
+    /// In the table, an item is a block of lines; after the stage split, a run of words.
     ///
-    /// The fields of --json: count of the words with the prefix, all words and bytes, bytes_before, which
-    /// are those before the checkpoint that it went on from, seconds, is_stopped if that was before the
-    /// end, cpu_seconds, joules where the machine tells, workers_replaced, throughput as pairs of second
-    /// and MB/s for every 100 ms, latency from source to end, and stages with all that is measured of each.
+    /// The fields of --json: count of the words with the prefix, all words and bytes, bytes_before, the bytes before
+    /// the checkpoint from which the run resumed, seconds, is_stopped if the run ended early, cpu_seconds, joules if
+    /// the machine reports them, workers_replaced, throughput as pairs of second and MB/s for every 100 ms, latency
+    /// from source to end, and stages with all metrics of each.
     Logparser(LogparserArgs),
     /// Count how often each word of files occurs
     ///
-    /// A word is what stands between white space. Each rank reads a part of the files. Ctrl-C ends it with
-    /// what was counted so far.
+    /// White space separates words. Each rank reads a part of the files. After Ctrl-C, the command prints the counts
+    /// so far.
     ///
-    /// The fields of --json: top, the most frequent words, each with word and count; all words, how many
-    /// are different, bytes, seconds, and is_stopped if that was before the end.
+    /// The fields of --json: top, the most frequent words, each with word and count; all words, how many are
+    /// different, bytes, seconds, and is_stopped if the run ended early.
     Words(WordsArgs),
-    /// Count made-up events of ads by ad, in windows
+    /// Count generated ad events by ad, in windows
     ///
-    /// One windowed count: the benchmark SWA of the paper on AIR. Events of 136 bytes on average are made by every
-    /// instance, and each result is checked against what was made.
+    /// One windowed count: the benchmark SWA of the paper on AIR. Every instance generates events of 136 bytes on
+    /// average, and checks each result against the generated events.
     ///
-    /// The fields of --json: application, ranks, instances, events, seconds, events_per_second, results of
-    /// windows, those that are missing or wrong, is_on_time if as many events were made as asked for, and
-    /// latency_ms of results: mean, p50 and p99 from the last event of a window on.
+    /// The fields of --json: application, ranks, instances, events, seconds, events_per_second, results of windows,
+    /// those that are missing or wrong, is_on_time if the instances reached the requested rate, and latency_ms of
+    /// results: mean, p50 and p99 from the last event of a window on.
     Swa(AdsArgs),
     /// Count views of ads by campaign, in windows
     ///
@@ -725,10 +722,10 @@ pub enum Application {
 
 #[derive(Debug, Args)]
 pub struct AdsArgs {
-    /// Events per second, of all instances together [default: as many as can be]
+    /// Events per second, of all instances together [default: no limit]
     #[arg(long, value_name = "N", value_parser = number(1_u64, Some(1_000_000_000_000)))]
     pub rate: Option<u64>,
-    /// How long events are made
+    /// How long the instances generate events
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = crate::values::span)]
     pub duration: Duration,
     /// Length of the windows
@@ -745,10 +742,10 @@ pub struct WordsArgs {
     /// Count the words of this file, which must be a regular one, the same for all ranks; can be repeated
     #[arg(long, value_name = "PATH", required = true)]
     pub file: Vec<PathBuf>,
-    /// Count the words that start with this alone
+    /// Count only the words that start with this prefix
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prefix: String,
-    /// Show so many of the most frequent words
+    /// How many of the most frequent words to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: u32,
     #[command(flatten)]
@@ -757,18 +754,18 @@ pub struct WordsArgs {
     pub run: RunArgs,
 }
 
-/// On which ranks an application runs.
+/// The ranks on which an application runs.
 #[derive(Debug, Args)]
 pub struct RankArgs {
-    /// Run on so many ranks, which are threads of this process [default: the processes that mpirun or srun
-    /// has started, or else one]
+    /// Number of ranks, each a thread of this process [default: the processes that mpirun or srun has started, or
+    /// else one]
     #[arg(long, value_name = "N", value_parser = number(1_u32, Some(1024)))]
     pub ranks: Option<u32>,
     /// Instances of each operator on a rank, and as many workers; may be more than cores [default: the
     /// workers, shared by the ranks of this process]
     #[arg(long, value_name = "K", value_parser = crate::values::workers)]
     pub instances: Option<NonZeroUsize>,
-    /// The rank on which results come together
+    /// The rank that gathers the results
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub gather_at: u32,
 }
@@ -778,7 +775,7 @@ pub struct LogparserArgs {
     /// Count the words of this file, which must be a regular one; can be repeated
     #[arg(long, value_name = "PATH", required = true)]
     pub file: Vec<PathBuf>,
-    /// Count the words that start with this
+    /// Count the words that start with this prefix
     #[arg(long, value_name = "TEXT", default_value = "a")]
     pub prefix: String,
     /// How the work is divided into stages
@@ -794,41 +791,40 @@ pub struct LogparserArgs {
 pub enum Stages {
     /// One loop
     Fused,
-    /// Four stages, joined by queues: read, split, filter, count
+    /// Four stages, connected by queues: read, split, filter, count
     Separate,
 }
 
-/// How any application is run and looked at.
+/// How any application runs and is observed.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Who decides what the workers do next
-    #[arg(long, value_enum, value_name = "WHO", default_value_t = SchedulerName::Priority)]
+    /// How a worker chooses its next stage
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = SchedulerName::Priority)]
     pub scheduler: SchedulerName,
-    /// Whether items keep their order from stage to stage; only if the result depends on it, unless
-    /// this says otherwise
+    /// Whether items keep their order from stage to stage [default: kept if the result depends on it]
     #[arg(long, value_enum, value_name = "HOW")]
     pub order: Option<OrderName>,
-    /// Kill a share of the workers from time to time, for instance 60%/4s, to see what happens
+    /// Kill a share of the workers from time to time, for instance 60%/4s, to test recovery
     #[arg(long, value_name = "SHARE/TIME")]
     pub kill_workers: Option<Kills>,
-    /// Write all that is measured of the stages to this file every 100 ms, as CSV
+    /// Write all metrics of the stages to this file every 100 ms, as CSV
     #[arg(long, value_name = "PATH")]
     pub record: Option<PathBuf>,
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
 }
 
-/// What an application keeps to go on from when it has ended early, however that was.
+/// The checkpoints from which an application resumes after it has ended early or crashed.
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
-    /// Keep checkpoints in this directory, which is made if it is missing, and has to be the same for all
-    /// ranks. Nothing else may be in it
+    /// Write checkpoints to this directory, which must be the same for all ranks and hold nothing else; it is created
+    /// if it is missing
     #[arg(long, value_name = "DIR", value_parser = crate::values::path)]
     pub checkpoints: Option<PathBuf>,
-    /// Keep one so often
+    /// Time between checkpoints
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time, requires = "checkpoints")]
     pub checkpoint_interval: Duration,
-    /// Go on from the last checkpoint that is complete, with as many ranks as before and all else the same
+    /// Resume from the last complete checkpoint, with the same number of ranks and all other arguments unchanged
     #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true,
         default_missing_value = "always", requires = "checkpoints")]
     pub resume: Option<ResumeWhen>,
@@ -836,15 +832,15 @@ pub struct CheckpointArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ResumeWhen {
-    /// There must be one
+    /// Fail if there is no checkpoint
     Always,
-    /// Begin at the start if there is none
+    /// Start from the beginning if there is no checkpoint
     IfAny,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SchedulerName {
-    /// The stage that others wait for most
+    /// The stage that the other stages wait for most
     Priority,
     /// All stages in turn
     RoundRobin,
@@ -854,7 +850,7 @@ pub enum SchedulerName {
 pub enum OrderName {
     /// In the order of the source
     Kept,
-    /// As they come
+    /// As they arrive
     Free,
 }
 

@@ -1,5 +1,5 @@
-//! `millstream bench …`: how fast a server is, seen from a client. Prints as the tools that come with
-//! Kafka do (`kafka-producer-perf-test` and its siblings), so that the figures stand side by side.
+//! `millstream bench …`: measures a server from a client. Prints the figures in the form of Kafka's own tools
+//! (`kafka-producer-perf-test` and its siblings), so that they are easy to compare.
 
 mod consume;
 mod latency;
@@ -17,10 +17,10 @@ use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
-/// What Kafka's tools call a megabyte.
+/// Bytes in a megabyte, as Kafka's tools count them.
 const MEGABYTE: f64 = (1 << 20) as f64;
 
-/// Records are cut out of so many random letters.
+/// Length of the random text from which records are cut.
 const LETTERS_BYTES: usize = 1 << 20;
 
 pub fn run(
@@ -30,7 +30,7 @@ pub fn run(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     if settings.is_local() {
-        bail!("what is measured is a server: name it with --server, and not --data");
+        bail!("bench measures a server, not a data directory: name the server with --server");
     }
     let remote = Remote::new(settings)?;
     match command {
@@ -43,7 +43,7 @@ pub fn run(
 /// Times, in microseconds.
 struct Latencies(Histogram<u64>);
 
-/// What `--json` prints of latencies, in milliseconds.
+/// The latencies that `--json` prints, in milliseconds.
 #[derive(Serialize)]
 struct LatencyReport {
     avg: f64,

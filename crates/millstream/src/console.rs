@@ -1,4 +1,4 @@
-//! What people and scripts see: tables and JSON on stdout, progress on stderr.
+//! The output of commands: tables and JSON on stdout, progress on stderr.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -15,7 +15,7 @@ use crate::events::{is_json_only, write_message};
 /// How often the progress line changes on a terminal.
 pub const TICK: Duration = Duration::from_millis(200);
 
-/// How often there is a line where stderr is no terminal.
+/// How often a progress line is printed if stderr is not a terminal.
 const PLAIN_LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Buffered stdout, for many small writes.
@@ -23,7 +23,7 @@ pub fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
 }
 
-/// What an error of writing to stdout says.
+/// The message of a failed write to stdout.
 pub const CANNOT_WRITE: &str = "cannot write to stdout";
 
 /// Prints what `write` writes.
@@ -44,8 +44,8 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     })
 }
 
-/// Says what was done: with a JSON document, or with lines for people. Where neither can be printed,
-/// it is done all the same, and the error says so.
+/// Reports the finished action: with a JSON document, or with lines for people. If the report cannot be printed, the
+/// error says that the action itself is done.
 pub fn report(
     is_json: bool,
     document: &impl Serialize,
@@ -55,25 +55,24 @@ pub fn report(
         true => print_json(document),
         false => print(|out| writeln!(out, "{lines}")),
     }
-    .context("done, but it cannot be told")
+    .context("the command has done its work, but cannot report it")
 }
 
-/// Prints a line on stderr. That nobody can see it, since the terminal is closed, is no reason to
-/// fail.
+/// Prints a line on stderr. Ignores errors: a command does not fail because its terminal is closed.
 pub fn tell(line: fmt::Arguments<'_>) {
     if !write_message(Level::INFO, line) {
         let _ = writeln!(io::stderr(), "{line}");
     }
 }
 
-/// As [`tell`], of the failure that ends a command.
+/// Prints the error that ends a command, as [`tell`] prints a line.
 pub fn tell_error(error: fmt::Arguments<'_>) {
     if !write_message(Level::ERROR, error) {
         let _ = writeln!(io::stderr(), "error: {error}");
     }
 }
 
-/// Whether the reader of stdout has gone.
+/// Returns whether the reader of stdout has closed the pipe.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -87,7 +86,7 @@ const COLUMN_GAP: u16 = 2;
 /// A longer cell of a table is cut off.
 const CELL_CHARS_MAX: usize = 60;
 
-/// Columns with a heading each; those of numbers stand to the right.
+/// A table whose columns have headings; numbers are aligned to the right.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -135,7 +134,7 @@ impl Table {
     }
 }
 
-/// The start of a text, without what would make the terminal do something.
+/// The start of a text, without control characters, which the terminal would execute.
 fn shown(text: &str) -> String {
     let printable = |char: char| match char.is_control() {
         true => char::REPLACEMENT_CHARACTER,
@@ -148,7 +147,7 @@ fn shown(text: &str) -> String {
     shown
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separators between its thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -177,17 +176,17 @@ pub fn time(seconds: f64) -> String {
     format!("{number:.decimals$} {unit}")
 }
 
-/// So many of something: `1 line`, `2 lines`.
+/// Formats a count with its noun: `1 line`, `2 lines`.
 pub fn count_of(number: u64, noun: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{} {noun}{ending}", grouped(number))
 }
 
-/// One line on stderr that tells how it goes.
+/// A line on stderr that shows the progress of a command.
 #[derive(Debug)]
 pub enum Progress {
     Line(ProgressBar),
-    /// Where stderr is no terminal: a line from time to time.
+    /// If stderr is not a terminal: prints a line from time to time.
     Plain {
         last: Instant,
     },
@@ -195,7 +194,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Silent, for `--json`, unless somebody watches the terminal.
+    /// Creates the progress output, which is silent with `--json` unless stderr is a terminal.
     pub fn new(is_json: bool) -> Progress {
         if io::stderr().is_terminal() && !is_json_only() {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -212,7 +211,7 @@ impl Progress {
         }
     }
 
-    /// Shows how it goes now.
+    /// Shows the current progress.
     pub fn show(&mut self, message: String) {
         match self {
             Progress::Line(bar) => {
@@ -227,7 +226,7 @@ impl Progress {
         }
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays above the progress line.
     pub fn note(&self, message: &str) {
         match self {
             Progress::Line(bar) => bar.println(message),
@@ -236,7 +235,7 @@ impl Progress {
         }
     }
 
-    /// Says something that a script has to know, too.
+    /// Prints a line that scripts need, too, so that `--json` does not silence it.
     pub fn insist(&self, message: &str) {
         match self {
             Progress::Silent => tell(format_args!("{message}")),

@@ -1,4 +1,4 @@
-//! `millstream consume`: the records of a stream.
+//! `millstream consume`: prints the records of a stream.
 
 mod remote;
 
@@ -28,7 +28,7 @@ use crate::values::Place;
 
 const READ_BYTES: usize = 1 << 20;
 
-/// How long a follower waits before it looks whether it is time to end.
+/// How long a follower waits for records before it checks for a stop signal.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
 pub fn run(
@@ -47,7 +47,7 @@ pub fn run(
     }
     if args.group.is_some() {
         return Err(WrongUsage::error(
-            "groups are kept by a server, not in a data directory: name it with --server",
+            "a server keeps the groups, not a data directory: name the server with --server",
         ));
     }
     if args.skip_damaged {
@@ -92,7 +92,7 @@ pub fn run(
     }
     printer.end().context(CANNOT_WRITE)?;
     drop((subscription, listening));
-    // What could be read was printed, but there was more once.
+    // All readable records are printed, but the stream has lost others to damage.
     if printer.left > 0
         && let Some(lane) = stream
             .info()
@@ -150,7 +150,7 @@ fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(Lane, Offse
 struct Printer<W> {
     out: W,
     format: Format,
-    /// How many more records are wanted.
+    /// How many more records to print.
     left: u64,
     printed: u64,
 }
@@ -191,7 +191,7 @@ impl<W: Write> Printer<W> {
         self.out.flush()
     }
 
-    /// Breaks when no more are wanted.
+    /// Breaks when the limit is reached.
     fn print(&mut self, partition: u32, record: &Record<'_>) -> anyhow::Result<ControlFlow<()>> {
         if self.left == 0 {
             return Ok(ControlFlow::Break(()));
@@ -266,7 +266,7 @@ fn as_json(partition: u32, record: &Record<'_>) -> Value {
     Value::Object(fields.into_iter().collect())
 }
 
-/// The field `name`; for bytes that are no UTF-8 it is `<name>_base64`.
+/// Writes the field `name`; bytes that are not UTF-8 go to `<name>_base64`.
 fn text(name: &str, bytes: Option<&[u8]>) -> (String, Value) {
     match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
         None => (name.to_owned(), Value::Null),

@@ -1,4 +1,4 @@
-//! A server of a log in the program itself.
+//! A server inside the program itself, and a client for it.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,15 +15,16 @@ use crate::console::Progress;
 use crate::remote::Remote;
 use crate::settings::{Settings, SettingsError};
 
-/// A server of the log, and a client that comes to it as any other.
+/// A server of the log, and a client that connects to it over the network.
 pub struct Door {
     remote: Remote,
-    /// Ends with this.
+    /// The server, which stops when this is dropped.
     _server: Server,
 }
 
 impl Door {
-    /// Where the settings say; otherwise at the default address, or on a free port if that is taken.
+    /// Listens at the address of the settings; without one at the default address, or on a free port if that is
+    /// taken.
     pub fn open(log: &Log, settings: &Settings, progress: &Progress) -> anyhow::Result<Door> {
         let listeners = settings.listeners()?;
         let [listener] = &listeners[..] else {
@@ -55,11 +56,11 @@ impl Door {
         })
     }
 
-    /// For this program alone, on a free port of this machine.
+    /// Listens on a free port of this machine, for this program alone.
     pub fn private(log: &Log, settings: &Settings) -> anyhow::Result<Door> {
         if settings.authentication == Some(true) {
             bail!(
-                "the data directory is served with logins: `millstream start` serves it, and --server names the server"
+                "the data directory requires logins: serve it with `millstream start`, and name that server with --server"
             );
         }
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

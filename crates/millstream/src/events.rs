@@ -17,10 +17,10 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
-/// The `tracing` target of messages that commands print in any case.
+/// The `tracing` target of the messages that commands print at every log level.
 const MESSAGE_TARGET: &str = "message";
 
-/// Whether stderr takes JSON alone. Set once, before the first line.
+/// Whether stderr gets only JSON. Set once, before the first line.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// The least important events that become log lines.
@@ -41,7 +41,7 @@ pub enum LogFormat {
     /// Time, level and message
     #[default]
     Text,
-    /// A JSON object a line, with timestamp, level, message and target; it is the form of all that goes to stderr then
+    /// One JSON object per line, with timestamp, level, message and target; everything on stderr then has this form
     Json,
 }
 
@@ -57,7 +57,7 @@ impl LogLevel {
         }
     }
 
-    /// Audit lines are a record that operators have to keep, so that only `off` turns them off.
+    /// Only `off` turns off audit lines, since operators have to keep them.
     fn audit_filter(self) -> LevelFilter {
         match self {
             LogLevel::Off => LevelFilter::OFF,
@@ -78,9 +78,9 @@ pub fn write_events(level: LogLevel, format: LogFormat) {
     let (filter, handle) = reload::Layer::new(wanted.filter());
     let wanted = Mutex::new(wanted);
     let _ = LINES.set(Lines { wanted, handle });
-    // With a time in UTC, as RFC 3339 writes it.
+    // The time is in UTC, in the form of RFC 3339.
     let lines = tracing_subscriber::fmt::layer()
-        // It would panic where stderr cannot be written to.
+        // A failed write to stderr would panic otherwise.
         .log_internal_errors(false)
         .with_writer(io::stderr);
     let lines = match is_json {
@@ -93,8 +93,8 @@ pub fn write_events(level: LogLevel, format: LogFormat) {
         .init();
 }
 
-/// The targets that can have levels of their own: the crates. The lines of the program itself go by the root's level.
-/// Audit lines are not here, so that no administrator switches them off unseen.
+/// The targets that can have levels of their own: the crates. The root's level applies to the lines of the program
+/// itself. Audit lines are absent, so that no administrator can switch them off unnoticed.
 const TARGETS: [&str; 10] = [
     "millstream_base",
     "millstream_broker",
@@ -108,11 +108,11 @@ const TARGETS: [&str; 10] = [
     "millstream_wire",
 ];
 
-/// Which events become log lines.
+/// The filter that decides which events become log lines.
 struct Wanted {
     root: LevelFilter,
     audit: LevelFilter,
-    /// Of targets with a level of their own.
+    /// Levels of the targets that have one of their own.
     own: BTreeMap<&'static str, LevelFilter>,
 }
 
@@ -139,7 +139,7 @@ struct Lines {
 /// Set with the first line.
 static LINES: OnceLock<Lines> = OnceLock::new();
 
-/// The levels of the log lines, for the broker to show and to change.
+/// The levels of the log lines, which the broker shows and changes.
 pub struct Levels;
 
 impl LogLevels for Levels {
@@ -170,7 +170,7 @@ impl LogLevels for Levels {
             // The root always has a level.
             (None, None) => {}
         }
-        // It fails where the process writes no lines any more.
+        // This fails only if the process no longer writes log lines.
         let _ = lines.handle.reload(wanted.filter());
     }
 }
@@ -195,7 +195,7 @@ fn filter_of(level: TargetLevel) -> LevelFilter {
     }
 }
 
-/// Warnings and errors since the start, whatever the level of log lines is.
+/// Counts of warnings and errors since the start, independent of the level of log lines.
 #[derive(Debug, Clone, Copy)]
 pub struct LogLines {
     pub warnings: u64,
@@ -205,7 +205,7 @@ pub struct LogLines {
 static WARNINGS: AtomicU64 = AtomicU64::new(0);
 static ERRORS: AtomicU64 = AtomicU64::new(0);
 
-/// How many there were.
+/// Returns the counts so far.
 pub fn log_lines() -> LogLines {
     LogLines {
         warnings: WARNINGS.load(Ordering::Relaxed),

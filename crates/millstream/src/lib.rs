@@ -1,7 +1,6 @@
-//! Millstream: takes in streams of records, keeps them, computes on them where they lie, and serves
-//! the results.
+//! Millstream: ingests streams of records, stores them, runs dataflows next to the data, and serves the results.
 //!
-//! A program that embeds it has log and flows in its own process:
+//! An embedding program runs log and flows in its own process:
 //!
 //! ```
 //! use millstream::base::{ProducerId, Timestamp};

@@ -39,7 +39,7 @@ use crate::settings::SettingsError;
 use crate::stop::Stop;
 use crate::usage::WrongUsage;
 
-/// What the names of the log's own threads start with.
+/// Prefixes of the names of the log's own threads.
 const LOG_THREADS: [&str; 2] = ["millstream-sync", "millstream-persist"];
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     end_on_panic_in_storage();
     match run(args) {
         Ok(()) => exit::DONE.into(),
-        // Whoever read has had enough, as `head` does.
+        // The reader of stdout has closed the pipe, as `head` does: that is no failure.
         Err(error) if is_broken_pipe(&error) => exit::DONE.into(),
         Err(error) => {
             tell_error(format_args!("{error:#}"));
@@ -66,7 +66,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         settings.log_format.unwrap_or_default(),
     );
     raise_open_files();
-    // Where nothing looks at it, a signal ends the program as ever.
+    // Commands that do not use it keep the default action of signals, which ends the program.
     let stop = Stop::on_signals;
     match args.command {
         Command::Quickstart(command) => quickstart::run(command, &settings, args.json, &stop()?),
@@ -85,8 +85,8 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Whether a value is refused that was given on the command line, in the environment or in the
-/// settings' file. The log knows bounds that hold between several of them.
+/// Returns whether the error refuses a value from the command line, the environment or the settings' file. The log
+/// checks the bounds that hold between several settings.
 fn is_wrong_usage(error: &anyhow::Error) -> bool {
     error.is::<SettingsError>()
         || error.is::<WrongUsage>()
@@ -96,14 +96,14 @@ fn is_wrong_usage(error: &anyhow::Error) -> bool {
         )
 }
 
-/// The environment, as far as it is text; no setting is anything else.
+/// The environment variables that are UTF-8, as all settings are.
 fn variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
 }
 
-/// Groups are files, so the lanes of a busy node need many. The soft limit is low for the sake of
-/// programs that use `select`.
+/// Raises the limit of open files: groups are files, so the lanes of a busy node need many. The soft limit is low
+/// only for programs that use `select`.
 fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -113,8 +113,8 @@ fn raise_open_files() {
     }
 }
 
-/// Storage never goes on after a panic: nobody knows what is left half done. Flows catch those of
-/// their operators.
+/// Aborts the process if a thread of the log panics, since the panic may have left a change half done. Flows catch
+/// the panics of their operators.
 fn end_on_panic_in_storage() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -14,10 +14,10 @@ use millstream_log::LogConfig;
 use crate::events::{LogFormat, LogLevel};
 use crate::values::{self, Advertised, HostNames, Listeners, Principals};
 
-/// Where clients of Kafka look first.
+/// The port that Kafka clients use by default.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9092);
 
-/// Where data lies unless it is said otherwise.
+/// The default data directory.
 const DATA_DEFAULT: &str = "millstream-data";
 
 const VARIABLE_PREFIX: &str = "MILLSTREAM_";
@@ -25,41 +25,40 @@ const VARIABLE_PREFIX: &str = "MILLSTREAM_";
 /// The short name of `MILLSTREAM_LOG_LEVEL`.
 const LEVEL_VARIABLE: &str = "MILLSTREAM_LOG";
 
-/// Variables that are no settings: where the settings' file is, and what tests are told.
+/// Variables that are not settings: the path of the settings' file, and inputs of tests.
 const OTHER_VARIABLES: [&str; 3] = [
     "MILLSTREAM_CONFIG",
     "MILLSTREAM_BIN",
     "MILLSTREAM_TEST_DATA",
 ];
 
-/// All that can be set. The flags, `data = …` in the file and `MILLSTREAM_DATA` in the environment
-/// have the same names.
+/// All settings. The flags, `data = …` in the file and `MILLSTREAM_DATA` in the environment have the same names.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Settings")]
 pub struct Settings {
-    /// The data directory [default for start: millstream-data; for quickstart a temporary one]. Other
-    /// commands that name it work on it themselves, while no server does
+    /// The data directory [default for start: millstream-data; for quickstart a temporary one]. Other commands that
+    /// name it open it themselves, and need that no server runs on it
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Serve what runs over HTTP here: page, API and metrics [default: 127.0.0.1:8080 for the ads of quickstart,
-    /// nowhere for start and other flows]
+    /// Serve HTTP at this address: page, API and metrics [default: 127.0.0.1:8080 for the ads of quickstart, none for
+    /// start and other flows]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
     pub http: Option<SocketAddr>,
-    /// Names that HTTP answers to, beside addresses and localhost, separated by `;`
+    /// Host names that HTTP requests may carry, beside addresses and localhost, separated by `;`
     #[arg(long, global = true, value_name = "NAMES", value_parser = values::host_names)]
     pub http_hosts: Option<HostNames>,
-    /// Serve Kafka's clients here, as HOST:PORT; or at several addresses with `;` between, each with PLAINTEXT://, SSL://,
-    /// SASL_PLAINTEXT:// or SASL_SSL:// before it [default: 127.0.0.1:9092]
+    /// Serve Kafka clients at this address, as HOST:PORT; or at several addresses separated by `;`, each with the
+    /// prefix PLAINTEXT://, SSL://, SASL_PLAINTEXT:// or SASL_SSL:// [default: 127.0.0.1:9092]
     #[arg(long, global = true, value_name = "ADDRESSES", value_parser = values::listeners)]
     pub listen: Option<Listeners>,
-    /// Tell clients to connect to this HOST:PORT, as behind a proxy or a port mapping: one for each address of --listen,
-    /// with `;` between [default: the host name in --listen, or the address that the client connected to]
+    /// Tell clients to connect to this HOST:PORT, as behind a proxy or a port mapping: one for each address of
+    /// --listen, separated by `;` [default: the host name in --listen, or the address that the client connected to]
     #[arg(long, global = true, value_name = "ADDRESSES", value_parser = values::advertised)]
     pub advertise: Option<Advertised>,
     /// The id that clients see of this node, from 0 on [default: 1]
     #[arg(long, global = true, value_name = "N", value_parser = values::node_id)]
     pub node_id: Option<i32>,
-    /// Create a topic that does not exist when a client asks for it [default: true]
+    /// Create a missing topic when a client asks for it [default: true]
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub auto_create_topics: Option<bool>,
     /// The least session timeout that a member of a group may ask for [default: 6s]
@@ -68,40 +67,40 @@ pub struct Settings {
     /// How long the first members of a group wait for others to join [default: 3s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::rebalance_delay)]
     pub group_initial_rebalance_delay: Option<Duration>,
-    /// Partitions of topics that clients make without saying how many, 1 to 10000 [default: 1]
+    /// Partitions of topics that clients create without a partition count, 1 to 10000 [default: 1]
     #[arg(long, global = true, value_name = "N", value_parser = values::partitions)]
     pub partitions: Option<u32>,
-    /// Clients of the network door have to log in: by SASL (PLAIN or SCRAM), or with a certificate
+    /// Require Kafka clients to log in: by SASL (PLAIN or SCRAM), or with a certificate
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub authentication: Option<bool>,
-    /// Who may do everything there, whatever the access rules say: names separated by `;`
+    /// Users with all rights, whatever the access rules say: names separated by `;`
     #[arg(long, global = true, value_name = "USERS", value_parser = values::principals)]
     pub super_users: Option<Principals>,
-    /// Clients may log in by OAUTHBEARER, with tokens (JWT) that one of the public keys (JWKS) in this file or at this https:// URL
-    /// has signed; a file is read again every minute, a URL every 5 minutes, and both when a token names an unknown key
+    /// Let clients log in by OAUTHBEARER, with tokens (JWT) signed by one of the public keys (JWKS) in this file or
+    /// at this https:// URL; the server reads a file again every minute, a URL every 5 minutes, and both when a token
+    /// names an unknown key
     #[arg(long, global = true, value_name = "PATH or URL", value_parser = values::key_source)]
     pub token_keys: Option<KeySource>,
-    /// The URL of the keys may have a certificate that the authorities in this PEM file have signed [default: the system's]
+    /// The authorities (PEM file) that must have signed the certificate of the keys' URL [default: the system's]
     #[arg(long, global = true, value_name = "PATH")]
     pub token_authorities: Option<PathBuf>,
-    /// Who must have issued the tokens: their claim `iss`
+    /// The required issuer of the tokens: their claim `iss`
     #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
     pub token_issuer: Option<String>,
-    /// For whom the tokens must have been issued: their claim `aud`
+    /// The required audience of the tokens: their claim `aud`
     #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
     pub token_audience: Option<String>,
     /// The claim of the tokens that names the user [default: sub]
     #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
     pub token_user_claim: Option<String>,
-    /// Encrypt the network door by TLS, with the certificate (and those between it and the root) in this
-    /// PEM file
+    /// Encrypt Kafka connections by TLS, with the certificate (and the intermediate ones) in this PEM file
     #[arg(long, global = true, value_name = "PATH")]
     pub tls_certificate: Option<PathBuf>,
     /// The key of the certificate, in PEM
     #[arg(long, global = true, value_name = "PATH")]
     pub tls_key: Option<PathBuf>,
-    /// Clients may log in with certificates that the authorities in this PEM file have signed; commands
-    /// encrypt, and believe servers whose certificates these have signed
+    /// Let clients log in with certificates signed by the authorities in this PEM file; commands connect by TLS, and
+    /// trust servers whose certificates these authorities have signed
     #[arg(long, global = true, value_name = "PATH")]
     pub tls_authorities: Option<PathBuf>,
     /// The server that commands ask, as HOST:PORT [default: 127.0.0.1:9092]
@@ -116,7 +115,7 @@ pub struct Settings {
     /// Log in at the server with the token in this file, by OAUTHBEARER; it is read for each connection
     #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["user", "password_file", "mechanism"])]
     pub token_file: Option<PathBuf>,
-    /// How the password is shown [default: SCRAM-SHA-512]
+    /// The SASL mechanism for the password [default: SCRAM-SHA-512]
     #[arg(long, global = true, value_name = "NAME", value_parser = values::mechanism)]
     pub mechanism: Option<Mechanism>,
     /// Worker threads of flows, 1 to 1024 [default: one for each core]
@@ -125,27 +124,28 @@ pub struct Settings {
     /// Memory for segments [default: a sixteenth of the machine's, at most 1 GiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = values::pool)]
     pub pool: Option<ByteSize>,
-    /// How much the journal may hold that is not in group files yet [default: 512 MiB]
+    /// Maximum size of the chunks in the journal that are not in group files yet [default: 512 MiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
     pub journal: Option<ByteSize>,
     /// Capacity of one file of the journal [default: 64 MiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
     pub journal_file: Option<ByteSize>,
-    /// The most partitions of all streams and objects together; each takes about 1.2 KB of memory once it is used [default: 100000]
+    /// Maximum number of partitions of all streams and objects together; each takes about 1.2 KB of memory once it is
+    /// used [default: 100000]
     #[arg(long, global = true, value_name = "N", value_parser = values::partitions_max)]
     pub partitions_max: Option<u64>,
     /// Memory in which the node decompresses records: for filters of subscriptions, searches by time, and checks, 64 MiB
     /// or more [default: 256 MiB]
     #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
     pub decompression: Option<ByteSize>,
-    /// Decompress what producers send, and refuse it where a record contradicts the chunk
+    /// Decompress the chunks that producers send, and refuse those with a record that contradicts the chunk's header
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub check_compressed: Option<bool>,
-    /// A lane without appends for so long gives its buffer back [default: 10s]
+    /// Release the buffer of a lane after this time without appends [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
     pub idle_after: Option<Duration>,
-    /// Log events from this level on: off, error, warn, info, debug or trace [default: warn; audit lines
-    /// come at every level but off]
+    /// The least severe level of log lines: off, error, warn, info, debug or trace [default: warn; audit lines come
+    /// at every level but off]
     #[arg(long, global = true, value_name = "LEVEL", value_parser = values::log_level)]
     pub log_level: Option<LogLevel>,
     /// The form of log lines on stderr: text or json [default: text]
@@ -198,7 +198,7 @@ const NAMES: [&str; 35] = [
     "log_format",
 ];
 
-/// What is wrong with a setting.
+/// An error in a setting.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     #[error("cannot read the settings in {}: {error}", path.display())]
@@ -247,7 +247,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Adds to the flags what the environment and the file say and the flags do not.
+    /// Completes the flags with settings of the environment, then of the file.
     pub fn resolve(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -286,8 +286,8 @@ impl Settings {
         Ok(self)
     }
 
-    /// Whoever names a server wants that, and who names only a data directory works on it. What is said
-    /// in a higher place goes before.
+    /// Chooses the server if the settings name one, and the data directory if they name only that. The place with the
+    /// higher precedence wins.
     fn choose_door(&mut self) {
         self.is_local = self.is_local.or(match (&self.server, &self.data) {
             (Some(_), _) => Some(false),
@@ -330,7 +330,7 @@ impl Settings {
     /// The listeners of the network door.
     ///
     /// # Errors
-    /// When a host name has no address, or when there are not as many advertised addresses as listeners.
+    /// If a host name has no address, or if the number of advertised addresses is not the number of listeners.
     pub fn listeners(&self) -> Result<Vec<ListenerConfig>, SettingsError> {
         let Some(Listeners(given)) = &self.listen else {
             return self.advertise(vec![ListenerConfig::new(LISTEN_DEFAULT)]);
@@ -377,10 +377,10 @@ impl Settings {
         listeners.any(|listener| listener.protocol.is_some_and(&condition))
     }
 
-    /// The certificate and the key of the network door, if it is to be encrypted.
+    /// The certificate and the key of the TLS listeners, if both are set.
     ///
     /// # Errors
-    /// When there is one without the other, or when a listener has TLS and there is neither.
+    /// If only one of the two is set, or if a listener has TLS and neither is set.
     pub fn tls(&self) -> Result<Option<TlsFiles>, SettingsError> {
         let incomplete = |given, missing| Err(SettingsError::Incomplete { given, missing });
         match (&self.tls_certificate, &self.tls_key) {
@@ -401,10 +401,10 @@ impl Settings {
         }
     }
 
-    /// The tokens that clients of the network door may log in with, if they may.
+    /// The tokens with which clients may log in; `None` if they may not.
     ///
     /// # Errors
-    /// When what belongs together is not there together.
+    /// If settings that depend on each other are not all set.
     pub fn tokens(&self) -> Result<Option<TokenConfig>, SettingsError> {
         let incomplete = |given, missing| Err(SettingsError::Incomplete { given, missing });
         let Some(keys) = &self.token_keys else {
@@ -470,7 +470,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks the value of a known setting, and takes it unless there is one already.
+    /// Checks the value of a known setting, and takes it unless a value is set already.
     fn fill(&mut self, name: &str, text: &str, place: &str) -> Result<(), SettingsError> {
         let result = match name {
             "data" => fill(&mut self.data, text, values::path),
@@ -527,7 +527,7 @@ impl Settings {
     }
 }
 
-/// What may have been meant by an unknown name; `full` makes a name as it is written.
+/// Returns the known name nearest to an unknown one; `full` completes a name to its written form.
 fn hint(name: &str, full: impl Fn(&str) -> String) -> String {
     match nearest(name, NAMES) {
         Some(nearest) => format!("did you mean {}?", full(nearest)),
@@ -535,7 +535,7 @@ fn hint(name: &str, full: impl Fn(&str) -> String) -> String {
     }
 }
 
-/// Takes a valid value unless there is one already.
+/// Takes a valid value unless a value is set already.
 fn fill<T>(
     slot: &mut Option<T>,
     text: &str,
