@@ -304,10 +304,7 @@ fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
         // Nor does it begin where it can keep nothing at all.
         run(&args, &place.keep("1ms")).assert_fails(
             1,
-            &[
-                "the first checkpoint cannot be stored",
-                "checkpoint.1.1",
-            ],
+            &["the first checkpoint cannot be stored", "checkpoint.1.1"],
         );
         fs::remove_dir_all(place.checkpoints()).unwrap();
     }
