@@ -12,12 +12,12 @@ use crate::config::{BrokerConfig, SecurityConfig};
 use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
 use crate::fetch::Sessions;
-use crate::group_service::{GroupService, LEDGER};
+use crate::groups::service::{GroupService, LEDGER};
 use crate::memory::Memory;
 use crate::push::Pins;
-use crate::security_service::{SecurityError, SecurityService};
-use crate::share_service::ShareService;
-use crate::transaction_service::TransactionService;
+use crate::security::service::{SecurityError, SecurityService};
+use crate::shares::service::ShareService;
+use crate::transactions::service::TransactionService;
 use crate::user_streams::stream_of_users;
 use crate::{configs, groups, native};
 

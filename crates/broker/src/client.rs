@@ -18,9 +18,9 @@ use crate::native::Upload;
 use crate::pace::Pace;
 use crate::peer::Peer;
 use crate::push::Subscriptions;
+use crate::security::service::Login;
 use crate::security::{ByteRate, Principal, Traffic};
-use crate::security_service::Login;
-use crate::share_service::Held;
+use crate::shares::service::Held;
 use crate::throttle;
 use crate::user_streams::not_internal;
 

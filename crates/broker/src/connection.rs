@@ -22,8 +22,8 @@ use crate::copied::copy_of;
 use crate::dispatch;
 use crate::peer::Peer;
 use crate::reply::Reply;
+use crate::security::service::Login;
 use crate::security::{Principal, Traffic};
-use crate::security_service::Login;
 use crate::throttle::{self, traffic_of};
 
 /// Requests of one connection that are worked on at once; the next is read when the first is answered.

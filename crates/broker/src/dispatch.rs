@@ -10,8 +10,8 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;
 use crate::{
-    access, cluster, commits, configs, features, fetch, group_service, native, offsets, produce,
-    producers, replicas, security_service, share_service, topics, transaction_service,
+    access, cluster, commits, configs, features, fetch, groups, native, offsets, produce,
+    producers, replicas, security, shares, topics, transactions,
 };
 
 /// Carries out a request. Its changes are made, or under way in their order, when this returns.
@@ -83,18 +83,18 @@ fn carry_out(broker: &Arc<Broker>, client: &mut Client, version: i16, request: R
         | Request::ShareGroupDescribe(_)
         | Request::StreamsGroupHeartbeat(_)
         | Request::StreamsGroupDescribe(_)) => {
-            group_service::handle(broker, client, version, request)
+            groups::service::handle(broker, client, version, request)
         }
-        Request::ShareFetch(request) => share_service::fetch(broker, client, request),
-        Request::ShareAcknowledge(request) => share_service::acknowledge(broker, client, request),
+        Request::ShareFetch(request) => shares::service::fetch(broker, client, request),
+        Request::ShareAcknowledge(request) => shares::service::acknowledge(broker, client, request),
         Request::DescribeShareGroupOffsets(request) => {
-            share_service::describe_offsets(broker, client, request)
+            shares::service::describe_offsets(broker, client, request)
         }
         Request::AlterShareGroupOffsets(request) => {
-            share_service::alter_offsets(broker, client, request)
+            shares::service::alter_offsets(broker, client, request)
         }
         Request::DeleteShareGroupOffsets(request) => {
-            share_service::delete_offsets(broker, client, request)
+            shares::service::delete_offsets(broker, client, request)
         }
         request @ (Request::InitProducerId(_)
         | Request::AddPartitionsToTxn(_)
@@ -103,7 +103,7 @@ fn carry_out(broker: &Arc<Broker>, client: &mut Client, version: i16, request: R
         | Request::TxnOffsetCommit(_)
         | Request::WriteTxnMarkers(_)
         | Request::DescribeTransactions(_)
-        | Request::ListTransactions(_)) => transaction_service::handle(broker, version, request),
+        | Request::ListTransactions(_)) => transactions::service::handle(broker, version, request),
         request @ (Request::SaslHandshake(_)
         | Request::SaslAuthenticate(_)
         | Request::DescribeAcls(_)
@@ -113,7 +113,7 @@ fn carry_out(broker: &Arc<Broker>, client: &mut Client, version: i16, request: R
         | Request::AlterUserScramCredentials(_)
         | Request::DescribeClientQuotas(_)
         | Request::AlterClientQuotas(_)) => {
-            security_service::handle(broker, client, version, request)
+            security::service::handle(broker, client, version, request)
         }
         request => native::handle(broker, client, version, request),
     }

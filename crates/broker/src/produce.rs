@@ -23,7 +23,7 @@ use crate::groups::Partition;
 use crate::offsets::lane_of;
 use crate::reply::Reply;
 use crate::topics::{Named, not_read_only};
-use crate::transaction_service::{TransactionService, Unavailable};
+use crate::transactions::service::{TransactionService, Unavailable};
 use crate::transactions::{
     AddPartitions, Answer, Producer, Request, TopicPartition, TransactionError, TransactionalId,
     VerifyPartitions,

@@ -21,10 +21,10 @@ use crate::listener::{ListenerConfig, LogIn, Protocol};
 use crate::local::LocalListener;
 use crate::peer::{Peer, Stream};
 use crate::peer_lines;
+use crate::security::service::SecurityError;
 use crate::security::{
     AuditAction, AuditEvent, Tls, TlsError, Who, handshake_failure, principal_of,
 };
-use crate::security_service::SecurityError;
 use crate::token_check::TokenCheck;
 
 /// When no further connection can be had, for lack of files say, the next try comes so much later.

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::access::Access;
 use crate::broker::Broker;
+use crate::security::service::SecurityService;
 use crate::security::{Operation, Principal, Resource};
-use crate::security_service::SecurityService;
 
 /// What a visitor is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millstream_wire::ResponseError;
 
+use crate::security::service::SecurityService;
 use crate::security::{AuditAction, AuditEvent, Operation, Principal, Resource, ResourceType, Who};
-use crate::security_service::SecurityService;
 
 /// What one client may do.
 #[derive(Clone)]

@@ -5,6 +5,8 @@
 //! and whom to answer what. A request that has to wait, for others to join or for the leader to
 //! assign, is answered by a later call; its [`RequestId`] says which it is.
 //!
+//! Around the state machine, `service` keeps its records in the log, answers connections and watches deadlines.
+//!
 //! Groups behave as Apache Kafka's do, so that its clients find what they expect. Where this module knows a
 //! bound that Kafka has not, it is in [`config`].
 //!
@@ -35,6 +37,7 @@ mod offsets;
 mod record;
 mod request;
 mod restore;
+pub(crate) mod service;
 mod share;
 mod streams;
 mod timers;

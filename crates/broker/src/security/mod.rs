@@ -1,7 +1,7 @@
 //! Security: who is on the other side of a connection, what he may do, and what he did.
 //!
-//! Without I/O, clock and randomness of its own, but for [`Tls`], which reads files. Everything behaves as in
-//! Apache Kafka, so that its clients and tools find what they expect.
+//! Has no I/O, clock and randomness of its own, but for [`Tls`], which reads files, and `service`, which keeps records
+//! in the log. Everything behaves as in Apache Kafka, so that its clients and tools find what they expect.
 //!
 //! - [`Store`]: users and access rules, kept as [`Record`]s in the log, and the requests about them.
 //! - [`Authentication`]: the login of one connection, by SASL.
@@ -25,6 +25,7 @@ mod quota_requests;
 mod quotas;
 mod record;
 mod sasl;
+pub(crate) mod service;
 mod store;
 #[cfg(test)]
 mod tests;

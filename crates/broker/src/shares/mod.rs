@@ -31,12 +31,15 @@
 //!   its state; an acknowledgement counts as a whole or not at all.
 //! - An available record in flight was delivered at least once, and may be delivered once more.
 //!
+//! Around the state machine, [`service`] keeps the states in the log, and answers requests about records.
+//!
 //! What a restart needs is [stored](record) whole under the key of the share-partition. An acquired record is stored as an
 //! available one with its delivery count: locks do not outlive the process.
 
 mod acknowledgement;
 mod partition;
 pub mod record;
+pub mod service;
 mod settings;
 #[cfg(test)]
 mod tests;

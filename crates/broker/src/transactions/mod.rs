@@ -14,6 +14,8 @@
 //! every transaction, so that nothing late can come in from the one before, and partitions take part as they
 //! are written to. A request says what it is of.
 //!
+//! Around the state machine, `service` keeps its records in the log, answers connections and writes markers.
+//!
 //! Transactions behave as Apache Kafka's do, so that its clients find what they expect. Where this module knows a
 //! bound that Kafka has not, it is in [`config`].
 //!
@@ -55,6 +57,7 @@ mod producers;
 mod progress;
 mod record;
 mod request;
+pub(crate) mod service;
 mod transaction;
 mod turn;
 

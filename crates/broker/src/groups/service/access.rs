@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::groups::{Sees, TopicAccess, TopicName};
+use crate::security::service::SecurityService;
 use crate::security::{Operation, Principal, Resource};
-use crate::security_service::SecurityService;
 
 /// The access rules, for the coordinator.
 pub struct Rules(pub Arc<SecurityService>);

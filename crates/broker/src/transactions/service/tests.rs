@@ -9,7 +9,7 @@ use millstream_record::{ChunkBuilder, Compression};
 use super::*;
 use crate::config::SecurityConfig;
 use crate::groups::Partition;
-use crate::security_service::SecurityService;
+use crate::security::service::SecurityService;
 use crate::transactions::{
     AddPartitions, EndTransaction, InitProducerId, Producer, State, TransactionError,
     VerifyPartitions,

@@ -26,7 +26,7 @@ use crate::groups::{
     RequestId, Standing, Topic, TopicId, TopicName,
 };
 use crate::ledger::{Ledger, Record};
-use crate::security_service::SecurityService;
+use crate::security::service::SecurityService;
 
 /// The stream that groups are kept in.
 pub const LEDGER: &str = "__groups";

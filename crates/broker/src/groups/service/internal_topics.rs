@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::configs;
 use crate::groups::{Creation, GroupName, InternalTopic};
+use crate::security::service::SecurityService;
 use crate::security::{Operation, Principal, Resource};
-use crate::security_service::SecurityService;
 use crate::topic_names::check_name;
 
 /// Whether the topics of groups were made, or why not, until the coordinator takes note of it.

@@ -12,7 +12,7 @@ use millstream_wire::{Response, ResponseError};
 
 use super::requests::{MISMATCH, producer, transactional_id};
 use super::{TransactionService, Unavailable};
-use crate::group_service::GroupService;
+use crate::groups::service::GroupService;
 use crate::groups::{
     self, CommitTransactionOffsets, Generation, GroupName, InstanceId, LeaderEpoch, MemberId,
     Partition, PartitionCommit, TopicCommit, TopicName,

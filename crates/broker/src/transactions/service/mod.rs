@@ -19,7 +19,7 @@ use tokio::sync::{Notify, RwLock};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::requests::handle;
-use crate::group_service::GroupService;
+use crate::groups::service::GroupService;
 use crate::groups::{self, GroupName, Moment, RequestId};
 use crate::ledger::Ledger;
 use crate::transactions::{

@@ -17,7 +17,7 @@ use millstream_wire::{Request as WireRequest, Response, ResponseError, refuse};
 
 use super::{TransactionService, abort, describe, offsets};
 use crate::broker::Broker;
-use crate::group_service::GroupService;
+use crate::groups::service::GroupService;
 use crate::groups::{GroupName, Partition, TopicName};
 use crate::reply::Reply;
 use crate::transactions::{
