@@ -17,18 +17,18 @@ use crate::network::Network;
 use crate::server_sink::ServerSink;
 use crate::sink::{EncodedRecord, StreamSink};
 
-/// How long a flow waits until a letter is stored. It fails then, and goes on from its last checkpoint.
+/// The longest time that a flow waits for a letter to be stored. It then fails, and resumes from its last checkpoint.
 const STORED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Keeps the dead letters of a flow in the stream `<flow>.dead_letters`, of a log or of a server.
 ///
-/// Each becomes a record. Where the flow knows the record that the item was made of, key and value are that record's, so
+/// Each becomes a record. If the flow knows the record that the item was made of, key and value are that record's, so
 /// that `millstream flow dead-letters replay` can give it to the flow again; the guide lists the headers, such as
 /// `k.operator` (a secondary key) and `error`. Letters are durable before the flow goes on.
 ///
-/// With checkpoints each letter is there *exactly once*, as results are: letters count when the checkpoint is complete
-/// that they belong to, and until then readers of what is committed do not see them. Each rank has a `DeadLetterStream`
-/// of its own then.
+/// With checkpoints each letter is there *exactly once*, as results are: letters count once their checkpoint is
+/// complete, and until then readers of committed records do not see them. Each rank then has a `DeadLetterStream` of
+/// its own.
 pub struct DeadLetterStream {
     stream: String,
     place: Box<dyn Place>,
@@ -38,13 +38,13 @@ pub struct DeadLetterStream {
 
 #[derive(Default)]
 struct Writer {
-    /// How the flow began.
+    /// How the flow started.
     start: Start,
     /// Open while the stream exists, which is made when there is something to put into it.
     sink: Option<Box<dyn Sink<LetterToStore>>>,
 }
 
-/// What a [`SinkStart`] says, beside what an earlier run has prepared.
+/// The content of a [`SinkStart`], without the prepared transactions of an earlier run.
 #[derive(Default)]
 struct Start {
     flow: String,
@@ -54,9 +54,9 @@ struct Start {
     takes_checkpoints: bool,
 }
 
-/// Where the stream is.
+/// The log or the server that holds the stream.
 trait Place: Send + Sync {
-    /// A sink of the stream; `None` if there is no such stream.
+    /// Returns a sink of the stream; `None` if there is no stream of this name.
     fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError>;
 
     /// Makes the stream, unless another flow was faster.
@@ -76,7 +76,7 @@ impl DeadLetterStream {
     /// Keeps the letters of the flow of this name at a server.
     ///
     /// # Errors
-    /// When there is no thread for the network.
+    /// When the thread for the network cannot be started.
     pub fn of_server(server: &ClientConfig, flow: &str) -> Result<Self, BoxError> {
         let place = ServerPlace {
             client: Client::new(server.clone()),
@@ -167,7 +167,7 @@ impl DeadLetters for DeadLetterStream {
         }
         writer.start = Start::of(start);
         writer.sink = self.place.open(&self.stream)?;
-        // Nothing names what a flow has prepared whose stream was not there.
+        // A flow without the stream has prepared transactions, but nothing identifies them.
         let prepared = start.prepared.filter(|prepared| !prepared.is_empty());
         let start = SinkStart { prepared, ..*start };
         match &mut writer.sink {
@@ -288,7 +288,7 @@ struct ServerPlace {
 
 impl Place for ServerPlace {
     fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError> {
-        // What is known of streams may be older than the stream.
+        // The client's metadata may be older than the stream.
         match self.network.wait(self.client.refresh(&[stream])) {
             Ok(()) => {}
             Err(error) if error.is_unknown_stream() => return Ok(None),
@@ -323,7 +323,7 @@ impl Place for ServerPlace {
     }
 }
 
-/// Whether the stream of a log was deleted.
+/// Returns whether the stream of a log was deleted.
 fn is_gone(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(LogError::UnknownStream { .. }))
 }

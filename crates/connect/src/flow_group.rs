@@ -1,4 +1,4 @@
-//! How far a flow is, as a group of a server.
+//! Reports the progress of a flow as a group of a server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::network::Network;
 
-/// How often the positions of a flow are committed while they change.
+/// The interval at which the changing positions of a flow are committed.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether the flow has taken a checkpoint, or has ended.
+/// The interval at which the flow is checked for a new checkpoint, or its end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Shows how far a flow is with the streams that it reads: as the offsets of a group of its name, which
@@ -25,17 +25,18 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// flow goes on from its checkpoints. On several ranks each commits those of its own sources. A group of this name that consumers
 /// use is left alone, with a warning.
 pub struct FlowGroup {
-    /// Dropped, what is left is committed.
+    /// Dropping it commits the remaining positions.
     _stop: oneshot::Sender<()>,
     done: oneshot::Receiver<()>,
     network: Network,
 }
 
 impl FlowGroup {
-    /// Begins to show a flow at a server, which has the streams that it reads. It does not keep the flow alive.
+    /// Starts to report a flow's progress at a server, which has the streams that the flow reads. It does not keep the
+    /// flow alive.
     ///
     /// # Errors
-    /// When there is no thread for the network.
+    /// When the thread for the network cannot be started.
     pub fn start(running: &Arc<Running>, server: &ClientConfig) -> Result<FlowGroup, BoxError> {
         let network = Network::start("millstream-flow-group")?;
         let (stop, stopped) = oneshot::channel();
@@ -76,7 +77,7 @@ struct Committer {
     /// The name of the flow.
     group: String,
     running: Weak<Running>,
-    /// What was seen last: the flow may be gone when it is committed.
+    /// The positions last seen: the flow may be gone at the time of the commit.
     positions: BTreeMap<TopicPartition, Offset>,
     committed: BTreeMap<TopicPartition, Offset>,
     has_warned: bool,

@@ -4,11 +4,11 @@ use std::fmt;
 
 use millstream_flow::SinkStart;
 
-/// What the transactional ids of flows begin with.
+/// The prefix of the transactional ids of flows.
 const PREFIX: &str = "flow/";
 
-/// Whose transactions they are: `flow/<flow>/<sink>/<rank>/<slot>` is a transactional id. In names `%` and `/` are
-/// written as `%25` and `%2F`, so that no two flows have one id.
+/// Identifies the owner of transactions: `flow/<flow>/<sink>/<rank>/<slot>` is a transactional id. In names `%` and `/`
+/// are written as `%25` and `%2F`, so that no two flows share an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowTransactionId {
     /// The name of the flow.
@@ -20,7 +20,7 @@ pub struct FlowTransactionId {
 }
 
 impl FlowTransactionId {
-    /// Those of a sink.
+    /// Returns the id of a sink's transactions.
     pub fn of(start: &SinkStart<'_>) -> FlowTransactionId {
         FlowTransactionId {
             flow: start.flow.to_owned(),
@@ -41,13 +41,13 @@ impl FlowTransactionId {
             .then_some(FlowTransactionId { flow, sink, rank })
     }
 
-    /// One of the transactional ids.
+    /// Returns the transactional id of a slot.
     pub(crate) fn slot(&self, slot: usize) -> String {
         format!("{self}/{slot}")
     }
 
-    /// Whether a transactional id is of this sink and this rank, or of a rank that there is no more and that this one stands
-    /// for.
+    /// Returns whether a transactional id belongs to this sink and this rank, or to a former rank whose transactions
+    /// this one takes over.
     pub(crate) fn is_heir_of(&self, id: &str, ranks: u32) -> bool {
         FlowTransactionId::parse(id).is_some_and(|other| {
             let is_sink = (&other.flow, &other.sink) == (&self.flow, &self.sink);

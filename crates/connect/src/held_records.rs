@@ -8,14 +8,14 @@ use millstream_client::ClientError;
 
 use crate::server::ServerRecords;
 
-/// What an item costs beside its records: there are items without any.
+/// The memory that an item costs beside its records: there are items without any.
 const ITEM_BYTES: usize = 256;
 
 /// Records in hand, by partition.
 #[derive(Default)]
 pub struct HeldRecords {
     partitions: BTreeMap<i32, HeldPartition>,
-    /// Partitions with so much in hand that no more of them is to be read.
+    /// Partitions that are not to be read on, since their held records have reached the bound.
     full: BTreeSet<i32>,
 }
 
@@ -30,7 +30,7 @@ impl HeldRecords {
         self.partitions.is_empty()
     }
 
-    /// The offset behind what is in hand of a partition, if anything is.
+    /// Returns the offset behind the held records of a partition, if there are any.
     pub fn end(&self, partition: i32) -> Option<Offset> {
         Some(self.partitions.get(&partition)?.records.back()?.next())
     }
@@ -40,8 +40,8 @@ impl HeldRecords {
         &self.full
     }
 
-    /// Keeps records, which come behind those in hand. A partition is full beyond `bytes_max`; what was read of it by
-    /// then is kept, too. Returns whether that is new.
+    /// Adds records behind those already held. A partition is full beyond `bytes_max`; records that were read before it
+    /// was full are held, too. Returns whether the partition has become full.
     ///
     /// # Errors
     /// When the server has taken back the memory that they lie in.
@@ -58,8 +58,8 @@ impl HeldRecords {
         Ok(partition.bytes > bytes_max && self.full.insert(number))
     }
 
-    /// Takes what comes first of a partition that is not held any more, and whether the partition is full no longer: it
-    /// is read on when half of what it may have is left, lest it run dry.
+    /// Removes the first records of a partition that is not held back any more; also returns whether the partition is
+    /// no longer full: reading resumes when half of its bound is left, lest it run dry.
     pub fn take(
         &mut self,
         bytes_max: usize,

@@ -1,4 +1,4 @@
-//! What a dead letter is in a stream: a record.
+//! The encoding of a dead letter as a record.
 
 use millstream_base::{Offset, Timestamp};
 use millstream_flow::{DeadLetter, Origin};
@@ -9,8 +9,8 @@ use crate::sink::EncodedRecord;
 /// Of a flow's name, the stream of its dead letters.
 pub const DEAD_LETTERS_SUFFIX: &str = ".dead_letters";
 
-/// A larger record is left out of its dead letter, which names its place alone: a chunk takes 8 MiB, or less where memory is
-/// short, with all else that a letter says.
+/// A larger record is left out of its dead letter, which then has only its place: a chunk takes 8 MiB, or less where
+/// memory is short, including the other fields of the letter.
 const ORIGINAL_BYTES_MAX: usize = 7 << 20;
 
 const FLOW: &str = "flow";
@@ -22,7 +22,7 @@ const STREAM: &str = "origin.stream";
 const PARTITION: &str = "origin.partition";
 const OFFSET: &str = "origin.offset";
 const TIMESTAMP: &str = "origin.timestamp";
-/// Which of key and value the record does not have; without it, an empty one is empty.
+/// Lists which of key and value the record does not have; without it, an empty one is empty.
 const NULL: &str = "origin.null";
 /// Begins the name of each header of the record.
 const HEADER_PREFIX: &[u8] = b"origin.header.";
@@ -46,7 +46,7 @@ pub fn origin(stream: &str, partition: u32, record: &Record<'_>) -> Origin {
 /// A letter on its way to a stream.
 pub struct LetterToStore {
     pub letter: DeadLetter,
-    /// Whether the record that the item was made of goes with it.
+    /// Whether the letter contains the record that the item was made of.
     pub holds_record: bool,
 }
 
@@ -114,19 +114,19 @@ fn bytes(origin: &Origin) -> usize {
 /// A dead letter as a stream holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredLetter {
-    /// When the flow wrote it.
+    /// The time at which the flow wrote it.
     pub timestamp: Timestamp,
     /// The flow; empty in letters of older versions.
     pub flow: String,
-    /// Whose code the item was too much for.
+    /// The operator whose code failed on the item.
     pub operator: String,
-    /// What the code said.
+    /// The error of that code.
     pub error: String,
-    /// What the operator was given, as text.
+    /// The operator's input, as text.
     pub item: String,
-    /// Where the record is that the item was made of: stream, partition and offset.
+    /// The place of the record that the item was made of: stream, partition and offset.
     pub place: Option<(String, u32, Offset)>,
-    /// That record; `None` where the flow did not know it, or it was too large to be kept.
+    /// That record; `None` if the flow did not know it, or it was too large.
     pub original: Option<Origin>,
     /// The size of key and value.
     pub bytes: usize,

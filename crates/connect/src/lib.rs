@@ -1,4 +1,4 @@
-//! Where storage and dataflow meet: streams as sources and sinks of flows.
+//! Connects storage and dataflow: streams as sources and sinks of flows.
 //!
 //! ```
 //! use millstream_base::text::is_white_space;

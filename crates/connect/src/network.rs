@@ -4,7 +4,8 @@ use std::io;
 
 use tokio::runtime::{Builder, EnterGuard, Runtime};
 
-/// A thread for the network, which ends in the background: nobody waits for a server.
+/// A thread for the network. Dropping it does not wait for a server: the thread ends in the
+/// background.
 pub struct Network(Option<Runtime>);
 
 impl Network {
@@ -17,15 +18,15 @@ impl Network {
         Ok(Network(Some(runtime)))
     }
 
-    /// Waits for what a client does.
+    /// Waits for a client's future.
     ///
     /// # Errors
-    /// What it says.
+    /// The future's error.
     pub fn wait<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.runtime().block_on(work)
     }
 
-    /// Lets what follows start tasks here.
+    /// Lets the caller start tasks on this thread, as long as the guard lives.
     pub fn enter(&self) -> EnterGuard<'_> {
         self.runtime().enter()
     }

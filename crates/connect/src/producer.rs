@@ -1,4 +1,4 @@
-//! Records into chunks, chunks into a lane.
+//! Builds chunks of records and appends them to a partition.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use millstream_record::{Chunk, ChunkBuilder, ChunkError, Compression, Header, Pr
 /// checksum and append.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// How much may be appended and not yet durable before the producer waits.
+/// The most bytes that are appended and not yet durable before the producer waits.
 pub const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
 
-/// What a record adds to a chunk beside its key, value and headers, at most.
+/// The largest size of a record in a chunk, beside its key, value and headers.
 const RECORD_OVERHEAD_BYTES: usize = 64;
 
-/// Sends records to one lane of a stream: builds chunks, appends them, and waits for the disk only
-/// where too much is on its way.
+/// Sends records to one partition of a stream: builds chunks, appends them, and waits for the disk
+/// only beyond [`IN_FLIGHT_BYTES_MAX`].
 #[derive(Debug)]
 pub struct StreamProducer {
     lane: Lane,
@@ -31,14 +31,14 @@ pub struct StreamProducer {
     totals: ProducerTotals,
 }
 
-/// What became of the records so far.
+/// The counts of records by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProducerTotals {
     /// Records that were appended.
     pub appended_records: u64,
-    /// Records that the lane had from an earlier run of the same producer.
+    /// Records that the partition had from an earlier run of the same producer.
     pub known_records: u64,
-    /// Those of both that are durable.
+    /// Durable records of both kinds.
     pub durable_records: u64,
 }
 
@@ -50,11 +50,11 @@ struct InFlight {
 }
 
 impl StreamProducer {
-    /// A producer for streamlet 0 of a stream.
+    /// Returns a producer for streamlet 0 of a stream.
     ///
     /// With a producer id the records are numbered, and a later producer of the same id that sends
-    /// the same records again from the first one on continues where this one was cut off: what the
-    /// lane has already is not stored again. This holds for 2^31 records.
+    /// the same records again from the first one on continues where this one was cut off: records
+    /// that the partition already has are not stored again. This holds for 2^31 records.
     ///
     /// # Errors
     /// See [`StreamProducer::for_streamlet`].
@@ -75,7 +75,7 @@ impl StreamProducer {
         Ok(StreamProducer::of_lane(lane, producer, false))
     }
 
-    /// A producer for one lane; of records that are parts of transactions, or of others.
+    /// Returns a producer for one partition, inside or outside of transactions.
     pub(crate) fn of_lane(lane: Lane, producer: ProducerId, is_transactional: bool) -> Self {
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.set_transactional(is_transactional);
@@ -90,12 +90,12 @@ impl StreamProducer {
         }
     }
 
-    /// Adds a record. A full chunk is sent; that waits while too much is on its way to the disk.
+    /// Adds a record. Sends a full chunk, and waits while too many bytes are not durable yet.
     ///
     /// # Errors
-    /// When the chunk is refused ([`LogError::ChunkTooLarge`] is about this very record), or earlier
-    /// ones do not become durable. The record is not taken then; the earlier ones that could not be
-    /// sent are kept, and sent by the next call.
+    /// When the chunk is refused ([`LogError::ChunkTooLarge`] concerns this very record), or
+    /// earlier ones do not become durable. The producer then does not take the record; it keeps the
+    /// earlier ones that could not be sent, and sends them with the next call.
     #[inline]
     pub fn push(
         &mut self,
@@ -132,13 +132,13 @@ impl StreamProducer {
         Ok(())
     }
 
-    /// What became of the records so far.
+    /// Returns the counts of records so far.
     pub fn totals(&mut self) -> ProducerTotals {
         self.settle();
         self.totals
     }
 
-    /// The lane that the records go to.
+    /// Returns the partition that the records go to.
     pub fn lane(&self) -> &Lane {
         &self.lane
     }
@@ -169,7 +169,8 @@ impl StreamProducer {
         }
         self.builder.push(timestamp, key, value, headers)?;
         if self.builder.len() >= CHUNK_BYTES {
-            // The record is taken when its chunk is kept: the next call says what hinders it.
+            // The producer takes the record if it keeps the chunk: the next call reports the
+            // obstacle.
             return match self.append() {
                 Err(_) if !self.builder.is_empty() => Ok(()),
                 result => result,
@@ -189,12 +190,12 @@ impl StreamProducer {
         Ok(())
     }
 
-    /// Where the oldest chunk ends that is not known to be durable.
+    /// Returns the end of the oldest chunk that is not known to be durable.
     pub(crate) fn oldest_end(&self) -> Option<Offset> {
         self.in_flight.front().map(|oldest| oldest.end)
     }
 
-    /// Where the newest chunk ends, unless all is known to be durable.
+    /// Returns the end of the newest chunk, unless all chunks are known to be durable.
     pub(crate) fn newest_end(&self) -> Option<Offset> {
         self.in_flight.back().map(|newest| newest.end)
     }
@@ -204,8 +205,8 @@ impl StreamProducer {
         self.in_flight_bytes
     }
 
-    /// Appends the chunk that is being built, and begins the next. A chunk that no lane takes is
-    /// dropped; what fails otherwise may succeed when it is tried again.
+    /// Appends the chunk that is being built, and begins the next. Drops a chunk that no partition
+    /// accepts; after other failures a retry may succeed.
     pub(crate) fn append(&mut self) -> Result<(), LogError> {
         if self.builder.is_empty() {
             return Ok(());
@@ -234,7 +235,7 @@ impl StreamProducer {
         Ok(())
     }
 
-    /// Takes note of what has become durable.
+    /// Counts the records that have become durable.
     fn settle(&mut self) {
         let durable = self.lane.durable_offset();
         while let Some(oldest) = self.in_flight.front() {
@@ -249,15 +250,15 @@ impl StreamProducer {
 }
 
 struct Sent {
-    /// What is durable when all of the chunk is.
+    /// The offset that is durable once the whole chunk is.
     end: Offset,
     records: u64,
-    /// Those of them that the lane had already.
+    /// The number of them that the partition already had.
     known: u64,
     bytes: usize,
 }
 
-/// Appends the chunk that was built, without the records that the lane has from its producer.
+/// Appends the built chunk, without the records that the partition already has from its producer.
 fn append(
     lane: &Lane,
     builder: &mut ChunkBuilder,
@@ -300,7 +301,7 @@ fn append(
     })
 }
 
-/// Whether a sequence comes after another, within half of the numbers that there are.
+/// Returns whether a sequence follows another, within half of the number range.
 fn is_ahead(sequence: Sequence, of: Sequence) -> bool {
     (sequence.0.wrapping_sub(of.0) & i32::MAX) < i32::MAX / 2
 }

@@ -24,34 +24,35 @@ use crate::held_records::HeldRecords;
 use crate::letter::origin;
 use crate::network::Network;
 
-/// What waits for a source's turn; how many bytes that may be is the consumer's setting.
+/// The most items that wait for a source's turn; the consumer's setting bounds their bytes.
 const ITEMS_MAX: usize = 16;
 
 /// Items that may lie where the consumer has read them: those that wait, one that is to wait, and one that the source's
 /// stage works on.
 const READ_MAX: u32 = ITEMS_MAX as u32 + 2;
 
-/// How often a source asks where its partitions end.
+/// The interval at which a source asks for the ends of its partitions.
 const ENDS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where sources end.
+/// The end of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerEnd {
     /// Never.
     Never,
-    /// Behind what is committed when they begin.
+    /// The end of the committed records when the sources begin.
     Now,
 }
 
-/// Reads partitions of a server's stream from the oldest record on. How records come is the
-/// [consumer's setting](ConsumerConfig::delivery): pushed through memory that a server on the same machine
-/// shares, pushed over the network, or pulled; they are the same records.
+/// Reads partitions of a server's stream from the oldest record on. The [consumer's setting](ConsumerConfig::delivery)
+/// selects the path of records: pushed through memory that a server on the same machine shares, pushed over the
+/// network, or pulled; they are the same records.
 ///
-/// A partition that is too far ahead of others in event time is held ([`Watermarks::skew_max`](millstream_flow::Watermarks::skew_max)):
-/// the source keeps what was read of it in memory, up to the partition's share of
-/// [`prefetch_bytes`](ConsumerConfig::prefetch_bytes) and what is under way, and then reads the others alone.
+/// A partition that is too far ahead of others in event time is held
+/// ([`Watermarks::skew_max`](millstream_flow::Watermarks::skew_max)): the source keeps its records in memory, up to the
+/// partition's share of [`prefetch_bytes`](ConsumerConfig::prefetch_bytes) and the answers in flight, and then reads
+/// only the others.
 ///
-/// Positions are kept in the flow's checkpoints alone: a flow that does not resume reads everything.
+/// Only the flow's checkpoints keep the positions: a flow that does not resume reads everything.
 /// [`StreamSource`](crate::StreamSource) does the same with log and flow in one process.
 ///
 /// ```no_run
@@ -83,16 +84,16 @@ pub struct ServerSource {
     /// By partition, the first offset that it did not give. Written by the source, and by the network for partitions that
     /// are added; read by those that watch it.
     positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
-    /// By partition, where committed records end, as the server says from time to time.
+    /// The end of the committed records by partition, which the server returns from time to time.
     ends: Arc<Mutex<BTreeMap<i32, Offset>>>,
     /// The partitions.
     lanes: Lanes,
     fault: Arc<OnceLock<ServerSourceError>>,
-    /// Where the consumer works, with those of the other sources.
+    /// The thread on which the consumer works, shared with the other sources.
     network: Arc<Network>,
 }
 
-/// Where the network gives a source its records.
+/// The queue of records from the network thread to a source.
 struct Feed {
     records: mpsc::Receiver<Given>,
     wishes: watch::Sender<Wishes>,
@@ -109,18 +110,18 @@ impl Feed {
     }
 }
 
-/// What a source wants of its consumer.
+/// A source's requests to its consumer.
 #[derive(Default)]
 struct Wishes {
-    /// Nothing is read before the flow begins.
+    /// The consumer reads nothing before the flow begins.
     has_begun: bool,
     /// These partitions are not to be read for now.
     paused: BTreeSet<i32>,
-    /// How often records could not be read, which have to come again.
+    /// The number of times that records could not be read, which have to come again.
     torn: u64,
 }
 
-/// What the network gives a source.
+/// An item from the network thread to a source.
 enum Given {
     Records(ServerRecords),
     /// There are partitions that it had not found before.
@@ -128,7 +129,7 @@ enum Given {
     Error(ClientError),
 }
 
-/// What is read, and how.
+/// The settings of the reading.
 struct Reading {
     client: Client,
     consumer: ConsumerConfig,
@@ -137,12 +138,12 @@ struct Reading {
     share: Share,
     /// The partitions of the share.
     places: Vec<TopicPartition>,
-    /// Where the partitions ended when they were found.
+    /// The ends of the partitions when they were found.
     ends: Ends,
     end: ServerEnd,
 }
 
-/// Which partitions are a source's own: every one in so many.
+/// The partitions of one source: every `n`th.
 #[derive(Debug, Clone, Copy)]
 struct Share {
     index: usize,
@@ -156,7 +157,7 @@ impl Share {
     }
 }
 
-/// How far a source is.
+/// The position of a source.
 #[derive(Serialize, Deserialize)]
 struct SavedPlace {
     /// The identity of the stream.
@@ -164,7 +165,7 @@ struct SavedPlace {
     positions: BTreeMap<i32, Offset>,
 }
 
-/// What those that watch a source see of it.
+/// The view of a source for its observers.
 struct ServerPositions {
     stream: Arc<str>,
     positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
@@ -179,7 +180,7 @@ impl Positions for ServerPositions {
             stream: self.stream.to_string(),
             partition: partition.unsigned_abs(),
             next: next.0,
-            // The last answer may be older than what came since.
+            // The last answer may be older than the last records.
             end: ends.get(&partition).map(|end| end.0.max(next.0)),
         };
         positions.into_iter().map(position).collect()
@@ -192,7 +193,7 @@ impl Positions for ServerPositions {
 pub struct ServerSourceError {
     /// The stream.
     pub stream: String,
-    /// What the client says.
+    /// The client's error.
     pub error: Arc<ClientError>,
 }
 
@@ -205,13 +206,13 @@ impl ServerSourceError {
     }
 }
 
-/// Records of one partition: what a [`ServerSource`] gives.
+/// Records of one partition: the items of a [`ServerSource`].
 #[derive(Debug)]
 pub struct ServerRecords {
     fetched: Fetched,
-    /// How many offsets it moves the source on.
+    /// The number of offsets that it advances the source.
     records: u64,
-    /// What comes behind was not there when the source began.
+    /// Later records did not exist when the source began.
     until: Option<Offset>,
     fault: Arc<OnceLock<ServerSourceError>>,
     /// Is there as long as they lie where the consumer has read them.
@@ -246,11 +247,11 @@ impl ServerRecords {
 }
 
 impl ServerSource {
-    /// Sources that share a stream's partitions: of `n` instances, each has every `n`th for itself. Without an
+    /// Returns sources that share a stream's partitions: of `n` instances, each has every `n`th for itself. Without an
     /// [end](ServerEnd), each also reads the partitions of its share that are added later, from their beginning.
     ///
     /// # Errors
-    /// When there is no such stream, nobody answers, or there is no thread for the network.
+    /// When there is no such stream, no server answers, or the thread for the network cannot be started.
     pub fn of_stream(
         server: &ClientConfig,
         consumer: &ConsumerConfig,
@@ -261,7 +262,7 @@ impl ServerSource {
         let network = Arc::new(Network::start("millstream-source")?);
         let client = Client::new(server.clone());
         let consumer = &ConsumerConfig {
-            // A flow ends rather than pass over what retention has taken.
+            // A flow fails rather than skip records that retention has deleted.
             reset: None,
             ..consumer.clone()
         };
@@ -326,7 +327,7 @@ impl ServerSource {
         out.push(records);
     }
 
-    /// Whether records come behind those that it has, and not behind others that have to come again.
+    /// Returns whether records directly follow those that it has, and not others that have to come again.
     fn are_next(&self, records: &ServerRecords) -> bool {
         let partition = records.partition();
         let given = || self.positions.lock().get(&partition).copied();
@@ -359,7 +360,7 @@ impl ServerSource {
         }
     }
 
-    /// How much of a partition it keeps before that is not read any more.
+    /// Returns the number of bytes that it holds of a partition before it stops reading that.
     fn held_bytes_max(&self) -> usize {
         let partitions = self.positions.lock().len();
         self.reading.consumer.prefetch_bytes / partitions.max(1)
@@ -384,7 +385,7 @@ impl Reading {
         Consumer::assigned(&self.client, self.consumer.clone(), &starts).await
     }
 
-    /// Asks from time to time where the partitions end, while anybody wants to know.
+    /// Asks from time to time for the ends of the partitions, as long as an observer exists.
     fn look_at_ends(
         &self,
         positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
@@ -471,7 +472,7 @@ impl Reading {
         }
     }
 
-    /// Adds the partitions, which are read from these positions on, to the lanes.
+    /// Adds the partitions, which are read from these positions on, to `lanes`.
     fn find_lanes(&self, positions: &BTreeMap<i32, Offset>, lanes: &Lanes) {
         for (place, end) in &self.ends {
             let next = positions.get(&place.partition).copied();
@@ -560,8 +561,8 @@ impl Source for ServerSource {
         Ok(postcard::to_stdvec(&place)?)
     }
 
-    /// Goes on behind what was given, with partitions that were added since then from their beginning. What retention
-    /// has taken meanwhile ends the flow.
+    /// Resumes behind the records of the checkpoint, with partitions that were added since then from their beginning.
+    /// If retention has deleted the next records, the flow fails.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
         let saved: SavedPlace = postcard::from_bytes(saved)?;
         if saved.stream != *self.reading.topic.id.as_bytes() {
@@ -613,7 +614,7 @@ impl Parts for ServerRecords {
     }
 }
 
-/// Where bounded sources end, by partition.
+/// The ends of bounded sources, by partition.
 type Ends = BTreeMap<TopicPartition, Offset>;
 
 async fn ends(
@@ -637,7 +638,7 @@ fn ends_of(share: &[TopicPartition], ends: &Ends) -> Ends {
         .collect()
 }
 
-/// Gives a source what its consumer reads, until everything has come or the source is gone.
+/// Passes the consumer's records to a source, until all have come or the source is gone.
 struct Reader {
     consumer: Consumer,
     topic: Arc<str>,
@@ -650,7 +651,7 @@ struct Reader {
     client: Client,
     config: ConsumerConfig,
     lanes: Lanes,
-    /// One for each item that may lie where it was read.
+    /// One permit for each item that may lie in place.
     turns: Arc<Semaphore>,
 }
 
@@ -669,9 +670,9 @@ impl Reader {
             return;
         }
         if let Err(error) = self.find_lanes().await {
-            // The consumer meets the same trouble, and it tells of that.
+            // The consumer runs into the same error, and reports it.
             tracing::debug!(
-                "cannot look what partitions of {} hold: {error}",
+                "cannot look up the offsets of the partitions of {}: {error}",
                 self.topic
             );
         }
@@ -679,7 +680,7 @@ impl Reader {
         loop {
             // More partitions may come where there is no end.
             if self.ends.is_some() && open.is_empty() {
-                // What cannot be read in the server's memory has to come again.
+                // Records in the server's memory that could not be read have to come again.
                 self.wait_until_done().await;
                 open = self.open();
                 if open.is_empty() {
@@ -720,8 +721,9 @@ impl Reader {
         }
     }
 
-    /// Looks again what the partitions hold, which may have been filled since the source was made: the watermark waits
-    /// for all that they hold when the flow begins. Where sources end, they end behind what was there before.
+    /// Looks up the ends of the partitions again, which may have got records since the source was made: the watermark
+    /// waits for all records that they hold when the flow begins. A bounded source still ends at the ends of its first
+    /// look.
     async fn find_lanes(&self) -> Result<(), ClientError> {
         if self.ends.is_some() {
             return Ok(());

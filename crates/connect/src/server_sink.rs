@@ -29,18 +29,19 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
 /// Sends the results of a flow to a stream of a server: `encode` turns an item into a record, and the record's key decides
 /// its partition, as Kafka's own clients choose it. A record without a key goes to any.
 ///
-/// With checkpoints each result is there *exactly once*, for readers of what is committed: whatever lies between sources and
-/// sink, on any number of ranks. Results are sent in transactions, one for each checkpoint, which are
-/// [committed](Sink::commit) as soon as the checkpoint is complete on all ranks; so readers see them about one checkpoint
-/// interval later. The transactions have no timeout (two-phase commit): one that a checkpoint names waits until the flow is
-/// started again and decides it, however long that takes. Until then readers of what is committed wait, too. The
-/// transactional ids begin with `flow/`, the names of flow and sink, and the rank; the user needs the rights
-/// `Write` and `TwoPhaseCommit` to them. A broker that does not know two-phase commit aborts what is not decided within
-/// 15 minutes; the sink warns of that when it begins.
+/// With checkpoints, readers of committed records see each result *exactly once*, for any operators between sources and
+/// sink, on any number of ranks. The sink sends results in transactions, one for each checkpoint, which are
+/// [committed](Sink::commit) as soon as the checkpoint is complete on all ranks; so readers see them about one
+/// checkpoint interval later. The transactions have no timeout (two-phase commit): one that a checkpoint names waits
+/// without a limit until the flow is started again and decides it. Until then readers of committed records wait, too.
+/// The transactional ids begin with `flow/`, the names of flow and sink, and the rank; the user needs the rights
+/// `Write` and `TwoPhaseCommit` to them. A broker that does not know two-phase commit aborts a transaction that is not
+/// decided within 15 minutes; the sink warns of that when it begins.
 ///
-/// Without checkpoints each result is there *at least once*: it is stored before sources commit.
+/// Without checkpoints each result is stored *at least once*: it is stored before sources commit.
 ///
-/// `encode` is called again for an item that there was no room for. A record's timestamp is now, unless `encode` sets it.
+/// The sink calls `encode` again for an item that found no room. A record's timestamp is the present time, unless
+/// `encode` sets it.
 ///
 /// ```no_run
 /// use millstream_client::ClientConfig;
@@ -68,20 +69,20 @@ pub struct ServerSink<F> {
     /// Waits for memory, or for everything to be stored.
     room: Option<Work<()>>,
     flush: Option<Work<()>>,
-    /// Whether records came after the flush had begun.
+    /// Whether further records came after the flush had begun.
     is_flush_old: bool,
     clock: SystemClock,
-    /// Where the client works. Last: what is under way ends before.
+    /// The thread on which the client works. Last, so that tasks in progress end before it.
     network: Arc<Network>,
 }
 
-/// How records get to the server.
+/// The kind of producer that sends the records.
 enum Way {
     Plain(Arc<Producer>),
     Transactions(Transactions),
 }
 
-/// What takes records now.
+/// The producer that takes the next records.
 #[derive(Clone)]
 enum Taker {
     Plain(Arc<Producer>),
@@ -123,9 +124,9 @@ struct Transactions {
     free: Vec<Arc<TransactionalProducer>>,
     /// Makes one more.
     making: Option<Work<TransactionalProducer>>,
-    /// How many there are.
+    /// The number of slots.
     count: usize,
-    /// What waits for one of them to be free.
+    /// The worker that waits for a free slot.
     waker: Option<Waker>,
 }
 
@@ -136,7 +137,7 @@ struct Prepared {
     commit: Option<Work<()>>,
 }
 
-/// What a checkpoint knows of a transaction.
+/// The identity of a transaction in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct NamedTransaction {
     id: String,
@@ -159,11 +160,11 @@ impl NamedTransaction {
 pub struct ServerSinkError {
     /// The stream.
     pub stream: String,
-    /// What the client says.
+    /// The client's error.
     pub error: Arc<ClientError>,
 }
 
-/// What is done on the network, and wakes a worker when it is done.
+/// A task on the network thread, which wakes a worker when it ends.
 struct Work<T>(oneshot::Receiver<Result<T, ClientError>>);
 
 impl<T: Send + 'static> Work<T> {
@@ -182,7 +183,7 @@ impl<T: Send + 'static> Work<T> {
         Work(receiver)
     }
 
-    /// What it has come to; `None` while it is under way.
+    /// Returns the task's result; `None` while it runs.
     fn done(&mut self) -> Option<Result<T, ClientError>> {
         match self.0.try_recv() {
             Ok(result) => Some(result),
@@ -202,10 +203,10 @@ fn poll<T: Send + 'static>(work: &mut Option<Work<T>>) -> Option<Result<T, Clien
 }
 
 impl<F> ServerSink<F> {
-    /// A sink into a stream, which exists.
+    /// Returns a sink into an existing stream.
     ///
     /// # Errors
-    /// When there is no such stream, nobody answers, or there is no thread for the network.
+    /// When there is no such stream, no server answers, or the thread for the network cannot be started.
     pub fn new(server: &ClientConfig, stream: &str, encode: F) -> Result<Self, BoxError> {
         ServerSink::with_config(server, ProducerConfig::default(), stream, encode)
     }
@@ -243,7 +244,7 @@ impl<F> ServerSink<F> {
         sink_error(&self.stream, error).into()
     }
 
-    /// What takes the next records; `None` while that has to wait.
+    /// Returns the producer for the next records; `None` while the sink has to wait.
     fn taker(&mut self, waker: &Waker) -> Result<Option<Taker>, ClientError> {
         if self.room.is_some() {
             match poll(&mut self.room) {
@@ -264,7 +265,7 @@ impl<F> ServerSink<F> {
         }
     }
 
-    /// What has taken records, and may have to store them.
+    /// Returns the producer that has taken records, and may still have to store them.
     fn taken(&self) -> Option<Taker> {
         match self.way.as_ref()? {
             Way::Plain(producer) => Some(Taker::Plain(Arc::clone(producer))),
@@ -407,7 +408,7 @@ impl Transactions {
         let Some(producer) = &self.open else {
             return Ok(());
         };
-        // One without records stays open.
+        // A transaction without records stays open.
         let Some(identity) = producer.prepared()? else {
             return Ok(());
         };
@@ -481,8 +482,8 @@ async fn make(
     TransactionalProducer::new(&client, config, transaction).await
 }
 
-/// Decides what an earlier run has left of a rank's transactions: commits those that the checkpoint names, and aborts all
-/// others, fencing their producers. Returns new ones in their place.
+/// Decides the transactions that an earlier run of a rank left open: commits those that the checkpoint names, and
+/// aborts all others, fencing their producers. Returns new ones in their place.
 async fn recover(
     client: &Client,
     config: &ProducerConfig,
@@ -492,7 +493,7 @@ async fn recover(
 ) -> Result<Vec<Arc<TransactionalProducer>>, ClientError> {
     for named in prepared {
         let found = client.transaction(&named.id).await?;
-        // One that is not open any more is committed, unless an administrator has aborted it.
+        // A transaction that is no longer open is committed, unless an administrator has aborted it.
         match found {
             Some(found) if found.is_open() && found.identity == named.identity() => {
                 client
@@ -512,7 +513,7 @@ async fn recover(
         .iter()
         .filter(|it| id.is_heir_of(&it.id, ranks))
         .collect();
-    // The first one in any case: what the server refuses is known at the start.
+    // Begin the first one in any case, so that the server's refusal shows at the start.
     for slot in 0..TRANSACTIONS_MAX {
         let name = id.slot(slot);
         if slot > 0 && !own.iter().any(|known| known.id == name) {

@@ -18,19 +18,19 @@ use crate::producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, StreamProducer};
 /// checkpoints to be complete.
 const TRANSACTIONS_MAX: usize = 8;
 
-/// Ranks of an earlier run whose transactions are looked for.
+/// The number of ranks of an earlier run whose transactions are searched.
 const RANKS_MAX: u32 = 1024;
 
 /// A record in the making; its buffers are used for one record after another.
 #[derive(Debug, Default)]
 pub struct EncodedRecord {
-    /// When it was made: now, unless it is set.
+    /// The record's time: the present time, unless it is set.
     pub timestamp: Timestamp,
     /// The primary key; empty is none.
     pub key: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
-    /// Whether it has no value at all: the record deletes its key.
+    /// Whether it has no value: the record deletes its key.
     pub is_deletion: bool,
     /// The headers, name and value; those named `k.<name>` are secondary keys.
     pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -67,12 +67,13 @@ impl EncodedRecord {
 /// Appends the results of a flow to a stream: `encode` turns an item into a record, and the record's key decides its
 /// partition, as Kafka's own clients choose it. Records without a key fill one chunk after another of all partitions.
 ///
-/// With checkpoints each result is there *exactly once*, for readers of what is committed: whatever lies between sources and
-/// sink, on any number of ranks. Results are appended in transactions, one for each checkpoint, which are
-/// [committed](Sink::commit) as soon as the checkpoint is complete on all ranks; so readers see them about one checkpoint
-/// interval later. Those of a flow that was killed stay open until it is started again, and readers wait at them.
+/// With checkpoints, readers of committed records see each result *exactly once*, for any operators between sources and
+/// sink, on any number of ranks. The sink appends results in transactions, one for each checkpoint, which are
+/// [committed](Sink::commit) as soon as the checkpoint is complete on all ranks; so readers see them about one
+/// checkpoint interval later. Those of a flow that was killed stay open until it is started again, and readers wait at
+/// them.
 ///
-/// Without checkpoints each result is there *at least once*: it is durable before sources commit.
+/// Without checkpoints each result is stored *at least once*: it is durable before sources commit.
 ///
 /// [`ServerSink`](crate::ServerSink) does the same with a stream of a server.
 pub struct StreamSink<F> {
@@ -82,16 +83,16 @@ pub struct StreamSink<F> {
     clock: SystemClock,
     /// Producers of all partitions, once the flow has begun: one set for each transaction that may be under way.
     slots: Vec<Slot>,
-    /// Which of them takes records.
+    /// The slot that takes records.
     open: Option<usize>,
-    /// Whose transactions they are; without checkpoints there are none.
+    /// The id of the sink's transactions; `None` without checkpoints.
     id: Option<FlowTransactionId>,
-    /// Which partition has its turn to get records without a key, and bytes of these.
+    /// The partition whose turn it is to get records without a key, and the bytes of these so far.
     turn: (usize, usize),
-    /// For records, and for markers: those who wait for them are not the same.
+    /// Separate for records and for markers, since different callers wait for them.
     waiting: Option<Waiting>,
     waiting_for_markers: Option<Waiting>,
-    /// What waits for a slot.
+    /// The worker that waits for a slot.
     waker: Option<Waker>,
 }
 
@@ -110,7 +111,7 @@ enum SlotState {
     Prepared {
         checkpoint: u64,
         named: Vec<NamedTransaction>,
-        /// Once it is committed, what has to become durable: the markers, by partition.
+        /// After the commit: the markers that have to become durable, by partition.
         markers: Option<Vec<(usize, Offset)>>,
     },
 }
@@ -131,7 +132,7 @@ struct Waiting {
 }
 
 impl<F> StreamSink<F> {
-    /// A sink into the partitions that `stream` has now.
+    /// Returns a sink into the present partitions of `stream`.
     ///
     /// # Errors
     /// When the stream was deleted.
@@ -165,7 +166,7 @@ impl<F> StreamSink<F> {
         self.open
     }
 
-    /// Whether not too much is on its way to the disk.
+    /// Returns whether few enough bytes are on their way to the disk.
     fn has_room(&mut self, open: usize, waker: &Waker) -> Result<bool, LogError> {
         loop {
             let producers = &mut self.slots[open].producers;
@@ -201,7 +202,7 @@ impl<F> StreamSink<F> {
         partition
     }
 
-    /// Producers that go on where the partitions have what came of this producer id.
+    /// Returns producers that continue behind the last chunks of this producer id in the partitions.
     fn slot(&self, producer: ProducerId, is_transactional: bool) -> Slot {
         let producers = self.lanes.iter().map(|lane| {
             let mut of_lane = StreamProducer::of_lane(lane.clone(), producer, is_transactional);
@@ -219,7 +220,8 @@ impl<F> StreamSink<F> {
         }
     }
 
-    /// Decides what an earlier run has left open: commits what the checkpoint names, and aborts all else.
+    /// Decides the transactions that an earlier run left open: commits those that the checkpoint names, and aborts all
+    /// others.
     fn decide(
         &self,
         id: &FlowTransactionId,
@@ -328,7 +330,7 @@ where
         }
         if let Some(open) = self.open {
             let named = self.slots[open].named(&self.lanes);
-            // One without records stays open.
+            // A transaction without records stays open.
             if !named.is_empty() {
                 self.slots[open].state = SlotState::Prepared {
                     checkpoint,
@@ -382,7 +384,7 @@ where
     }
 }
 
-/// Whether everything of a lane before `offset` is durable; if not, `waker` is woken when it may be.
+/// Returns whether everything of a partition before `offset` is durable; if not, `waker` is woken when it may be.
 fn is_durable(
     waiting: &mut Option<Waiting>,
     lane: &Lane,
@@ -412,7 +414,7 @@ fn is_durable(
 }
 
 impl Slot {
-    /// What names its transaction in the partitions in which it has records.
+    /// Returns the identity of its transaction in each partition in which it has records.
     fn named(&self, lanes: &[Lane]) -> Vec<NamedTransaction> {
         let lanes = lanes.iter().enumerate();
         let named = lanes.filter_map(|(partition, lane)| {
@@ -431,15 +433,15 @@ impl Slot {
 fn marker(producer: ProducerId, end: TransactionEnd) -> EndMarker {
     EndMarker {
         producer_id: producer,
-        // One process writes to a log, and one sink of it has this id: there is nobody to fence.
+        // One process writes to a log, and one sink of it has this id: there is no producer to fence.
         producer_epoch: ProducerEpoch(0),
         end,
         coordinator_epoch: 0,
     }
 }
 
-/// The producer id of a sink's transactions: a hash (FNV-1a) of what would be their transactional id on a server. It lies
-/// above all that servers give out, which count from 0.
+/// Returns the producer id of a sink's transactions: a hash (FNV-1a) of their transactional id on a server. It lies
+/// above all ids that servers assign, which count from 0.
 fn producer_id(id: &str) -> ProducerId {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -20,13 +20,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::letter::origin;
 
-/// How much one item of the source holds, unless a single chunk is larger.
+/// The size of one item of the source, in bytes, unless a single chunk is larger.
 const SLICE_BYTES: usize = 1 << 20;
 
-/// Whole chunks of one lane: what a [`StreamSource`] gives. A clone is another handle of the same memory.
+/// Whole chunks of one partition: the items of a [`StreamSource`]. A clone is another handle of the same memory.
 ///
-/// They may be kept for as long as one likes: a quarter of the log's pool at most is kept in place so,
-/// and beyond that they are copies, of which all handles have the same one.
+/// They may be held without a time limit: held chunks pin at most a quarter of the log's pool; beyond that they are
+/// copies, and all handles share the same copy.
 #[derive(Debug, Clone)]
 pub struct StoredChunks(Arc<Stored>);
 
@@ -35,7 +35,7 @@ struct Stored {
     stream: Arc<str>,
     cursor: Cursor,
     lane: LaneIndex,
-    /// The lane's number among all of the stream.
+    /// The partition's number in the stream.
     partition: u32,
     bytes: KeptSlice,
     fault: Arc<OnceLock<SourceError>>,
@@ -44,20 +44,20 @@ struct Stored {
 /// Why a flow cannot go on reading a stream.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SourceError {
-    /// The log does not give what it holds.
+    /// Reading the log failed.
     #[error("stream {stream}: {error}")]
     Log {
         /// The stream.
         stream: String,
-        /// What the log says.
+        /// The log's error.
         error: LogError,
     },
-    /// A lane does not hold all that it should, or cannot be written any more.
+    /// A partition lacks some of its records, or is read-only after a failure.
     #[error("stream {stream}, partition {partition}: {fault}")]
     Lane {
         /// The stream.
         stream: String,
-        /// The lane's number among all of the stream.
+        /// The partition's number in the stream.
         partition: u32,
         /// Why.
         fault: String,
@@ -68,7 +68,7 @@ pub enum SourceError {
         /// The stream.
         stream: String,
     },
-    /// The stream does not hold what comes behind the checkpoint.
+    /// The stream no longer holds the records behind the checkpoint.
     #[error(
         "stream {stream}{}: the records behind the checkpoint cannot be read: {error}",
         partition.map(|partition| format!(", partition {partition}")).unwrap_or_default()
@@ -76,12 +76,12 @@ pub enum SourceError {
     Gone {
         /// The stream.
         stream: String,
-        /// The lane's number among all of the stream.
+        /// The partition's number in the stream.
         partition: Option<u32>,
-        /// What the log says.
+        /// The log's error.
         error: LogError,
     },
-    /// How far an application is, is kept with it.
+    /// The log keeps a shared group's positions itself.
     #[error(
         "stream {stream} is read as an application, which keeps itself how far it is: read it without one to take checkpoints"
     )]
@@ -89,25 +89,25 @@ pub enum SourceError {
         /// The stream.
         stream: String,
     },
-    /// The records of a chunk are not what its header promises.
+    /// The records of a chunk contradict its header.
     #[error("chunk at {cursor}, lane {lane}: {error}; it was stored as its producer sent it")]
     Chunk {
-        /// Where the slice begins that holds the chunk.
+        /// The beginning of the slice that holds the chunk.
         cursor: Cursor,
-        /// The lane.
+        /// The partition.
         lane: LaneIndex,
-        /// What is wrong.
+        /// The contradiction.
         error: ChunkError,
     },
 }
 
 impl StoredChunks {
-    /// Where they begin.
+    /// Returns the position of the first one.
     pub fn cursor(&self) -> Cursor {
         self.0.cursor
     }
 
-    /// Whether they lie where the log has them.
+    /// Returns whether they lie in place in the log's memory.
     pub fn is_in_place(&self) -> bool {
         self.0.bytes.is_in_place()
     }
@@ -145,8 +145,8 @@ impl StoredChunks {
     }
 }
 
-/// The records, as they lie in the chunks. Chunks whose records are malformed end the flow: the source
-/// reports it when it is polled next. So this belongs into the source's own stage.
+/// The records of the chunks, in place. A chunk with malformed records ends the flow: the source reports it at its next
+/// poll. Take the parts therefore in the source's own stage.
 impl Parts for StoredChunks {
     type Part<'a> = Record<'a>;
 
@@ -167,11 +167,11 @@ impl Parts for StoredChunks {
     }
 }
 
-/// Reads a stream from the oldest record on, or on from where an application is. Goes on for ever,
-/// unless its [`Ending`] says where to end.
+/// Reads a stream from the oldest record on, or from the position of a shared group on. It never ends by itself, unless
+/// its [`Ending`] sets an end.
 ///
-/// One alone gives the records of each lane in order; [split](StreamSource::split) ones share the
-/// work, slice by slice.
+/// A single source returns the records of each partition in order; [split](StreamSource::split) ones share the work,
+/// slice by slice.
 pub struct StreamSource {
     shared: Arc<Shared>,
     listening: Option<Listening>,
@@ -181,10 +181,10 @@ pub struct StreamSource {
 
 struct Shared {
     stream: Stream,
-    /// The stream's name, for what the source gives.
+    /// The stream's name, for the items of the source.
     name: Arc<str>,
     lanes: Lanes,
-    /// How many of the stream's lanes are in `lanes`. Written under the lock of `subscription`.
+    /// The number of the stream's partitions in `lanes`. Written under the lock of `subscription`.
     lanes_found: AtomicU32,
     subscription: Mutex<Subscription>,
     /// Set by the operators that the items go to: nothing is committed any more.
@@ -200,7 +200,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// The sources end behind what is durable now.
+    /// Ends the sources at the present end of the durable records.
     pub fn end_at_durable_head(&self) {
         self.shared.subscription.lock().end_at_head();
         self.shared.end_known.notify(usize::MAX);
@@ -213,20 +213,19 @@ impl StreamSource {
         StreamSource::with(stream, Subscription::of_stream(stream))
     }
 
-    /// A source of what an application has not done yet: it reads on where the last flow ended that
-    /// read as this application. How far it is, is kept in the log
-    /// [from time to time](millstream_flow::FlowSettings::commit_interval) and at the end of the flow,
-    /// when the sinks have everything for good. So nothing is lost when a flow ends early, and the last
-    /// records may come again.
+    /// Returns a source for a shared group: it resumes where the last flow of this group ended. It commits its position
+    /// to the log [from time to time](millstream_flow::FlowSettings::commit_interval) and at the end of the flow, once
+    /// the sinks have stored all results. So no record is lost when a flow ends early, and the last records may come
+    /// again.
     ///
-    /// What a flow keeps in its states and open windows is not kept with it: a flow that counts
-    /// everything reads everything.
+    /// The commit does not include the flow's states and open windows: a flow that counts all records must read all
+    /// records.
     ///
-    /// Several flows that read as one application at once share the stream's groups: each ends when
-    /// nothing is left that the others do not have.
+    /// Several flows that read as one shared group at once divide the stream's groups among them: each ends when the
+    /// others hold all that is left.
     ///
     /// # Errors
-    /// When there is no such stream, or the application's name is refused.
+    /// When there is no such stream, or the name of the shared group is refused.
     ///
     /// ```
     /// use millstream_base::{ProducerId, Timestamp};
@@ -312,7 +311,7 @@ impl StreamSource {
         std::iter::repeat_with(instance).take(instances).collect()
     }
 
-    /// Tells the source, and those that share its work, where to end.
+    /// Returns the handle that sets the end of the source, and of those that share its work.
     pub fn ending(&self) -> Ending {
         Ending {
             shared: Arc::clone(&self.shared),
@@ -337,7 +336,7 @@ impl Source for StreamSource {
             .sum()
     }
 
-    /// Those of an application are kept with it, and seen there.
+    /// The log keeps and reports the positions of a shared group.
     fn positions(&self) -> Option<Arc<dyn Positions>> {
         let shared = Arc::clone(&self.shared);
         let has_application = shared.subscription.lock().has_application();
@@ -375,8 +374,8 @@ impl Source for StreamSource {
         Ok(postcard::to_stdvec(&place)?)
     }
 
-    /// Goes on behind what all sources had given together that shared the work; with lanes that were added
-    /// since then from their beginning.
+    /// Resumes behind the records of all sources together that shared the work; reads partitions that were added since
+    /// then from their beginning.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
         let place: Place = postcard::from_bytes(saved)?;
         let stream = self.shared.stream.name().to_owned();
@@ -472,7 +471,7 @@ impl Positions for Shared {
     }
 }
 
-/// How far sources are that share their work.
+/// The positions of sources that share their work.
 #[derive(Serialize, Deserialize)]
 struct Place {
     /// The identity of the stream.
@@ -485,10 +484,10 @@ fn lane_id(partition: u32) -> LaneId {
     LaneId(partition.into())
 }
 
-/// Whether the event may have happened since the last look.
+/// Returns whether the event may have happened since the last look.
 fn hears(listener: &mut Option<EventListener>, event: &Event, waker: &Waker) -> bool {
     let Some(listening) = listener else {
-        // What happened before is seen by the next look.
+        // The next look sees events from before this call.
         *listener = Some(event.listen());
         return true;
     };
@@ -508,8 +507,8 @@ impl Shared {
         }
     }
 
-    /// Adds the lanes to `lanes` that the subscription reads since the last look, and those that have something to read:
-    /// none of these is idle.
+    /// Adds the partitions to `lanes` that the subscription has added since the last look, and those with records to
+    /// read: none of these is idle.
     fn find_lanes(&self, subscription: &Subscription) {
         let count = subscription.lane_count();
         let found = self.lanes_found.swap(count, Ordering::Relaxed)..count;
@@ -520,7 +519,7 @@ impl Shared {
         }
     }
 
-    /// Whether what was read up to the end was everything.
+    /// Returns whether the records read up to the end were complete.
     fn check_lanes(&self) -> Result<(), SourceError> {
         let mut lanes = self.stream.info().lanes.into_iter();
         match lanes.find_map(|lane| Some((lane.partition, lane.fault?))) {

@@ -40,17 +40,17 @@ pub struct CheckpointDir {
     dir: PathBuf,
 }
 
-/// What is wrong with a directory for checkpoints.
+/// An error of a directory for checkpoints.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointDirError {
     /// The operating system refuses.
     #[error("cannot {action} {}: {error}", path.display())]
     Io {
-        /// What was to be done.
+        /// The failed operation.
         action: &'static str,
-        /// With what.
+        /// The path that it concerns.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         error: io::Error,
     },
     /// Another run keeps its checkpoints there.
@@ -62,7 +62,7 @@ pub enum CheckpointDirError {
     Locked {
         /// The directory.
         dir: PathBuf,
-        /// The process of that run, on the machine where it runs; `None` if it has not said so yet.
+        /// The process of that run, on the machine where it runs; `None` if it has not written its id yet.
         holder: Option<u32>,
     },
     /// It holds something else.
@@ -71,7 +71,7 @@ pub enum CheckpointDirError {
         path.display()
     )]
     Foreign {
-        /// What is not a part.
+        /// The path of the file that is not a part.
         path: PathBuf,
     },
     /// A file ends before its length.
@@ -81,7 +81,7 @@ pub enum CheckpointDirError {
         path: PathBuf,
         /// Its length.
         expected: u64,
-        /// What there is.
+        /// Its length now.
         found: u64,
     },
 }
@@ -139,7 +139,7 @@ impl CheckpointDir {
                 _ => Path::new("."),
             };
             let synced = self.disk.sync_dir(above);
-            synced.map_err(io_error("make durable what is in", above))?;
+            synced.map_err(io_error("sync the directory", above))?;
         }
         Ok(())
     }
@@ -232,12 +232,12 @@ impl Checkpoints for CheckpointDir {
             renamed.map_err(io_error("rename", &unfinished))
         });
         if let Err(error) = written {
-            // It takes room. What stays is written over next time.
+            // It takes up space. If the removal fails, the next run overwrites the file.
             let _ = self.disk.remove_file(&unfinished);
             return Err(error.into());
         }
         let synced = self.disk.sync_dir(&self.dir);
-        Ok(synced.map_err(io_error("make durable what is in", &self.dir))?)
+        Ok(synced.map_err(io_error("sync the directory", &self.dir))?)
     }
 
     fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
@@ -253,7 +253,7 @@ impl Checkpoints for CheckpointDir {
         let removed = self.disk.remove_file(&path);
         removed.map_err(io_error("remove", &path))?;
         let synced = self.disk.sync_dir(&self.dir);
-        Ok(synced.map_err(io_error("make durable what is in", &self.dir))?)
+        Ok(synced.map_err(io_error("sync the directory", &self.dir))?)
     }
 
     fn describe(&self, key: PartKey) -> String {

@@ -10,10 +10,11 @@ pub use directory::{CheckpointDir, CheckpointDirError};
 pub use objects::LogCheckpoints;
 pub use server::ServerCheckpoints;
 
-/// The largest part that is kept or read: what is larger is not of a flow, since it was in memory.
+/// The largest part, in bytes, that is written or read: no flow has a larger one, since a part was
+/// in memory.
 pub const PART_BYTES_MAX: u64 = 4 << 30;
 
-/// The name of a part behind what all parts of its flow have in common.
+/// Returns the name of a part behind the common prefix of its flow's parts.
 fn part_name(key: PartKey) -> String {
     format!("{}.{}", key.checkpoint, key.rank)
 }

@@ -28,7 +28,7 @@ impl LogCheckpoints {
     }
 }
 
-/// How the names begin of a flow's parts.
+/// Returns the prefix of the names of a flow's parts.
 pub fn prefix(flow: &str) -> String {
     format!("{flow}.checkpoint.")
 }

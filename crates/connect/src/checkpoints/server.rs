@@ -14,16 +14,16 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Keeps the checkpoints of a flow as objects of a server: `<flow>.checkpoint.<number>.<rank>`.
 pub struct ServerCheckpoints {
     client: Client,
-    /// Where the client works.
+    /// The thread on which the client works.
     network: Network,
     prefix: String,
 }
 
 impl ServerCheckpoints {
-    /// For the flow of this name.
+    /// Returns the checkpoints of the flow of this name.
     ///
     /// # Errors
-    /// When there is no thread for the network.
+    /// When the thread for the network cannot be started.
     pub fn new(server: &ClientConfig, flow: &str) -> Result<ServerCheckpoints, BoxError> {
         Ok(ServerCheckpoints {
             client: Client::new(server.clone()),
