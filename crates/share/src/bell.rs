@@ -4,56 +4,58 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Futex, Ordering};
 
-/// Somebody sleeps on the futex.
+/// The flag of a waiter that sleeps on the futex.
 pub const SLEEPS: u32 = 1;
 
-/// Somebody who has no futexes waits for a byte on its connection.
+/// The flag of a waiter without futexes, which waits for a byte on its connection.
 pub const SOCKET: u32 = 2;
 
 const FLAGS: u32 = SLEEPS | SOCKET;
 
-/// What a ring adds to the word.
+/// The amount that a ring adds to the word.
 pub const RING: u32 = 4;
 
-/// A word in the shared file: how often the bell was rung, times [`RING`], and who waits for it. Anybody
-/// may ring; one at a time waits.
+/// A word in the shared file: the number of rings, times [`RING`], plus the waiter's flag. Any
+/// thread may ring; one at a time waits.
 ///
 /// # Why no wake-up is lost
 ///
-/// Who waits notes the rings ([`Bell::rings`]), looks whether there is something to do, and if not waits
-/// for more rings than it noted. Who has something to do for it stores that first, and then rings.
+/// The waiter notes the rings ([`Bell::rings`]), looks for work, and if there is none waits for
+/// more rings than it noted. A ringer first stores the work, and then rings.
 ///
-/// - A ring before the note: the note acquires what the ring released, so the look finds it.
-/// - A ring after the note: it and the one who sets [`SLEEPS`] both change the same word at once (they
-///   read and write it in one step), so one of them comes first. If the ring does, the sleeper-to-be
-///   reads another count than it noted, and does not wait. Otherwise the ringer reads the flag, and
-///   wakes. If the sleeper is not yet asleep by then, the system compares the word before it lets it
-///   sleep, under the lock under which it wakes, and the word has been changed by the ring.
+/// - A ring before the note: the note acquires what the ring released, so the look finds the work.
+/// - A ring after the note: the ringer and the waiter that sets [`SLEEPS`] both change the same
+///   word atomically (they read and write it in one step), so one of them comes first. If the ring
+///   does, the waiter reads another count than it noted, and does not wait. Otherwise the ringer
+///   reads the flag, and wakes. If the waiter is not yet asleep by then, the system compares the
+///   word before it lets it sleep, under the lock under which it wakes, and the ring has changed
+///   the word.
 ///
-/// Each change of the word reads and writes it, so a chain of releases is never broken: who sees
-/// a count sees all that was stored before any of its rings.
+/// Each change of the word reads and writes it, so a chain of releases is never broken: a thread
+/// that sees a count sees all stores before any of its rings.
 ///
-/// The ringer leaves the flag to the sleeper. So a ringer that is killed half way leaves nothing behind
-/// that would keep others from waking; a sleeper that is killed leaves the flag, which costs a call in
-/// vain per ring. A count is taken for another only after 2^30 rings between the note and the wait.
+/// The ringer leaves the flag to the waiter. So a ringer that is killed half way leaves no state
+/// behind that would keep others from waking; a waiter that is killed leaves the flag, which costs
+/// one needless call per ring. A count is mistaken for another only after 2^30 rings between the
+/// note and the wait.
 #[repr(transparent)]
 #[cfg_attr(loom, derive(Default))]
 pub struct Bell {
     pub(crate) futex: Futex,
 }
 
-/// How often a bell has been rung, as a mark to wait from.
+/// The number of rings of a bell, from which a waiter waits for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rings(u32);
 
 impl Bell {
-    /// How often it has been rung.
+    /// Returns the number of rings.
     #[inline]
     pub fn rings(&self) -> Rings {
         Rings(self.futex.word.load(Ordering::Acquire) & !FLAGS)
     }
 
-    /// Wakes who sleeps; says whether somebody waits for a byte instead.
+    /// Wakes the waiter that sleeps; returns whether a waiter expects a byte instead.
     #[inline]
     pub fn ring(&self) -> bool {
         let before = self.futex.word.fetch_add(RING, Ordering::AcqRel);
@@ -63,7 +65,8 @@ impl Bell {
         before & SOCKET != 0
     }
 
-    /// Waits until it has been rung since `seen`, but no longer than `timeout`; says whether it was.
+    /// Waits until the bell has been rung since `seen`, but no longer than `timeout`; returns
+    /// whether it was.
     pub fn wait(&self, seen: Rings, timeout: Duration) -> bool {
         // Too long for the clock is as good as for ever.
         let deadline = Instant::now().checked_add(timeout);

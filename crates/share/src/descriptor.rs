@@ -1,4 +1,4 @@
-//! What the broker hands out: where chunks lie, or what there is to say instead.
+//! The entries of a ring: each gives the place of chunks, or a notice instead.
 
 use thiserror::Error;
 
@@ -8,15 +8,15 @@ pub const DESCRIPTOR_BYTES: usize = 128;
 /// The same in words of 8 bytes.
 pub(crate) const DESCRIPTOR_WORDS: usize = DESCRIPTOR_BYTES / 8;
 
-/// What a descriptor is about.
+/// The kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
     /// Chunks, in the pool.
     Chunks = 1,
-    /// The partition is not handed out further; `code` says why.
+    /// The partition delivers no more; `code` is the reason.
     Refused = 2,
-    /// No data: `next` and the cursor moved over what a filter left out.
+    /// No data: `next` and the cursor moved over records that a filter left out.
     Moved = 3,
 }
 
@@ -33,10 +33,10 @@ pub struct Cursor {
     pub position: u64,
 }
 
-/// One entry of a ring. What a kind has no use for is 0.
+/// One entry of a ring. Fields that a kind does not use are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
-    /// What it is about.
+    /// Its kind.
     pub kind: Kind,
     /// The partition, as its index in the source's list.
     pub place: u32,
@@ -52,7 +52,7 @@ pub struct Descriptor {
     pub end: u64,
     /// Why the partition was refused: an error code of the protocol.
     pub code: i32,
-    /// Where to go on behind this.
+    /// The cursor at which to continue.
     pub cursor: Cursor,
     /// The group in which the chunks lie.
     pub start_group: u64,
@@ -69,9 +69,9 @@ pub enum BadDescriptor {
     /// A partition that is not in the list.
     #[error("it is about partition {place} of a list of {places}")]
     Place {
-        /// What it says.
+        /// The partition's index in the descriptor.
         place: u32,
-        /// How many there are.
+        /// The number of partitions.
         places: u32,
     },
     /// Bytes that are not in the pool.
@@ -79,15 +79,15 @@ pub enum BadDescriptor {
     Range {
         /// The first byte.
         position: u64,
-        /// How many.
+        /// Their number.
         bytes: u64,
-        /// How many there are.
+        /// The size of the pool.
         pool_bytes: u64,
     },
 }
 
 impl Descriptor {
-    /// One in which all else is 0.
+    /// Returns a descriptor of this kind whose other fields are 0.
     pub fn new(kind: Kind) -> Descriptor {
         Descriptor {
             kind,
@@ -104,11 +104,11 @@ impl Descriptor {
         }
     }
 
-    /// Checks what memory is touched by: the partition is one of `places`, the bytes lie in a pool of
-    /// `pool_bytes`.
+    /// Checks the fields that select memory: the partition is one of `places`, the bytes lie in a
+    /// pool of `pool_bytes`.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The first condition that does not hold.
     pub fn check(&self, places: u32, pool_bytes: u64) -> Result<(), BadDescriptor> {
         let (place, position, bytes) = (self.place, self.position, self.bytes);
         if place >= places {

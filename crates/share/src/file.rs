@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::layout::{BadShape, FILE_BYTES_MAX, VERSION};
 
-/// A file in memory, mapped to read and write. It lasts as long as somebody has it open or mapped.
+/// A file in memory, mapped to read and write. It lasts as long as a process has it open or mapped.
 pub struct SharedFile {
     file: File,
     map: MmapRaw,
@@ -30,9 +30,9 @@ pub enum OpenError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
@@ -49,7 +49,7 @@ pub enum OpenError {
         path: PathBuf,
         /// Its size.
         bytes: u64,
-        /// What it should have.
+        /// The size announced.
         expected: u64,
     },
     /// It is larger than any file of a subscription.
@@ -83,17 +83,17 @@ pub enum OpenError {
     Identity {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// The identity in its header.
         found: u64,
-        /// Whose it should be.
+        /// The identity announced.
         expected: u64,
     },
-    /// Its header says what cannot be.
+    /// Its header is invalid.
     #[error("{path} is damaged: {error}", path = path.display())]
     Shape {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         #[source]
         error: BadShape,
     },
@@ -102,23 +102,23 @@ pub enum OpenError {
     Sources {
         /// The file.
         path: PathBuf,
-        /// How many it has.
+        /// The number of its sources.
         found: usize,
-        /// How many it should have.
+        /// The number announced.
         expected: usize,
     },
 }
 
 impl SharedFile {
-    /// A new file of `bytes` zeros, which can neither shrink nor grow. The name is for people who
-    /// look at the process.
+    /// Creates a file of `bytes` zeros, which can neither shrink nor grow. The name shows in listings of the process's
+    /// files.
     ///
     /// # Errors
-    /// When the system has not so much memory to share.
+    /// When the system does not have enough memory to share.
     pub fn create(name: &str, bytes: usize) -> io::Result<SharedFile> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
-        // Where there is no memory left, this fails; a write later on would end the process.
+        // If no memory is left, this fails; without it a later write would end the process.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
@@ -139,7 +139,7 @@ impl SharedFile {
         Ok(SharedFile { file, map })
     }
 
-    /// Where another process of the same user finds the file, as long as this one has it.
+    /// Returns the path at which another process of the same user finds the file, as long as this one has it.
     pub fn path(&self) -> PathBuf {
         let process = std::process::id();
         format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
@@ -197,11 +197,10 @@ impl Mapping {
         self.map.len() as u64
     }
 
-    /// A part of the file; `None` if it has no such part.
+    /// Returns a part of the file; `None` if it has no such part.
     ///
-    /// The bytes stay as they are while the [`Hold`](crate::Hold) of the descriptor that names them is
-    /// kept, and is live. After that they may change at any moment: believe what was read only if the
-    /// hold was live afterwards.
+    /// The bytes do not change while the [`Hold`](crate::Hold) of the descriptor that names them is kept, and is live.
+    /// After that they may change at any moment: trust the bytes read only if the hold was live afterwards.
     pub fn slice(self: &Arc<Self>, position: u64, bytes: u64) -> Option<Slice> {
         let end = position.checked_add(bytes)?;
         (end <= self.bytes()).then(|| Slice {
@@ -232,10 +231,10 @@ impl Deref for Slice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range was checked against the mapping, which this slice keeps alive; the file
-        // cannot shrink. This process cannot write there. The broker does not while it counts on a
-        // consumer; if it has revoked the subscription, bytes may change, but any byte is a valid one,
-        // and what was read is thrown away (see `Mapping::slice`).
+        // SAFETY: the range was checked against the mapping, which this slice keeps alive; the file cannot shrink. This
+        // process cannot write there. The broker does not while it counts on a consumer; if it has revoked the
+        // subscription, bytes may change, but any byte is a valid one, and the reader discards what it read (see
+        // `Mapping::slice`).
         unsafe { std::slice::from_raw_parts(self.mapping.map.as_ptr().add(self.start), self.len) }
     }
 }
@@ -255,7 +254,7 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// Opens a file that keeps its size, and says which that is.
+/// Opens a file that keeps its size, and returns the size.
 fn open_sealed(path: &Path, access: OFlags) -> Result<(File, u64), OpenError> {
     // Should the path lead to a pipe or a terminal instead, opening must neither wait nor take it.
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

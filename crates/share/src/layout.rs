@@ -1,16 +1,16 @@
-//! The layout of a subscription's shared file, version 1. It is written down here once, for readers in
-//! other languages too; all numbers are little-endian and at multiples of their size.
+//! The layout of a subscription's shared file, version 1. This is its only description, for readers in other languages,
+//! too; all numbers are little-endian and at multiples of their size.
 //!
-//! The broker makes the file, of a size that never changes (sealed against shrinking and growing),
-//! and filled with 0 but for the header and each `wanted` (never). It tells a consumer the path, the identity, the size of the pool
-//! and the number of partitions of each source.
+//! The broker makes the file, of a size that never changes (sealed against shrinking and growing), and filled with 0
+//! but for the header and each `wanted` (never). It sends a consumer the path, the identity, the size of the pool and
+//! the number of partitions of each source.
 //!
-//! | from | bytes | what | written by |
+//! | from | bytes | content | written by |
 //! |---|---|---|---|
-//! | 0 | 128 | header | broker, before anybody knows the path |
+//! | 0 | 128 | header | broker, before it announces the path |
 //! | 128 | 128 | state | broker, once, at the end |
 //! | 256 | 128 | doorbell | both |
-//! | 384 | 256 × S | for each source two control blocks: the broker's, the consumer's | as they say |
+//! | 384 | 256 × S | for each source two control blocks: the broker's, the consumer's | their owners |
 //! | 384 + 256 × S | 128 × E × S | for each source its E descriptors | broker |
 //!
 //! Header:
@@ -21,19 +21,18 @@
 //! | 8 | 4 | version of the layout: 1 |
 //! | 12 | 4 | S, number of sources, 1 to 4096 |
 //! | 16 | 4 | E, descriptors of a source: a power of two, 1 to 65536 |
-//! | 24 | 8 | identity of the subscription: the number that the broker also told over the connection. A file of another identity stands at a path that was used again |
+//! | 24 | 8 | identity of the subscription: the number that the broker also sent over the connection. A file of another identity means that the path was reused |
 //!
-//! State, at 128: 8 bytes. 0 while the subscription lasts; then 1 in the lower half and a code (a
-//! signed number of 4 bytes) in the upper half. It changes once. From then on the pool's bytes that
-//! were handed out may be used for something else: who reads them looks at the state afterwards, and
-//! believes what it has read only if that is still 0.
+//! State, at 128: 8 bytes. 0 while the subscription lasts; then 1 in the lower half and a code (a signed number of 4
+//! bytes) in the upper half. It changes once. From then on the pool's bytes that were handed out may be used for
+//! something else: a reader looks at the state after reading them, and trusts the bytes only if the state is still 0.
 //!
-//! Bells: the doorbell, at 256, wakes the broker; each source has one that wakes its consumer. A bell is
-//! 4 bytes: 4 × the number of rings, modulo 2^32, plus flags: 1 while somebody sleeps on the word as on a
-//! futex, 2 while somebody who has no futexes waits for the answer to a Receive request.
+//! Bells: the doorbell, at 256, wakes the broker; each source has one that wakes its consumer. A bell is 4 bytes: 4 ×
+//! the number of rings, modulo 2^32, plus flags: 1 while a waiter sleeps on the word as on a futex, 2 while a waiter
+//! without futexes waits for the answer to a Receive request.
 //!
-//! - To ring: add 4, in one atomic step; if flag 1 was set, wake all who wait on the futex (not
-//!   private). Who has no futexes sends a Receive request instead, and the broker rings.
+//! - To ring: add 4, in one atomic step; if flag 1 was set, wake all waiters on the futex (not private). A consumer
+//!   without futexes sends a Receive request instead, and the broker rings.
 //! - To wait: note the number of rings; look if there is something to do; if not, set the flag, in one
 //!   atomic step that also reads the word. If the number of rings is as noted, wait on the futex for a
 //!   change of the word just written (or for the answer). Then take the flag away, in one atomic step, and
@@ -43,7 +42,7 @@
 //!
 //! | at | bytes | what |
 //! |---|---|---|
-//! | 0 | 8 | tail: how many descriptors were ever published. Load it with acquire |
+//! | 0 | 8 | tail: the number of descriptors ever published. Load it with acquire |
 //! | 8 | 8 | wanted: the consumer rings the doorbell when its progress gets to this count or beyond; 2^64 - 1 for never |
 //! | 16 | 4 | the consumer's bell: rung after the tail has moved, and after the state has changed |
 //!
@@ -51,7 +50,7 @@
 //!
 //! | at | bytes | what |
 //! |---|---|---|
-//! | 0 | 8 | progress: how many descriptors, from the first on, are finished. Store it with release; then a sequentially consistent fence; then load `wanted`, and ring the doorbell if that is above the progress before and not above the one now. It never goes back nor beyond the tail, or the broker ends the subscription |
+//! | 0 | 8 | progress: the number of descriptors, from the first on, that are finished. Store it with release; then a sequentially consistent fence; then load `wanted`, and ring the doorbell if that is above the progress before and not above the one now. It never goes back nor beyond the tail, or the broker ends the subscription |
 //!
 //! Descriptor N of source I, at 384 + 256 × S + 128 × (I × E + N modulo E), is to be read while progress
 //! ≤ N < tail:
@@ -64,16 +63,16 @@
 //! | 16 | 8 | bytes from there on: whole chunks |
 //! | 24 | 8 | from: the first offset that is wanted |
 //! | 32 | 8 | next: the offset behind |
-//! | 40 | 8 | end: the offset up to where may be read now |
-//! | 48 | 4 | code: why the partition was refused, signed |
+//! | 40 | 8 | end: the offset behind the last readable record |
+//! | 48 | 4 | code: the reason why the partition was refused, signed |
 //! | 52 | 4 | cursor behind: streamlet |
 //! | 56 | 4 | cursor behind: segment |
 //! | 64 | 8 | cursor behind: group |
 //! | 72 | 8 | cursor behind: bytes from the start of the group |
-//! | 80 | 8 | group in which the chunks lie |
+//! | 80 | 8 | group that holds the chunks |
 //! | 88 | 8 | bytes from the start of that group to the first chunk |
 //!
-//! All that is not named is 0, and left alone.
+//! All other bytes are 0; neither side writes them.
 
 use thiserror::Error;
 
@@ -94,7 +93,7 @@ pub const SOURCES_MAX: u32 = 4096;
 /// Descriptors of a source, at most.
 pub const ENTRIES_MAX: u32 = 65536;
 
-/// Bytes of a shared file, at most: bounds what a peer can make us map.
+/// The largest size of a shared file: bounds the memory that a peer can make us map.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// The value of [`BrokerLine::wanted`] when no progress is waited for.
@@ -109,7 +108,7 @@ pub(crate) struct Header {
     pub doorbell: DoorbellLine,
 }
 
-/// Written by the broker before anybody knows the path.
+/// Written by the broker before it announces the path.
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct Constants {
@@ -134,8 +133,7 @@ pub(crate) struct DoorbellLine {
     pub bell: Bell,
 }
 
-/// What the two sides of a source tell each other, apart by who writes: processors fetch lines
-/// in pairs.
+/// The state that the two sides of a source exchange, separated by writer: processors fetch lines in pairs.
 #[repr(C)]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct SourceControl {
@@ -159,8 +157,8 @@ pub(crate) struct BrokerLine {
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct ConsumerLine {
-    /// Count of finished descriptors: stored with release after the last look at what they stand for; the
-    /// broker acquires it before it uses that for something else.
+    /// The number of finished descriptors: stored with release after the last read of their bytes; the broker acquires
+    /// it before it reuses those.
     pub progress: AtomicU64,
 }
 
@@ -181,7 +179,7 @@ const _: () = {
     assert!(size_of::<Slot>() == DESCRIPTOR_BYTES);
 };
 
-/// How many rings a file has, and how large they are.
+/// The number of rings in a file, and their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     sources: u32,
@@ -235,13 +233,13 @@ impl Shape {
 /// Models have no places.
 #[cfg(not(loom))]
 impl Shape {
-    /// Where the control blocks of a source are.
+    /// Returns the start of a source's control blocks.
     pub fn control_start(&self, index: usize) -> usize {
         assert!(index < self.sources(), "source {index} of {}", self.sources);
         size_of::<Header>() + index * size_of::<SourceControl>()
     }
 
-    /// Where the descriptor of this sequence is.
+    /// Returns the start of the descriptor of this sequence.
     pub fn slot_start(&self, index: usize, sequence: u64) -> usize {
         assert!(index < self.sources(), "source {index} of {}", self.sources);
         let entry = (sequence & u64::from(self.entries - 1)) as usize;

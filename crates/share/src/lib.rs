@@ -1,15 +1,14 @@
-//! Memory that the broker shares with consumers of the same user on the same machine: they read
-//! chunks where these lie in the broker's pool, and are told of them through rings.
+//! Memory that the broker shares with consumers of the same user on the same machine: they read chunks in place in the
+//! broker's pool, and receive their positions through rings.
 //!
-//! A subscription has one shared file, made by its [`Publisher`] and opened by its [`Subscription`]:
-//! a ring of [`Descriptor`]s for each source of the consumer. A descriptor says where in the pool chunks
-//! lie; these stay there until the consumer has finished the descriptor, which it says by its progress.
-//! Who waits does so on a futex and takes no processor time. The layout, for other languages
-//! too, stands in [`layout`].
+//! A subscription has one shared file, made by its [`Publisher`] and opened by its [`Subscription`]: a ring of
+//! [`Descriptor`]s for each source of the consumer. A descriptor holds the position of chunks in the pool; these stay
+//! there until the consumer's progress shows that it has finished the descriptor. Waiters sleep on a futex and take no
+//! processor time. [`layout`] describes the layout, for other languages too.
 //!
-//! Trust goes one way. The broker reads nothing back from the file but the progress of each source, which
-//! it checks, and the words of the bells, which can cost a liar only its own wake-ups. The consumer
-//! checks all that it is handed before it touches memory.
+//! Trust goes one way. The broker reads nothing back from the file but the progress of each source, which it checks,
+//! and the words of the bells, with which a lying consumer loses only its own wake-ups. The consumer checks each
+//! descriptor before it touches memory.
 //!
 //! ```
 //! use std::time::Duration;

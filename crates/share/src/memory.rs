@@ -13,7 +13,7 @@ use crate::sync::{Ordering, Slot};
 #[derive(Debug)]
 pub struct Memory {
     file: SharedFile,
-    /// This process's own: what the file says may change.
+    /// This process's own copy: the file's content may change.
     shape: Shape,
 }
 
@@ -80,7 +80,7 @@ impl Memory {
         unsafe { &*self.file.start().add(start).cast() }
     }
 
-    /// Where the descriptor of this sequence is written.
+    /// Returns the slot for the descriptor of this sequence.
     ///
     /// # Panics
     /// When there is no such source.

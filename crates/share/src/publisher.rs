@@ -15,42 +15,41 @@ use crate::layout::{NEVER, Shape};
 use crate::memory::Memory;
 use crate::sync::{Ordering, fence};
 
-/// The longest wait for the doorbell. A consumer can write what it likes into the doorbell's word, so it
-/// could keep a ring from being heard; it puts off its own subscription, and for no longer than this.
+/// The longest wait for the doorbell. A consumer can write any value into the doorbell's word, and so suppress a ring;
+/// it delays only its own subscription, and for no longer than this.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Hands out descriptors to the sources of one consumer. One thread has it; others ring the doorbell.
+/// Publishes descriptors to the sources of one consumer. One thread owns it; others ring the doorbell.
 ///
-/// # Why nothing is used again too early, and no wake-up is lost
+/// # Why nothing is reused too early, and no wake-up is lost
 ///
-/// Descriptor N of a source is written into entry N modulo E after the consumer's progress was seen to be
-/// above N - E. The consumer stores its progress with release after it has read what it finished, and the
-/// broker loads it with acquire; so the read happened before, of the entry as of the pool's bytes. The
-/// tail is stored with release after the descriptors before it, and the consumer loads it with acquire.
+/// The publisher writes descriptor N of a source into entry N modulo E after it has seen the consumer's progress above
+/// N - E. The consumer stores its progress with release after it has read the descriptors that it finished, and the
+/// broker loads it with acquire; so the read happened before, of the entry as of the pool's bytes. The publisher stores
+/// the tail with release after the descriptors before it, and the consumer loads it with acquire.
 ///
-/// Then the consumer's bell is rung, after the tail has moved; `Bell` says why a
-/// consumer that saw no descriptor and goes to sleep is woken.
+/// Then the publisher rings the consumer's bell, after the tail has moved; `Bell` explains why a consumer that saw no
+/// descriptor and goes to sleep is woken.
 ///
-/// The other way round the consumer rings only when it gets to the progress that the broker wants. The
-/// broker stores what it wants, and then looks at the progress; the consumer stores its progress, and
-/// then looks at what is wanted. A sequentially consistent fence stands between the two on both sides,
-/// and one of the fences is first: if it is the broker's, the consumer sees what is wanted, and rings; if
-/// it is the consumer's, the broker sees its progress in [`want_progress`](Publisher::want_progress), and
-/// need not wait.
+/// In the other direction, the consumer rings only when it gets to the progress that the broker wants. The broker
+/// stores the wanted progress, and then loads the actual one; the consumer stores its progress, and then loads the
+/// wanted one. A sequentially consistent fence stands between the two on both sides, and one of the fences is first: if
+/// it is the broker's, the consumer sees the wanted progress, and rings; if it is the consumer's, the broker sees its
+/// progress in [`want_progress`](Publisher::want_progress), and need not wait.
 pub struct Publisher {
     memory: Arc<Memory>,
     doorbell: Arc<Doorbell>,
     sources: Box<[Handed]>,
 }
 
-/// What was handed out to a source: the broker's own numbers, since those in the file may be overwritten.
+/// The counts of a source's descriptors: the broker's own numbers, since the consumer may overwrite those in the file.
 #[derive(Debug, Default, Clone, Copy)]
 struct Handed {
     /// Descriptors written.
     pushed: u64,
-    /// Those of them that the consumer was shown.
+    /// The number of published ones.
     published: u64,
-    /// Those of them that it has finished, as far as it was asked.
+    /// The number that the consumer has finished, at the last look.
     finished: u64,
 }
 
@@ -59,8 +58,8 @@ struct Handed {
 #[error("the ring is full")]
 pub struct Full;
 
-/// The consumer claims what cannot be: it broke its side of the layout, and nothing can be believed about
-/// what it still reads.
+/// The consumer claims an impossible progress: it broke its side of the layout, so the broker cannot trust any claim
+/// about what it still reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "source {index} claims to have finished {claimed} descriptors, after {seen}, of {published}"
@@ -68,15 +67,15 @@ pub struct Full;
 pub struct Lie {
     /// The source.
     pub index: usize,
-    /// What it claims.
+    /// The claimed progress.
     pub claimed: u64,
-    /// What it has claimed before.
+    /// Its progress before.
     pub seen: u64,
-    /// What it was shown.
+    /// The number of published descriptors.
     pub published: u64,
 }
 
-/// What else is to be done to wake a consumer.
+/// The step that remains to wake a consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a consumer without futexes waits for a byte"]
 pub enum Rung {
@@ -87,11 +86,11 @@ pub enum Rung {
 }
 
 impl Publisher {
-    /// A subscription of `sources` rings of `entries` (a power of two), in a new shared file; bounds
-    /// are in [`layout`](crate::layout). No two subscriptions should have the same `identity`.
+    /// Creates a subscription of `sources` rings of `entries` (a power of two), in a new shared file; bounds are in
+    /// [`layout`](crate::layout). No two subscriptions should have the same `identity`.
     ///
     /// # Errors
-    /// When there is no such layout, or not so much memory to share.
+    /// When the layout does not allow these numbers, or there is not enough memory to share.
     pub fn create(sources: u32, entries: u32, identity: u64) -> io::Result<Publisher> {
         let shape = Shape::new(sources, entries)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -109,25 +108,25 @@ impl Publisher {
         })
     }
 
-    /// Where the consumer opens the file, as long as the publisher or its doorbell is there.
+    /// Returns the path at which the consumer opens the file, as long as the publisher or its doorbell exists.
     pub fn path(&self) -> PathBuf {
         self.memory.path()
     }
 
-    /// How many sources there are.
+    /// Returns the number of sources.
     pub fn sources(&self) -> usize {
         self.sources.len()
     }
 
-    /// How many descriptors each source has room for.
+    /// Returns the number of descriptors that each source has room for.
     pub fn entries(&self) -> u32 {
         self.memory.shape().entries()
     }
 
-    /// How many descriptors were pushed to a source.
+    /// Returns the number of descriptors that were pushed to a source.
     ///
     /// # Panics
-    /// When there is no such source, as all that take an index.
+    /// When there is no such source, like all methods that take an index.
     pub fn pushed(&self, index: usize) -> u64 {
         self.sources[index].pushed
     }
@@ -135,7 +134,7 @@ impl Publisher {
     /// Adds a descriptor, which the consumer sees after [`flush`](Publisher::flush).
     ///
     /// # Errors
-    /// When there is no room, by what [`progress`](Publisher::progress) said last.
+    /// When there is no room according to the last call of [`progress`](Publisher::progress).
     #[inline]
     pub fn push(&mut self, index: usize, descriptor: &Descriptor) -> Result<(), Full> {
         let source = &mut self.sources[index];
@@ -148,7 +147,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Shows the consumer what was pushed, and wakes it if it waits.
+    /// Publishes the pushed descriptors to the consumer, and wakes it if it waits.
     pub fn flush(&mut self, index: usize) -> Rung {
         let source = &mut self.sources[index];
         if source.published == source.pushed {
@@ -163,10 +162,10 @@ impl Publisher {
         }
     }
 
-    /// How many descriptors, from the first on, the consumer has finished.
+    /// Returns the number of descriptors, from the first on, that the consumer has finished.
     ///
     /// # Errors
-    /// When it cannot be so many.
+    /// When the consumer claims an impossible number.
     #[inline]
     pub fn progress(&mut self, index: usize) -> Result<u64, Lie> {
         let source = &mut self.sources[index];
@@ -185,12 +184,12 @@ impl Publisher {
         Ok(claimed)
     }
 
-    /// Lets the consumer ring the doorbell when its progress gets to `count`; returns the progress that
-    /// it has now. If that is `count` already, it may not ring any more. It rings once: what was wanted
-    /// before is forgotten.
+    /// Asks the consumer to ring the doorbell when its progress gets to `count`; returns its progress now. If that is
+    /// `count` already, the consumer may not ring any more. It rings once: each call replaces the count of the last
+    /// one.
     ///
     /// # Errors
-    /// When the progress is a lie.
+    /// When the consumer claims an impossible number.
     pub fn want_progress(&mut self, index: usize, count: u64) -> Result<u64, Lie> {
         let line = &self.memory.source(index).broker;
         line.wanted.store(count, Ordering::Relaxed);
@@ -198,19 +197,19 @@ impl Publisher {
         self.progress(index)
     }
 
-    /// How often the doorbell has been rung: to be noted before looking for work, and waited from.
+    /// Returns the number of rings of the doorbell: note it before looking for work, and wait from it.
     pub fn rings(&self) -> Rings {
         self.memory.header().doorbell.bell.rings()
     }
 
-    /// Waits until the doorbell has been rung since `seen`, but no longer than `timeout`, nor than
-    /// [`WAIT_MAX`]; says whether it was.
+    /// Waits until the doorbell has been rung since `seen`, but no longer than `timeout`, nor than [`WAIT_MAX`];
+    /// returns whether it was.
     pub fn wait(&self, seen: Rings, timeout: Duration) -> bool {
         let bell = &self.memory.header().doorbell.bell;
         bell.wait(seen, timeout.min(WAIT_MAX))
     }
 
-    /// What wakes the thread that waits.
+    /// Returns the doorbell, which wakes the waiting thread.
     pub fn doorbell(&self) -> Arc<Doorbell> {
         Arc::clone(&self.doorbell)
     }
@@ -220,9 +219,8 @@ impl Publisher {
         Arc::clone(&self.memory)
     }
 
-    /// Ends the subscription, and wakes its consumer. What it has not finished it must not believe any
-    /// more, so the bytes may be used again. The first end counts; a publisher that is dropped ends with
-    /// code 0.
+    /// Ends the subscription, and wakes its consumer. The consumer must not trust unfinished descriptors any more, so
+    /// the broker may reuse the bytes. The first end counts; a publisher that is dropped ends with code 0.
     pub fn end(&self, code: i32) {
         self.memory.end(code);
     }
@@ -252,7 +250,7 @@ pub struct Doorbell {
 impl Doorbell {
     /// Rings.
     pub fn ring(&self) {
-        // The broker has futexes: nobody waits for a byte.
+        // The broker has futexes, so it never waits for a byte.
         self.memory.header().doorbell.bell.ring();
     }
 }

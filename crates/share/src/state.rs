@@ -6,9 +6,9 @@ use crate::sync::{Ordering, fence};
 /// Whether a subscription lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// What is held stays where it is.
+    /// The bytes of held descriptors stay in place.
     Live,
-    /// It was ended with this code: what is held may be overwritten at any moment.
+    /// It was ended with this code: the bytes of held descriptors may be overwritten at any moment.
     Ended(i32),
 }
 
@@ -27,7 +27,7 @@ impl Memory {
         fence(Ordering::SeqCst);
         if changed.is_ok() {
             for index in 0..self.shape().sources() {
-                // Who waits for a byte sees the end of its connection, or is told there.
+                // A consumer that waits for a byte sees the end of its connection, or receives a message there.
                 self.source(index).broker.bell.ring();
             }
         }

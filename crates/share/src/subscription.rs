@@ -14,14 +14,14 @@ use crate::state::State;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, lock};
 use crate::window::{Moved, Window};
 
-/// What the broker told of a subscription over the connection.
+/// The broker's announcement of a subscription over the connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Announced<'a> {
-    /// Tells the subscription from others whose file was at the same path.
+    /// Distinguishes the subscription from others whose file had the same path.
     pub identity: u64,
     /// The size of the pool's file.
     pub pool_bytes: u64,
-    /// How many partitions each source has.
+    /// The number of partitions of each source.
     pub places: &'a [u32],
 }
 
@@ -33,10 +33,10 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Opens the shared file at `path`; a ring for each source.
+    /// Opens the shared file at `path`; returns a ring for each source.
     ///
     /// # Errors
-    /// When it cannot be opened, or is not what was announced.
+    /// When it cannot be opened, or contradicts the announcement.
     pub fn open(
         path: &Path,
         announced: Announced<'_>,
@@ -82,14 +82,14 @@ impl Subscription {
         (Subscription { memory, closed }, rings)
     }
 
-    /// Whether it lasts. Who has read bytes of the pool and then sees that it does may believe them.
+    /// Returns whether it lasts. Bytes of the pool that were read before a call that returns `Live` are valid.
     pub fn state(&self) -> State {
         self.memory.state()
     }
 
-    /// Ends the taking on this side: whoever waits in [`SourceRing::take`] comes back, because the connection to
-    /// the broker is gone, or nobody wants more. What was taken stays where it is for as long as the broker
-    /// says so, which is not told of this.
+    /// Closes this side: threads that wait in [`SourceRing::take`] return, because the connection to the broker is
+    /// gone, or the consumer wants no more. The broker does not learn of this, and the bytes of held descriptors stay
+    /// in place as long as it leaves them there.
     pub fn close(&self, code: i32) {
         let ended = u64::from(code.cast_unsigned()) << 32 | CLOSED;
         let closed = &self.closed.word;
@@ -111,8 +111,8 @@ impl fmt::Debug for Subscription {
 
 const CLOSED: u64 = 1;
 
-/// Whether nothing more is taken on this side. Written by [`Subscription::close`], before the bells are rung that
-/// the rings wait on; read by these.
+/// Whether this side takes no more. Written by [`Subscription::close`], before it rings the bells that the rings wait
+/// on; read by these.
 struct Closed {
     /// 0, or [`CLOSED`] and the code in the upper half.
     word: AtomicU64,
@@ -127,28 +127,28 @@ impl Closed {
     }
 }
 
-/// What came out of a ring.
+/// An item from a ring.
 #[derive(Debug)]
 pub enum Taken {
-    /// A descriptor, and what keeps its bytes in their place.
+    /// A descriptor, and the hold that keeps its bytes in place.
     Descriptor(Descriptor, Hold),
     /// There was none.
     TimedOut,
-    /// There will be none, for the reason that this code tells.
+    /// The subscription has ended, for the reason of this code.
     Ended(i32),
 }
 
-/// The file says what cannot be: the other side, or a stranger, broke the layout.
+/// The file contains an impossible value: the other side, or a foreign process, broke the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Broken {
     /// More descriptors, or fewer, than can be.
     #[error("a ring of {entries} claims {tail} descriptors, of which {taken} were taken")]
     Tail {
-        /// What the file says.
+        /// The tail in the file.
         tail: u64,
-        /// How many were taken.
+        /// The number of descriptors taken.
         taken: u64,
-        /// How many there is room for.
+        /// The number of entries.
         entries: u32,
     },
     /// A descriptor that cannot be used.
@@ -156,13 +156,13 @@ pub enum Broken {
     Descriptor {
         /// Which.
         sequence: u64,
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         error: BadDescriptor,
     },
 }
 
-/// The ring of one source, for the one thread that takes what is handed out to it.
+/// The ring of one source, for the one thread that takes its descriptors.
 pub struct SourceRing {
     finished: Arc<Finished>,
     closed: Arc<Closed>,
@@ -175,10 +175,10 @@ pub struct SourceRing {
 }
 
 impl SourceRing {
-    /// The next descriptor. Waits for it up to `timeout`, asleep.
+    /// Returns the next descriptor. Waits for it up to `timeout`, asleep.
     ///
     /// # Errors
-    /// When the file says what cannot be. The subscription is of no more use then.
+    /// When the file contains an impossible value. The subscription is unusable then.
     pub fn take(&mut self, timeout: Duration) -> Result<Taken, Broken> {
         let taken = self.try_take()?;
         if !matches!(taken, Taken::TimedOut) || timeout.is_zero() {
@@ -236,7 +236,8 @@ impl SourceRing {
         Ok(Taken::Descriptor(descriptor, hold))
     }
 
-    /// The tail is never more than `entries` beyond what was finished, which is no more than was taken.
+    /// Checks the tail: it is never more than `entries` beyond the finished descriptors, of which there are no more
+    /// than taken ones.
     fn check_tail(&self, tail: u64) -> Result<u64, Broken> {
         let entries = self.finished.memory.shape().entries();
         match tail.checked_sub(self.next) {
@@ -259,7 +260,7 @@ impl fmt::Debug for SourceRing {
     }
 }
 
-/// What of a source is finished.
+/// The finished descriptors of a source.
 struct Finished {
     memory: Arc<Memory>,
     index: usize,
@@ -285,8 +286,8 @@ impl Finished {
     }
 }
 
-/// Keeps the bytes of a descriptor in their place. Drop it when they are no longer needed, in any order;
-/// the broker takes a subscription away whose descriptors are held for too long.
+/// Keeps the bytes of a descriptor in place. Drop it when they are no longer needed, in any order; the broker revokes a
+/// subscription whose descriptors are held for too long.
 pub struct Hold {
     finished: Arc<Finished>,
     sequence: u64,
@@ -298,7 +299,7 @@ impl Hold {
         self.sequence
     }
 
-    /// Whether all bytes that have been read so far were still in their place.
+    /// Returns whether all bytes read so far were in place.
     pub fn is_live(&self) -> bool {
         self.finished.memory.state() == State::Live
     }

@@ -21,7 +21,7 @@ pub use system::{Futex, Slot};
 
 use crate::descriptor::DESCRIPTOR_WORDS;
 
-/// Locks what no panic can leave half changed: nothing of the user's runs under the lock.
+/// Locks state that no panic can leave half changed: no user code runs under the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -45,7 +45,7 @@ mod system {
         /// Waits while the word is `expected`. Comes back when it is not, after a wake-up, after
         /// `timeout`, and now and then for no reason.
         pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
-            // What is too long to be told to the system is as good as for ever.
+            // A timeout beyond the system's range counts as none.
             let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
             // Without `PRIVATE` the system finds the word by its place in the file.
             match futex::wait(&self.word, Flags::empty(), expected, timeout.as_ref()) {
@@ -57,7 +57,7 @@ mod system {
         /// Wakes all that wait.
         pub fn wake_all(&self) {
             if let Err(error) = futex::wake(&self.word, Flags::empty(), i32::MAX as u32) {
-                panic!("waking those who wait on a futex: {error}");
+                panic!("waking the waiters of a futex: {error}");
             }
         }
     }

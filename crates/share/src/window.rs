@@ -1,4 +1,4 @@
-//! Which of the descriptors that were handed out are finished.
+//! Tracks which of the published descriptors are finished.
 
 /// Descriptors are finished in any order; progress is up to the first that is not.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub struct Window {
     entries: u64,
 }
 
-/// How far the longest finished prefix reached before, and reaches now.
+/// The length of the finished prefix, before and now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     pub before: u64,
