@@ -53,7 +53,7 @@ impl Group {
         dir.disk
             .open(&to, Access::Write)
             .and_then(|handle| handle.set_len(0).and_then(|()| handle.sync()))
-            .map_err(|error| LogError::io("cut", to, error))
+            .map_err(|error| LogError::io("truncate", to, error))
     }
 
     fn forget(&self, file: &mut GroupFile) {

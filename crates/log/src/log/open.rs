@@ -146,7 +146,7 @@ impl Log {
             for id in orphans {
                 let kept = core.dir.move_stream_aside(id)?;
                 tracing::warn!(kept = %kept.display(),
-                    "the catalog was cut or repaired and does not name stream {id}; its files are \
+                    "the catalog was truncated or repaired and does not name stream {id}; its files are \
                      moved to where their names begin so: look whether it is missed");
             }
             abandoned.extend(is_salvaged.then(|| SALVAGED.to_owned()));

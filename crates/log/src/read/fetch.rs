@@ -111,12 +111,12 @@ pub fn fetch(
             (group, position) = (next, Position(0));
             continue;
         };
-        let cut = Cut {
+        let bounds = FetchBounds {
             end,
             bytes_max: left,
             at_least_one: is_first && at_least == AtLeast::OneChunk,
         };
-        let (bytes, next) = cut.of(reads, lane, &group, position, &slice)?;
+        let (bytes, next) = bounds.of(reads, lane, &group, position, &slice)?;
         if bytes == 0 {
             break;
         }
@@ -164,7 +164,7 @@ pub fn locate(
 }
 
 /// Where a fetch is to stop.
-pub struct Cut {
+pub struct FetchBounds {
     /// Behind the last chunk that begins before.
     pub end: Offset,
     pub bytes_max: usize,
@@ -172,7 +172,7 @@ pub struct Cut {
     pub at_least_one: bool,
 }
 
-impl Cut {
+impl FetchBounds {
     /// How many bytes of `slice`, which starts at `position` with a chunk, are to be given, and the
     /// offset behind them.
     pub fn of(

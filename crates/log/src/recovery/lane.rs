@@ -68,7 +68,12 @@ impl RecoveredLane {
     }
 
     /// Truncates the torn end of a write behind the tail, after the journal was replayed.
-    pub fn cut(&mut self, dir: &DataDir, lane: LaneId, torn: &mut TruncatedTails) -> Result<()> {
+    pub fn truncate_tail(
+        &mut self,
+        dir: &DataDir,
+        lane: LaneId,
+        torn: &mut TruncatedTails,
+    ) -> Result<()> {
         let Tail {
             position,
             truncate_from,
@@ -94,7 +99,7 @@ impl RecoveredLane {
             self.cut_bytes = lost;
         }
         file.set_len(self.tail.replayed.from.0)
-            .map_err(|error| LogError::io("cut", &path, error))?;
+            .map_err(|error| LogError::io("truncate", &path, error))?;
         self.is_unsynced = true;
         Ok(())
     }

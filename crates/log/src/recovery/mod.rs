@@ -96,7 +96,7 @@ impl Recovered {
             TruncatedTails::new(COMMIT_BYTES_MAX.max(pool.block_bytes_max(Arena::Segments)));
         for (lane, recovered_lane) in &mut recovered.lanes {
             recovered_lane.skip_missing(dir, *lane, GroupId(u64::MAX))?;
-            recovered_lane.cut(dir, *lane, &mut torn)?;
+            recovered_lane.truncate_tail(dir, *lane, &mut torn)?;
             recovered.is_unsynced |= recovered_lane.is_unsynced;
         }
         torn.sync(dir)?;

@@ -92,7 +92,7 @@ impl Log {
         places.dedup_by_key(|place| place.lane);
         let mut repair = self.into_repair()?;
         for place in &places {
-            repair.cut(place)?;
+            repair.truncate(place)?;
         }
         repair.finish()
     }
@@ -214,7 +214,7 @@ impl Repair {
     }
 
     /// Truncates a lane at a place.
-    fn cut(&mut self, place: &DamagedPlace) -> Result<()> {
+    fn truncate(&mut self, place: &DamagedPlace) -> Result<()> {
         let stream = place.lane.stream;
         let journal_last = self.take_runs(stream, Some(place.lane))?;
         let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
@@ -362,7 +362,7 @@ impl Repair {
 
     /// Moves the bytes of a file from `position` on.
     fn take_end(&mut self, stream: StreamId, path: &Path, position: Position) -> Result<()> {
-        let error = |error| LogError::io("cut", path, error);
+        let error = |error| LogError::io("truncate", path, error);
         let file = self.dir.disk.open(path, Access::Write).map_err(error)?;
         let len = file.len().map_err(error)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();

@@ -12,7 +12,7 @@ use crate::handle::lane::Lane;
 use crate::handle::readers::ReadChunks;
 use crate::lane::reader_position::ReaderPosition;
 use crate::producers::transactions::AbortedTransaction;
-use crate::read::fetch::{Cut, locate};
+use crate::read::fetch::{FetchBounds, locate};
 use crate::read::group::read_readable;
 use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::Handed;
@@ -102,7 +102,7 @@ impl Feed {
         &mut self,
         place: u32,
         bytes_max: usize,
-        sieve: Option<&mut ChunkFilter>,
+        filter: Option<&mut ChunkFilter>,
     ) -> Result<Option<Handed>> {
         self.check()?;
         let core = Arc::clone(&self.lane.core);
@@ -136,12 +136,13 @@ impl Feed {
                 self.at = Some((behind, Position(0)));
                 continue;
             };
-            let cut = Cut {
+            let bounds = FetchBounds {
                 end,
                 bytes_max,
                 at_least_one: true,
             };
-            let (bytes, next) = cut.of(&core.reads, &self.lane.lane, &group, position, &slice)?;
+            let (bytes, next) =
+                bounds.of(&core.reads, &self.lane.lane, &group, position, &slice)?;
             if bytes == 0 {
                 self.at = Some((group, position));
                 return Ok(None);
@@ -170,8 +171,8 @@ impl Feed {
                 next: run.next,
                 end,
             };
-            if let Some(sieve) = sieve {
-                sieve.sift(&mut handed)?;
+            if let Some(filter) = filter {
+                filter.apply(&mut handed)?;
             }
             self.next = handed.next;
             let behind = handed.chunks.next.position;

@@ -20,7 +20,7 @@ const LOOKED_BYTES: usize = 32 << 20;
 /// Chunks that match as a whole are handed out where they lie, unless they are smaller and come between others.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
-/// Filters the chunks that are handed out. All memory that it takes is leased for one call of [`sift`](Self::sift).
+/// Filters the chunks that are handed out. All memory that it takes is leased for one call of [`apply`](Self::apply).
 #[derive(Debug)]
 pub struct ChunkFilter {
     filter: Filter,
@@ -32,7 +32,7 @@ pub struct ChunkFilter {
 }
 
 /// The matches of one call.
-struct Sifting<'a> {
+struct Filtering<'a> {
     filter: &'a Filter,
     /// The largest chunk to be put together.
     block_bytes_max: usize,
@@ -64,36 +64,36 @@ impl ChunkFilter {
     /// # Errors
     /// When there is no memory to look through them or for the matches ([`LogError::ReadBudget`]), or the records of
     /// the first chunk cannot be looked through ([`LogError::NotFiltered`]).
-    pub fn sift(&mut self, handed: &mut Handed) -> Result<()> {
+    pub fn apply(&mut self, handed: &mut Handed) -> Result<()> {
         let cursor = handed.chunks.cursor;
         loop {
             let lease = self.core.reads.decompression.try_take(self.need);
             self.is_refused = lease.is_none();
-            let mut sifting = Sifting {
+            let mut sifting = Filtering {
                 filter: &self.filter,
                 block_bytes_max: self.core.pool.block_bytes_max(Arena::Windows),
                 lease: lease.ok_or(LogError::ReadBudget)?,
                 looked_bytes: 0,
                 kept: Vec::new(),
             };
-            match sifting.sift(handed, self.need, &self.core) {
+            match sifting.apply(handed, self.need, &self.core) {
                 Ok(()) => {
                     self.need = Need::Small;
                     return Ok(());
                 }
-                Err(NotSifted::Needs(need)) => self.need = need,
-                Err(NotSifted::Chunk(error)) => {
+                Err(NotFiltered::Needs(need)) => self.need = need,
+                Err(NotFiltered::Chunk(error)) => {
                     self.need = Need::Small;
                     return Err(LogError::NotFiltered { cursor, error });
                 }
-                Err(NotSifted::ReadBudget) => return Err(LogError::ReadBudget),
+                Err(NotFiltered::ReadBudget) => return Err(LogError::ReadBudget),
             }
         }
     }
 }
 
 /// Why nothing was sifted.
-enum NotSifted {
+enum NotFiltered {
     /// The first chunk needs more memory.
     Needs(Need),
     /// The first chunk cannot be looked through.
@@ -102,8 +102,8 @@ enum NotSifted {
     ReadBudget,
 }
 
-impl Sifting<'_> {
-    fn sift(&mut self, handed: &mut Handed, need: Need, core: &Core) -> Result<(), NotSifted> {
+impl Filtering<'_> {
+    fn apply(&mut self, handed: &mut Handed, need: Need, core: &Core) -> Result<(), NotFiltered> {
         let mut chunks = Chunks::trusted(&handed.chunks.bytes);
         // How much is looked through, and whether all of it matches.
         let (mut bytes, mut is_whole, mut next) = (0, true, handed.from);
@@ -111,7 +111,7 @@ impl Sifting<'_> {
             let Some(chunk) = chunks.next() else { break };
             let start = self.kept.len();
             let kept = chunk
-                .map_err(NotSifted::Chunk)
+                .map_err(NotFiltered::Chunk)
                 .and_then(|chunk| Ok((self.keep(&chunk, need)?, chunk)));
             let (kept, chunk) = match kept {
                 Err(error) if bytes == 0 => return Err(error),
@@ -139,7 +139,7 @@ impl Sifting<'_> {
         let wanted = match (is_whole, self.kept.is_empty()) {
             (true, _) => handed.chunks.bytes.slice(0..bytes),
             (false, true) => handed.chunks.bytes.slice(0..0),
-            (false, false) => self.kept(core).ok_or(NotSifted::ReadBudget)?,
+            (false, false) => self.kept(core).ok_or(NotFiltered::ReadBudget)?,
         };
         if bytes < handed.chunks.bytes.len() {
             let cursor = handed.chunks.cursor;
@@ -153,7 +153,7 @@ impl Sifting<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotSifted> {
+    fn keep(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotFiltered> {
         let start = self.kept.len();
         let kept = self.look_through(chunk, need)?;
         let (bytes, max) = (self.kept.len(), self.block_bytes_max);
@@ -162,20 +162,20 @@ impl Sifting<'_> {
             self.kept.truncate(start);
         }
         match bytes + COPIED_BYTES_MAX > max {
-            true => Err(NotSifted::Chunk(ChunkError::TooLarge { bytes, max })),
+            true => Err(NotFiltered::Chunk(ChunkError::TooLarge { bytes, max })),
             false => Ok(kept),
         }
     }
 
     /// Looks through a chunk, if the lease is enough for it.
-    fn look_through(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotSifted> {
+    fn look_through(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotFiltered> {
         let is_compressed = chunk.header().attributes.compression() != Compression::None;
         match Need::of(chunk) {
             Need::Copy(bytes) if need != Need::Copy(bytes) => {
-                return Err(NotSifted::Needs(Need::Copy(bytes)));
+                return Err(NotFiltered::Needs(Need::Copy(bytes)));
             }
             _ if matches!(need, Need::Copy(_)) && is_compressed => {
-                return Err(NotSifted::Needs(Need::Small));
+                return Err(NotFiltered::Needs(Need::Small));
             }
             _ => {}
         }
@@ -190,9 +190,9 @@ impl Sifting<'_> {
         };
         match kept {
             Err(ChunkError::DecompressedSize { .. }) if need == Need::Small => {
-                Err(NotSifted::Needs(Need::Large))
+                Err(NotFiltered::Needs(Need::Large))
             }
-            kept => kept.map_err(NotSifted::Chunk),
+            kept => kept.map_err(NotFiltered::Chunk),
         }
     }
 

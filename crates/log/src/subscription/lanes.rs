@@ -107,7 +107,7 @@ impl LanesReader {
     pub fn next(
         &mut self,
         bytes_max: usize,
-        mut sieve: Option<&mut ChunkFilter>,
+        mut filter: Option<&mut ChunkFilter>,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
         if !self.has_ends {
@@ -137,7 +137,7 @@ impl LanesReader {
                 continue;
             };
             let seen = feed.lane().readable_offset();
-            match feed.read(place, bytes_max, sieve.as_deref_mut()) {
+            match feed.read(place, bytes_max, filter.as_deref_mut()) {
                 Ok(Some(handed)) => {
                     self.queue.push_back(place);
                     return Ok(Next::Handed(handed));

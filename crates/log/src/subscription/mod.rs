@@ -59,7 +59,7 @@ use crate::subscription::shared_group::SharedGroupReader;
 #[derive(Debug)]
 pub struct Subscription {
     reader: Reader,
-    sieve: Option<ChunkFilter>,
+    filter: Option<ChunkFilter>,
     /// There was no memory for the next chunks.
     is_busy: bool,
 }
@@ -111,14 +111,14 @@ impl Subscription {
     fn with(reader: Reader) -> Subscription {
         Subscription {
             reader,
-            sieve: None,
+            filter: None,
             is_busy: false,
         }
     }
 
     /// Hands out records alone that a filter keeps. It is evaluated here, so that no others are moved.
     pub fn set_filter(&mut self, filter: Filter) {
-        self.sieve = self.core().map(|core| ChunkFilter::new(filter, core));
+        self.filter = self.core().map(|core| ChunkFilter::new(filter, core));
     }
 
     /// Ends the subscription behind the chunks that are there now.
@@ -215,10 +215,10 @@ impl Subscription {
         bytes_max: usize,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
-        let sieve = self.sieve.as_mut();
+        let filter = self.filter.as_mut();
         let next = match &mut self.reader {
-            Reader::Lanes(reader) => reader.next(bytes_max, sieve, is_wanted)?,
-            Reader::Application(reader) => reader.next(bytes_max, sieve, is_wanted)?,
+            Reader::Lanes(reader) => reader.next(bytes_max, filter, is_wanted)?,
+            Reader::Application(reader) => reader.next(bytes_max, filter, is_wanted)?,
         };
         self.is_busy = matches!(next, Next::Busy);
         Ok(next)
@@ -226,7 +226,7 @@ impl Subscription {
 
     /// Whether a filter is evaluated with each call of [`next`](Self::next), which may take tens of milliseconds then.
     pub fn has_filter(&self) -> bool {
-        self.sieve.is_some()
+        self.filter.is_some()
     }
 
     /// Whether there may be more since [`next`](Self::next) had nothing; else `waker` is woken when there
@@ -262,7 +262,7 @@ impl Subscription {
         }
         if self.is_busy {
             events.extend(self.core().map(|core| core.pool.freed().listen()));
-            events.extend(self.sieve.as_ref().and_then(ChunkFilter::listen));
+            events.extend(self.filter.as_ref().and_then(ChunkFilter::listen));
         }
         Listening {
             events,

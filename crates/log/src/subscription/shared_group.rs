@@ -87,20 +87,20 @@ impl SharedGroupReader {
     pub fn next(
         &mut self,
         bytes_max: usize,
-        mut sieve: Option<&mut ChunkFilter>,
+        mut filter: Option<&mut ChunkFilter>,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
         let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
         let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
         let mut partitions: Vec<u32> = after.chain(from_start).collect();
         partitions.retain(|partition| is_wanted(*partition));
-        let mut next = self.read_lanes(partitions, bytes_max, sieve.as_deref_mut())?;
+        let mut next = self.read_lanes(partitions, bytes_max, filter.as_deref_mut())?;
         while matches!(next, Next::Nothing | Next::Busy) {
             let claimed = self.claim(&is_wanted)?;
             if claimed.is_empty() {
                 break;
             }
-            match self.read_lanes(claimed, bytes_max, sieve.as_deref_mut())? {
+            match self.read_lanes(claimed, bytes_max, filter.as_deref_mut())? {
                 Next::Nothing => {}
                 found => next = found,
             }
@@ -116,7 +116,7 @@ impl SharedGroupReader {
         &mut self,
         partitions: impl IntoIterator<Item = u32>,
         bytes_max: usize,
-        mut sieve: Option<&mut ChunkFilter>,
+        mut filter: Option<&mut ChunkFilter>,
     ) -> Result<Next, SubscriptionError> {
         let mut next = Next::Nothing;
         for partition in partitions {
@@ -128,8 +128,8 @@ impl SharedGroupReader {
                     end => end.copied(),
                 },
             };
-            let sieve = sieve.as_deref_mut();
-            match self.read_lane(partition, end.as_ref(), bytes_max, sieve) {
+            let filter = filter.as_deref_mut();
+            match self.read_lane(partition, end.as_ref(), bytes_max, filter) {
                 Ok(Some(handed)) => {
                     self.turn = partition;
                     return Ok(Next::Handed(handed));
@@ -153,7 +153,7 @@ impl SharedGroupReader {
         partition: u32,
         end: Option<&Cursor>,
         bytes_max: usize,
-        sieve: Option<&mut ChunkFilter>,
+        filter: Option<&mut ChunkFilter>,
     ) -> Result<Option<Handed>> {
         let Some(groups) = self.lanes.get_mut(&partition) else {
             return Ok(None);
@@ -173,8 +173,8 @@ impl SharedGroupReader {
         if let Some(earlier) = reading.first_readable(&mut groups[..index])? {
             (index, handed) = earlier;
         }
-        if let Some(sieve) = sieve {
-            sieve.sift(&mut handed)?;
+        if let Some(filter) = filter {
+            filter.apply(&mut handed)?;
         }
         groups[index].cursor = handed.chunks.next;
         if let Some(groups) = self.lanes.get_mut(&partition) {
@@ -278,7 +278,7 @@ impl Reading<'_> {
             };
             group.is_at_head = chunks.is_none();
             let chunks = chunks.and_then(|chunks| match self.end {
-                Some(end) if is_before(end, &chunks.next) => cut(chunks, end),
+                Some(end) if is_before(end, &chunks.next) => truncate_at(chunks, end),
                 _ => Some(chunks),
             });
             if let Some(chunks) = chunks {
@@ -327,7 +327,7 @@ fn is_before(place: &Cursor, other: &Cursor) -> bool {
 }
 
 /// Returns those of the chunks, which reach beyond `end`, that lie before it. An end lies between two chunks.
-fn cut(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
+fn truncate_at(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
     if !is_before(&chunks.cursor, end) {
         return None;
     }
