@@ -1,4 +1,4 @@
-//! `millstream flow`: the applications that come along.
+//! `millstream flow`: the built-in applications.
 
 mod ads;
 mod checkpoints;
@@ -80,7 +80,7 @@ fn list(is_json: bool) -> anyhow::Result<()> {
     table.print()
 }
 
-/// How a flow is run, as the flags and settings say; `order` is what it needs by itself.
+/// Returns the options of a flow from the flags and settings; `order` is the order that the flow itself needs.
 fn flow_settings(args: &RunArgs, settings: &Settings, order: Order) -> FlowSettings {
     let mut flow = FlowSettings::default();
     let given = cpus_of_task().map_or(flow.workers, |cpus| cpus.min(flow.workers));

@@ -18,19 +18,19 @@ use crate::remote::{Remote, explained};
 use crate::settings::Settings;
 use crate::values::Place;
 
-/// The kind of a group that shows how far a flow is.
+/// The kind of a group that a flow uses to publish its progress.
 const FLOW: &str = "flow";
 
-/// Where a group stands in a partition, and who reads it.
+/// A group's progress in a partition, and the member that reads it.
 #[derive(Serialize)]
 struct Position {
     stream: String,
     partition: i32,
-    /// The first offset that is not done; none while nothing was committed.
+    /// The committed offset, the first that is not processed; `None` before the first commit.
     offset: Option<Offset>,
-    /// Behind the last record.
+    /// The offset after the last record.
     end: Offset,
-    /// Records that are not done.
+    /// Records that the group has not processed.
     lag: u64,
     member: Option<String>,
 }
@@ -98,8 +98,9 @@ fn list(remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     table.print()
 }
 
-/// Whether a group shows how far a flow is, and how many records are not done in the partitions in which it has committed
-/// offsets. `None` without any, or where the user may not see the group, or one of its streams is gone.
+/// Returns whether the group publishes the progress of a flow, and its lag in the partitions in which it has
+/// committed offsets. `None` without committed offsets, or if the user may not see the group, or if one of its
+/// streams is deleted.
 fn lag(remote: &Remote, group: &str) -> anyhow::Result<(bool, Option<u64>)> {
     let client = remote.client();
     let committed = match remote.runtime().block_on(client.group_offsets(group)) {
@@ -173,7 +174,7 @@ fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
     })
 }
 
-/// All partitions that the group has committed, or has now.
+/// All partitions that are assigned to the group or have its committed offsets.
 fn positions(
     remote: &Remote,
     committed: GroupOffsets,

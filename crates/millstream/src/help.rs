@@ -1,9 +1,9 @@
-//! Which settings the help of each command shows: those that it uses.
+//! The settings that the help of each command shows: those that the command uses.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-/// The server that is asked, and who asks.
+/// The server, and the user's credentials.
 const CLIENT: &[&str] = &[
     "server",
     "user",
@@ -51,7 +51,7 @@ const DOOR: &[&str] = &[
 /// Flows.
 const FLOWS: &[&str] = &["http", "http_hosts", "workers"];
 
-/// What runs is served over HTTP.
+/// The HTTP server.
 const HTTP: &[&str] = &["http", "http_hosts"];
 
 /// Shown with every command.
@@ -71,7 +71,7 @@ fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// Settings that a command does not use, but refuses with a better reason than that.
+/// Settings that a command does not use, but refuses itself, with a more helpful error.
 fn refused(verb: &str) -> &'static [&'static str] {
     match verb {
         "quickstart" => &[
@@ -84,7 +84,7 @@ fn refused(verb: &str) -> &'static [&'static str] {
     }
 }
 
-/// The flag of a setting that was typed, and that the command does not use.
+/// Returns a flag on the command line for a setting that the command does not use.
 pub fn unused_flag(command: &Command, matches: &ArgMatches) -> Option<String> {
     let (verb, below) = matches.subcommand()?;
     let mut used = used(verb, below.subcommand_name()).to_vec();
@@ -113,7 +113,7 @@ pub fn with_used_settings(command: Command) -> Command {
                 .any(|names| names.contains(&arg.get_id().as_str()))
         };
         let flags = settings.iter().map(|arg| arg.clone().hide(!is_used(arg)));
-        // Those that are here already are not taken from above.
+        // A setting that this level has is not inherited from the level above.
         command.args(flags)
     };
     command.mut_subcommands(|command| {

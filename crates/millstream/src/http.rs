@@ -1,4 +1,4 @@
-//! What runs is served over HTTP.
+//! The HTTP server of running commands.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use crate::console::Progress;
 use crate::settings::{Settings, SettingsError};
 
-/// Where a command listens that is there to be looked at.
+/// The default address of commands that always serve HTTP.
 pub const HTTP_DEFAULT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// Listens where the user asked for. Who did not ask gets the default, or a free port where that is
-/// busy; without a default nothing is served. Nobody has to log in, so that only this machine may reach the address.
+/// Listens at the address of the settings. Without one, listens at the default, or at a free port if the default is
+/// taken; without a default, does not serve HTTP. Users do not log in, so only this machine may reach the address.
 pub fn serve(
     settings: &Settings,
     default: Option<SocketAddr>,
@@ -53,7 +53,7 @@ pub fn serve(
     let message = format!("watch it at {}", url(server.local_address(), false));
     match asked == Some(server.local_address()) {
         true => progress.note(&message),
-        // Nobody can know it.
+        // The user cannot know the chosen port.
         false => progress.insist(&message),
     }
     Ok(Some(server))
@@ -76,7 +76,7 @@ pub fn serve_flow(
     serve(settings, None, content, &Progress::new(is_json))
 }
 
-/// A flow that has nothing to show beside what is measured of every flow.
+/// A flow with no metrics beyond those of every flow.
 struct FlowContent {
     running: Arc<Running>,
     started_at: Instant,
@@ -112,7 +112,7 @@ pub fn url(address: SocketAddr, has_tls: bool) -> String {
     format!("{scheme}://{address}/")
 }
 
-/// What is measured of a log.
+/// The metrics of a log.
 pub fn log_metrics(log: &Log) -> Vec<Metric> {
     use MetricKind::{Counter, Gauge};
     let log = log.stats();
@@ -120,16 +120,16 @@ pub fn log_metrics(log: &Log) -> Vec<Metric> {
     let metrics = vec![
         Metric::new("pool_bytes", Gauge, log.pool_bytes, "Memory for segments."),
         Metric::new("pool_used_bytes", Gauge, log.pool_used_bytes, "Memory of segments in use."),
-        Metric::new("evicted_segments_total", Counter, log.evicted_segments, "Segments whose memory was given back."),
+        Metric::new("evicted_segments_total", Counter, log.evicted_segments, "Segments whose memory was freed."),
         Metric::new("journal_files", Gauge, log.journal_files as u64, "Files of the journal."),
         Metric::new("journal_blocks_total", Counter, log.journal_blocks, "Blocks written to the journal, each with a write and a sync."),
         Metric::new("journal_bytes_total", Counter, log.journal_bytes, "Bytes of chunks written to the journal."),
         Metric::new("direct_commits_total", Counter, log.direct_commits, "Commits to group files, past the journal."),
         Metric::new("direct_bytes_total", Counter, log.direct_bytes, "Bytes of chunks committed to group files."),
-        Metric::new("persisted_groups_total", Counter, log.persisted_groups, "Groups whose files were brought up to date."),
+        Metric::new("persisted_groups_total", Counter, log.persisted_groups, "Groups whose files the persistence manager brought up to date."),
         Metric::new("disk_full", Gauge, u64::from(log.disk_full), "1 while writes are refused since the disk is full, and 0 else."),
-        Metric::new("decompression_bytes", Gauge, log.decompression_bytes, "Memory in which records are decompressed and rebuilt."),
-        Metric::new("decompression_peak_bytes", Gauge, log.decompression_peak_bytes, "The most of it that was ever in use."),
+        Metric::new("decompression_bytes", Gauge, log.decompression_bytes, "Memory used to decompress and rebuild records."),
+        Metric::new("decompression_peak_bytes", Gauge, log.decompression_peak_bytes, "Peak memory used to decompress and rebuild records."),
         Metric::new("faulted_lanes", Gauge, log.faulted_lanes, "Lanes that refuse writes, or of which a read has met damage."),
         Metric::new("damaged_reads_total", Counter, log.damaged_reads, "Reads that met damage."),
     ];

@@ -1,4 +1,4 @@
-//! Files and stdin, read in such a way that a signal ends it.
+//! Reads of files and stdin that a signal interrupts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use crate::stop::Stop;
 
-/// Something to read, up to its end or until it is time to stop.
+/// An input, read to its end or until a stop signal.
 #[derive(Debug)]
 pub struct Input {
     name: String,
@@ -32,8 +32,8 @@ impl Input {
         }
         let name = path.display().to_string();
         let cannot_open = || format!("cannot open {name}");
-        // A FIFO without a writer would otherwise hold up the program in here, where no signal ends
-        // it. Reads wait for the first writer, and then for the last to leave.
+        // Non-blocking: the open of a FIFO without a writer would block here, where no signal ends it. Reads wait for
+        // the first writer, and end when the last one closes the FIFO.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits() as i32)
@@ -54,14 +54,14 @@ impl Input {
         &self.name
     }
 
-    /// Waits for something to read; 0 bytes at the end, `None` when it is time to stop.
+    /// Waits for data and reads it. Returns 0 bytes at the end, `None` after a stop signal.
     pub fn read_some(&mut self, buffer: &mut [u8]) -> anyhow::Result<Option<usize>> {
         self.wait_and_read(buffer)
             .with_context(|| format!("cannot read {}", self.name))
     }
 
     fn wait_and_read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // The kind of error that means that somebody else was quicker to read it.
+        // These errors mean that another reader has taken the data first.
         let is_gone = |error: &io::Error| {
             matches!(
                 error.kind(),
@@ -78,7 +78,7 @@ impl Input {
     }
 }
 
-/// For what must be read to its end: to stop before is an error.
+/// A reader for inputs that must be complete: a stop signal is an error.
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.wait_and_read(buffer)?

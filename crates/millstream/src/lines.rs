@@ -6,7 +6,7 @@ use millstream_log::LogError;
 
 use crate::input::Input;
 
-/// How much is read at a time.
+/// Bytes per read.
 const READ_BYTES: usize = 256 << 10;
 
 /// Takes lines.
@@ -14,12 +14,12 @@ pub trait LineTarget {
     /// Takes a line, without its `\n`.
     fn line(&mut self, line: &[u8]) -> Result<(), LineError>;
 
-    /// All lines of what was read at once were given. If that was all there is for now, what was
-    /// held back should be sent on.
+    /// Marks the end of the lines of one read. If no more input is available now, the target should send the lines
+    /// that it buffers.
     fn end_block(&mut self, is_drained: bool) -> anyhow::Result<()>;
 }
 
-/// Why a line is not taken.
+/// The reason why a target refuses a line.
 pub enum LineError {
     /// It fits no chunk.
     TooLong {
@@ -51,15 +51,15 @@ pub struct LineTooLong {
     pub chunk_bytes_max: ByteSize,
 }
 
-/// Gives all lines to `target`, up to the end of the input or until it is time to stop; lines that
-/// fit into `chunk_bytes_max`.
+/// Passes all lines to `target`, up to the end of the input or until a stop signal. Each line must fit into
+/// `chunk_bytes_max`.
 pub fn read_lines(
     mut input: Input,
     chunk_bytes_max: ByteSize,
     target: &mut impl LineTarget,
 ) -> anyhow::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
-    // The start of a line whose end was not read yet.
+    // The start of a line whose end is not read yet.
     let mut held = 0;
     let mut number = 0;
     while let Some(count) = input.read_some(&mut buffer[held..])? {

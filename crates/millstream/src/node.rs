@@ -8,12 +8,12 @@ use millstream_log::{Log, LogError, Stream};
 
 use crate::settings::Settings;
 
-/// Opens the log; for commands that write, also where there is none yet.
+/// Opens the log for commands that write; creates it if there is none.
 pub fn open(settings: &Settings) -> anyhow::Result<Log> {
     open_in(settings, &settings.data_or_default())
 }
 
-/// Opens the log in a data directory, which is made where there is none yet.
+/// Opens the log in a data directory; creates the directory if it is missing.
 pub fn open_in(settings: &Settings, data: &Path) -> anyhow::Result<Log> {
     if data.exists() && !data.is_dir() {
         bail!(
@@ -24,13 +24,13 @@ pub fn open_in(settings: &Settings, data: &Path) -> anyhow::Result<Log> {
     Ok(Log::open(settings.log_config(data))?)
 }
 
-/// Opens the log, for commands that make sense only where there is one.
+/// Opens the log for commands that need an existing one.
 pub fn open_existing(settings: &Settings) -> anyhow::Result<Log> {
     existing(settings)?;
     open(settings)
 }
 
-/// The data directory, which is there.
+/// Returns the data directory, which must exist.
 pub fn existing(settings: &Settings) -> anyhow::Result<PathBuf> {
     let data = settings.data_or_default();
     if !data.exists() {
@@ -42,7 +42,7 @@ pub fn existing(settings: &Settings) -> anyhow::Result<PathBuf> {
     Ok(data)
 }
 
-/// The stream of this name; an error says what there is instead.
+/// Returns the stream with this name; the error names the nearest existing stream.
 pub fn stream(log: &Log, name: &str) -> anyhow::Result<Stream> {
     match log.stream(name) {
         Err(error @ LogError::UnknownStream { .. }) => {

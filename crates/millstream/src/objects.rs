@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::stop::Stop;
 use crate::values::ByteRange;
 
-/// What is done with objects, by whoever keeps them.
+/// The operations on objects, of a data directory or of a server.
 trait Objects {
     fn put(&self, name: &str, content: &mut Input) -> anyhow::Result<ObjectInfo>;
     /// The bytes of a range; all of them without one.
@@ -86,12 +86,12 @@ fn carry_out(command: ObjectCommand, objects: &impl Objects, is_json: bool) -> a
     }
 }
 
-/// With what may have been meant, where there is no object of this name.
+/// Adds the nearest existing name to an error about an unknown object.
 fn with_nearest(error: anyhow::Error, objects: &impl Objects, name: &str) -> anyhow::Error {
     if !is_unknown(&error) {
         return error;
     }
-    // Where they cannot be listed, that is not what failed.
+    // A failed listing must not replace the original error.
     let all = objects.list("").unwrap_or_default();
     match nearest(name, all.iter().map(|info| info.name.as_str())) {
         Some(nearest) => anyhow!("unknown object {name}; did you mean {nearest}?"),
@@ -130,13 +130,13 @@ impl Objects for Log {
     }
 }
 
-/// Writes a file that is there with all of the content, or not at all. What is no regular file, as a
-/// pipe, is written as it comes.
+/// Writes a file atomically: it appears with the whole content, or not at all. Writes to other targets, as pipes, go
+/// out as they come.
 fn write_file(content: &mut Content<'_>, path: &Path, stop: &Stop) -> anyhow::Result<()> {
     let name = path.display().to_string();
     let cannot_write = || format!("cannot write to {name}");
     let path = match path.metadata() {
-        // What a link leads to is replaced, and not the link.
+        // Replaces the target of a link, and not the link itself.
         Ok(found) if found.is_file() => path.canonicalize().with_context(cannot_write)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
             path.to_owned()
@@ -152,7 +152,7 @@ fn write_file(content: &mut Content<'_>, path: &Path, stop: &Stop) -> anyhow::Re
     };
     let mut file = tempfile::Builder::new()
         .prefix(".millstream-")
-        // As far as the user's mask lets it.
+        // The permissions of a new file, limited by the user's umask.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)
         .with_context(cannot_write)?;
@@ -161,8 +161,7 @@ fn write_file(content: &mut Content<'_>, path: &Path, stop: &Stop) -> anyhow::Re
     Ok(())
 }
 
-/// Prints what is known of an object, with its content, which is encoded on the way: it may be
-/// larger than memory.
+/// Prints an object's fields and content. Encodes the content as it streams, since it may be larger than memory.
 fn print_document(content: &mut Content<'_>) -> anyhow::Result<()> {
     let mut out = stdout();
     let info = serde_json::to_string(&content.info)?;
@@ -176,7 +175,7 @@ fn print_document(content: &mut Content<'_>) -> anyhow::Result<()> {
         .context(CANNOT_WRITE)
 }
 
-/// Writes all of the content to `out`, whose name is `to`; fails when it is told to stop.
+/// Writes the whole content to `out`, whose name is `to`; fails on a stop signal.
 fn copy(
     content: &mut Content<'_>,
     out: &mut impl Write,
@@ -187,7 +186,7 @@ fn copy(
     let mut buffer = vec![0; OBJECT_RECORD_BYTES];
     loop {
         if stop.is_some_and(Stop::is_set) {
-            bail!("stopped before all was written to {to}");
+            bail!("a signal stopped the command before the whole object was written to {to}");
         }
         match content.bytes.read(&mut buffer)? {
             0 => return out.flush().with_context(cannot_write),

@@ -1,4 +1,4 @@
-//! `millstream produce`: lines into a stream.
+//! `millstream produce`: appends lines to a stream.
 
 mod remote;
 
@@ -33,7 +33,7 @@ pub fn run(
     let stream = node::stream(&log, &args.stream)?;
     let mut lines = Lines::new(&stream, &args, &**log.clock())?;
     let result = read_lines(input, stream.config().segment, &mut lines);
-    // What was read before an error is kept.
+    // Lines read before an error are stored all the same.
     for producer in &mut lines.producers {
         producer.flush()?;
     }
@@ -47,7 +47,7 @@ pub fn run(
     Ok(log.close()?)
 }
 
-/// Says what was done.
+/// Reports the number of stored lines.
 fn tell_totals(args: &ProduceArgs, totals: ProducerTotals, is_json: bool) -> anyhow::Result<()> {
     let document = json!({
         "appended_records": totals.appended_records,
@@ -95,14 +95,14 @@ impl<'a> Protocol<'a> {
         }
     }
 
-    /// Prints how many lines are durable, if that has grown.
+    /// Prints the number of durable lines, if it has grown.
     fn acknowledge(&mut self, durable: u64) -> anyhow::Result<()> {
         if !self.prints_acks || durable <= self.acknowledged {
             return Ok(());
         }
         self.acknowledged = durable;
         match print(|out| writeln!(out, "{durable}")) {
-            // A reader who has gone wants no more; the lines are stored all the same.
+            // If the reader of stdout has closed it, the acks stop; the lines are stored all the same.
             Err(error) if is_broken_pipe(&error) => {
                 self.prints_acks = false;
                 Ok(())
@@ -112,8 +112,8 @@ impl<'a> Protocol<'a> {
     }
 }
 
-/// A producer for each streamlet. A line without a key goes to the streamlet that its number says,
-/// so that it is the same one when the line is sent again.
+/// A producer for each streamlet. The line's number selects the streamlet of a line without a key, so that a resent
+/// line goes to the same one.
 struct Lines<'a> {
     clock: &'a dyn Clock,
     producers: Vec<StreamProducer>,
@@ -162,7 +162,7 @@ impl LineTarget for Lines<'_> {
         let (key, value) = self.protocol.split(line);
         let count = self.producers.len();
         let streamlet = match key {
-            // Scaled down, since the remainder of a CRC spreads short keys badly.
+            // Scaled to the range: the remainder of a CRC spreads short keys badly.
             Some(key) => ((u64::from(crc32c(key)) * count as u64) >> 32) as usize,
             None => self.number % count,
         };
@@ -174,7 +174,7 @@ impl LineTarget for Lines<'_> {
         if is_drained {
             for producer in &mut self.producers {
                 match self.protocol.prints_acks {
-                    // Whoever waits for acknowledgements may send no more before they come.
+                    // A program that waits for acknowledgements may send no more lines before they arrive.
                     true => producer.flush()?,
                     false => producer.send()?,
                 }

@@ -49,10 +49,10 @@ pub fn run(
     Ok(log.close()?)
 }
 
-/// Where the data lies.
+/// The data directory of a run.
 struct Data {
     path: PathBuf,
-    /// Removed at the end.
+    /// A temporary directory, removed at the end.
     _temporary: Option<TempDir>,
 }
 

@@ -1,4 +1,4 @@
-//! The server that a command asks.
+//! The server to which a command connects.
 
 use std::future::Future;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::settings::{LISTEN_DEFAULT, Settings};
 use crate::usage::WrongUsage;
 
-/// What works on the network beside the command itself.
+/// The number of network threads beside the command's own thread.
 const THREADS: usize = 2;
 
 /// A client, and the threads that it works on.
@@ -25,7 +25,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The server that the settings name. Nothing is sent yet.
+    /// Creates a client of the server in the settings. Sends nothing yet.
     pub fn new(settings: &Settings) -> anyhow::Result<Remote> {
         let server = settings.server.clone();
         let mut config = ClientConfig::new(server.unwrap_or_else(|| LISTEN_DEFAULT.to_string()));
@@ -35,7 +35,7 @@ impl Remote {
         Remote::with(config)
     }
 
-    /// A server that is known.
+    /// Creates a client from its configuration.
     pub fn with(config: ClientConfig) -> anyhow::Result<Remote> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -49,7 +49,7 @@ impl Remote {
         })
     }
 
-    /// As [`new`](Self::new), for what a data directory does not have, or not for commands.
+    /// As [`new`](Self::new), for commands that do not work on a data directory.
     pub fn only(settings: &Settings, what: &str) -> anyhow::Result<Remote> {
         match settings.is_local() {
             true => Err(WrongUsage::error(format!(
@@ -75,7 +75,7 @@ impl Remote {
         self.runtime.block_on(answer).map_err(explained)
     }
 
-    /// What is known of a stream; an error says what there is instead.
+    /// Returns the description of a stream; the error names the nearest existing stream.
     pub fn stream(&self, name: &str) -> anyhow::Result<DescribeStreamResponse> {
         let error = match self.runtime.block_on(self.client.stream(name)) {
             Ok(stream) => return Ok(stream),
@@ -101,7 +101,7 @@ impl Remote {
     }
 }
 
-/// With what to do about it.
+/// Adds the next step for the user to an error.
 pub fn explained(error: ClientError) -> anyhow::Error {
     match &error {
         ClientError::Connect { .. } => anyhow::anyhow!(
@@ -148,7 +148,7 @@ fn login(settings: &Settings) -> anyhow::Result<Option<Login>> {
     }))
 }
 
-/// Whom to believe to be the server; and who we are, unless that is shown by a password.
+/// The authorities that the client trusts, and the client's certificate unless it logs in with a password.
 fn tls(settings: &Settings) -> anyhow::Result<Option<Tls>> {
     let Some(path) = &settings.tls_authorities else {
         return Ok(None);
@@ -173,7 +173,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Reads the first line of the file each time: a token expires, and another one takes its place.
+/// Reads the first line of the file for each connection, since a newer token replaces one that expires.
 fn token_source(path: PathBuf) -> TokenSource {
     TokenSource::new(move || {
         let name = path.display();

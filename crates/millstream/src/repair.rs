@@ -1,4 +1,4 @@
-//! `millstream repair`: what is damaged in a data directory, and what to do about it.
+//! `millstream repair`: lists damaged data in a data directory, and removes it.
 
 use std::io::Write;
 use std::sync::Arc;

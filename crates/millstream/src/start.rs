@@ -1,4 +1,4 @@
-//! `millstream start`: the node serves its streams over the network, and shows itself over HTTP.
+//! `millstream start`: serves the node's streams over the network, and its state over HTTP.
 
 mod content;
 mod gate;
@@ -25,10 +25,10 @@ use crate::node;
 use crate::settings::{LISTEN_DEFAULT, Settings, SettingsError};
 use crate::stop::Stop;
 
-/// Nothing but a signal ends the wait.
+/// The longest wait: only a signal ends it.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What `--json` prints when the node listens.
+/// The document that `--json` prints as soon as the node listens.
 #[derive(Serialize)]
 struct Started {
     /// The first listener.
@@ -39,7 +39,7 @@ struct Started {
     data: String,
 }
 
-/// The settings of the network door.
+/// The settings of the Kafka listeners.
 fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, SettingsError> {
     let security = SecurityConfig {
         authentication: settings.authentication.unwrap_or_default(),
@@ -85,8 +85,8 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
     Ok(config)
 }
 
-/// Warns of advertised names that this machine cannot resolve, in a thread of its own: that may take long, and the
-/// clients' machines may know more.
+/// Warns of advertised names that this machine cannot resolve. Runs in a thread of its own, since resolving may take
+/// long, and only warns, since the clients' machines may resolve more names.
 fn check_advertised(config: &BrokerConfig) {
     let advertised = config.listeners.iter();
     let names: Vec<_> = advertised.filter_map(|it| it.advertised.clone()).collect();
@@ -97,22 +97,23 @@ fn check_advertised(config: &BrokerConfig) {
         for (host, port) in names {
             if let Err(error) = (&*host, port).to_socket_addrs() {
                 tracing::warn!(
-                    "clients are told to connect to {host}, and this machine does not find that name: {error}"
+                    "the server tells clients to connect to {host}, but this machine cannot resolve that name: {error}"
                 );
             }
         }
     });
 }
 
-/// `stop` catches signals. Before the node listens, a signal ends the process at once: a start can be cut
-/// off at any moment, and may take long.
+/// Serves until a signal; `stop` installs the handlers. Before the node listens, a signal ends the process at once: a
+/// start may take long, and the log survives an end at any moment.
 pub fn run(
     args: StartArgs,
     settings: &Settings,
     is_json: bool,
     stop: fn() -> io::Result<Stop>,
 ) -> anyhow::Result<()> {
-    // Before anything is made on the disk, and before what may take long: probes are told that it starts.
+    // Binds the ports before anything is created on disk, and serves HTTP before the log opens, which may take long,
+    // so that probes see a starting node.
     let config = config(&args, settings)?;
     check_advertised(&config);
     let listening = Listening::bind(&TcpNetwork, config)?;

@@ -1,4 +1,4 @@
-//! Ending in good order: on SIGINT, SIGTERM, SIGHUP, or because something says so.
+//! Orderly shutdown: on SIGINT, SIGTERM or SIGHUP, or on request of the program.
 
 use std::fs;
 use std::io;
@@ -13,11 +13,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit;
 
-/// Whether the program is to end; a clone is another handle of the same.
+/// The stop flag of the program; a clone shares it.
 #[derive(Debug, Clone)]
 pub struct Stop {
     is_set: Arc<AtomicBool>,
-    /// Readable, and never read, once it is time to end: so it wakes whoever waits.
+    /// Becomes readable on a stop and is never read, so that it wakes all waiting threads.
     wake: Arc<(UnixStream, UnixStream)>,
 }
 
@@ -57,11 +57,11 @@ impl Stop {
 
     pub fn set(&self) {
         self.is_set.store(true, Ordering::Relaxed);
-        // If the socket is full, it wakes already.
+        // A full socket already wakes all waiting threads.
         let _ = io::Write::write(&mut &self.wake.1, &[0]);
     }
 
-    /// Waits until there is something to read; `false` when it is time to end.
+    /// Waits until data can be read; returns `false` on a stop.
     pub fn wait_readable(&self, input: BorrowedFd<'_>) -> io::Result<bool> {
         if self.is_set() {
             return Ok(false);
@@ -74,7 +74,7 @@ impl Stop {
         Ok(!self.is_set())
     }
 
-    /// Waits for so long; `false` when it is time to end.
+    /// Waits for this time; returns `false` on a stop.
     pub fn sleep(&self, duration: Duration) -> io::Result<bool> {
         if !self.is_set() {
             let mut fds = [PollFd::from_borrowed_fd(self.wake.0.as_fd(), PollFlags::IN)];
@@ -85,8 +85,8 @@ impl Stop {
     }
 }
 
-/// Whether the process ignores a signal. Linux tells it in a file; where that cannot be read, the
-/// signal stays as it is.
+/// Returns whether the process ignores a signal. Linux shows this in a file; if it cannot be read, the signal keeps
+/// its action.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -96,7 +96,7 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_none_or(|mask| mask & 1 << (signal - 1) != 0)
 }
 
-/// Returns early when a signal comes, which callers see by the flag.
+/// Returns early on a signal, which callers see by the flag.
 fn wait(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
     match poll(fds, timeout) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

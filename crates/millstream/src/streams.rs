@@ -17,7 +17,7 @@ use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::values::Limit;
 
-/// What is done with streams, by whoever keeps them.
+/// The operations on streams, of a data directory or of a server.
 trait Streams {
     fn create(&self, name: &str, config: StreamConfig) -> anyhow::Result<StreamInfo>;
     fn list(&self) -> anyhow::Result<Vec<StreamInfo>>;
@@ -27,7 +27,7 @@ trait Streams {
     fn delete(&self, name: &str) -> anyhow::Result<()>;
 }
 
-/// How much is kept.
+/// The retention of a stream.
 struct Retention {
     ms: Option<u64>,
     bytes: Option<ByteSize>,
@@ -142,7 +142,7 @@ fn millis(Limit(time): Limit<Duration>) -> Option<u64> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What `--json` prints of a stream. Settings have the names of their flags.
+/// The fields that `--json` prints of a stream. Settings have the names of their flags.
 fn document(info: &StreamInfo) -> anyhow::Result<Value> {
     let mut document = serde_json::to_value(info)?;
     if let Some(config) = document["config"].as_object_mut() {

@@ -1,12 +1,12 @@
-//! What makes no sense, whatever the server or the data directory holds.
+//! Errors of usage, which do not depend on the server's or the data directory's content.
 
-/// Arguments or settings that do not go together. The program ends with the exit code of wrong usage.
+/// Arguments or settings that contradict each other. The program ends with the exit code of wrong usage.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUsage(String);
 
 impl WrongUsage {
-    /// An error that says what is wrong, and what to do.
+    /// Creates an error with this message, which names the contradiction and the remedy.
     pub fn error(what: impl Into<String>) -> anyhow::Error {
         WrongUsage(what.into()).into()
     }

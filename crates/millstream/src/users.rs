@@ -1,4 +1,4 @@
-//! `millstream user`: who may come in through the network door.
+//! `millstream user`: the users that may log in at the server.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::settings::Settings;
 /// The longest password, in bytes.
 const PASSWORD_BYTES_MAX: u64 = 4096;
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Made<'a> {
     user: &'a str,
@@ -104,12 +104,12 @@ fn init(name: &str, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks for a password where somebody can answer; else it is the first line of stdin.
+/// Asks for a password on a terminal; otherwise reads it from the first line of stdin.
 fn read_password(user: &str) -> anyhow::Result<String> {
     if io::stdin().is_terminal() {
         let password = rpassword::prompt_password(format!("password of {user}: "))?;
         if rpassword::prompt_password("once more: ")? != password {
-            bail!("these are two different passwords");
+            bail!("the two passwords differ; type the same one twice");
         }
         return Ok(password);
     }
@@ -119,7 +119,7 @@ fn read_password(user: &str) -> anyhow::Result<String> {
     read.context("cannot read the password from stdin")?;
     let password = line.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
-        bail!("there is no password on stdin: its first line is taken");
+        bail!("there is no password on stdin: write it to the first line");
     }
     Ok(password.to_owned())
 }

@@ -1,6 +1,6 @@
-//! Values of flags and settings: how each is written, and what it may be.
+//! Values of flags and settings: their syntax and their bounds.
 //!
-//! The command line, the environment and the settings' file are read by the same functions.
+//! The same functions parse the command line, the environment and the settings' file.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -25,16 +25,16 @@ use crate::events::{LogFormat, LogLevel};
 /// A worker is a thread with a stack; more of them than cores gain nothing.
 const WORKERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
-/// No chunk is larger unless a stream says so.
+/// The largest chunk, unless a stream sets its own bound.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
 
-/// How often a running application is looked at.
+/// How often the program checks and shows a running application.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The log's own bounds: what breaks them is refused before anything is opened.
+/// The log's own bounds, checked here, too, so that a value beyond them is refused before anything is opened.
 const VIRTUAL_LOGS_MAX: u32 = 1024;
 const NAME_CHARS_MAX: usize = 249;
-/// The network door's.
+/// The broker's own bounds.
 const PARTITIONS_MAX: u32 = 10_000;
 const REBALANCE_DELAY_MAX: Duration = Duration::from_secs(10 * 60);
 
@@ -58,12 +58,12 @@ pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
     number(NonZeroUsize::MIN, Some(WORKERS_MAX))(text)
 }
 
-/// How many streamlets or lanes there are to be.
+/// Parses a number of streamlets or lanes.
 pub fn lanes(text: &str) -> Result<u32, String> {
     number(1, Some(LANES_MAX as u32))(text)
 }
 
-/// How many partitions a topic has.
+/// Parses a number of partitions of a topic.
 pub fn partitions(text: &str) -> Result<u32, String> {
     number(1, Some(PARTITIONS_MAX))(text)
 }
@@ -81,7 +81,7 @@ pub fn size(text: &str) -> Result<ByteSize, String> {
         .map_err(|_| "must be a size, for instance 64KiB, 256MiB or 4GiB".to_owned())
 }
 
-/// The size of records that are made to measure something.
+/// Parses the size of the records of a benchmark.
 pub fn record_size(text: &str) -> Result<ByteSize, String> {
     match size(text)? {
         size if (1..=RECORD_BYTES_MAX).contains(&size.0) => Ok(size),
@@ -89,7 +89,7 @@ pub fn record_size(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-/// The size of the pool, which is memory.
+/// Parses the size of the pool, which must fit into memory.
 pub fn pool(text: &str) -> Result<ByteSize, String> {
     let size = size(text)?;
     let memory = rustix::system::sysinfo();
@@ -109,7 +109,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// How long events are made, or a window lasts.
+/// Parses the length of a run or of a window.
 pub fn span(text: &str) -> Result<Duration, String> {
     let span = time(text)?;
     match (Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60)).contains(&span) {
@@ -124,7 +124,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// A listener of the network door.
+/// A Kafka listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub protocol: Option<Protocol>,
@@ -134,7 +134,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The listener's address. Of a name it is the first of IPv4, or else the first one; and clients are told the name.
+    /// Resolves the listener's address. For a name, takes its first IPv4 address, or else its first address; clients
+    /// get the name.
     pub fn config(&self) -> io::Result<ListenerConfig> {
         let ip: Option<IpAddr> = self.host.parse().ok();
         let address = match ip {
@@ -156,7 +157,7 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
     first.ok_or_else(|| io::Error::other("the name has no address"))
 }
 
-/// The listeners of the network door.
+/// The Kafka listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listeners(pub Vec<Listener>);
 
@@ -192,7 +193,7 @@ fn host_and_port(text: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), port.parse().ok()?)).filter(|_| is_name)
 }
 
-/// The hosts and ports that clients are told, one for each listener; `None` for the listener's own.
+/// The advertised hosts and ports, one for each listener; `None` for the listener's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertised(pub Vec<Option<(String, u16)>>);
 
@@ -225,7 +226,7 @@ pub fn session_timeout(text: &str) -> Result<Duration, String> {
     bounded_time(text, Duration::from_millis(1), most)
 }
 
-/// How long the first members of a group wait for others.
+/// Parses how long the first members of a group wait for others.
 pub fn rebalance_delay(text: &str) -> Result<Duration, String> {
     bounded_time(text, Duration::ZERO, REBALANCE_DELAY_MAX)
 }
@@ -288,7 +289,7 @@ pub fn host_names(text: &str) -> Result<HostNames, String> {
     names.collect::<Result<_, _>>().map(HostNames)
 }
 
-/// Where a server is: its host may be a name.
+/// The address of a server; its host may be a name.
 pub fn server(text: &str) -> Result<String, String> {
     match host_and_port(text) {
         Some((_, port)) if port > 0 => Ok(text.to_owned()),
@@ -324,7 +325,7 @@ pub fn path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The name of a stream or an object that is to be made.
+/// Parses the name of a new stream or object.
 pub fn new_name(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
     if text.is_empty() || text.len() > NAME_CHARS_MAX {
@@ -340,7 +341,7 @@ pub fn new_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whom an access rule is about.
+/// Parses the principal of an access rule.
 pub fn principal(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         Some(("User", name)) if !name.is_empty() => Ok(text.to_owned()),
@@ -348,7 +349,7 @@ pub fn principal(text: &str) -> Result<String, String> {
     }
 }
 
-/// From where a rule lets somebody in.
+/// Parses the client address of an access rule.
 pub fn rule_host(text: &str) -> Result<String, String> {
     match text == "*" || text.parse::<IpAddr>().is_ok() {
         true => Ok(text.to_owned()),
@@ -356,7 +357,7 @@ pub fn rule_host(text: &str) -> Result<String, String> {
     }
 }
 
-/// As [`time`], and some.
+/// As [`time`], but more than zero.
 pub fn some_time(text: &str) -> Result<Duration, String> {
     match time(text)? {
         Duration::ZERO => Err("must be more than no time".to_owned()),
@@ -365,7 +366,7 @@ pub fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`size`], and some.
+/// As [`size`], but more than zero.
 pub fn some_bytes(text: &str) -> Result<ByteSize, String> {
     match size(text)? {
         ByteSize(0) => Err("must be more than nothing".to_owned()),
@@ -373,7 +374,7 @@ pub fn some_bytes(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-/// A bound that can be lifted.
+/// A bound, or `none` for no bound.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit<T>(pub Option<T>);
 
@@ -389,7 +390,7 @@ pub fn limit<T>(
     }
 }
 
-/// How many events are generated.
+/// The rate of generated events.
 #[derive(Debug, Clone, Copy)]
 pub enum Rate {
     PerSecond(NonZeroU64),
@@ -409,7 +410,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Some workers die from time to time.
+/// The share of workers to kill, and the interval between kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kills {
     pub percent: u8,
@@ -434,7 +435,7 @@ impl FromStr for Kills {
     }
 }
 
-/// Where a consumer starts.
+/// The offset at which a consumer starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Earliest,
@@ -477,13 +478,12 @@ impl FromStr for Place {
     }
 }
 
-/// Bytes of an object.
+/// A range of an object's bytes.
 #[derive(Debug, Clone)]
 pub struct ByteRange(pub RangeInclusive<u64>);
 
 impl ByteRange {
-    /// The part of it that an object of so many bytes has. Like HTTP's: a last byte beyond the end means
-    /// the end.
+    /// Limits the range to an object of this size. As in HTTP, a last byte beyond the end means the end.
     pub fn within(&self, bytes: u64) -> Range<u64> {
         let end = self.0.end().saturating_add(1).min(bytes);
         *self.0.start()..end.max(*self.0.start())

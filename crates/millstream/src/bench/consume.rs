@@ -1,4 +1,4 @@
-//! How many records a consumer reads in a second.
+//! Measures how many records per second a consumer reads.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use crate::console::{print, print_json};
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 
-/// Where nothing comes for so long, there is nothing more.
+/// The consumer stops if no record arrives within this time.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -94,7 +94,7 @@ impl Report {
         let end = time(began + Duration::from_secs_f64(self.seconds));
         let (mb, records) = (self.bytes as f64 / MEGABYTE, self.records);
         let (mb_sec, records_sec) = (self.mb_per_second, self.records_per_second);
-        // There is no group here, so all of the time is spent fetching.
+        // Without a group there is no rebalance, so all of the time is spent fetching.
         let fetch_ms = self.seconds * 1000.0;
         print(|out| {
             writeln!(

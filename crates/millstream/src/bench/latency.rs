@@ -1,4 +1,4 @@
-//! How long a record takes from a producer to a consumer, one at a time.
+//! Measures the latency of a record from a producer to a consumer, one at a time.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::console::{Progress, grouped, print, print_json};
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 
-/// A record that does not come after so long is lost.
+/// A record that does not arrive within this time is lost.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is shown how it goes, in records.
+/// Records between two progress lines.
 const SHOW_EVERY: u64 = 100;
 
 pub fn run(

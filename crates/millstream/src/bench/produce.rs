@@ -1,4 +1,4 @@
-//! How many records a producer stores in a second, and how long each takes.
+//! Measures how many records per second a producer stores, and the latency of each.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 use crate::values::Rate;
 
-/// How often there is a line of how it goes.
+/// How often the benchmark prints a progress line.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// Records are handed over in blocks of so many, of which so many may wait.
+/// Records per block that the sender passes to the counter, and the bound of waiting blocks.
 const BLOCK_RECORDS: usize = 64;
 const BLOCKS_MAX: usize = 64 << 10;
 
@@ -106,7 +106,7 @@ async fn send_all(
         }
         if !block.is_empty() {
             let full = std::mem::replace(&mut block, Vec::with_capacity(BLOCK_RECORDS));
-            // Whoever counts ends only after an error, which comes from there.
+            // The counting thread ends early only after an error, which it reports itself.
             let _ = blocks.send(full).await;
         }
         if let Rate::PerSecond(_) = args.rate {
@@ -116,7 +116,7 @@ async fn send_all(
     Ok(())
 }
 
-/// Waits for the answers, in the order of the records, and says how it goes.
+/// Waits for the acknowledgements, in the order of the records, and prints the progress.
 async fn count(
     mut sent: mpsc::Receiver<Block>,
     record_bytes: usize,
@@ -128,7 +128,7 @@ async fn count(
     let mut records = 0;
     while let Some(block) = sent.recv().await {
         for (delivery, sent_at) in block {
-            // What was not stored is told at the end.
+            // The end of the run reports records that are not stored.
             if delivery.wait().await.is_err() {
                 continue;
             }

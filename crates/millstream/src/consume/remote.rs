@@ -1,4 +1,4 @@
-//! Records of a server.
+//! Prints the records of a stream of a server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -22,10 +22,10 @@ use crate::stop::Stop;
 use crate::usage::WrongUsage;
 use crate::values::Place;
 
-/// How long it waits before it looks whether it is time to end.
+/// How long the consumer waits for records before it checks for a stop signal.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a member of a group that has no partitions looks whether the stream is still there.
+/// How often a group member without partitions checks that the stream still exists.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub fn run(args: &ConsumeArgs, remote: &Remote, is_json: bool, stop: &Stop) -> anyhow::Result<()> {
@@ -158,7 +158,7 @@ fn print_all(
     let mut looked_at = Instant::now();
     while !stop.is_set() && printer.left > 0 {
         if !args.follow && ends.are_reached(remote, consumer)? {
-            // What could be read was printed, but there was more once.
+            // All readable records are printed, but the stream has lost others to damage.
             return match args.skip_damaged {
                 true => Ok(()),
                 false => check_faults(args, remote),
@@ -193,7 +193,7 @@ fn check_faults(args: &ConsumeArgs, remote: &Remote) -> anyhow::Result<()> {
     }
 }
 
-/// Returns where it stopped, if that is before the end.
+/// Returns the offset at which the damage stopped it, if that is before the end.
 fn print(
     fetched: &Fetched,
     scratch: &mut Scratch,
@@ -215,12 +215,13 @@ fn print(
     error.map_or(Ok(stopped_at), Err)
 }
 
-/// Where the partitions ended when it was first looked.
+/// The end offsets of the partitions at the first look.
 #[derive(Default)]
 struct Ends(HashMap<TopicPartition, Offset>);
 
 impl Ends {
-    /// Whether all that was there is printed. A member of a group that has no partitions waits for some.
+    /// Returns whether all records before these end offsets are printed. A group member without partitions waits for
+    /// some.
     fn are_reached(&mut self, remote: &Remote, consumer: &Consumer) -> anyhow::Result<bool> {
         let positions: BTreeMap<TopicPartition, Offset> = consumer.positions();
         let new = positions.keys().filter(|place| !self.0.contains_key(place));

@@ -1,4 +1,5 @@
-//! `millstream flow run swa`, `ysb` and `ysb-star`: made events of ads, counted in windows on any number of ranks.
+//! `millstream flow run swa`, `ysb` and `ysb-star`: generate ad events and count them in windows, on any number of
+//! ranks.
 
 use std::io::Write;
 
@@ -16,26 +17,26 @@ use crate::http::serve_flow;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
-/// The time of events at the start; any would do that is the start of a window of each length.
+/// The event time at the start. Any time would do that starts a window of every length.
 const EPOCH_MS: i64 = 1_700_000_000_000;
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Report {
     application: &'static str,
     ranks: u32,
-    /// Of the generator, on all ranks together.
+    /// Events of the generator, of all ranks together.
     instances: u32,
     events: u64,
     seconds: f64,
     events_per_second: f64,
-    /// What windows said.
+    /// Results of windows.
     results: usize,
-    /// Results that did not come or were wrong, held against what the generator made.
+    /// Results that are missing or wrong, compared with the generated events.
     missing: u64,
-    /// Whether the generator made as many events as it was asked for.
+    /// Whether the generator reached the requested rate.
     is_on_time: bool,
-    /// From the last event of a window to its result, in milliseconds.
+    /// Latency from the last event of a window to its result, in milliseconds.
     latency_ms: Latency,
 }
 
@@ -51,7 +52,7 @@ pub fn run(
         count(app, args, settings, of_rank, is_json, stop)
     })?;
     let Some(report) = report else {
-        // Another process tells.
+        // The process of the gathering rank prints the result.
         return Ok(());
     };
     match is_json {

@@ -1,4 +1,4 @@
-//! Checkpoints of the applications: where they lie, and how they fare.
+//! Checkpoints of the applications: their directory, and warnings about failed ones.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use millstream_flow::{Checkpointing, Resume, Running};
 use crate::args::{CheckpointArgs, ResumeWhen};
 use crate::console::{count_of, tell};
 
-/// What a rank is to keep, if the flags ask for it.
+/// Returns the checkpoint options of a rank, if the flags ask for checkpoints.
 ///
 /// # Errors
-/// When the directory cannot be made or read, or holds something else.
+/// If the directory cannot be created or read, or holds other files.
 pub fn checkpointing(args: &CheckpointArgs) -> Result<Option<Checkpointing>, CheckpointDirError> {
     let Some(dir) = &args.checkpoints else {
         return Ok(None);
@@ -28,11 +28,11 @@ pub fn checkpointing(args: &CheckpointArgs) -> Result<Option<Checkpointing>, Che
     }))
 }
 
-/// Tells on stderr of checkpoints that a rank cannot keep: its flow goes on all the same.
+/// Warns on stderr about checkpoints that a rank cannot write; its flow continues.
 pub struct CheckpointWatch {
     /// Where there are several.
     rank: Option<u32>,
-    /// What was told last, so that a disk which stays full is not told of each time.
+    /// The last warning, so that a full disk does not cause a warning for each checkpoint.
     told: Option<String>,
 }
 

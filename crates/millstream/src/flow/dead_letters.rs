@@ -1,4 +1,4 @@
-//! `millstream flow dead-letters`: what flows could not process, and how it is given to them again.
+//! `millstream flow dead-letters`: lists the items that flows could not process, and replays them.
 
 mod letters;
 mod list;
@@ -24,7 +24,7 @@ pub fn run(
     if !settings.is_local() {
         return carry_out(command, &Remote::new(settings)?, is_json, stop);
     }
-    // Positions of groups, and transactions, are a server's.
+    // Only a server has positions of groups, and transactions.
     let log = node::open_existing(settings)?;
     let door = Door::private(&log, settings)?;
     carry_out(command, door.remote(), is_json, stop)?;
@@ -44,7 +44,7 @@ fn carry_out(
     }
 }
 
-/// The name of a flow, by its own or by that of the stream of its dead letters.
+/// Returns the name of a flow from that name or from the name of its dead-letter stream.
 fn flow_of(name: &str) -> &str {
     name.strip_suffix(DEAD_LETTERS_SUFFIX).unwrap_or(name)
 }
@@ -54,7 +54,7 @@ fn stream_of(flow: &str) -> String {
     format!("{flow}{DEAD_LETTERS_SUFFIX}")
 }
 
-/// The group that holds how far a flow's dead letters are replayed.
+/// The group that holds the replay position of a flow's dead letters.
 fn group_of(flow: &str) -> String {
     format!("{flow}{DEAD_LETTERS_SUFFIX}.replay")
 }
@@ -69,7 +69,7 @@ fn flows(remote: &Remote) -> anyhow::Result<Vec<String>> {
     Ok(flows.collect())
 }
 
-/// Fails with what there is instead, if a flow has no dead letters.
+/// Fails if a flow has no dead letters; the error names the flows that have some.
 fn check_flow(remote: &Remote, flow: &str) -> anyhow::Result<()> {
     let flows = flows(remote)?;
     if flows.iter().any(|known| known == flow) {

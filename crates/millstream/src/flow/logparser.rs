@@ -1,4 +1,4 @@
-//! `millstream flow run logparser`: words of files that start with a prefix.
+//! `millstream flow run logparser`: counts the words of files that start with a prefix.
 
 use std::fs;
 use std::io::Write;
@@ -25,14 +25,14 @@ use crate::http::serve;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
-/// What `--json` prints.
+/// The document that `--json` prints.
 #[derive(Serialize)]
 struct Report {
     /// Words that start with the prefix.
     count: u64,
     words: u64,
     bytes: u64,
-    /// How many of them were read before the checkpoint that it went on from.
+    /// Bytes that were read before the checkpoint from which the run resumed.
     bytes_before: u64,
     #[serde(flatten)]
     observed: Observed,
@@ -44,7 +44,7 @@ pub fn run(
     is_json: bool,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    // No count depends on it.
+    // No count depends on the order.
     let of_rank = flow_settings(&args.run, settings, Order::Free);
     let report = on_ranks(&args.ranks, &args.run.checkpoints, &of_rank, |of_rank| {
         run_rank(args, settings, of_rank, is_json, stop)
@@ -52,7 +52,7 @@ pub fn run(
     match report {
         Some((report, _)) if is_json => print_json(&report),
         Some((report, input_bytes)) => report.print(&args.prefix, input_bytes),
-        // Another process tells.
+        // The process of the gathering rank prints the result.
         None => Ok(()),
     }
 }
@@ -114,8 +114,8 @@ fn run_rank(
     Ok((report, input_bytes))
 }
 
-/// The reader goes to several places of a file at once, which only regular files have. Opening a
-/// FIFO would wait for its writer.
+/// Refuses files that are not regular: the reader reads several positions of a file at once, and opening a FIFO would
+/// wait for its writer.
 pub fn check_file(path: &Path) -> anyhow::Result<()> {
     const WHY: &str = "logparser reads a file in several places at once; \
                        millstream quickstart --file takes anything that can be read";
@@ -179,7 +179,7 @@ impl Report {
                 true => figure,
                 false => "-".to_owned(),
             };
-            // What is at the end has no results.
+            // The last stage has no outputs.
             let results = format!("{:.2}", stage.items_out as f64 / items);
             table.row([
                 stage.stage.clone(),

@@ -1,4 +1,4 @@
-//! A flow is looked at while it runs.
+//! Observes a flow while it runs: progress, metrics and their file.
 
 use std::fs;
 use std::ops::Add;
@@ -22,18 +22,18 @@ use crate::console::Progress;
 use crate::stop::Stop;
 use crate::values::{Kills, LOOK_INTERVAL};
 
-/// The progress line's rate is that of so many intervals.
+/// Number of intervals over which the progress line averages the rate.
 const RATE_INTERVALS: usize = 10;
 
-/// What was seen of a flow from its start to its end.
+/// The observations of a flow from its start to its end.
 #[derive(Serialize)]
 pub struct Observed {
     pub seconds: f64,
-    /// It was stopped before its input ended.
+    /// Whether the flow was stopped before its input ended.
     pub is_stopped: bool,
-    /// Of all threads of the process.
+    /// CPU time of all threads of the process.
     pub cpu_seconds: f64,
-    /// Of all processors of the machine, whoever they worked for.
+    /// Energy of all processors of the machine, for all processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joules: Option<f64>,
     pub workers_replaced: u64,
@@ -44,12 +44,12 @@ pub struct Observed {
     pub stages: Vec<StageMetrics>,
 }
 
-/// A flow at work, and what is to be done beside it.
+/// A running flow and the tasks beside it.
 pub struct Observer<'a> {
     pub running: &'a Running,
     /// How much of the input has been processed.
     pub bytes: &'a dyn Fn() -> u64,
-    /// How much of it was before the checkpoint that the flow goes on from.
+    /// Bytes before the checkpoint from which the flow resumed.
     pub bytes_before: u64,
     /// How much there is.
     pub input_bytes: u64,
@@ -60,12 +60,12 @@ pub struct Observer<'a> {
     pub progress: Progress,
 }
 
-/// The file that `--record` names, before anything runs; it must be none of the `inputs`.
+/// Creates the file that `--record` names, before anything runs. It must not be one of the `inputs`.
 pub fn record(args: &RunArgs, inputs: &[PathBuf]) -> anyhow::Result<Option<Record>> {
     let Some(path) = args.record.as_deref() else {
         return Ok(None);
     };
-    // Whatever name it has there. Where one does not exist, nothing can be lost.
+    // Compares the files, not their names. If one does not exist, no data can be lost.
     let identity = |path: &Path| {
         let metadata = fs::metadata(path).ok()?;
         Some((metadata.dev(), metadata.ino()))
@@ -184,7 +184,7 @@ impl Observer<'_> {
     }
 }
 
-/// So many percent of the workers, but at least one.
+/// Returns this percentage of the workers, but at least one.
 fn share_of(workers: usize, percent: u8) -> usize {
     let share = workers as f64 * f64::from(percent) / 100.0;
     (share.round() as usize).max(1)
@@ -217,11 +217,11 @@ impl Throughput {
         }
     }
 
-    /// How it goes, of so many bytes in all.
+    /// Formats the progress, out of this total number of bytes.
     fn progress(&self, input_bytes: u64) -> String {
         let latest = self.intervals.iter().rev().take(RATE_INTERVALS);
         let count = latest.len().max(1) as f64;
-        // The sum of nothing is -0 by itself.
+        // The sum of an empty iterator of floats is -0.
         let rate = latest.map(|(_, rate)| rate).fold(0.0, f64::add) / count;
         let left = input_bytes.saturating_sub(self.bytes) as f64 / 1e6;
         let ends = match left / rate {
@@ -234,12 +234,12 @@ impl Throughput {
     }
 }
 
-/// To what a clock and a person can tell apart.
+/// Rounds to the resolution that a clock has and a person can read.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
 
-/// Time that all threads of the process have had of the cores.
+/// Returns the CPU time of all threads of the process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -15,8 +15,7 @@ use crate::args::{CheckpointArgs, RankArgs};
 use crate::stop::Stop;
 use crate::values::LOOK_INTERVAL;
 
-/// Runs a flow on all ranks that are in this process; gives the result of the rank on which results are
-/// gathered, if that is one of them.
+/// Runs a flow on all ranks in this process. Returns the result of the gathering rank, if it is one of them.
 pub fn on_ranks<T: Send>(
     args: &RankArgs,
     checkpoints: &CheckpointArgs,
@@ -87,14 +86,14 @@ pub fn on_ranks<T: Send>(
     for result in results {
         match result {
             Ok(result) => found = found.or(result),
-            // All say whose failure it is.
+            // The errors of all ranks name the failed rank.
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     failed.map_or(Ok(found), Err)
 }
 
-/// What has to be the same in all processes: the program and its arguments.
+/// The identity that all processes must share: the program and its arguments.
 fn program() -> anyhow::Result<String> {
     let arguments: Vec<String> = env::args_os()
         .skip(1)
@@ -110,7 +109,7 @@ fn program() -> anyhow::Result<String> {
     ))
 }
 
-/// Waits for the end of a flow, which is stopped when it is time to.
+/// Waits for the end of a flow, and stops the flow on a signal.
 pub fn join(
     running: &Running,
     stop: &Stop,
@@ -119,7 +118,7 @@ pub fn join(
     let summary = thread::scope(|scope| {
         let (ended, end) = channel();
         scope.spawn(move || {
-            // Nobody hears it when this thread is unwinding.
+            // The receiver is gone if its thread is unwinding.
             let _ = ended.send(running.join());
         });
         loop {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::Context;
 use millstream_flow::{Latency, StageMetrics};
 
-/// The first line of the file. What concerns the flow as a whole stands in the line of each stage.
+/// The first line of the file. Each stage's line repeats the figures of the whole flow.
 const HEADER: &str = "seconds,stage,items_in,items_out,readable,room,capacity,throughput,\
                       selectivity,item_ns,activations,blocked,idle,target,priority,busy_seconds,\
                       dead_letters,watermark_ms,watermark_lag_seconds,silent_seconds,lag_records,workers,workers_replaced,latency_p50_us,latency_p90_us,latency_p99_us,\
                       latency_p999_us,latency_max_us";
 
-/// What a flow is like at a time.
+/// The metrics of a flow at one time.
 pub struct Moment<'a> {
     /// Since its start.
     pub at: Duration,
@@ -42,7 +42,7 @@ impl Record {
         })
     }
 
-    /// Adds what a flow is like at a time; written at once, for those who look on.
+    /// Appends the metrics at one time, and writes them at once, so that other programs can follow the file.
     pub fn add(&mut self, moment: &Moment<'_>) -> anyhow::Result<()> {
         moment
             .stages

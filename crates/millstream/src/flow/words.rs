@@ -1,4 +1,4 @@
-//! `millstream flow run words`: how often each word of files occurs, on any number of ranks.
+//! `millstream flow run words`: counts each word of files, on any number of ranks.
 
 use std::io::Write;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::http::serve_flow;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
-/// What the gathering rank has.
+/// The result on the gathering rank.
 struct Found {
     counts: Counts,
     input_bytes: u64,
@@ -39,7 +39,7 @@ pub fn run(
     })?;
     let seconds = started_at.elapsed().as_secs_f64();
     let Some(found) = found else {
-        // Another process tells.
+        // The process of the gathering rank prints the result.
         return Ok(());
     };
     let top = found.counts.top(args.top as usize);

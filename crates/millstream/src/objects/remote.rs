@@ -16,7 +16,7 @@ use crate::input::Input;
 use crate::remote::Remote;
 use crate::values::ByteRange;
 
-/// So many bytes are sent, and asked for, at once.
+/// Bytes per part that is sent or requested.
 const PART_BYTES: usize = 1 << 20;
 
 impl Objects for Remote {
@@ -39,7 +39,7 @@ impl Objects for Remote {
             Some(range) => range.within(info.bytes),
             None => 0..info.bytes,
         };
-        // One that begins behind the end is refused, though nothing of it is asked for.
+        // A range that begins after the end is refused, although no part of it is requested.
         self.wait(self.client().get_object(name, range.start, 0))?;
         let bytes = Box::new(Reader {
             remote: self,
@@ -77,11 +77,11 @@ fn info(object: ObjectDescription) -> ObjectInfo {
 struct Reader<'a> {
     remote: &'a Remote,
     name: String,
-    /// What was not asked for yet.
+    /// The range that is not requested yet.
     range: Range<u64>,
-    /// What was answered and not read yet.
+    /// The received bytes that are not read yet.
     pieces: VecDeque<Bytes>,
-    /// For a whole object: the checksum so far, and what it is to be at the end.
+    /// For a whole object: the checksum so far, and the expected one at the end.
     crc32c: Option<(u32, u32)>,
 }
 

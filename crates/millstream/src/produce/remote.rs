@@ -1,4 +1,4 @@
-//! Lines to a server.
+//! Appends lines to a stream of a server.
 
 use millstream_base::ByteSize;
 use millstream_client::{Producer, ProducerConfig, ProducerRecord};
@@ -11,7 +11,7 @@ use crate::lines::{LineError, LineTarget, read_lines};
 use crate::remote::{Remote, explained};
 use crate::usage::WrongUsage;
 
-/// What a chunk with one record has beside key and value, at least.
+/// The least overhead of a chunk with one record, beside key and value.
 const CHUNK_FIELDS_BYTES: usize = 74;
 
 pub fn run(args: &ProduceArgs, input: Input, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
@@ -36,7 +36,7 @@ pub fn run(args: &ProduceArgs, input: Input, remote: &Remote, is_json: bool) -> 
         has_lost: false,
     };
     let result = read_lines(input, chunk_bytes_max, &mut lines);
-    // What was read before an error is kept.
+    // Lines read before an error are stored all the same.
     let flushed = lines.flush();
     result.and(flushed)?;
     let totals = ProducerTotals {
@@ -67,7 +67,7 @@ impl Lines<'_> {
         self.has_lost |= flushed.is_err();
         flushed?;
         match self.has_lost {
-            // Nobody knows how many of those before are stored.
+            // After this error, the number of stored lines before it is unknown.
             true => Ok(()),
             false => self.protocol.acknowledge(self.sent),
         }
@@ -94,8 +94,8 @@ impl LineTarget for Lines<'_> {
         Ok(())
     }
 
-    /// What waits is sent by itself; whoever waits for acknowledgements may send no more before they
-    /// come. Where records are lost, no more are read.
+    /// The client sends waiting records by itself; a program that waits for acknowledgements may send no more lines
+    /// before they arrive. After a lost record, the command reads no more lines.
     fn end_block(&mut self, _is_drained: bool) -> anyhow::Result<()> {
         match self.protocol.prints_acks {
             true => self.flush(),

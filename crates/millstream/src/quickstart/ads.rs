@@ -1,4 +1,4 @@
-//! Events into the stream `ads`, views and clicks counted by campaign, the counts served.
+//! Sends events to the stream `ads`, counts views and clicks by campaign, and serves the counts.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use crate::remote::Remote;
 use crate::stop::Stop;
 use crate::values::Rate;
 
-/// Events that are due are made and sent this often.
+/// How often the producer generates and sends the events that are due.
 const PACE: Duration = Duration::from_millis(5);
 
-/// At full speed so many events are made between two looks at whether it is time to stop.
+/// Events between two checks for a stop signal, at full speed.
 const BURST_EVENTS: u64 = 1_000;
 
-/// What `--json` prints. The totals are of everything since the first run.
+/// The document that `--json` prints. The totals include all runs since the first one.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
     ingested: Ingested,
     #[serde(flatten)]
     totals: AdsTotals,
-    /// Records of the stream that are no events.
+    /// Records of the stream that are not events.
     dead_letters: u64,
 }
 
@@ -85,7 +85,7 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     }
 }
 
-/// How many records were no events, in this run and those before.
+/// Returns the number of records that were not events, in this run and earlier ones.
 fn dead_letters(log: &Log, stream: &str) -> anyhow::Result<u64> {
     let stream = match log.stream(stream) {
         Ok(stream) => stream,
@@ -114,7 +114,7 @@ fn count_records(chunks: &StoredChunks) -> u64 {
     count
 }
 
-/// Makes events and sends them until it is time to stop; returns when they are durable.
+/// Generates and sends events until a stop signal; returns when they are durable.
 fn generate(
     rate: Rate,
     remote: &Remote,
@@ -136,7 +136,7 @@ fn generate(
     while !stop.is_set() {
         let due = match rate {
             Rate::Max => sent + BURST_EVENTS,
-            // A hold-up is made up for.
+            // After a delay, the producer catches up.
             Rate::PerSecond(rate) => {
                 let elapsed = clock.monotonic() - started_at;
                 (elapsed.as_secs_f64() * rate.get() as f64) as u64
@@ -167,7 +167,7 @@ async fn send(
             value: Some(&event),
             ..ProducerRecord::default()
         };
-        // What becomes of it is told at the end.
+        // The flush at the end reports a failed record.
         producer.send(record).await?;
     }
     Ok(())

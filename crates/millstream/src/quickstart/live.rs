@@ -1,4 +1,4 @@
-//! What happens now, for the progress line and for HTTP.
+//! Live figures of a run, for the progress line and for HTTP.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use serde_json::{Value, json};
 use crate::console::{count_of, grouped};
 use crate::http::log_metrics;
 
-/// Rates are those of about so long.
+/// The time over which rates are averaged, approximately.
 const RATE_TIME: Duration = Duration::from_secs(1);
 
-/// How many rates are kept for the page.
+/// Number of rates that the page shows.
 const RATES_MAX: usize = 60;
 
-/// What `--json` prints of every run: what it took in, and what is stored.
+/// The fields that `--json` prints for every run: ingested and stored records.
 #[derive(Serialize)]
 pub struct Ingested {
     pub ingested_records: u64,
-    /// Of the records' values.
+    /// Bytes of the records' values.
     pub ingested_bytes: u64,
     /// Those of earlier runs included.
     pub durable_records: u64,
@@ -40,16 +40,16 @@ pub fn stored_records(stream: &Stream) -> u64 {
     stored.sum()
 }
 
-/// A run as it goes.
+/// A run in progress.
 pub struct Live {
     pub started_at: Instant,
-    /// What is ingested into.
+    /// The stream that the run ingests into.
     stream: Stream,
     /// Added to by the thread that ingests, once per block.
     ingested_records: AtomicU64,
     /// Bytes of the values of these records.
     ingested_bytes: AtomicU64,
-    /// What reads the stream.
+    /// The flow that reads the stream.
     flow: Arc<Running>,
     rate: Mutex<Rate>,
 }
@@ -103,7 +103,7 @@ impl Live {
         stored_records(&self.stream)
     }
 
-    /// What has happened so far.
+    /// Returns the totals so far.
     pub fn summary(&self) -> Ingested {
         Ingested {
             ingested_records: self.ingested_records(),
@@ -118,7 +118,7 @@ impl Live {
         self.flow.lag_records().unwrap_or(0)
     }
 
-    /// What the live page shows of any flow that reads the stream.
+    /// The figures that the live page shows for any flow that reads the stream.
     pub fn overview(&self) -> Value {
         let rate = self.rate.lock();
         json!({
@@ -134,7 +134,7 @@ impl Live {
         })
     }
 
-    /// What is measured of the stream, and of the log that it is in.
+    /// The metrics of the stream and of its log.
     pub fn metrics(&self, log: &Log) -> Vec<Metric> {
         use MetricKind::{Counter, Gauge};
         #[rustfmt::skip]
@@ -148,7 +148,7 @@ impl Live {
         metrics
     }
 
-    /// Takes the rates anew if it is time to, and says how it goes.
+    /// Measures the rates again if an interval is over, and returns the progress line.
     pub fn tick(&self) -> String {
         let (records, bytes) = (self.ingested_records(), self.ingested_bytes());
         let mut rate = self.rate.lock();

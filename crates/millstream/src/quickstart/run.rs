@@ -1,4 +1,4 @@
-//! A run of the quick start: what its pipelines share.
+//! A run of the quick start: the code that its pipelines share.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -13,14 +13,14 @@ use crate::console::{Progress, TICK};
 use crate::settings::Settings;
 use crate::stop::Stop;
 
-/// What both pipelines need.
+/// The context of both pipelines.
 pub struct Run<'a> {
     pub log: &'a Log,
     pub settings: &'a Settings,
     pub flow_settings: FlowSettings,
     /// When ingestion ends by itself.
     pub ends_at: Option<Instant>,
-    /// Everything is counted again.
+    /// Whether the flow counts everything again.
     pub is_anew: bool,
     pub is_json: bool,
     pub stop: &'a Stop,
@@ -67,7 +67,7 @@ impl Run<'_> {
     }
 }
 
-/// Adds to an error of a flow what the user can do about it.
+/// Adds the remedy to an error of a flow.
 pub fn explained(error: FlowError) -> anyhow::Error {
     match error {
         FlowError::Checkpoint { .. } => anyhow!(

@@ -1,4 +1,4 @@
-//! Lines of files into the stream `lines`, and its words counted.
+//! Appends lines of files to the stream `lines`, and counts its words.
 
 mod table;
 
@@ -28,19 +28,19 @@ use crate::lines::{LineError, LineTarget, read_lines};
 /// The stream of lines.
 const STREAM: &str = "lines";
 
-/// The flow, by whose name its checkpoints are kept.
+/// The name of the flow, under which its checkpoints are stored.
 const FLOW: &str = "words";
 
-/// How often the flow keeps its counts, and how far it is: after a crash it reads so much again.
+/// How often the flow checkpoints its counts and its position: after a crash it reads the records since then again.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often a flow that is to finish looks whether it has read everything.
+/// How often a finishing flow checks whether it has read everything.
 const LAG_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How many of the most frequent words are shown.
+/// Number of the most frequent words that are shown.
 const TOP: usize = 20;
 
-/// What `--json` prints. The words are those of everything since the first run.
+/// The document that `--json` prints. The words include all runs since the first one.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -91,7 +91,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     let has_failed = || running.is_finished();
     let (ingested, counted) = run.watch(&live, has_failed, || {
         let ingested = ingest(inputs, &stream, &*clock, &live);
-        // What was stored before an error is counted as well.
+        // Lines stored before an error are counted as well.
         while live.lag_records() > 0 && !running.is_finished() {
             thread::sleep(LAG_INTERVAL);
         }

@@ -1,4 +1,4 @@
-//! What a node shows over HTTP.
+//! The content that a node serves over HTTP.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::metrics;
 
-/// What was seen is shown for so long: however many ask, the node is looked at once.
+/// How long a view of the node is cached, so that many requests cost one look at the node.
 const LOOK_EVERY: Duration = Duration::from_millis(900);
 
 /// How many seconds of rates are kept for the page.
@@ -27,14 +27,14 @@ pub struct NodeContent {
     rates: Mutex<Rates>,
 }
 
-/// What a node does.
+/// The state of a node.
 enum State {
     Starting,
     Serving { log: Log, broker: Arc<Broker> },
     Stopping,
 }
 
-/// What was seen of a node.
+/// A cached view of a node.
 pub struct Look {
     at: Instant,
     pub log: Log,
@@ -61,7 +61,7 @@ impl NodeContent {
         }
     }
 
-    /// The node serves from now on.
+    /// Marks the node as serving.
     pub fn serves(&self, log: &Log, broker: &Arc<Broker>) {
         *self.state.write() = State::Serving {
             log: log.clone(),
@@ -69,7 +69,7 @@ impl NodeContent {
         };
     }
 
-    /// The node takes no more requests; lets go of its log.
+    /// Marks the node as stopping, and drops its log.
     pub fn stops(&self) {
         *self.state.write() = State::Stopping;
         *self.looked.lock() = None;
@@ -243,7 +243,7 @@ impl Content for NodeContent {
             if rates.per_second.len() == RATES_MAX {
                 rates.per_second.pop_front();
             }
-            // Deleted streams take theirs away.
+            // The total falls when streams are deleted.
             let rate = records.saturating_sub(before) as f64 / seconds;
             rates.per_second.push_back((rate * 1e3).round() / 1e3);
         }

@@ -1,4 +1,4 @@
-//! Who may look at a node over HTTP: the users of the network listener, by its access rules.
+//! Access to a node over HTTP: the users of the Kafka listener, by its access rules.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::content::NodeContent;
 
-/// The network listener's TLS, users and access rules.
+/// The Kafka listener's TLS, users and access rules.
 pub struct NodeGate {
     pub tls: Option<Arc<Tls>>,
     pub content: Arc<NodeContent>,
@@ -43,7 +43,7 @@ struct NodeVisitor {
     content: Arc<NodeContent>,
     from: SocketAddr,
     certified: Option<Principal>,
-    /// To the broker, since the first request that came while it served.
+    /// The connection to the broker, opened by the first request while it served.
     known: OnceLock<broker::Visitor>,
 }
 

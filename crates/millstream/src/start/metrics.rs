@@ -1,4 +1,4 @@
-//! All that is measured of a node.
+//! All metrics of a node.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::http::log_metrics;
 
 use MetricKind::{Counter, Gauge, Histogram};
 
-/// All that is measured of a node. Figures by stream, partition and group are as many as there are of these.
+/// Returns all metrics of a node. Their number grows with the streams, partitions and groups.
 pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
     let broker = &look.broker;
     #[rustfmt::skip]

@@ -7,7 +7,7 @@ use millstream_log::{Durability, LaneInfo, StreamConfig, StreamInfo};
 use super::{Retention, Streams};
 use crate::remote::Remote;
 
-/// What Kafka's protocol calls the bounds of what is kept.
+/// The names of the retention bounds in Kafka's protocol.
 const RETENTION_MS: &str = "retention.ms";
 const RETENTION_BYTES: &str = "retention.bytes";
 

@@ -1,4 +1,4 @@
-//! The letters of a stream, up to where it ends now.
+//! The letters of a stream, up to its current end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -15,18 +15,18 @@ use super::{group_of, stream_of};
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 
-/// How long it waits for records before it looks whether it is time to end.
+/// How long the reader waits for records before it checks for a stop signal.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A letter, and where it is.
+/// A letter and its position.
 pub struct Letter {
     pub place: TopicPartition,
     pub offset: Offset,
     pub letter: StoredLetter,
 }
 
-/// How far the letters of a flow are replayed. What was committed of another stream of this name says nothing: a flow that
-/// begins anew begins its dead letters anew.
+/// Returns the position up to which a flow's letters are replayed. Ignores positions of an earlier stream with this
+/// name, since a flow that starts anew also starts its dead letters anew.
 pub fn replayed(remote: &Remote, flow: &str) -> anyhow::Result<HashMap<TopicPartition, Offset>> {
     let id = stream_id(remote, flow)?;
     let found = remote.wait(remote.client().group_offsets(&group_of(flow)))?;
@@ -36,7 +36,7 @@ pub fn replayed(remote: &Remote, flow: &str) -> anyhow::Result<HashMap<TopicPart
     Ok(done)
 }
 
-/// What tells the stream of a flow's letters from others that had its name.
+/// Returns the ID that distinguishes the stream of a flow's letters from earlier ones with the same name.
 pub fn stream_id(remote: &Remote, flow: &str) -> anyhow::Result<String> {
     let topic = remote.wait(remote.client().topic(&stream_of(flow)))?;
     Ok(topic.id.to_string())
@@ -49,7 +49,8 @@ pub struct Letters<'a> {
 }
 
 impl<'a> Letters<'a> {
-    /// Begins behind what `done` says of a partition, and at the beginning of others, or where records are gone.
+    /// Starts each partition at its position in `done`; starts at the earliest record if there is none, or if
+    /// retention has removed that record.
     pub fn open(
         remote: &'a Remote,
         stream: &str,
@@ -73,7 +74,7 @@ impl<'a> Letters<'a> {
         };
         let starts: Vec<_> = places.iter().map(start).collect();
         let config = ConsumerConfig {
-            // What is handed out stays valid, whatever the server does.
+            // Records already returned stay valid, whatever the server does.
             delivery: DeliveryMode::Pull,
             reset: None,
             ..ConsumerConfig::default()
@@ -85,10 +86,10 @@ impl<'a> Letters<'a> {
         })
     }
 
-    /// Some letters, in the order of their partitions, of which there is one; `None` at the end.
+    /// Returns the next letters, in the order of their partition (there is one); `None` at the end.
     ///
     /// # Errors
-    /// When the server does not give them.
+    /// If the server fails the fetch.
     pub fn next(&mut self, stop: &Stop) -> anyhow::Result<Option<Vec<Letter>>> {
         while !stop.is_set() && !self.is_at_end() {
             let next = async { timeout(PAUSE, self.consumer.next()).await };

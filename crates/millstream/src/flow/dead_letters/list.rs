@@ -16,8 +16,8 @@ use crate::console::{Align, CANNOT_WRITE, Table, stdout};
 use crate::remote::Remote;
 use crate::stop::Stop;
 
-/// A table is printed when it has so many rows, and the next one is begun: however many letters there are, they are
-/// seen at once, and take no memory.
+/// Rows per table: a full table is printed and a new one started, so that output appears at once and memory is
+/// bounded for any number of letters.
 const PAGE_ROWS: usize = 100;
 
 pub fn run(
@@ -66,9 +66,9 @@ pub fn run(
 
 enum Printer {
     Pages {
-        /// Of the page that is being filled.
+        /// Rows of the page that is being filled.
         rows: Vec<[String; 7]>,
-        /// It is printed even if it is empty, as other tables are.
+        /// The first page is printed even if it is empty, as other tables are.
         is_first: bool,
     },
     Document {
@@ -183,7 +183,7 @@ fn document(found: &Letter, flow: &str, is_replayed: bool) -> Value {
     })
 }
 
-/// How long ago it was, in its largest two units.
+/// Formats an age in its largest two units.
 fn age(at: Timestamp) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let then = u64::try_from(at.0).unwrap_or_default();

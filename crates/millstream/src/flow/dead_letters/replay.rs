@@ -21,23 +21,23 @@ use crate::console::{count_of, print, print_json, tell};
 use crate::remote::Remote;
 use crate::stop::Stop;
 
-/// Letters of one transaction, with what is read at once: it ends long before its timeout.
+/// The bound of letters in one transaction, beside one read, so that it ends long before its timeout.
 const LETTERS_MAX: usize = 1_000;
 
-/// The server aborts a transaction that takes longer.
+/// The timeout after which the server aborts a transaction.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether readers see what was committed.
+/// How often the replay checks whether readers see the committed records.
 const SEEN_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Headers of a record that was replayed: the letter that it comes from, and how often it was.
+/// Headers of a replayed record: the letter that it comes from, and the number of replays.
 const REPLAY_OF: &str = "replay.of";
 const REPLAY_TIMES: &str = "replay.times";
 
-/// What was done.
+/// The result of a replay.
 #[derive(Default)]
 struct Replayed {
-    /// Records, by the stream that they were written to.
+    /// Written records, by stream.
     streams: BTreeMap<String, u64>,
     /// Letters that hold no record.
     without_record: u64,
@@ -55,7 +55,7 @@ pub fn run(
     let left = args.limit.unwrap_or(u64::MAX);
     let result = replay.all(left, args.again, stop);
     if result.is_err() {
-        // What is left open would keep readers waiting until its timeout.
+        // An open transaction would block readers until its timeout.
         let _ = remote.wait(replay.producer.abort());
     }
     result.map_err(|error| explained(error, flow))?;
@@ -100,7 +100,7 @@ pub fn run(
     Ok(())
 }
 
-/// Two replays of a flow at once: one of them is told.
+/// Returns the error of a replay that runs at the same time as another one of the flow.
 fn explained(error: anyhow::Error, flow: &str) -> anyhow::Error {
     let is_fenced = |error: &anyhow::Error| {
         let error = error.downcast_ref::<ClientError>();
@@ -119,13 +119,13 @@ struct Replay<'a> {
     remote: &'a Remote,
     flow: &'a str,
     producer: TransactionalProducer,
-    /// By stream, how many partitions it has.
+    /// The number of partitions of each stream.
     partitions: HashMap<String, u32>,
     replayed: Replayed,
 }
 
 impl<'a> Replay<'a> {
-    /// Ends what another replay of the flow has left open, before anything is read of how far it was.
+    /// Ends the transaction that another replay of the flow has left open, before it reads that replay's position.
     fn begin(remote: &'a Remote, flow: &'a str) -> anyhow::Result<Replay<'a>> {
         let config = TransactionConfig {
             id: group_of(flow),
@@ -162,7 +162,7 @@ impl<'a> Replay<'a> {
         self.wait_until_seen()
     }
 
-    /// Waits until readers see what is committed: a server may tell of it earlier.
+    /// Waits until readers see the committed records, since a server may acknowledge the commit earlier.
     fn wait_until_seen(&self) -> anyhow::Result<()> {
         let client = self.remote.client();
         let id = group_of(self.flow);
@@ -176,7 +176,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Writes the records of some letters, and that they are done: both, or neither.
+    /// Writes the records of some letters and commits the position in one transaction.
     fn replay(&mut self, letters: &[Letter]) -> anyhow::Result<()> {
         let mut done = BTreeMap::new();
         let mut written: BTreeMap<String, u64> = BTreeMap::new();
@@ -227,7 +227,7 @@ impl<'a> Replay<'a> {
             value: value.as_deref(),
         });
         let headers: Vec<_> = headers.chain(marks).collect();
-        // A stream that was made again may have fewer partitions: then the key decides.
+        // A recreated stream may have fewer partitions: then the key selects one.
         let partition = (original.partition < partitions).then_some(original.partition);
         let record = ProducerRecord {
             topic: &original.stream,
@@ -241,7 +241,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// How many partitions the stream has that the record of a letter is from.
+    /// Returns the number of partitions of the stream from which a letter's record comes.
     fn partitions(&mut self, stream: &str, letter: &Letter) -> anyhow::Result<u32> {
         if let Some(partitions) = self.partitions.get(stream) {
             return Ok(*partitions);

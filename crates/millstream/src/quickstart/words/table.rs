@@ -9,7 +9,7 @@ use millstream_base::text::is_white_space;
 use millstream_flow::{BoxError, Counts, PartialState};
 use serde_json::Value;
 
-/// Bytes that are looked at together.
+/// Bytes that are examined together.
 const WINDOW_BYTES: usize = 16;
 
 /// The longest word that is a number.
@@ -28,14 +28,14 @@ impl WordCounts {
     pub fn add_line(&mut self, line: &[u8]) {
         let rest = self.add_windows(line);
         if !rest.is_empty() {
-            // White space behind the line ends its last word, so that all of it is looked at.
+            // White space after the line ends its last word, so that the loop sees the whole line.
             let mut padded = [b' '; 2 * WINDOW_BYTES];
             padded[..rest.len()].copy_from_slice(rest);
             self.add_windows(&padded);
         }
     }
 
-    /// Counts words for as long as there is a whole window; returns what is left.
+    /// Counts words while there is a whole window; returns the rest.
     #[inline]
     fn add_windows<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
         while let Some(window) = rest.first_chunk::<WINDOW_BYTES>() {
