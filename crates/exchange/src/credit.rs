@@ -1,10 +1,10 @@
-//! How much may be under way on a channel.
+//! Credit: bounds the bytes in flight on a channel.
 
-/// The largest message, in bytes. What is longer is sent in parts.
+/// The largest message, in bytes. Split longer ones.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// What a message costs of its channel's credit beyond its own bytes: about what it takes in queues.
-/// So the memory of many small messages, even of empty ones, is bounded as well.
+/// The credit that a message costs beyond its own bytes: about its memory in queues. So the memory of many small
+/// messages, even of empty ones, is bounded as well.
 pub const MESSAGE_OVERHEAD_BYTES: u64 = 64;
 
 /// The bytes that may be under way on a channel, or lie with its receiver. Both ends know it.
@@ -18,25 +18,25 @@ impl Credit {
         Credit { bytes }
     }
 
-    /// What a message of `length` bytes takes of the credit.
+    /// Returns the credit that a message of `length` bytes costs.
     pub fn cost(length: usize) -> u64 {
         length as u64 + MESSAGE_OVERHEAD_BYTES
     }
 
-    /// The receiver gives back at least so much at once, so that there are few messages of credit.
+    /// Returns the least amount that the receiver gives back at once, so that there are few messages of credit.
     pub fn batch(self) -> u64 {
         (self.bytes / 4).max(1)
     }
 
-    /// Whether a message of this cost may be sent while so much of the credit is taken.
+    /// Returns whether a message of this cost may be sent while `taken` of the credit is in use.
     ///
-    /// The receiver may keep up to a batch to itself for ever. So when less than that is taken,
-    /// anything may be sent: without this, what costs nearly the whole credit or more than that would never be.
+    /// The receiver may keep up to a batch to itself for ever. So when less than that is taken, every message is
+    /// admitted: otherwise a message that costs nearly the whole credit or more could never be sent.
     pub fn admits(self, taken: u64, cost: u64) -> bool {
         taken.saturating_add(cost) <= self.bytes || taken < self.batch()
     }
 
-    /// The bytes of the largest message for which there is credit, while so much is taken.
+    /// Returns the bytes of the largest message for which there is credit, while `taken` of it is in use.
     pub fn room(self, taken: u64) -> usize {
         let bytes = self
             .bytes

@@ -1,4 +1,4 @@
-//! One rank's end of everything: its channels, and what comes in.
+//! One rank's endpoint: its channels, and the processing of arriving parcels.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -27,7 +27,7 @@ pub struct Endpoint {
     gathering: Gathering,
     outlets: Channels<Outlet>,
     inlets: Channels<Inlet>,
-    /// Who wants to know of a failure, beside the channels.
+    /// Wakers to wake at a failure, beside those of the channels.
     watchers: Mutex<Vec<Waker>>,
 }
 
@@ -99,7 +99,8 @@ impl Endpoint {
             return;
         }
         let failure = Failure::new(rank, message);
-        // The others first: who learns of it here may leave at once, and say nothing any more.
+        // Inform the others first: a thread that learns of the failure here may make this rank
+        // leave at once, after which it sends nothing.
         self.post_to_others(&Parcel::Failure(failure.clone()));
         self.learn(failure);
     }
@@ -136,7 +137,7 @@ impl Endpoint {
         }
     }
 
-    /// Says that this rank goes, unless it has said so.
+    /// Announces that this rank leaves, unless it has done so.
     pub fn begin_to_leave(&self) {
         if self.fate.leave() {
             self.gathering.leave(self.rank);
@@ -158,14 +159,15 @@ impl Endpoint {
         }
     }
 
-    /// Takes in what a rank has sent. What cannot be is the failure of that rank.
+    /// Processes a parcel from a rank. A protocol violation counts as a failure of the sending rank
+    /// and aborts all ranks.
     pub fn deliver(&self, from: u32, parcel: Parcel) {
         if let Err(what) = self.accept(from, parcel) {
             self.blame(from, &what);
         }
     }
 
-    /// Ends all ranks because of what another one has done.
+    /// Aborts all ranks because of another rank's violation.
     pub fn blame(&self, other: u32, what: &str) {
         self.fail(other, &format!("{what} (so rank {} finds)", self.rank));
     }

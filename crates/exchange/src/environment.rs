@@ -1,13 +1,13 @@
-//! How a program learns that it was started as one of several.
+//! Detects whether a launcher started this program as one of several tasks.
 
 use std::num::NonZeroUsize;
 
 use crate::error::ExchangeError;
 use crate::ranks::Ranks;
 
-/// What launchers tell the processes that they start: the variable with their number. A variable beside it must be set
-/// as well, if one is named: SLURM tells the script of a job, which runs once, of all its tasks too, but of a step only
-/// what `srun` starts. It comes last, since `mpirun` starts its own helpers with `srun`.
+/// The variables in which launchers pass the number of tasks. If a second variable is named beside one, it must be set
+/// as well: SLURM sets the first one also for the script of a job, which runs once, but the second one only for a step
+/// that `srun` starts. SLURM comes last, since `mpirun` starts its own helpers with `srun`.
 const LAUNCHERS: [(&str, Option<&str>); 4] = [
     ("OMPI_COMM_WORLD_SIZE", None),
     ("PMI_SIZE", None),
@@ -19,7 +19,7 @@ const SLURM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
 const SLURM_TASK: &str = "SLURM_PROCID";
 const SLURM_CPUS: &str = "SLURM_CPUS_PER_TASK";
 
-/// What a launcher has said.
+/// The tasks that a launcher has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tasks {
     pub variable: &'static str,
@@ -28,7 +28,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Who started this process together with others; `None` if it is alone.
+    /// Returns the tasks that this process belongs to; `None` if it is alone.
     pub fn find(variable: impl Fn(&str) -> Option<String>) -> Option<Tasks> {
         let told = |(name, beside): (&'static str, Option<&str>)| {
             let count = variable(name)?.trim().parse().ok()?;

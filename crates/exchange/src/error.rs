@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of ranks and channels.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use thiserror::Error;
 
 use crate::credit::MESSAGE_BYTES_MAX;
 
-/// What is said of a failure is cut to so many bytes.
+/// The length, in bytes, to which the message of a failure is truncated.
 pub const FAILURE_BYTES_MAX: usize = 4096;
 
 /// Why the ranks cannot go on, or not begin.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExchangeError {
-    /// One of the ranks, which may be this one, has ended all of them.
+    /// One of the ranks, which may be this one, has aborted all of them.
     #[error("rank {rank}: {message}")]
     Failed {
-        /// Whose failure it is.
+        /// The rank that failed.
         rank: u32,
-        /// What was wrong.
+        /// The reason.
         message: Arc<str>,
     },
     /// [`Ranks::leave`](crate::Ranks::leave) was called before.
@@ -30,15 +30,15 @@ pub enum ExchangeError {
          build it with `--features mpi`, or start it only once"
     )]
     WithoutMpi {
-        /// The environment variable that says so.
+        /// The environment variable that the launcher has set.
         variable: &'static str,
-        /// How many tasks there are.
+        /// The number of tasks.
         tasks: u32,
     },
     /// MPI could not begin.
     #[error("MPI: {message}")]
     Mpi {
-        /// What is wrong with it.
+        /// The fault.
         message: Arc<str>,
     },
 }
@@ -52,12 +52,12 @@ pub enum SendError {
     /// It is longer than [`MESSAGE_BYTES_MAX`].
     #[error("a message of {} bytes is longer than {MESSAGE_BYTES_MAX}: send it in parts", .0.len())]
     TooLong(Bytes),
-    /// There is nobody to send to any more.
+    /// This rank has left, or a rank has failed: sending has ended.
     #[error(transparent)]
     Ended(#[from] ExchangeError),
 }
 
-/// Who has failed, and why: what the ranks tell each other.
+/// The failure of a rank, with its reason: the ranks send it to each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub rank: u32,
@@ -79,7 +79,7 @@ impl From<Failure> for ExchangeError {
     }
 }
 
-/// The beginning of a text, not longer than so many bytes.
+/// Returns the beginning of a text, at most `bytes_max` long.
 pub fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }

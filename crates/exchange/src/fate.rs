@@ -1,15 +1,14 @@
-//! Whether a rank goes on, and why not.
+//! Whether a rank continues, and the reason if not.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{ExchangeError, Failure};
 
-/// What has become of the ranks, as one of them knows it. Its channels look at it before they do
-/// anything.
+/// The state of the ranks, as one of them knows it. Its channels check it before each operation.
 #[derive(Debug, Default)]
 pub struct Fate {
-    /// Set once, by whoever learns of a failure first.
+    /// Set once, by the first thread that learns of a failure.
     failure: OnceLock<Failure>,
     /// Whether this rank has begun to leave. Goes from false to true.
     is_leaving: AtomicBool,
@@ -20,12 +19,12 @@ impl Fate {
         self.failure.get()
     }
 
-    /// Whether this is the first failure that this rank learns of.
+    /// Sets the failure; returns whether it is the first one that this rank learns of.
     pub fn fail(&self, failure: Failure) -> bool {
         self.failure.set(failure).is_ok()
     }
 
-    /// Whether this rank begins to leave now, and has not before.
+    /// Marks this rank as leaving; returns whether it was not before.
     pub fn leave(&self) -> bool {
         !self.is_leaving.swap(true, Ordering::AcqRel)
     }
@@ -34,13 +33,13 @@ impl Fate {
         self.is_leaving.load(Ordering::Acquire)
     }
 
-    /// Whether messages may be received.
+    /// Fails unless messages may be received.
     pub fn check(&self) -> Result<(), ExchangeError> {
         self.failure()
             .map_or(Ok(()), |failure| Err(failure.clone().into()))
     }
 
-    /// Whether messages may be sent.
+    /// Fails unless messages may be sent.
     pub fn check_sending(&self) -> Result<(), ExchangeError> {
         self.check()?;
         if self.is_leaving() {

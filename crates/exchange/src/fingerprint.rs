@@ -1,34 +1,34 @@
-//! What the ranks must have in common.
+//! The fingerprint that all ranks must have in common.
 
 use std::sync::Arc;
 
 use crate::error::cut;
 
-/// What a fingerprint's description is cut to, in bytes.
+/// The length, in bytes, to which a fingerprint's description is truncated.
 pub const DESCRIPTION_BYTES_MAX: usize = 64 << 10;
 
-/// What the name of a fingerprint's program is cut to, in bytes.
+/// The length, in bytes, to which the name of a fingerprint's program is truncated.
 pub const PROGRAM_BYTES_MAX: usize = 256;
 
-/// Lines of descriptions are cut to so many bytes where they are told apart.
+/// The length, in bytes, to which lines of descriptions are truncated in the message about a difference.
 const LINE_BYTES_MAX: usize = 200;
 
-/// What a rank runs. It must be the same on all ranks.
+/// The program and the graph of a rank. They must be the same on all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Name, version and hash of the program; see [`PROGRAM_BYTES_MAX`].
     pub program: String,
     /// A hash of the graph.
     pub graph: u64,
-    /// The graph in words, a line for each part, so that it can be told what differs; see
+    /// The graph in words, a line for each part, so that an error can name the difference; see
     /// [`DESCRIPTION_BYTES_MAX`].
     pub description: String,
 }
 
-/// What a rank says of itself at the beginning.
+/// The first announcement of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// How many ranks there are.
+    /// The number of ranks.
     pub ranks: u32,
     /// Its part of the seed.
     pub random: u64,
@@ -55,7 +55,7 @@ impl Hello {
         self.ranks == other.ranks && self.fingerprint == other.fingerprint
     }
 
-    /// What is wrong with it, seen from the hello of the rank `usual`.
+    /// Returns its difference from the hello of the rank `usual`.
     fn difference(&self, other: &Hello, usual: u32) -> String {
         let (mine, others) = (&self.fingerprint, &other.fingerprint);
         if self.ranks != other.ranks {
@@ -78,7 +78,7 @@ impl Hello {
     }
 }
 
-/// The number of the first line that differs, and what it is in both.
+/// Returns the number of the first line that differs, and that line of both.
 fn differing_lines<'a>(mine: &'a str, others: &'a str) -> Option<(usize, &'a str, &'a str)> {
     let (mut mine, mut others) = (mine.lines(), others.lines());
     for number in 1.. {
@@ -94,8 +94,8 @@ fn differing_lines<'a>(mine: &'a str, others: &'a str) -> Option<(usize, &'a str
     None
 }
 
-/// The first rank that differs from what most ranks run, and in what. All who have the same hellos, in order of the
-/// ranks, find the same.
+/// Returns the first rank that differs from the majority, with the difference. All ranks with the same hellos, in order
+/// of the ranks, find the same.
 pub fn find_difference<'a>(
     hellos: impl Iterator<Item = &'a Hello> + Clone,
 ) -> Option<(u32, String)> {

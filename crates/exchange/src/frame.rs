@@ -1,6 +1,6 @@
-//! How parcels travel between processes: in frames.
+//! The encoding of parcels between processes: frames.
 //!
-//! A frame is a header and as many parts as there are bytes; all numbers are little-endian.
+//! A frame is a header, followed by parts up to its end; all numbers are little-endian.
 //!
 //! ```text
 //! frame    magic u32 | version u32 | part…
@@ -14,8 +14,8 @@
 //! bytes, text   length u32, and so many bytes
 //! ```
 //!
-//! Short messages are copied into frames and out of them, so that what is kept of a frame is only what is
-//! paid for with credit. Long ones go from the sender's memory into the receiver's own.
+//! Short messages are copied into frames and out of them, so that the receiver keeps only memory that credit pays for.
+//! Long ones go from the sender's memory into the receiver's own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ const VERSION: u32 = 1;
 
 const HEADER_BYTES: usize = 8;
 
-/// Parcels are put together until a frame has so many bytes.
+/// The size, in bytes, at which a frame takes no further parcels.
 const FRAME_BYTES: usize = 64 << 10;
 
 /// Messages from this length on are not copied into a frame.
 pub const LONG_BYTES: usize = 16 << 10;
 
-/// Of all parts but hellos, whatever their length.
+/// The largest encoding of a part, except for hellos.
 const PART_BYTES_MAX: usize = 13 + LONG_BYTES;
 
 const HELLO_BYTES_MAX: usize = 29 + PROGRAM_BYTES_MAX + DESCRIPTION_BYTES_MAX;
@@ -114,7 +114,7 @@ pub fn pack(queue: &mut VecDeque<Parcel>) -> (Vec<u8>, Option<Bytes>) {
     (frame, None)
 }
 
-/// How much of a frame a parcel takes, at most.
+/// Returns the largest size of a parcel in a frame.
 fn part_bytes(parcel: &Parcel) -> usize {
     match parcel {
         Parcel::Message { bytes, .. } if bytes.len() < LONG_BYTES => 13 + bytes.len(),
@@ -171,15 +171,15 @@ fn write_bytes(frame: &mut Vec<u8>, bytes: &[u8]) {
     frame.extend_from_slice(bytes);
 }
 
-/// Makes parcels again of what one rank has sent, in order.
+/// Decodes the parcels that one rank has sent, in order.
 #[derive(Debug, Default)]
 pub struct Unpacker {
-    /// The long message whose bytes come next.
+    /// The long message whose bytes follow.
     announced: Option<(ChannelId, usize)>,
 }
 
 impl Unpacker {
-    /// Hands on what is in a frame, up to where it is wrong.
+    /// Passes on the parcels of a frame, up to the first fault.
     pub fn frame(&mut self, frame: &[u8], mut to: impl FnMut(Parcel)) -> Result<(), BadFrame> {
         if self.announced.is_some() {
             return Err(BadFrame::NotFollowed);
@@ -204,7 +204,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// The message whose bytes came after a frame.
+    /// Returns the message whose bytes came after a frame.
     pub fn long(&mut self, bytes: Bytes) -> Result<Parcel, BadFrame> {
         let (channel, announced) = self.announced.take().ok_or(BadFrame::NotAnnounced)?;
         let came = bytes.len();

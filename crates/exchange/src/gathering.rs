@@ -1,4 +1,4 @@
-//! Where a rank waits for all others: at the beginning and at the end.
+//! The points where a rank waits for all others: at the beginning and at the end.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -10,10 +10,11 @@ use crate::error::ExchangeError;
 use crate::fate::Fate;
 use crate::fingerprint::{Fingerprint, Hello};
 
-/// Who has begun an agreement may be in the next one already, but no further: that needs all others to be there.
+/// The most unread hellos of a rank: a rank that has finished an agreement may have begun the next one, but no further,
+/// since that needs all others.
 const HELLOS_MAX: usize = 2;
 
-/// What has come from each rank: hellos, and that it has left.
+/// The arrivals from each rank: its hellos, and whether it has left.
 pub struct Gathering {
     state: Mutex<State>,
     /// All are here, one is gone, or there was a failure.
@@ -22,10 +23,10 @@ pub struct Gathering {
 
 struct State {
     ranks: Vec<Presence>,
-    /// How many ranks have a hello in line.
+    /// The number of ranks with an unread hello.
     here: usize,
     gone: usize,
-    /// What was said last. Most say the same, and one copy of it is enough.
+    /// The last fingerprint. Most ranks send the same, and one copy of it is enough.
     last: Option<Arc<Fingerprint>>,
 }
 
@@ -58,10 +59,10 @@ impl Gathering {
         }
     }
 
-    /// Notes what a rank says of itself.
+    /// Adds a rank's hello.
     ///
     /// # Errors
-    /// When it says so too often.
+    /// When the rank sends too many.
     pub fn say_hello(&self, from: u32, mut hello: Hello) -> Result<(), String> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -91,7 +92,7 @@ impl Gathering {
         self.changed.notify_all();
     }
 
-    /// Wakes who waits, since there was a failure.
+    /// Wakes the waiters after a failure.
     pub fn disturb(&self) {
         let _state = self.state.lock();
         self.changed.notify_all();

@@ -1,16 +1,16 @@
-//! Bytes between ranks: how the parts of a flow that run in different places reach each other.
+//! Carries bytes between ranks: the processes or threads that run the parts of one flow.
 //!
 //! A *rank* is one of several that run the same program on the same graph; none of them is special. From each operator
-//! of a rank to each of another there may be a channel, with a [`Sender`] on one end and a [`Receiver`] on the
-//! other. What is sent on a channel arrives whole, once and in order.
+//! of a rank to each of another there may be a channel, with a [`Sender`] on one end and a [`Receiver`] on the other.
+//! Each message on a channel arrives whole, once and in order.
 //!
-//! **Nothing here waits but the beginning and the end.** [`Sender::send`] and [`Receiver::take`] answer at once, and
-//! [wakers](std::task::Waker) tell when there is more to do. Memory is bounded by credits: each channel has so many
-//! bytes that may be under way, or lie with the receiver, and they are given back as messages are dropped.
+//! **Only the beginning and the end wait.** [`Sender::send`] and [`Receiver::take`] return at once, and
+//! [wakers](std::task::Waker) signal further work. Credits bound the memory: each channel's credit limits the bytes
+//! that are in flight or held by the receiver, and dropping a message gives its credit back.
 //!
-//! **All begin together, and all end together.** [`Ranks::agree`] returns when every rank has said what it runs, and that
-//! is the same everywhere. [`Ranks::fail`] ends all ranks with one message, and so does one that dies or sends what cannot be.
-//! [`Ranks::leave`] returns when all have called it.
+//! **All begin together, and all end together.** [`Ranks::agree`] returns when every rank has announced the same
+//! fingerprint. [`Ranks::fail`] aborts all ranks with one message; the death of a rank and a protocol violation do,
+//! too. [`Ranks::leave`] returns when all have called it.
 //!
 //! Ranks are threads of one process ([`Ranks::threads`]), or processes under MPI (`Ranks::mpi`, with the feature
 //! `mpi`), or a single one ([`Ranks::alone`]), which needs nothing of either.
@@ -23,7 +23,7 @@
 //! const CREDIT: u64 = 1 << 20;
 //!
 //! fn run(ranks: Ranks) -> Result<(), ExchangeError> {
-//!     // Channels are made first, so that nobody sends to what is not there yet.
+//!     // Make the channels first, so that no rank sends to a channel that does not exist yet.
 //!     let other = 1 - ranks.rank();
 //!     let mut sender = ranks.sender(other, WORDS, CREDIT);
 //!     let mut receiver = ranks.receiver(other, WORDS, CREDIT);

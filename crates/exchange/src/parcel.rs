@@ -1,4 +1,4 @@
-//! What goes from rank to rank, and who takes it there.
+//! Parcels between ranks, and the transport that carries them.
 
 use std::fmt;
 
@@ -26,21 +26,21 @@ impl fmt::Display for ChannelId {
     }
 }
 
-/// What one rank has for another.
+/// A unit that one rank sends to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parcel {
     Message {
         channel: ChannelId,
         bytes: Bytes,
     },
-    /// The receiver of the channel has so much room again.
+    /// The receiver of the channel gives back credit.
     Credit {
         channel: ChannelId,
         bytes: u64,
     },
     Hello(Hello),
     Failure(Failure),
-    /// Nothing comes after it.
+    /// The rank leaves: this is its last parcel.
     Leave,
 }
 
@@ -49,8 +49,8 @@ pub trait Transport: Send + Sync {
     /// Never waits, and holds no more than it is given.
     fn post(&self, to: u32, parcel: Parcel);
 
-    /// Waits until all that was posted is on its way, and what the transport needs is given back.
-    /// It is called once this rank has posted [`Parcel::Leave`] to all others, and these have
-    /// left as well or somebody has failed.
+    /// Waits until all posted parcels are sent, and the transport has released its resources.
+    /// Called once this rank has posted [`Parcel::Leave`] to all others, and these have left as
+    /// well or a rank has failed.
     fn finish(&self);
 }

@@ -1,4 +1,4 @@
-//! What a program holds of its ranks.
+//! A program's handle of its ranks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,7 +54,7 @@ impl Ranks {
         ranks.remove(0)
     }
 
-    /// Ranks for so many threads of this process, in order.
+    /// Returns `count` ranks for threads of this process, in order.
     pub fn threads(count: u32) -> Vec<Ranks> {
         threads::endpoints(count)
             .into_iter()
@@ -62,7 +62,7 @@ impl Ranks {
             .collect()
     }
 
-    /// This process's rank under MPI. It can be had once, and MPI ends with [`leave`](Ranks::leave).
+    /// Returns this process's rank under MPI. This succeeds once, and MPI ends with [`leave`](Ranks::leave).
     ///
     /// When a rank has failed and left, the others have 10 seconds to do the same; then MPI ends their processes with exit
     /// code 1. It also does so, if its launcher has not changed that, when a process dies.
@@ -74,26 +74,26 @@ impl Ranks {
         crate::mpi::endpoint(None).map(Ranks::new)
     }
 
-    /// The rank as which this process was started: one of several by `mpirun` or `srun`, else the only one.
+    /// Returns the rank as which this process was started: one of several by `mpirun` or `srun`, else the only one.
     ///
     /// # Errors
-    /// When it is one of several, and cannot talk to the others.
+    /// When it is one of several, and cannot reach the others.
     pub fn from_environment() -> Result<Ranks, ExchangeError> {
         let tasks = Tasks::find(|name| std::env::var(name).ok());
         tasks.map_or_else(|| Ok(Ranks::alone()), Tasks::join)
     }
 
-    /// Which one this is, counted from 0.
+    /// Returns this rank's number, counted from 0.
     pub fn rank(&self) -> u32 {
         self.endpoint().rank
     }
 
-    /// How many there are.
+    /// Returns the number of ranks.
     pub fn count(&self) -> u32 {
         self.endpoint().count
     }
 
-    /// A channel that was not named by this before. All ranks that ask in the same order are told the same.
+    /// Returns a new channel id. All ranks that call this in the same order get the same ids.
     pub fn next_channel(&self) -> ChannelId {
         let number = self.handle.channels.fetch_add(1, Ordering::Relaxed);
         ChannelId {
@@ -102,19 +102,21 @@ impl Ranks {
         }
     }
 
-    /// Says what this rank runs, and waits until all have said so. Then all ranks have every channel that they made
-    /// before, and may send. It answers a seed, the same on every rank, to which all have given `random` in equal parts.
+    /// Announces this rank's fingerprint, and waits for those of all others. Then all ranks have every channel that
+    /// they made before, and may send. Returns a seed, the same on every rank, to which the `random` of each
+    /// contributes equally.
     ///
-    /// Ranks may agree more than once, one time after the other, and all of them as often.
+    /// Ranks may agree more than once, one time after the other, and all of them equally often.
     ///
     /// # Errors
-    /// When not all run the same, which every rank is told, or one of them has failed, or has left without having said so.
+    /// When not all fingerprints are equal (every rank gets this error), or a rank has failed, or has left before its
+    /// announcement.
     pub fn agree(&self, fingerprint: Fingerprint, random: u64) -> Result<u64, ExchangeError> {
         self.endpoint().agree(fingerprint, random)
     }
 
-    /// Makes the end of a channel that sends to rank `to`. `credit` is the number of bytes that may be under way or lie
-    /// with the receiver; both ends are given the same.
+    /// Makes the end of a channel that sends to rank `to`. `credit` is the number of bytes that may be in flight or
+    /// held by the receiver; both ends must be given the same.
     ///
     /// # Panics
     /// When there is no such rank, or this end was made before.
@@ -122,8 +124,8 @@ impl Ranks {
         Sender::new(self.endpoint().outlet(to, channel, credit))
     }
 
-    /// Makes the end of a channel that receives from rank `from`. It is made before [`agree`](Ranks::agree): what
-    /// comes on a channel that is not there is a failure.
+    /// Makes the end of a channel that receives from rank `from`. Make it before [`agree`](Ranks::agree): a message on
+    /// a channel that does not exist is a failure.
     ///
     /// # Panics
     /// When there is no such rank, or this end was made before.
@@ -131,13 +133,13 @@ impl Ranks {
         Receiver::new(self.endpoint().inlet(from, channel, credit))
     }
 
-    /// Ends all ranks: each learns which one has failed, and of what. The first failure counts.
-    /// [`Leave`](Ranks::leave) after it: then all have been told when the process ends.
+    /// Aborts all ranks: each learns which one has failed, and the reason. The first failure counts.
+    /// [`Leave`](Ranks::leave) after it: then every rank has received it before the process ends.
     pub fn fail(&self, message: &str) {
         self.endpoint().fail(self.rank(), message);
     }
 
-    /// Whose failure has ended all ranks, and of what; `None` as long as all is well.
+    /// Returns the failure that has aborted all ranks: the rank and the reason; `None` if there is none.
     pub fn failure(&self) -> Option<(u32, Arc<str>)> {
         let failure = self.endpoint().fate.failure()?;
         Some((failure.rank, failure.message.clone()))
@@ -148,7 +150,7 @@ impl Ranks {
         self.endpoint().watch(waker);
     }
 
-    /// The end: this rank sends nothing any more. Waits until all ranks have called it, and have what was sent to them.
+    /// Leaves: this rank sends nothing any more. Waits until all ranks have called it, and have received all messages.
     ///
     /// # Errors
     /// When one of them has failed.
@@ -156,7 +158,7 @@ impl Ranks {
         self.endpoint().leave()
     }
 
-    /// What has gone through each channel of this rank so far.
+    /// Returns the traffic of each channel of this rank so far.
     pub fn counters(&self) -> Counters {
         let [sent, received] = self.endpoint().counts().map(ChannelCount::list);
         Counters { sent, received }
@@ -167,16 +169,16 @@ impl Ranks {
     }
 }
 
-/// What has gone through the channels of one rank, in order of the other ranks and the channels.
+/// The traffic of one rank's channels, in order of the other ranks and the channels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counters {
-    /// What was handed to each sender.
+    /// The messages that were handed to each sender.
     pub sent: Vec<ChannelCount>,
-    /// What has come for each receiver, taken or not.
+    /// The messages that have arrived for each receiver, taken or not.
     pub received: Vec<ChannelCount>,
 }
 
-/// What has gone through one channel.
+/// The traffic of one channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelCount {
     /// The rank on the other end.

@@ -14,7 +14,7 @@ use crate::error::ExchangeError;
 use crate::fate::Fate;
 use crate::parcel::{ChannelId, Parcel, Transport};
 
-/// Receives on one channel. What comes after it is dropped is thrown away, and holds up nobody.
+/// Receives on one channel. Messages that arrive after it is dropped are discarded, and their credit is given back.
 pub struct Receiver {
     inlet: Arc<Inlet>,
 }
@@ -29,7 +29,7 @@ impl Receiver {
         self.inlet.from
     }
 
-    /// The next message, if one is there. It never waits. When none was there, the waker is woken by the next that comes.
+    /// Returns the next message, if there is one. It never waits. If there was none, the next arrival wakes the waker.
     ///
     /// # Errors
     /// When a rank has failed.
@@ -45,8 +45,8 @@ impl Receiver {
         }))
     }
 
-    /// Whom to wake when a message comes after [`take`](Receiver::take) found none, or a rank has failed. It is woken
-    /// at once if there is a message, or one has failed.
+    /// Sets the waker to wake when a message arrives after [`take`](Receiver::take) found none, or a rank has failed.
+    /// Wakes it at once if there is a message, or a rank has failed.
     pub fn set_waker(&mut self, waker: Waker) {
         let mut state = self.inlet.state.lock();
         state.waker = Some(waker.clone());
@@ -94,13 +94,13 @@ impl Drop for Message {
     fn drop(&mut self) {
         let cost = Credit::cost(self.bytes.len());
         let credit = self.inlet.state.lock().free(cost, self.inlet.credit);
-        // The memory first: it is what the credit stands for.
+        // Free the memory first: the credit stands for it.
         self.bytes = Bytes::new();
         self.inlet.give_back(credit);
     }
 }
 
-/// What a rank knows of a channel on which it receives.
+/// A rank's state of a channel on which it receives.
 pub struct Inlet {
     from: u32,
     channel: ChannelId,
@@ -111,13 +111,13 @@ pub struct Inlet {
 }
 
 struct InletState {
-    /// What has come and was not taken yet.
+    /// The messages that have arrived and were not taken yet.
     queue: VecDeque<Bytes>,
-    /// Of the credit: what has come and was not given back yet.
+    /// The credit of messages that have arrived, and that was not given back yet.
     held: u64,
-    /// Of what is held: what was dropped, and is given back with the next batch.
+    /// The part of `held` whose messages were dropped, to be given back with the next batch.
     freed: u64,
-    /// Whether the receiver found nothing the last time it looked.
+    /// Whether the receiver found no message at its last look.
     is_awaited: bool,
     /// Whether the receiver is gone.
     is_closed: bool,
@@ -127,7 +127,7 @@ struct InletState {
 }
 
 impl InletState {
-    /// Notes that so much was dropped; answers what is to be given back, which may be nothing.
+    /// Notes the cost of a dropped message; returns the credit to give back, which may be 0.
     fn free(&mut self, cost: u64, credit: Credit) -> u64 {
         self.freed += cost;
         if self.freed < credit.batch() {
@@ -166,10 +166,10 @@ impl Inlet {
         }
     }
 
-    /// Takes in what has come.
+    /// Queues a message that has arrived.
     ///
     /// # Errors
-    /// When it is more than the credit allows.
+    /// When it exceeds the credit.
     pub fn deliver(&self, bytes: Bytes) -> Result<(), String> {
         let cost = Credit::cost(bytes.len());
         let mut state = self.state.lock();

@@ -35,14 +35,13 @@ impl Sender {
     /// Sends a message, which may be empty. It never waits.
     ///
     /// # Errors
-    /// When there is no credit for it, it is too long, this rank has left, or one of them has failed. Nothing is sent
-    /// then.
+    /// When there is no credit for it, it is too long, this rank has left, or a rank has failed. It sends nothing then.
     pub fn send(&mut self, message: impl Into<Bytes>) -> Result<(), SendError> {
         self.outlet.send(message.into())
     }
 
-    /// Whom to wake when credit has come back, or a rank has failed; at once, if one has. Of credit that came back before
-    /// it is not told, so try to send after setting it.
+    /// Sets the waker to wake when credit has come back, or a rank has failed; at once, if one has. Credit that came
+    /// back before does not wake it, so try to send after setting it.
     pub fn set_waker(&mut self, waker: Waker) {
         self.outlet.state.lock().waker = Some(waker.clone());
         if self.outlet.fate.failure().is_some() {
@@ -51,7 +50,7 @@ impl Sender {
     }
 }
 
-/// What a rank knows of a channel on which it sends.
+/// A rank's state of a channel on which it sends.
 pub struct Outlet {
     to: u32,
     channel: ChannelId,
@@ -63,7 +62,7 @@ pub struct Outlet {
 
 #[derive(Default)]
 struct OutletState {
-    /// Of the credit. The sender adds to it, what the receiver gives back is taken off.
+    /// The credit in use. The sender adds to it; credit that the receiver gives back is subtracted.
     taken: u64,
     waker: Option<Waker>,
     messages: u64,
@@ -116,7 +115,7 @@ impl Outlet {
     /// Takes credit back.
     ///
     /// # Errors
-    /// When it is more than was taken.
+    /// When it is more than is in use.
     pub fn give_back(&self, bytes: u64) -> Result<(), String> {
         let mut state = self.state.lock();
         let Some(taken) = state.taken.checked_sub(bytes) else {

@@ -1,4 +1,4 @@
-//! Ranks that are threads of one process: who posts delivers.
+//! Ranks that are threads of one process: the posting thread delivers.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -19,7 +19,7 @@ impl Transport for Threads {
             .hall
             .get()
             .and_then(|endpoints| endpoints[to as usize].upgrade());
-        // Who is gone has left, or has told that it failed.
+        // An endpoint that is gone has left, or has announced its failure.
         if let Some(endpoint) = endpoint {
             endpoint.deliver(self.rank, parcel);
         }
@@ -28,7 +28,7 @@ impl Transport for Threads {
     fn finish(&self) {}
 }
 
-/// The endpoints of so many ranks, in their order.
+/// Returns `count` endpoints, in their order.
 pub fn endpoints(count: u32) -> Vec<Arc<Endpoint>> {
     let hall = Arc::new(Hall::new());
     let endpoints: Vec<_> = (0..count)

@@ -2,7 +2,7 @@ use std::task::Wake;
 
 use super::*;
 
-/// Notes what is posted, to rank 1 and others.
+/// Records the parcels that are posted, to rank 1 and others.
 #[derive(Default)]
 struct Recorder {
     posted: Mutex<Vec<(u32, Parcel)>>,
@@ -27,7 +27,7 @@ const CHANNEL: ChannelId = ChannelId {
     target: 2,
 };
 
-/// What rank 1 sends is its failure, which all are told.
+/// Checks that a violation by rank 1 counts as its failure, and that all ranks receive it.
 #[track_caller]
 fn check_blamed(parcels: Vec<Parcel>, expected: &str) {
     let (recorder, endpoint) = endpoint();
@@ -77,7 +77,7 @@ fn what_cannot_be_is_the_failure_of_who_sent_it() {
     check_blamed(vec![Parcel::Failure(Failure::new(3, "a lie"))], what);
 }
 
-/// Leaves as soon as it hears of a failure.
+/// Leaves as soon as it learns of a failure.
 struct Hasty(Arc<Endpoint>);
 
 impl Wake for Hasty {

@@ -64,7 +64,7 @@ fn parcel() -> impl Strategy<Value = Parcel> {
     prop_oneof![4 => message, 4 => credit, 1 => hello, 1 => failure, 1 => Just(Parcel::Leave)]
 }
 
-/// The memory that parcels take, which must not be more than what came for them.
+/// Returns the memory that parcels take, which must not exceed the bytes received for them.
 fn bytes_of(parcel: &Parcel) -> usize {
     match parcel {
         Parcel::Message { bytes, .. } => bytes.len(),

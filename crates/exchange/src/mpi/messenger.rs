@@ -15,27 +15,27 @@ use crate::endpoint::Endpoint;
 use crate::frame::FRAME_BYTES_MAX;
 use crate::parcel::Parcel;
 
-/// When so much is being received, what else there is has to wait.
+/// While this many bytes are being received, further messages wait.
 const RECEIVING_BYTES_MAX: usize = 64 << 20;
 
 /// So many receives are begun before the other work is looked at.
 const RECEIVES_AT_ONCE_MAX: usize = 64;
 
-/// How long the messenger polls without sleeping when nothing goes on. It is longer than the shortest sleep takes (the
-/// system adds up to 50 µs to each): else two ranks that answer each other would send each other to sleep for ever.
+/// The time for which an idle messenger polls before it sleeps. It is longer than the shortest sleep takes (the system
+/// adds up to 50 µs to each): else two ranks that answer each other would send each other to sleep for ever.
 const POLL_FOR: Duration = Duration::from_micros(200);
 
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// MPI has to be called for what is under way to get on.
+/// The longest sleep while transfers are in flight: they progress only inside calls of MPI.
 const SLEEP_MAX_UNDER_WAY: Duration = Duration::from_micros(100);
 
-/// It sleeps for this part of the time that it was idle. So what comes after a while is late by a part of that while
-/// only, for the same reason.
+/// The divisor of the idle time that yields the sleep. So a message after a pause is late by only that fraction of the
+/// pause, for the same reason.
 const SLEEP_PART: u32 = 8;
 
-/// How long the other ranks have to leave after one has failed and left. Then they are made to.
+/// The time that the other ranks have to leave after one has failed and left. Then the messenger aborts them.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
 
 pub struct Messenger {
@@ -100,12 +100,12 @@ impl Messenger {
             }
         }
         let Messenger { world, outbox, .. } = self;
-        // MPI ends before anybody may think so.
+        // Drop it first, so that MPI has ended before any thread believes so.
         drop(world);
         outbox.end();
     }
 
-    /// Step 1: what the threads of this rank have posted is put into line.
+    /// Step 1: queues the parcels that the threads of this rank have posted.
     fn take_posted(&mut self) -> bool {
         let mut posted = std::mem::take(&mut self.posted);
         self.outbox.take(&mut posted);
@@ -125,7 +125,7 @@ impl Messenger {
         has_moved
     }
 
-    /// Step 2: what MPI has finished is let go, or delivered.
+    /// Step 2: releases or delivers the transfers that MPI has completed.
     fn finish_transfers(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
         self.world.finish(&mut finished);
@@ -166,7 +166,7 @@ impl Messenger {
         }
     }
 
-    /// Step 3: what is in line is sent, as far as not too much is under way.
+    /// Step 3: sends queued parcels, as far as the bound on sends allows.
     fn start_sends(&mut self) -> bool {
         let mut has_moved = false;
         let (peers, world) = (&mut self.peers, &mut self.world);
@@ -184,7 +184,7 @@ impl Messenger {
         has_moved
     }
 
-    /// Step 4: what others send is let in.
+    /// Step 4: starts to receive messages from other ranks.
     fn start_receives(&mut self) -> bool {
         for count in 0..RECEIVES_AT_ONCE_MAX {
             if self.receiving_bytes >= RECEIVING_BYTES_MAX {
@@ -235,7 +235,7 @@ impl Messenger {
     }
 }
 
-/// How long to sleep after so long without anything to do.
+/// Returns the time to sleep after this idle time.
 fn sleep_after(idle: Duration, is_under_way: bool) -> Duration {
     let sleep_max = if is_under_way {
         SLEEP_MAX_UNDER_WAY
@@ -245,7 +245,7 @@ fn sleep_after(idle: Duration, is_under_way: bool) -> Duration {
     (idle / SLEEP_PART).clamp(SLEEP_MIN, sleep_max)
 }
 
-/// The process does not outlive a panic of its messenger: nobody would send, receive or end any more.
+/// Ends the process if the messenger panics: no thread would send, receive or end any more.
 struct Bomb;
 
 impl Drop for Bomb {

@@ -1,10 +1,10 @@
 //! Ranks that are processes under MPI, started by `mpirun` or SLURM's `srun`.
 //!
-//! MPI has nothing to sleep on, and its libraries are slow when many threads call them. So each rank has one thread, the
-//! messenger, that makes all calls: it takes what the others have posted, and delivers what comes. While there is traffic
-//! it polls; then it sleeps, for longer and longer, and wakes at once for what is posted here.
+//! MPI has nothing to sleep on, and its libraries are slow when many threads call them. So each rank has one thread,
+//! the messenger, that makes all calls: it sends the parcels that other threads post, and delivers those that arrive.
+//! While there is traffic it polls; then it sleeps, for longer and longer, and wakes at once for a parcel posted here.
 //!
-//! A process that dies is noticed by the launcher, which ends all others: MPI's own error handler is left as it is.
+//! The launcher detects the death of a process, and ends all others: MPI's own error handler stays in place.
 
 mod messenger;
 mod outbox;
@@ -20,15 +20,15 @@ use self::world::World;
 use crate::endpoint::Endpoint;
 use crate::error::ExchangeError;
 
-/// This process's rank. MPI ends with it, and begins only once in a process.
+/// Returns the endpoint of this process's rank. MPI ends with it, and begins only once in a process.
 ///
 /// # Errors
-/// When MPI cannot begin, or knows of another number of ranks than was expected.
+/// When MPI cannot begin, or reports another number of ranks than expected.
 pub fn endpoint(expected: Option<u32>) -> Result<Arc<Endpoint>, ExchangeError> {
     let (tell, told) = mpsc::sync_channel(1);
     let run = move || match begin(expected) {
         Ok(messenger) => {
-            // Whoever waits for it is there until it is told.
+            // The receiver waits for this message, so it still exists.
             let _ = tell.send(Ok(messenger.endpoint()));
             messenger.run();
         }

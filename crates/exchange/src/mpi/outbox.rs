@@ -1,4 +1,4 @@
-//! Where a rank's threads leave what the messenger takes.
+//! The queue from a rank's threads to the messenger.
 
 use std::mem;
 use std::thread::{self, ThreadId};
@@ -35,7 +35,7 @@ impl Outbox {
         }
     }
 
-    /// Swaps all that was posted, in its order, for what is empty.
+    /// Swaps all posted parcels, in their order, for the empty `parcels`.
     pub fn take(&self, parcels: &mut Vec<(u32, Parcel)>) {
         mem::swap(&mut self.state.lock().parcels, parcels);
     }
@@ -48,7 +48,7 @@ impl Outbox {
         }
     }
 
-    /// Says that nothing is taken any more.
+    /// Announces that the messenger takes no more parcels.
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.has_ended = true;
@@ -68,7 +68,7 @@ impl Transport for Outbox {
     }
 
     fn finish(&self) {
-        // A waker may drop what a rank holds last; the messenger, which wakes it, cannot wait for itself.
+        // A waker may drop the last handle of a rank; the messenger, which wakes it, cannot wait for itself.
         if self.messenger == thread::current().id() {
             return;
         }

@@ -1,4 +1,4 @@
-//! What the messenger knows of one other rank.
+//! The messenger's state of one other rank.
 
 use std::collections::VecDeque;
 
@@ -8,28 +8,28 @@ use super::world::Kind;
 use crate::frame::{BadFrame, Unpacker, pack};
 use crate::parcel::Parcel;
 
-/// So many sends to one rank are under way at once. What is posted meanwhile goes together.
+/// The most sends to one rank in flight. Parcels that are posted meanwhile are sent together.
 const SENDS_UNDER_WAY_MAX: usize = 4;
 
 #[derive(Default)]
 pub struct Peer {
-    /// What is to be sent.
+    /// The parcels to send.
     queue: VecDeque<Parcel>,
-    /// How many sends are under way.
+    /// The number of sends in flight.
     sending: usize,
-    /// Whether this rank has said to it that it leaves.
+    /// Whether this rank has announced to it that it leaves.
     was_left: bool,
-    /// What it has begun to send, in order; `None` is not complete.
+    /// The messages that it has begun to send, in order; `None` is not complete.
     arrivals: VecDeque<Option<(Kind, Vec<u8>)>>,
     /// The number of the first of the arrivals, counted from the beginning.
     first: u64,
     unpacker: Unpacker,
-    /// Whether it has said that it leaves.
+    /// Whether it has announced that it leaves.
     pub has_left: bool,
 }
 
 impl Peer {
-    /// Puts something into line. Nothing goes to whom this rank has left.
+    /// Queues a parcel; drops it if this rank has already left the peer.
     pub fn enqueue(&mut self, parcel: Parcel) {
         if !self.was_left {
             self.was_left = parcel == Parcel::Leave;
@@ -37,7 +37,7 @@ impl Peer {
         }
     }
 
-    /// What can be sent now: a frame, and perhaps the bytes of a long message.
+    /// Returns the next transfers: a frame, and perhaps the bytes of a long message.
     pub fn next_to_send(&mut self) -> Option<(Bytes, Option<Bytes>)> {
         if self.queue.is_empty() || self.sending >= SENDS_UNDER_WAY_MAX {
             return None;
@@ -55,7 +55,7 @@ impl Peer {
         !self.queue.is_empty()
     }
 
-    /// The number of what it has begun to send.
+    /// Adds an incoming message; returns its number.
     pub fn expect(&mut self) -> u64 {
         self.arrivals.push_back(None);
         self.first + self.arrivals.len() as u64 - 1
@@ -67,7 +67,8 @@ impl Peer {
         }
     }
 
-    /// Hands on what is complete, in the order in which it was sent, up to what is wrong.
+    /// Passes on the complete messages, in the order in which they were sent, up to the first
+    /// fault.
     pub fn unpack(&mut self, mut to: impl FnMut(Parcel)) -> Result<(), BadFrame> {
         while let Some(Some((kind, bytes))) = self.arrivals.pop_front_if(|first| first.is_some()) {
             self.first += 1;
@@ -79,7 +80,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether there is nothing more to send to it, and nothing more comes from it.
+    /// Returns whether there is nothing more to send to it or to receive from it.
     pub fn is_done(&self) -> bool {
         self.was_left && self.has_left && self.queue.is_empty() && self.sending == 0
     }

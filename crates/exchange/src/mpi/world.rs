@@ -13,7 +13,7 @@ use mpi::point_to_point::Message;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{AsRaw, Communicator, Equivalence, Source};
 
-/// What MPI's messages are, by their tags.
+/// The kinds of MPI's messages, by their tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Frame = 1,
@@ -21,13 +21,13 @@ pub enum Kind {
     Long = 2,
 }
 
-/// What MPI works on. It owns the memory.
+/// A transfer in progress. It owns the memory.
 pub enum Transfer {
     Send {
         to: u32,
         bytes: Bytes,
     },
-    /// `number` is what [`World::receive`] was given.
+    /// `number` is the argument of [`World::receive`].
     Receive {
         from: u32,
         number: u64,
@@ -40,7 +40,7 @@ pub enum Transfer {
 /// A message that a rank sends and this one has to receive.
 pub struct Announced {
     pub from: u32,
-    /// `None` if there is no such kind.
+    /// `None` if the tag is of no known kind.
     pub kind: Option<Kind>,
     pub length: usize,
     message: Message,
@@ -58,9 +58,9 @@ impl Announced {
 /// # Why no memory is touched that is not MPI's
 ///
 /// MPI reads or writes a transfer's memory from the call that begins it to the one that finds it complete. In between
-/// nobody else has it: the transfer lies in `transfers`, which is private, and is handed out only when MPI has said that its
-/// request is complete. That memory does not move when the transfer does, since `Bytes` and `Vec` keep
-/// theirs elsewhere, and it is given back by nobody: a `World` that is dropped with transfers under way forgets them.
+/// no other code has it: the transfer lies in `transfers`, which is private, and is handed out only after MPI has
+/// reported its request as complete. That memory does not move with the transfer, since `Bytes` and `Vec` keep theirs
+/// on the heap, and it is not freed early: a `World` that is dropped with transfers in flight leaks them.
 ///
 /// All calls come from the thread that began MPI, as `MPI_THREAD_FUNNELED` asks for: there is one `World` in a process,
 /// since MPI begins only once, and it cannot go to another thread.
@@ -68,7 +68,7 @@ pub struct World {
     /// Of the transfer at the same index.
     requests: Vec<ffi::MPI_Request>,
     transfers: Vec<Transfer>,
-    /// Where MPI says which are complete.
+    /// The buffer for the indices of complete requests.
     indices: Vec<c_int>,
     communicator: SimpleCommunicator,
     /// Dropped last, which ends MPI.
@@ -102,7 +102,7 @@ impl World {
         self.communicator.size().unsigned_abs()
     }
 
-    /// Whether transfers are under way.
+    /// Returns whether transfers are in flight.
     pub fn is_busy(&self) -> bool {
         !self.transfers.is_empty()
     }
@@ -111,8 +111,8 @@ impl World {
     pub fn send(&mut self, to: u32, kind: Kind, bytes: Bytes) {
         let count = c_int::try_from(bytes.len()).expect("lengths are bounded below 2^31");
         let mut request = no_request();
-        // SAFETY: `bytes` are so many as `count` says, and go into `transfers`, where they stay unchanged until the
-        // request is complete. MPI checks rank and tag, and ends the process if they are wrong.
+        // SAFETY: `bytes` has `count` bytes, and goes into `transfers`, where it stays unchanged until the request is
+        // complete. MPI checks rank and tag, and ends the process if they are wrong.
         unsafe {
             ffi::MPI_Isend(
                 bytes.as_ptr().cast(),
@@ -134,7 +134,7 @@ impl World {
         let kind = [Kind::Frame, Kind::Long]
             .into_iter()
             .find(|kind| *kind as c_int == status.tag());
-        // MPI has no count for what is longer than its counts can say.
+        // MPI reports no count for a message beyond the range of its counts.
         let count = status.count(u8::equivalent_datatype());
         let length = usize::try_from(count).unwrap_or(usize::MAX);
         Some(Announced {
@@ -160,7 +160,7 @@ impl World {
         let mut handle = message.as_raw();
         // The call below receives it.
         mem::forget(message);
-        // SAFETY: `bytes` have room for so many as `count` says, and go into `transfers`, where nobody looks at them until the
+        // SAFETY: `bytes` has room for `count` bytes, and goes into `transfers`, where no code reads it until the
         // request is complete. The message was matched by a probe, and is received once.
         unsafe {
             ffi::MPI_Imrecv(
@@ -181,7 +181,7 @@ impl World {
         });
     }
 
-    /// Hands out what is complete, in any order.
+    /// Returns the complete transfers, in any order.
     pub fn finish(&mut self, finished: &mut Vec<Transfer>) {
         if self.requests.is_empty() {
             return;
@@ -202,7 +202,7 @@ impl World {
         }
         let complete = usize::try_from(complete).unwrap_or(0);
         let indices = &mut self.indices[..complete];
-        // From the end, so that no index changes what the next one means.
+        // Remove from the end, so that no removal changes the meaning of the next index.
         indices.sort_unstable_by(|a, b| b.cmp(a));
         for index in indices {
             let index = *index as usize;
@@ -224,7 +224,7 @@ impl Drop for World {
     }
 }
 
-/// What a request is before MPI says so.
+/// Returns the value of a request before MPI sets it.
 fn no_request() -> ffi::MPI_Request {
     // SAFETY: it is a constant of the MPI library.
     unsafe { ffi::RSMPI_REQUEST_NULL }
@@ -233,7 +233,7 @@ fn no_request() -> ffi::MPI_Request {
 /// Received bytes have their length only when they are there.
 fn complete_transfer(mut transfer: Transfer) -> Transfer {
     if let Transfer::Receive { bytes, length, .. } = &mut transfer {
-        // SAFETY: the room was made for the length that the probe told, and the receive of just this message, which is
+        // SAFETY: the capacity is the length that the probe returned, and the receive of just this message, which is
         // complete, has filled it.
         unsafe { bytes.set_len(*length) };
     }
