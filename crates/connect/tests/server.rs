@@ -18,7 +18,7 @@ use millstream_log::{Log, LogConfig, StreamConfig};
 
 use numbers::produce;
 
-/// Waits until the group of a flow says so.
+/// Waits until the group of a flow has these offsets.
 fn wait_for_offsets(client: &ClientConfig, group: &str, expected: &[(i32, u64)]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let client = Client::new(client.clone());
@@ -164,7 +164,7 @@ fn a_flow_reads_a_servers_stream_up_to_where_it_was() {
         let end = ServerEnd::Now;
         let sources = ServerSource::of_stream(&client, &consumer, "s", instances, end).unwrap();
         assert_eq!(sources.len(), instances);
-        // What comes later is not part of it.
+        // Later records are not part of it.
         produce(&stream, 1, 0..10);
         produce(&stream, 2, 0..10);
         assert_eq!(sum(sources), Ok(expected));

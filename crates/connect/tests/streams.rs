@@ -157,7 +157,7 @@ fn a_sleeping_source_is_woken_by_records_and_by_its_end() {
     let (running, total) = sum(source.split(2));
     for round in 1..=20 {
         thread::sleep(Duration::from_millis(5));
-        // A lane that comes later is read as well.
+        // A partition that is added later is read as well.
         if round == 10 {
             log.grow_stream("s", 2, 1).unwrap();
         }
@@ -267,7 +267,7 @@ fn records_of_a_chunk_that_finds_no_buffer_are_sent_later() {
         producer.push(Timestamp(0), None, Some(&[7; 1000]), &[])?;
         producer.send()
     };
-    // Whoever reads the other stream keeps all buffers.
+    // The reader of the other stream holds all buffers.
     let mut reader = filler.reader(From::Earliest);
     let mut held = Vec::new();
     let mut taken = 0;
@@ -583,7 +583,7 @@ fn copy(log: &Log, to: &Stream, name: &str) -> (Running, Ending) {
     (flow.run().unwrap(), ending)
 }
 
-/// How often each number is in a stream.
+/// Returns the number of times that each number is in a stream.
 fn counts(stream: &Stream) -> BTreeMap<u64, u64> {
     let counts = Arc::new(parking_lot::Mutex::new(BTreeMap::new()));
     let all = Arc::clone(&counts);
@@ -723,7 +723,7 @@ fn what_a_flow_gives_back_is_read_by_another_that_has_later_groups() {
     produce_everywhere(&stream, 0..ITEMS);
     let (second, ending) = copy(&log, &copies, "second");
     produce_everywhere(&stream, ITEMS..2 * ITEMS);
-    // It keeps no group, though somebody still holds it.
+    // It holds no group any more, though a handle of it still exists.
     first.stop();
     first.join().unwrap();
     produce_everywhere(&stream, 2 * ITEMS..3 * ITEMS);
@@ -744,7 +744,7 @@ fn no_position_is_kept_behind_a_malformed_chunk() {
         .push(Timestamp(0), None, Some(b"12345678"), &[])
         .unwrap();
     let mut chunk = builder.finish(None).unwrap().to_vec();
-    // The first record says that it is longer than the chunk; the checksum is right.
+    // The first record declares a length beyond the chunk; the checksum is right.
     const RECORDS: usize = 61;
     chunk[RECORDS] = 0x7e;
     let crc = crc32c(&chunk[21..]).to_be_bytes();

@@ -59,7 +59,7 @@ fn open(pool: ByteSize) -> (TempDir, Log, Stream) {
     (dir, log, stream)
 }
 
-/// Appends numbers at their times, as values of so many bytes.
+/// Appends numbers at their times, as values of `bytes` bytes.
 fn produce(stream: &Stream, times: &[i64], bytes: usize) -> Result<(), LogError> {
     let mut producer = StreamProducer::for_streamlet(stream, StreamletIndex(0), ProducerId::NONE)?;
     let mut value = vec![0; bytes];
@@ -77,7 +77,7 @@ fn settings(workers: usize) -> FlowSettings {
     }
 }
 
-/// What operators over the same stream say of their windows, while numbers come in at some times.
+/// Returns the windows of operators over the same stream, while numbers come in at some times.
 fn run(
     times: &[i64],
     bytes: usize,
@@ -161,7 +161,7 @@ proptest! {
     }
 }
 
-/// Windows kept segments of the pool until nobody could append any more.
+/// Windows held segments of the pool until no producer could append any more.
 #[test]
 fn a_window_that_is_larger_than_the_pool_does_not_stop_producers() {
     const RECORDS: i64 = 40_000;

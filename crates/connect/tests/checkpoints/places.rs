@@ -1,4 +1,4 @@
-//! Where parts are kept: whole or not at all, whatever becomes of the machine.
+//! Places for shards store each whole or not at all, even if the machine crashes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! What is in the sinks of flows that end early and go on.
+//! The content of sinks after flows that end early and resume.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Sources go on behind what they had given.
+//! Sources resume behind the records that they had returned.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ where
     Ok((running, counts))
 }
 
-/// What was counted: by number, how often.
+/// Returns the counts, by number.
 fn counted(counts: &Partial<Counts>) -> Vec<(u64, u64)> {
     let counts = counts.merged();
     let mut numbers: Vec<(u64, u64)> = counts

@@ -1,4 +1,4 @@
-//! What tests of checkpoints share.
+//! Shared helpers of the tests of checkpoints.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

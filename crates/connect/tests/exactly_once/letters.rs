@@ -76,7 +76,7 @@ fn start(
     flow.run().unwrap()
 }
 
-/// The numbers of the letters that readers of what is committed see.
+/// Returns the numbers of the letters that readers of committed records see.
 fn found(log: &Log) -> Vec<u64> {
     let stream = match log.stream("letters.dead_letters") {
         Ok(stream) => stream,
@@ -264,7 +264,7 @@ fn dead_letters_of_a_killed_flow_come_once() {
         start(&stream, letters(), &checkpoints, true)
             .join()
             .unwrap();
-        // A server may tell of a commit before readers see it.
+        // A server may report a commit before readers see it.
         wait_until("all letters are there", || {
             found(&log).len() as u64 >= LETTERS
         });

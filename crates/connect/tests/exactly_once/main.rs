@@ -1,4 +1,4 @@
-//! Results of flows in streams: each once for readers of what is committed, whatever ends the flow.
+//! Results of flows in streams: readers of committed records see each once, however the flow ends.
 
 mod killed;
 mod letters;
@@ -81,7 +81,7 @@ fn a_flow_on_fewer_ranks_aborts_what_more_ranks_have_left() {
         world.fault(Fault::None);
         world.forget_checkpoints();
         assert!(world.run(1, None));
-        // Else readers would wait at what is open.
+        // Otherwise readers would wait at open transactions.
         world.check(1);
     }
 }
@@ -142,7 +142,7 @@ fn an_orphan_shows_its_flow_and_is_decided_from_outside() {
             ("counted", "results", 0)
         );
     }
-    // One that is of no flow.
+    // A transaction that belongs to no flow.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let client = world.client();
     runtime.block_on(async {

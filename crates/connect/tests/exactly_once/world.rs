@@ -24,7 +24,7 @@ pub const PARTITIONS: u32 = 3;
 const KEYS: u64 = 7;
 const WINDOW_MS: i64 = 100;
 
-/// Which sink the results go through.
+/// The sink of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Into {
     Log,
@@ -209,7 +209,7 @@ impl World {
         })
     }
 
-    /// What readers of what is committed see.
+    /// Returns the results that readers of committed records see.
     pub fn results(&self) -> Vec<(u64, i64, u64)> {
         let mut results = Vec::new();
         let mut source = StreamSource::bounded(&self.stream);
@@ -261,7 +261,7 @@ impl World {
 
     /// Each result is there once, and nothing else.
     pub fn check(&self, ranks: u32) {
-        // A server says that a transaction is committed a little before readers see it.
+        // A server reports a commit a little before readers see it.
         wait_until("no transaction is open", || {
             (0..PARTITIONS).all(|partition| {
                 let lane = self.stream.partition(partition).unwrap();

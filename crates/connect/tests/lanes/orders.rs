@@ -23,7 +23,7 @@ use millstream_log::{Log, LogConfig, Stream, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression, Record};
 use tempfile::{TempDir, tempdir};
 
-/// How far the times of a partition's orders lie apart.
+/// The difference between the times of successive orders of a partition.
 const STEP_MS: u64 = 10;
 
 const WINDOW_MS: i64 = 1000;
@@ -35,7 +35,7 @@ const CHUNK: usize = 50;
 const LARGE_CHUNK: usize = 5;
 pub const LARGE_BYTES: usize = 10 << 10;
 
-/// For what has to come.
+/// The longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// By start of a window and key, the orders.
@@ -125,7 +125,7 @@ fn append(
     }
 }
 
-/// What windows have to count of the orders of partitions.
+/// Returns the counts that windows must have for the orders of partitions.
 pub fn plain(partitions: impl IntoIterator<Item = impl IntoIterator<Item = u64>>) -> Counted {
     let mut counted = Counted::new();
     for number in partitions.into_iter().flatten() {
@@ -210,7 +210,7 @@ impl Counting {
         }
     }
 
-    /// Waits until the flow has read so many orders.
+    /// Waits until the flow has read this number of orders.
     pub fn wait_until_read(&self, orders: u64) {
         let started_at = Instant::now();
         while self.read() < orders {
@@ -231,12 +231,12 @@ impl Counting {
         assert_eq!(self.counts.get(), *expected);
     }
 
-    /// Waits until there is a checkpoint. What came out after it comes again.
+    /// Waits until there is a checkpoint. Results after it come again.
     pub fn wait_for_a_checkpoint(&self) {
         self.wait_for_checkpoints(1);
     }
 
-    /// Waits until so many checkpoints were kept.
+    /// Waits until this number of checkpoints was stored.
     pub fn wait_for_checkpoints(&self, count: u64) {
         let started_at = Instant::now();
         while self.checkpoints() < count {
@@ -245,17 +245,17 @@ impl Counting {
         }
     }
 
-    /// How many checkpoints were kept.
+    /// Returns the number of stored checkpoints.
     pub fn checkpoints(&self) -> u64 {
         self.running.checkpoints().unwrap().kept
     }
 
-    /// How many orders the flow has read.
+    /// Returns the number of orders that the flow has read.
     pub fn read(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// How many windows are open.
+    /// Returns the number of open windows.
     pub fn open_windows(&self) -> u64 {
         self.late.totals().open_windows
     }
@@ -280,7 +280,7 @@ pub fn resuming(place: &Arc<CheckpointDir>, resume: bool) -> FlowSettings {
     }
 }
 
-/// What the windows of bounded sources have counted, and the orders that were late.
+/// Returns the counts of the windows of bounded sources, and the number of late orders.
 pub fn counted<S>(sources: Vec<S>) -> (Counted, u64)
 where
     S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,

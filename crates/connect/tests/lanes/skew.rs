@@ -29,7 +29,7 @@ const SKEW_MAX: u64 = 120;
 /// Orders that the fast partition may give beyond that: a slice for each instance, which is of 1 MiB at most.
 const SLICES: u64 = 3 * 102;
 
-/// What a source of a server may read ahead.
+/// The most bytes that a source of a server may read ahead.
 const PREFETCH_BYTES: usize = 256 << 10;
 
 fn fast() -> impl Iterator<Item = u64> {
@@ -40,7 +40,7 @@ fn numbers(from: u64, end: u64) -> impl Iterator<Item = u64> {
     (from..end).step_by(STEP as usize)
 }
 
-/// How a source comes by its records.
+/// The path by which a source gets its records.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Pulled,
@@ -157,7 +157,7 @@ where
         slow = next;
         scene.check_held_behind(slow);
     }
-    // One that is added meanwhile is read at once.
+    // A partition that is added meanwhile is read at once.
     setting.log.grow_stream("s", 4, 1).unwrap();
     scene.produce(3, slow..slow + STEP);
     scene.check_held_behind(slow);
@@ -198,7 +198,7 @@ fn a_partition_far_ahead_is_held_by_a_source_of_a_server() {
     }
 }
 
-/// Passes on what comes between clients and a server.
+/// Passes on the bytes between clients and a server.
 struct Proxy {
     listener: TcpListener,
     /// Bytes from the server.
@@ -397,7 +397,7 @@ where
     );
     let mut counted = scene.counting.counts.get();
     for (window, orders) in before {
-        // What came out behind the checkpoint comes again.
+        // Results behind the checkpoint come again.
         assert_eq!(*counted.entry(window).or_insert(orders), orders);
     }
     let is_plain = counted == plain([fast().collect(), scene.others]);
