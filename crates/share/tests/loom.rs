@@ -10,8 +10,8 @@ use millstream_share::{
     Announced, Descriptor, Kind, Publisher, SourceRing, State, Subscription, Taken,
 };
 
-/// All interleavings with at most so many switches away from a thread that could go on: the full
-/// search would take hours.
+/// Checks all interleavings with at most this number of switches away from a runnable thread: the full search would
+/// take hours.
 fn model_with_preemptions(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);

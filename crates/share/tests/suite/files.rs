@@ -1,4 +1,5 @@
-//! What is no file of a subscription, or no pool, is refused, with an error that says why.
+//! Files that are neither of a subscription nor a pool are refused, with an error that has the
+//! reason.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! Shared memory with the machine's own files and futexes, and what its tests have in common.
+//! Shared memory with the machine's own files and futexes, and the helpers of its tests.
 #![cfg(not(loom))]
 
 mod files;
@@ -17,7 +17,7 @@ use millstream_share::{
 const IDENTITY: u64 = 0x0123_4567_89ab_cdef;
 const POOL_BYTES: u64 = 1 << 20;
 
-/// Longer than anything takes; who waits so long has lost a wake-up.
+/// Longer than any step takes; a thread that waits longer has lost a wake-up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const ANNOUNCED: Announced<'static> = Announced {
@@ -26,7 +26,7 @@ const ANNOUNCED: Announced<'static> = Announced {
     places: &[1],
 };
 
-/// Where the bell of the consumer is in a file with one source.
+/// The position of the consumer's bell in a file with one source.
 const CONSUMERS_BELL: u64 = 384 + 16;
 
 /// Both sides of a subscription with one source.
@@ -52,7 +52,7 @@ fn send(publisher: &mut Publisher, number: u64) {
     let _ = publisher.flush(0);
 }
 
-/// What has to be there.
+/// Takes the descriptor, which must be there.
 fn taken(ring: &mut SourceRing) -> (Descriptor, Hold) {
     match ring.take(PATIENCE).unwrap() {
         Taken::Descriptor(descriptor, hold) => (descriptor, hold),
@@ -60,7 +60,7 @@ fn taken(ring: &mut SourceRing) -> (Descriptor, Hold) {
     }
 }
 
-/// What stands in the file.
+/// Returns bytes of the file.
 fn peek<const LEN: usize>(publisher: &Publisher, at: u64) -> [u8; LEN] {
     let mut bytes = [0; LEN];
     let file = File::open(publisher.path()).unwrap();

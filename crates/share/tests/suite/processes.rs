@@ -14,7 +14,7 @@ const PATH: &str = "MILLSTREAM_TEST_SHARED_FILE";
 const COUNT: u64 = 1_000_000;
 const ENTRIES: u32 = 16;
 
-/// Both sides rest so long, now and then, while the other one waits.
+/// The pause that both sides make now and then, while the other one waits.
 const REST: Duration = Duration::from_millis(50);
 
 #[test]
@@ -128,7 +128,7 @@ fn who_waits_takes_no_processor_time() {
     }
 }
 
-/// What this thread uses for it.
+/// Returns the processor time of this thread for it.
 fn processor_time(run: impl FnOnce()) -> Duration {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let before = now();

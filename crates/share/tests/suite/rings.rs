@@ -14,7 +14,7 @@ use millstream_share::{
     Broken, Descriptor, Full, Kind, Lie, Publisher, Rung, State, Subscription, Taken, WAIT_MAX,
 };
 
-/// Where things stand in a file with one source.
+/// Positions in a file with one source.
 const PROGRESS: u64 = 384 + 128;
 const TAIL: u64 = 384;
 const FIRST_SLOT: u64 = 384 + 256;
