@@ -1,4 +1,4 @@
-//! How a test's thread sleeps until a waker is woken.
+//! Lets a test's thread sleep until a waker is woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes; who waits so long has lost a wake-up.
+/// Longer than any step takes; a thread that waits longer has lost a wake-up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Wakes the thread that made it.

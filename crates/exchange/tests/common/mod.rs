@@ -1,4 +1,4 @@
-//! What the tests of all transports have in common.
+//! Shared helpers of the tests of all transports.
 
 pub mod alarm;
 pub mod traffic;

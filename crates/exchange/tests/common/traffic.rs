@@ -7,7 +7,7 @@ use millstream_exchange::{ChannelId, ExchangeError, Message, Ranks, Receiver, Se
 
 use super::alarm::Alarm;
 
-/// What goes between any two ranks, and from each to itself.
+/// The traffic between any two ranks, and from each to itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub channels: u32,
@@ -18,9 +18,9 @@ pub struct Plan {
     /// The size of few messages; more than the credit if you like.
     pub bytes_max_rare: usize,
     pub credit: u64,
-    /// How many messages a receiver keeps at a time.
+    /// The most messages that a receiver holds at a time.
     pub kept_max: usize,
-    /// Stops in the middle after so many turns.
+    /// Stops in the middle after this number of turns.
     pub turns_max: u64,
     pub seed: u64,
 }
@@ -55,7 +55,7 @@ impl Plan {
     }
 }
 
-/// Who sees what is sent on each channel, and what its receiver has dropped.
+/// Observes the messages sent on each channel, and those that its receiver has dropped.
 pub trait Observer {
     fn sent(&self, _from: u32, _to: u32, _index: u32, _bytes: usize) {}
     fn dropped(&self, _from: u32, _to: u32, _index: u32, _bytes: usize) {}
@@ -224,7 +224,7 @@ impl<'a> Traffic<'a> {
         Ok(has_moved)
     }
 
-    /// Drops what is kept too long, in any order; all of it if nothing goes on otherwise.
+    /// Drops messages that are held too long, in any order; all of them if there is no other progress.
     fn drop_some(&mut self, has_moved: bool) -> bool {
         let kept_max = if has_moved { self.plan.kept_max } else { 0 };
         let mut has_dropped = false;

@@ -11,18 +11,18 @@ use std::process::{Command, ExitCode, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a rank says, on a line of its own, when all was as it had to be.
+/// The line that a rank prints when all checks passed.
 const WELL: &str = "as it has to be";
 
-/// What a rank says that is to be aborted, once it is in the middle of it.
+/// The line that a rank prints in the middle of a scene, when it is to be aborted.
 const BEGUN: &str = "it has begun";
 
-/// How a scene has to end.
+/// The required end of a scene.
 #[derive(Clone, Copy)]
 enum End {
     /// Every rank finds all well, and MPI ends in order.
     Well,
-    /// MPI ends all processes in the middle, within so many seconds.
+    /// MPI ends all processes in the middle, within this number of seconds.
     Aborted(u64),
 }
 

@@ -1,4 +1,4 @@
-//! What the ranks do. Every process of a scene gets the same seed.
+//! The scenes that the ranks play. Every process of a scene gets the same seed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -84,7 +84,7 @@ fn agree(ranks: &Ranks) -> Result<(), ExchangeError> {
         .map(drop)
 }
 
-/// Returns when every rank has said that it has begun.
+/// Returns when every rank has begun.
 fn begin(ranks: &Ranks) -> Result<(), ExchangeError> {
     println!("{BEGUN}");
     agree(ranks)
@@ -116,7 +116,7 @@ fn differs(ranks: &Ranks) {
     assert_failed(ranks.leave(), 1, "\"sum\" here and \"count\" there");
 }
 
-/// One rank stops in the middle of endless traffic, by `end`; the others are told of it.
+/// One rank stops in the middle of endless traffic, by `end`; the others receive its failure.
 fn stops(ranks: Ranks, chosen: u32, turns_max: u64, what: &str, end: impl FnOnce(Ranks)) {
     let is_chosen = ranks.rank() == chosen;
     let turns_max = if is_chosen { turns_max } else { u64::MAX };
@@ -138,7 +138,7 @@ fn stops(ranks: Ranks, chosen: u32, turns_max: u64, what: &str, end: impl FnOnce
 fn lies(ranks: Ranks, chosen: u32) {
     let alarm = Alarm::new();
     ranks.on_failure(alarm.waker());
-    // Who agrees late may hear of the lie first.
+    // A rank that agrees late may receive the failure first.
     let outcome = agree(&ranks);
     if ranks.rank() == chosen {
         outcome.unwrap();
@@ -163,7 +163,7 @@ fn idles(ranks: &Ranks) {
     ranks.leave().unwrap();
 }
 
-/// A messenger that has just sent something polls for so long before it sleeps.
+/// The time for which a messenger polls after a send before it sleeps.
 const POLL_FOR: Duration = Duration::from_micros(200);
 
 const ANSWERS: u32 = 1_000;
@@ -210,7 +210,7 @@ fn answers(ranks: &Ranks) {
     ranks.leave().unwrap();
 }
 
-/// What the kernel tells of the thread of this process that talks to MPI.
+/// Opens the kernel's status of the thread of this process that calls MPI.
 fn messenger() -> File {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let mut threads = threads.map(|thread| thread.unwrap().path());
@@ -222,7 +222,7 @@ fn messenger() -> File {
     File::open(thread.join("status")).unwrap()
 }
 
-/// How often a thread has gone to sleep. A thread that yields is not counted.
+/// Returns the number of times that a thread has gone to sleep. A thread that yields is not counted.
 fn sleeps_of(status: &File) -> u64 {
     let mut buffer = [0; 8 << 10];
     let len = status.read_at(&mut buffer, 0).unwrap();
@@ -231,7 +231,7 @@ fn sleeps_of(status: &File) -> u64 {
     sleeps.lines().next().unwrap().trim().parse().unwrap()
 }
 
-/// What this process has taken so far. The kernel counts in hundredths of a second.
+/// Returns the processor time of this process so far. The kernel counts in hundredths of a second.
 fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
@@ -239,7 +239,7 @@ fn processor_time() -> Duration {
     Duration::from_millis(10) * ticks.map(|ticks| ticks.parse::<u32>().unwrap()).sum()
 }
 
-/// One rank fails, and the other one does not care.
+/// One rank fails, and the other one ignores it.
 fn ignores(ranks: &Ranks) {
     begin(ranks).unwrap();
     if ranks.rank() == 0 {

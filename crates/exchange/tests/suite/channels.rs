@@ -18,7 +18,7 @@ fn pair() -> (Vec<Ranks>, Sender, Receiver) {
     (ranks, sender, receiver)
 }
 
-/// Sends until there is no credit; says how many messages were sent.
+/// Sends until there is no credit; returns the number of messages sent.
 fn fill(sender: &mut Sender, message: &'static [u8]) -> u64 {
     let mut sent = 0;
     while sender.send(message).is_ok() {
@@ -81,7 +81,7 @@ fn empty_messages_take_credit() {
 fn a_message_larger_than_the_whole_credit_gets_through_alone() {
     let (_ranks, mut sender, mut receiver) = pair();
     let large = vec![7; 10 * CREDIT as usize];
-    // Whatever part of the credit the receiver has not given back yet.
+    // For each part of the credit that the receiver may not have given back yet.
     for before in 0..100 {
         for _ in 0..before {
             sender.send(vec![1; 10]).unwrap();

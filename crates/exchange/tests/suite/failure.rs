@@ -7,7 +7,7 @@ use millstream_exchange::{ExchangeError, Ranks, SendError};
 use super::common::alarm::Alarm;
 use super::{CHANNEL, CREDIT, agree, assert_failed, on_each};
 
-/// How a rank ends before its time.
+/// The way in which a rank ends early.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Fails,
@@ -15,7 +15,7 @@ enum End {
     DropsItsRanks,
 }
 
-/// Sends around a ring of ranks for ever, or `steps` times; says how it ended.
+/// Sends around a ring of ranks for ever, or `steps` times; returns the outcome.
 fn circulate(ranks: &Ranks, steps: u64) -> Result<(), ExchangeError> {
     let alarm = Alarm::new();
     let (rank, count) = (ranks.rank(), ranks.count());

@@ -19,7 +19,8 @@ const CHANNEL: ChannelId = ChannelId {
 };
 const CREDIT: u64 = 4096;
 
-/// What each rank makes of its part, in order. A rank that returns has dropped its ranks.
+/// Runs `part` on each rank; returns the results, in order. A rank that returns has dropped its
+/// ranks.
 fn on_each<T: Send>(count: u32, part: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let part = &part;

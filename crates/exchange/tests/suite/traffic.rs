@@ -7,7 +7,7 @@ use millstream_exchange::MESSAGE_OVERHEAD_BYTES;
 use super::common::traffic::{Observer, Plan, run};
 use super::{agree, on_each};
 
-/// What is under way on all channels between threads, in bytes, seen from outside.
+/// The bytes in flight on all channels between threads, seen from outside.
 struct Tally {
     plan: Plan,
     ranks: u32,
@@ -45,7 +45,7 @@ impl Observer for Tally {
     }
 }
 
-/// What a message takes of the credit.
+/// Returns the credit that a message costs.
 fn cost(bytes: usize) -> i64 {
     bytes as i64 + MESSAGE_OVERHEAD_BYTES as i64
 }
