@@ -77,7 +77,7 @@ async function start(command) {
   return { url, told, stop };
 }
 
-// Opens the page, and collects what it must not do.
+// Opens the page, and collects its violations.
 async function open(options, prepare = async () => {}, { url } = quickstart) {
   const context = await browser.newContext(options);
   const page = await context.newPage();
@@ -189,7 +189,7 @@ test("an application that is run from the command line shows its own figures", a
     assert.match(await page.locator("#bytes").textContent(), /iB$/);
     const names = (await stagesOf(page, "logparser")).map(([name]) => name);
     assert.deepEqual(names, ["read", "split", "filter", "count"]);
-    // What only the ads have is not there.
+    // Fields that only the ads flow has must be hidden.
     assert.ok(await page.locator("#durable_records").isHidden());
     assert.ok(await page.locator("#campaigns").isHidden());
     await page.getByText(/from source to end half of the records take up to .* \([\d,]+ samples\)/).waitFor();

@@ -24,7 +24,7 @@ class Server:
 
     def start(self):
         command = [self.program, "start", "--data", self.data, "--listen", self.listen or self.address]
-        # So that nothing from the environment of whoever runs the tests changes them.
+        # Keeps the environment of the caller from changing the tests.
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")
         }

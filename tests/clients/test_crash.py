@@ -51,7 +51,7 @@ def test_nothing_that_was_acknowledged_is_lost(own_server, compression):
     stored = read_all(own_server.address, topic)
     for place, value in acknowledged.items():
         assert stored.get(place) == value, place
-    # What was sent twice, since its answer was lost, may be there twice.
+    # Records sent twice, since the answer was lost, may be stored twice.
     assert {int(value) for value in stored.values()} == set(range(sent))
 
 

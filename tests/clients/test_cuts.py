@@ -14,7 +14,7 @@ from clients import (
 from proxy import CuttingProxy
 
 RECORDS = 4000
-# Of so many frames one is cut.
+# One of this number of frames is cut.
 FRAMES = 12
 
 

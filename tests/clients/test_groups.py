@@ -108,7 +108,7 @@ def test_members_come_and_go(address, name, kind):
         for member in members:
             member.leave()
 
-    # Whoever comes later goes on behind what was read.
+    # A later member continues behind the records read.
     asked = [TopicPartition(name, partition) for partition in range(6)]
     later = consumer(address, name)
     committed = later.committed(asked, 10)

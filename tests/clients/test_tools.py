@@ -41,7 +41,7 @@ MAINS = {
     "kafka-verifiable-share-consumer": f"{TOOLS}.VerifiableShareConsumer",
 }
 
-# These print what they have done when their JVM ends.
+# These tools print their results when their JVM ends.
 ALONE = [
     "kafka-verifiable-consumer",
     "kafka-verifiable-producer",
@@ -140,7 +140,7 @@ def test_topics_and_their_settings(tools):
     tools.refused(*configs, *compact, says="does not compact yet")
     tools.refused(*configs, "--alter", "--add-config", "retention.mss=1", says="retention.ms?")
 
-    # What the topic's settings say is what its consumers see.
+    # Consumers see the records as the settings of the topic define.
     tools.run("kafka-console-producer", "--topic", "t", given="a\nb\n")
     consume = ["--topic", "t", "--from-beginning", "--max-messages", 2, "--timeout-ms", 20_000]
     shown = ["--formatter-property", "print.timestamp=true"]

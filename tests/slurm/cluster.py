@@ -19,7 +19,7 @@ CPUS = 2
 
 PROJECT = Path(__file__).parents[2]
 
-# What words are counted of; it lies in the folder where commands run.
+# The file whose words are counted, in the folder where commands run.
 TEXT = "LICENSE"
 
 START_SECONDS_MAX = 60

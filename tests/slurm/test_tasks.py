@@ -54,7 +54,7 @@ def test_a_file_that_is_missing_on_one_node_ends_all_tasks(cluster, mpi, words):
 def test_a_task_that_dies_ends_all_tasks(cluster, mpi, words):
     die = ["sh", "-c", '[ "$SLURM_PROCID" = 0 ] || kill -9 $$; exec "$@"', "sh"]
     done = cluster.srun(mpi, "-N 2 -n 2 --kill-on-bad-exit", *die, *words)
-    # What is left is ended with a signal as well.
+    # The remaining processes are ended with a signal as well.
     assert done.returncode in [128 + signal.SIGKILL, 128 + signal.SIGTERM], done.stderr
     assert done.stdout == ""
 

@@ -62,7 +62,7 @@ func produce(t *testing.T, ctx context.Context, topic string, partitions int32, 
 	must(t, client.ProduceSync(ctx, records...).FirstErr())
 }
 
-// readCommitted gives so many values of a topic's only partition.
+// readCommitted returns this number of values of a topic's only partition.
 func readCommitted(t *testing.T, ctx context.Context, topic string, count int) []string {
 	t.Helper()
 	return values(take(t, ctx, newClient(t,

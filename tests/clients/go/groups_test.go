@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// group is what the members of a consumer group have and have read.
+// group holds the partitions and the values read of the members of a consumer group.
 type group struct {
 	name       string
 	options    []kgo.Opt
@@ -51,7 +51,7 @@ func (g *group) join(t *testing.T, ctx context.Context) *kgo.Client {
 	return client
 }
 
-// settle waits until each of these members has so many partitions.
+// settle waits until each of these members has the given number of partitions.
 func (g *group) settle(t *testing.T, each int, members ...*kgo.Client) {
 	t.Helper()
 	g.waitUntil(t, "partitions", func() bool {
