@@ -1,4 +1,4 @@
-//! Who may look.
+//! Access control: encryption, logins and rights of visitors.
 
 use std::future::{Future, ready};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use millstream_base::Credentials;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// Encrypts connections, and decides who may look.
+/// Encrypts connections, and decides which visitors may read.
 pub trait Gate: Send + Sync + 'static {
     /// How the next connection is encrypted; `None` if it is not.
     fn tls(&self) -> Option<Arc<ServerConfig>>;
@@ -27,14 +27,14 @@ pub trait Gate: Send + Sync + 'static {
 
 /// The other side of a connection.
 pub trait Visitor: Send + Sync + 'static {
-    /// Whether it may look now, given what it logs in with.
+    /// Returns whether the visitor may read now, given its credentials.
     fn admit(
         self: Arc<Self>,
         credentials: Option<Credentials>,
     ) -> Pin<Box<dyn Future<Output = Admission> + Send>>;
 }
 
-/// What a visitor is told.
+/// The answer of a gate to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It may look.
@@ -46,7 +46,7 @@ pub enum Admission {
     },
     /// The user may not look.
     Denied,
-    /// Nobody can be let in yet.
+    /// The gate cannot admit visitors yet.
     NotReady,
 }
 

@@ -1,4 +1,4 @@
-//! What every request passes on its way in, and every answer on its way out.
+//! The checks of every request, and the headers and bounds of every answer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// Memory of all answers that are made and not sent yet.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
 
-/// That memory is counted in units of so many bytes.
+/// The unit, in bytes, in which that memory is counted.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Rules {
     /// Names that `Host` may have beside addresses and `localhost`.
     hosts: Vec<String>,
@@ -126,7 +126,7 @@ impl Rules {
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
-        // Nobody who asks for one of our pages sends a user's name with it.
+        // No browser or program sends a user's name with a request for one of our pages.
         let has_user = authority.as_str().contains('@');
         let mut names = self.hosts.iter().map(String::as_str).chain(["localhost"]);
         let is_name = names.any(|name| host.eq_ignore_ascii_case(name));

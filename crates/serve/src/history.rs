@@ -14,10 +14,10 @@ use crate::Content;
 /// How often the flows are looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is kept of each flow: five minutes.
+/// The length of each flow's history: five minutes.
 const SAMPLES_MAX: usize = 300;
 
-/// What is kept of the flows that a server shows.
+/// The histories of the flows that a server shows.
 pub struct History {
     started_at: Instant,
     flows: Mutex<Vec<Watched>>,
@@ -40,7 +40,7 @@ struct Track {
     samples: VecDeque<Sample>,
 }
 
-/// What is known of a flow's way.
+/// The history of a flow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Throughput {
     /// How long the server has looked at the flow, in seconds.
@@ -54,7 +54,7 @@ pub struct Throughput {
 struct Sample {
     /// When it ends, on the scale of `watched_seconds`.
     seconds: f64,
-    /// What each stage read, in the order of the stages.
+    /// Items that each stage read, in the order of the stages.
     items_per_second: Vec<f64>,
 }
 
@@ -101,7 +101,7 @@ impl History {
         }
     }
 
-    /// What is known of a flow; nothing before it was looked at.
+    /// Returns the history of a flow; empty before its first sample.
     pub fn of(&self, flow: &Arc<Running>) -> Throughput {
         let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         match flows.iter().find(|watched| watched.is(flow)) {
@@ -160,7 +160,7 @@ impl Track {
     }
 }
 
-/// To what a clock can tell apart.
+/// Rounds to the resolution of the clock.
 fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

@@ -28,8 +28,8 @@
 //! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which says
 //! what to do. Only GET and HEAD are answered.
 //!
-//! A [`Gate`] encrypts connections and decides who may look; `/healthz` and `/readyz` are for everybody. Without a gate
-//! nobody has to log in, so that the address must be one that only this machine reaches.
+//! A [`Gate`] encrypts connections and decides which visitors may read; `/healthz` and `/readyz` answer every client.
+//! Without a gate clients do not log in, so only this machine may reach the address.
 //!
 //! So that no web site can read answers through a browser (DNS rebinding), the server answers only requests whose `Host` is an IP
 //! address, `localhost` or one of the [names](Options::hosts) that it was given, and whose `Origin`, if there is one, is
@@ -56,19 +56,19 @@ pub use gate::{Admission, Gate, Open, Visitor};
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};
 
-/// What a server shows. Its methods may lock and wait: they run on threads of their own.
+/// The content that a server shows. Its methods may lock and wait: they run on threads of their own.
 pub trait Content: Send + Sync + 'static {
     /// The flows, with their state elements. No two have the same name.
     fn flows(&self) -> Vec<Arc<Running>>;
 
-    /// What the node does now, as the live page shows it: an object with any of `name`, `flow`,
-    /// `uptime_s`, `input_bytes`, `bytes`, `bytes_per_second`, `words`, `count`, `ingested_records`,
-    /// `ingested_bytes`, `durable_records`, `records_per_second`, `last_records_per_second` (that of each of the last
-    /// 60 seconds at most, the oldest first), `lag_records`, `events`, `counted`, `windows`, `stored_bytes`, `streams`,
+    /// The node's current state, as the live page shows it: an object with any of `name`, `flow`, `uptime_s`,
+    /// `input_bytes`, `bytes`, `bytes_per_second`, `words`, `count`, `ingested_records`, `ingested_bytes`,
+    /// `durable_records`, `records_per_second`, `last_records_per_second` (that of each of the last 60 seconds at
+    /// most, the oldest first), `lag_records`, `events`, `counted`, `windows`, `stored_bytes`, `streams`,
     /// `partitions`, `groups` and `connections`.
     fn overview(&self) -> serde_json::Value;
 
-    /// What is measured beside the flows.
+    /// The metrics beside those of the flows.
     fn metrics(&self) -> Vec<Metric>;
 
     /// The streams of the node, if it has some to show.

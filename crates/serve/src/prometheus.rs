@@ -13,7 +13,7 @@ use self::MetricKind::{Counter, Gauge};
 pub struct Metric {
     /// Without `millstream_` in front. It ends with the unit, and that of a counter with `_total`.
     pub name: &'static str,
-    /// What it tells, in a line.
+    /// The description of the metric, in one line.
     pub help: &'static str,
     /// Whether it only grows.
     pub kind: MetricKind,
@@ -49,7 +49,7 @@ pub enum Value {
     },
 }
 
-/// What a figure may do.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// It counts from the start of the program, and never goes back.
@@ -356,7 +356,7 @@ impl Page {
         }
     }
 
-    /// What stands above all lines of a figure. Writing into a string does not fail.
+    /// Writes the header of a metric. Writing into a string does not fail.
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(
             self.text,

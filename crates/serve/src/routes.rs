@@ -1,4 +1,4 @@
-//! What is answered at which path.
+//! The routes: each path and its answer.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub const ENTRIES_MAX: usize = 10_000;
 type Shared = State<Shown>;
 type Answer<T> = Result<Json<T>, RequestError>;
 
-/// What is answered from.
+/// The sources of all answers.
 #[derive(Clone)]
 pub struct Shown {
     pub content: Arc<dyn Content>,

@@ -1,4 +1,4 @@
-//! Listening, and the bounds of what clients can take of the machine.
+//! The listener, and the bounds of the machine's resources that clients can use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 /// forever to read an answer.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What a connection that is to close has for its last answer.
+/// The time that a closing connection has for its last answer.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Threads that read content.
@@ -52,15 +52,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// The time that the other side has to agree on TLS.
 const TLS_HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Who may look, and under which names.
+/// Access to a server: its gate and its host names.
 pub struct Options {
-    /// Who may look.
+    /// The gate that admits visitors.
     pub gate: Arc<dyn Gate>,
     /// Names that requests may have in `Host`, beside IP addresses and `localhost`.
     pub hosts: Vec<String>,
 }
 
-/// Open to everybody who reaches the address.
+/// Open to every client that can reach the address.
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -124,7 +124,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed, and a destructor has nobody to tell.
+            // The panic hook has printed a panic of the thread, and a destructor cannot return an error.
             let _ = thread.join();
         }
     }
@@ -158,7 +158,7 @@ fn run(
     runtime.shutdown_timeout(LAST_ANSWER_TIME_MAX);
 }
 
-/// What a [`Network`] gives as a connection.
+/// A connection of a [`Network`].
 trait Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Connection for S {}
@@ -222,7 +222,7 @@ async fn admit(
         accepted = timeout(TLS_HANDSHAKE_TIME_MAX, accepted) => accepted,
         _ = stopping.changed() => return,
     };
-    // One that fails concerns its client alone, who knows.
+    // A failed connection concerns its client alone, which sees the failure.
     let Ok(Ok(stream)) = accepted else {
         return;
     };
@@ -239,7 +239,7 @@ async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Rec
         .max_buf_size(REQUEST_HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
-    // A connection that fails concerns its client alone, who knows.
+    // A failed connection concerns its client alone, which sees the failure.
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = stopping.changed() => {}
