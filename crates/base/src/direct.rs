@@ -11,10 +11,10 @@ use rustix::fs::OFlags;
 
 use crate::disk::PARTS_MAX;
 
-/// In bytes, to what places, lengths and memory are aligned: what disks and file systems ask for at most.
+/// The alignment of offsets, lengths and memory, in bytes: the largest that disks and file systems require.
 pub const PAGE_BYTES: usize = 4096;
 
-/// How much is copied before it is written: what disks take at once without a loss.
+/// Bytes that are copied before a write: the size at which disks reach their full rate.
 const COPIED_BYTES: usize = 4 << 20;
 
 /// Below this a write costs less through the cache: there it is one, here up to three.
@@ -32,7 +32,7 @@ struct Aligned {
 
 impl Aligned {
     fn bytes(&mut self) -> &mut [u8] {
-        // Whoever writes only a little needs none.
+        // Allocated late, since a writer of little data needs no buffer.
         self.bytes.resize(COPIED_BYTES + PAGE_BYTES, 0);
         let start = self.bytes.as_ptr().align_offset(PAGE_BYTES);
         &mut self.bytes[start..start + COPIED_BYTES]
@@ -105,7 +105,7 @@ impl DirectHandle {
     }
 }
 
-/// What is left of the parts.
+/// The rest of the parts.
 struct Rest<'p> {
     parts: &'p [IoSlice<'p>],
     /// Of the first part, how much is taken.
@@ -123,7 +123,7 @@ impl<'p> Rest<'p> {
         }
     }
 
-    /// What is left of the first part that is not empty.
+    /// Returns the rest of the first part that is not empty.
     fn first(&mut self) -> &'p [u8] {
         while let Some((first, others)) = self.parts.split_first() {
             if self.taken < first.len() {
@@ -149,7 +149,7 @@ impl<'p> Rest<'p> {
         pages
     }
 
-    /// Fills `copy` with what comes next.
+    /// Fills `copy` with the next bytes.
     fn copy_into(&mut self, copy: &mut [u8]) {
         let mut filled = 0;
         while filled < copy.len() {
@@ -231,7 +231,7 @@ impl Write<'_> {
     }
 }
 
-/// Opens what `file` has open once more, whatever its name is by now.
+/// Opens the file behind `file` again, whatever its name is by now.
 fn reopen(file: &File, options: &mut OpenOptions) -> io::Result<File> {
     options
         .custom_flags(OFlags::DIRECT.bits() as i32)
@@ -297,7 +297,7 @@ mod tests {
                     file.write_all_at(&expected[at..end], at as u64).unwrap();
                 }
                 at = end;
-                // What is in the cache is no older.
+                // The cache is no older.
                 let mut read = vec![0; at - shift];
                 file.read_exact_at(&mut read, shift as u64).unwrap();
                 prop_assert!(read == expected[shift..at]);

@@ -32,8 +32,8 @@ pub struct DirEntry {
 
 /// Where files live.
 ///
-/// What a write put into a file survives a crash of the machine only after [`DiskFile::sync`];
-/// that a name exists, or no longer does, only after [`Disk::sync_dir`] of its folder.
+/// A write survives a crash of the machine only after [`DiskFile::sync`]; that a name exists, or no longer does, only
+/// after [`Disk::sync_dir`] of its folder.
 pub trait Disk: Send + Sync + 'static {
     /// Opens a file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
@@ -44,7 +44,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Lists a folder, in the order of the names.
     fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
 
-    /// Gives a file another name, replacing what had it; atomic.
+    /// Renames a file atomically, and replaces any file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -81,7 +81,7 @@ pub trait DiskFile: Send + Sync {
         self.write_all_at(parts, offset)
     }
 
-    /// Makes durable what was written to this file, and its length.
+    /// Makes all writes to this file durable, and its length.
     fn sync(&self) -> io::Result<()>;
 
     /// The length in bytes.
@@ -107,7 +107,7 @@ impl dyn DiskFile + '_ {
     /// Fills `buffer` from `offset` as far as the file goes; returns how many bytes.
     ///
     /// # Errors
-    /// What [`DiskFile::read_at`] returns.
+    /// As [`DiskFile::read_at`].
     pub fn read_full_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         fill(buffer, offset, |rest, at| self.read_at(rest, at))
     }
@@ -115,7 +115,7 @@ impl dyn DiskFile + '_ {
     /// As [`read_full_at`](Self::read_full_at), past the system's cache.
     ///
     /// # Errors
-    /// What [`DiskFile::read_past_cache_at`] returns.
+    /// As [`DiskFile::read_past_cache_at`].
     pub fn read_full_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         fill(buffer, offset, |rest, at| self.read_past_cache_at(rest, at))
     }
@@ -123,7 +123,7 @@ impl dyn DiskFile + '_ {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// What [`DiskFile::write_all_at`] returns.
+    /// As [`DiskFile::write_all_at`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(&mut [IoSlice::new(bytes)], offset)
     }

@@ -62,12 +62,12 @@ number! {
     ProducerEpoch(i16)
 }
 number! {
-    /// The number of a record in what one producer sent to one lane; wraps from `i32::MAX` to 0.
+    /// The sequence number of a record among those that one producer sent to one lane; wraps from `i32::MAX` to 0.
     Sequence(i32)
 }
 
 impl ProducerId {
-    /// What a chunk carries whose producer does not ask for duplicate detection.
+    /// The value in chunks whose producer does not ask for duplicate detection.
     pub const NONE: ProducerId = ProducerId(-1);
 }
 

@@ -1,6 +1,5 @@
-//! What every other crate of Millstream stands on: ids, units, checksums, and the traits through
-//! which all code reaches clock, disk, network and randomness, so that the same code runs in
-//! production and under a simulator.
+//! The base of every other crate of Millstream: ids, units, checksums, and the traits through which all code reaches
+//! clock, disk, network and randomness, so that the same code runs in production and under a simulator.
 
 pub mod checksum;
 pub mod clock;

@@ -35,7 +35,7 @@ struct State {
 }
 
 impl LineLimit {
-    /// So many lines in each such stretch of time.
+    /// Maximum number of lines in each interval.
     pub fn new(lines_max: u32, every: Duration) -> LineLimit {
         LineLimit {
             lines_max,

@@ -148,7 +148,7 @@ impl ChunkBuilder {
                 compressed
             }
         };
-        // What does not compress becomes larger.
+        // Data that does not compress becomes larger.
         if chunk.len() > CHUNK_BYTES_MAX {
             return Err(ChunkError::TooLarge {
                 bytes: chunk.len(),

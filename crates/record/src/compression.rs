@@ -75,7 +75,7 @@ impl FromStr for Compression {
 /// How large the records of a chunk may become when decompressed, unless told otherwise.
 pub const MAX_DECOMPRESSED_BYTES: usize = 128 << 20;
 
-/// What a buffer begins with; then it doubles.
+/// The first capacity of a buffer, which then doubles.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
 /// The least bound of the blocks of an LZ4 frame, whatever a scratch may hold: the smallest of the format.
@@ -95,7 +95,7 @@ const GZIP_LEVEL_MAX: i32 = 9;
 const XERIAL_MAGIC: &[u8; 8] = b"\x82SNAPPY\0";
 const XERIAL_VERSIONS: &[u8; 8] = b"\0\0\0\x01\0\0\0\x01";
 
-/// What snappy-java compresses at once.
+/// Bytes that snappy-java compresses in one block.
 const XERIAL_BLOCK_BYTES: usize = 32 << 10;
 
 /// Snappy's densest element copies 64 bytes and takes 3: no block can become larger than so many

@@ -17,7 +17,7 @@ pub enum TransactionEnd {
     Commit = 1,
 }
 
-/// What a control chunk says: one producer's transaction ends here.
+/// The content of a control chunk: one producer's transaction ends here.
 ///
 /// ```
 /// use millstream_base::{ProducerEpoch, ProducerId, Timestamp};
@@ -72,7 +72,8 @@ impl EndMarker {
         Ok(chunk)
     }
 
-    /// What a control chunk says; `None` if it is none, or none that ends a transaction.
+    /// Returns the content of a control chunk; `None` if the chunk is not a control chunk, or does not end a
+    /// transaction.
     pub fn of(chunk: &Chunk<'_>) -> Option<EndMarker> {
         let header = chunk.header();
         if !header.attributes.is_control() {

@@ -1,4 +1,4 @@
-//! What can be wrong with a chunk.
+//! Errors of chunks and their records.
 
 use crate::Compression;
 use crate::record::RECORD_BYTES_MIN;
@@ -10,14 +10,14 @@ pub enum ChunkError {
     /// The bytes end within a chunk.
     #[error("the {part} needs {needed} bytes and {have} are there: the chunk is cut off")]
     Truncated {
-        /// What ends too early: "header" or "chunk".
+        /// The part that ends too early: "header" or "chunk".
         part: &'static str,
         /// How many bytes it takes.
         needed: usize,
         /// How many bytes there are.
         have: usize,
     },
-    /// There are bytes behind what should be exactly one chunk.
+    /// Bytes follow the end of the chunk, where exactly one chunk is expected.
     #[error("the chunk says that it has {total_bytes} bytes, but {have} are there")]
     Excess {
         /// The size that the header states.
@@ -33,7 +33,7 @@ pub enum ChunkError {
     Field {
         /// Name of the field in Kafka's format.
         field: &'static str,
-        /// What the chunk says.
+        /// The value in the chunk.
         value: i64,
         /// The smallest allowed value.
         min: i64,
@@ -51,7 +51,7 @@ pub enum ChunkError {
         /// The checksum of the bytes.
         computed: u32,
     },
-    /// Fewer bytes than so many records take at least.
+    /// The chunk has fewer bytes than its number of records takes at least.
     #[error("recordCount is {count}, but {bytes} bytes of records hold at most {}", bytes / RECORD_BYTES_MIN)]
     RecordCount {
         /// The number of records in the header.
@@ -66,7 +66,7 @@ pub enum ChunkError {
     OffsetGaps {
         /// The number of records in the header.
         count: u32,
-        /// What the header says of the last record's offset.
+        /// The last record's offset delta in the header.
         last_offset_delta: u32,
     },
     /// A record contradicts the format.
@@ -76,7 +76,7 @@ pub enum ChunkError {
         index: u32,
         /// Which part of the record.
         field: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         fault: RecordFault,
     },
     /// There are bytes behind the last record.
@@ -126,7 +126,7 @@ pub enum ChunkError {
     Empty,
 }
 
-/// What is wrong with a field of a record.
+/// The fault of a record's field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// The record ends before the field does.
@@ -138,7 +138,7 @@ pub enum RecordFault {
     /// The number is out of its bounds; a length's upper bound is the bytes that are left.
     #[error("is {value}, but must be from {min} to {max}")]
     Range {
-        /// What the record says.
+        /// The value in the record.
         value: i64,
         /// The smallest allowed value.
         min: i64,

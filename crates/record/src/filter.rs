@@ -1,4 +1,4 @@
-//! Filters: which records of a stream somebody wants.
+//! Filters, which select records of a stream.
 
 mod keep;
 mod parse;
@@ -61,7 +61,7 @@ pub const FILTER_TERMS_MAX: usize = 16;
 /// ```
 #[derive(Clone)]
 pub struct Filter {
-    /// What `terms` were made of.
+    /// The text from which `terms` were parsed.
     text: Box<str>,
     /// At least one, and at most [`FILTER_TERMS_MAX`].
     terms: Vec<Term>,

@@ -53,11 +53,11 @@ pub struct ChunkHeader {
     pub attributes: Attributes,
     /// Offset of the last record, counted from `base_offset`; at most `i32::MAX`.
     pub last_offset_delta: u32,
-    /// What the records' timestamps are counted from: mostly the first record's.
+    /// The base of the records' timestamp deltas: mostly the first record's timestamp.
     pub base_timestamp: Timestamp,
     /// The largest timestamp of the records.
     pub max_timestamp: Timestamp,
-    /// Who made the chunk; [`ProducerId::NONE`] without duplicate detection.
+    /// The producer of the chunk; [`ProducerId::NONE`] without duplicate detection.
     pub producer_id: ProducerId,
     /// The producer's incarnation; -1 without a producer.
     pub producer_epoch: ProducerEpoch,
@@ -226,7 +226,7 @@ pub(crate) fn set_crc(bytes: &mut [u8]) {
     bytes[CRC].copy_from_slice(&crc.to_be_bytes());
 }
 
-/// What the timestamps of a chunk's records mean.
+/// The meaning of the timestamps of a chunk's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimestampType {
     /// When the producer made the record.
@@ -280,7 +280,7 @@ impl Attributes {
             .unwrap_or_else(|| unreachable!("Attributes are only made with a known codec"))
     }
 
-    /// What the records' timestamps mean.
+    /// Returns the meaning of the records' timestamps.
     pub fn timestamp_type(self) -> TimestampType {
         if self.0 & Self::LOG_APPEND_TIME == 0 {
             TimestampType::Create

@@ -1,4 +1,4 @@
-//! What chunks and records are: codec, checks, compression, filters. No I/O.
+//! Chunks and records: codec, checks, compression, filters. No I/O.
 //!
 //! A chunk is exactly one Kafka record batch (format v2), byte for byte: a [`ChunkHeader`] of
 //! [`HEADER_BYTES`], then the records, as they are or compressed. The format is Kafka's:

@@ -14,7 +14,7 @@ pub(crate) const RECORD_BYTES_MIN: usize = 7;
 /// The least a header takes: lengths of name and value.
 const HEADER_BYTES_MIN: usize = 2;
 
-/// What the name of a header begins with that is a secondary key.
+/// The prefix of the names of headers that are secondary keys.
 pub const SECONDARY_KEY_PREFIX: &str = "k.";
 
 /// The name of the header that holds the secondary key `name`.
@@ -68,7 +68,7 @@ impl fmt::Debug for Record<'_> {
 /// A header of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header<'a> {
-    /// The name; by convention UTF-8, which nobody checks.
+    /// The name; by convention UTF-8, which is not checked.
     pub name: &'a [u8],
     /// The value.
     pub value: Option<&'a [u8]>,
@@ -133,7 +133,7 @@ impl FusedIterator for SecondaryKeys<'_> {}
 /// the first error.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
-    /// What is left of the (decompressed) records.
+    /// The rest of the (decompressed) records.
     rest: &'a [u8],
     /// How many of the chunk's records were returned.
     index: u32,
@@ -150,7 +150,7 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     pub(crate) fn new(header: &ChunkHeader, bytes: &'a [u8]) -> Result<Records<'a>, ChunkError> {
         let count = header.record_count;
-        // So that callers may make room for so many.
+        // The count lets callers reserve room.
         if count as usize > bytes.len() / RECORD_BYTES_MIN {
             return Err(ChunkError::RecordCount {
                 count,
@@ -363,7 +363,7 @@ fn positive(zigzag: u64) -> Option<usize> {
     (zigzag & 1 == 0).then_some((zigzag >> 1) as usize)
 }
 
-/// What is wrong with which field.
+/// The field of a record, and its fault.
 #[derive(Debug)]
 struct FieldFault {
     field: &'static str,

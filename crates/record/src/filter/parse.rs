@@ -9,7 +9,7 @@ use super::term::{Comparison, Term, Test, TimeTest};
 use super::{FILTER_BYTES_MAX, FILTER_TERMS_MAX};
 use crate::SECONDARY_KEY_PREFIX;
 
-/// How many characters of what was found an error shows.
+/// Maximum number of characters of the input that an error shows.
 const FOUND_CHARACTERS_MAX: usize = 40;
 
 /// How the comparisons of times are written; one that begins another comes after it.
@@ -20,7 +20,7 @@ const COMPARISONS: [(&str, Comparison); 4] = [
     (">", Comparison::After),
 ];
 
-// What is expected where.
+// Descriptions of the expected input, for errors.
 const FIELD: &str = "key, value, time, or k. and the name of a secondary key";
 const TEST: &str = "=, starts with, or contains";
 const COMPARISON: &str = "<, <=, >= or >";
@@ -52,9 +52,9 @@ pub enum FilterError {
     Unexpected {
         /// Where.
         column: usize,
-        /// What stands there, in quotes, shortened; or that it is the end.
+        /// The input at this position, in quotes, shortened; or a note that the input ends.
         found: String,
-        /// What should stand there.
+        /// The expected input.
         expected: &'static str,
     },
 }
@@ -184,7 +184,7 @@ impl<'t> Parser<'t> {
         self.take(word_bytes(self.rest))
     }
 
-    /// Takes so many bytes, which end at a character's end.
+    /// Takes this number of bytes, which end at a character's end.
     fn take(&mut self, bytes: usize) -> &'t str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
@@ -215,7 +215,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What stands at the start of `at`: a word, or else a few characters.
+/// Returns the start of `at`: a word, or else a few characters.
 fn found(at: &str) -> String {
     if at.is_empty() {
         return "the end".to_owned();
@@ -250,7 +250,7 @@ fn escaped(text: &str) -> Option<(u8, usize)> {
     }
 }
 
-/// A time, or what would be one.
+/// Takes the text of a time, valid or not.
 fn time(word: &str) -> Result<Timestamp, &'static str> {
     if let Ok(milliseconds) = word.parse() {
         return Ok(Timestamp(milliseconds));

@@ -5,7 +5,7 @@ use millstream_base::Timestamp;
 
 use crate::{ChunkHeader, Record, TimestampType};
 
-/// What must hold for a record.
+/// A condition on a record.
 #[derive(Debug, Clone)]
 pub(super) enum Term {
     Key(Test),
@@ -36,7 +36,7 @@ impl Term {
     }
 }
 
-/// What must hold for some bytes.
+/// A condition on bytes.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
     Equals(Vec<u8>),
@@ -55,7 +55,7 @@ impl Test {
     }
 }
 
-/// What must hold for a record's time.
+/// A condition on a record's time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeTest {
     pub(super) comparison: Comparison,
