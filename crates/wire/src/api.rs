@@ -77,7 +77,7 @@ macro_rules! keys {
         ];
 
         impl ApiKey {
-            /// What is supported of it.
+            /// The supported versions.
             pub const fn supported(self) -> Supported {
                 match self {
                     $(ApiKey::$name => Supported {

@@ -1,4 +1,4 @@
-//! What follows the header of a request or a response.
+//! The bodies of requests and responses, which follow the header.
 
 use kafka_protocol::protocol::{Decodable, Encodable};
 

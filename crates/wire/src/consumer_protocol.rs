@@ -1,4 +1,4 @@
-//! What consumers of a classic group tell each other through the broker: subscriptions in JoinGroup,
+//! The messages that consumers of a classic group exchange through the broker: subscriptions in JoinGroup,
 //! assignments in SyncGroup. The broker passes them on unread.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -53,7 +53,7 @@ fn decode<T: Decodable + Message>(bytes: Bytes) -> Result<T, Malformed> {
     if version < T::VERSIONS.min {
         return Err(input.malformed(format!("there is no version {version}")));
     }
-    // What later versions have comes behind, and stays unread.
+    // The fields of later versions follow, and stay unread.
     input.message(version.min(T::VERSIONS.max))
 }
 

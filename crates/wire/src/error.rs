@@ -1,8 +1,8 @@
-//! What can be wrong with bytes from the other side, and with what is to be sent.
+//! Errors of received bytes, and of messages to send.
 
 use crate::api::ApiKey;
 
-/// Why bytes are no frame. What follows them on the connection cannot be understood either.
+/// The reason why bytes are not a frame. The bytes after them on the connection cannot be decoded either.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The announced length is negative.
@@ -27,11 +27,11 @@ pub enum FrameError {
 pub struct Malformed {
     /// How many bytes of the frame were understood.
     pub position: usize,
-    /// What is wrong there.
+    /// The fault.
     pub what: String,
 }
 
-/// Why a frame is no response to what was asked.
+/// The reason why a frame is not a response to the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("response to {api:?} version {version} refused {malformed}")]
 pub struct ResponseFrameError {
@@ -57,9 +57,9 @@ pub enum EncodeError {
     /// The response is to another request.
     #[error("a response to {response:?} does not answer {request:?}")]
     OtherApi {
-        /// What was asked.
+        /// The request.
         request: ApiKey,
-        /// What was answered.
+        /// The response.
         response: ApiKey,
     },
     /// A field does not fit, or is set though the version does not have it.

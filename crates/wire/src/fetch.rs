@@ -31,38 +31,38 @@ const TAG_DIVERGING_EPOCH: u32 = 0;
 const TAG_CURRENT_LEADER: u32 = 1;
 const TAG_NODE_ENDPOINTS: u32 = 0;
 
-/// What Fetch is answered with: the generated message, but records may be in several pieces.
+/// The answer to Fetch: the generated message, but records may be in several pieces.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FetchResponse {
     /// For how long, in milliseconds, the client has been or should be kept from going on.
     pub throttle_time_ms: i32,
-    /// What is wrong with the whole request; 0 if nothing. From version 7 on.
+    /// The error code of the whole request; 0 if there is none. From version 7 on.
     pub error_code: i16,
     /// The fetch session, or 0 if there is none. From version 7 on.
     pub session_id: i32,
-    /// What was fetched.
+    /// The fetched topics.
     pub topics: Vec<FetchedTopic>,
     /// Where the new leaders are that partitions name. From version 16 on.
     pub node_endpoints: Vec<NodeEndpoint>,
 }
 
-/// What was fetched of a topic.
+/// The fetched partitions of a topic.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FetchedTopic {
     /// Its name: up to version 12.
     pub name: TopicName,
     /// Its id: from version 13 on.
     pub id: Uuid,
-    /// What was fetched of its partitions.
+    /// The fetched partitions.
     pub partitions: Vec<FetchedPartition>,
 }
 
-/// What was fetched of a partition.
+/// The fetched records of a partition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchedPartition {
     /// Its number.
     pub partition: i32,
-    /// What is wrong; 0 if nothing.
+    /// The error code; 0 if there is none.
     pub error_code: i16,
     /// The offset behind the last record that consumers may see, or -1.
     pub high_watermark: i64,
@@ -72,9 +72,9 @@ pub struct FetchedPartition {
     pub log_start_offset: i64,
     /// Where the client's log left that of the leader. From version 12 on.
     pub diverging_epoch: Option<EpochEndOffset>,
-    /// The leader, where the client asked somebody else. From version 12 on.
+    /// The leader, if the client asked another node. From version 12 on.
     pub current_leader: Option<LeaderIdAndEpoch>,
-    /// Transactions whose records are to be skipped; only for those who read what is committed.
+    /// Transactions whose records are to be skipped; only for consumers that read committed records.
     pub aborted_transactions: Option<Vec<AbortedTransaction>>,
     /// Where to read instead, or -1. From version 11 on.
     pub preferred_read_replica: i32,

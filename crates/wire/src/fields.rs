@@ -111,7 +111,7 @@ impl Input {
         let Some(length) = self.nullable_length(name)? else {
             return Ok(None);
         };
-        // No more than what is left of the frame: varints are checked.
+        // No more than the rest of the frame: varints are checked.
         let mut elements = Vec::with_capacity(length);
         for _ in 0..length {
             elements.push(element(self)?);

@@ -17,7 +17,7 @@ pub(crate) struct Forge {
     bytes: BytesMut,
 }
 
-/// What can be forged.
+/// Messages that can be forged.
 pub(crate) trait Forged: Sized {
     fn forge(forge: &mut Forge, version: i16) -> Option<Self>;
 }

@@ -9,7 +9,7 @@ use crate::input::{FieldsMax, Input, Lengths, REQUEST_FIELDS_MAX};
 use crate::pieces::Output;
 use crate::request_error::RequestError;
 
-/// What every request begins with.
+/// The header of every request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeader {
     /// Which request it is.
@@ -18,7 +18,7 @@ pub struct RequestHeader {
     pub version: i16,
     /// A number of the client's, which the response repeats.
     pub correlation_id: i32,
-    /// What the client calls itself.
+    /// The client's ID, which it chooses itself.
     pub client_id: Option<StrBytes>,
 }
 

@@ -1,4 +1,4 @@
-//! What messages are decoded from: a frame whose lengths are checked before anybody believes them.
+//! The input of the decoders: a frame whose lengths are checked before a decoder trusts them.
 //!
 //! The generated decoders reserve memory for as many elements as an array announces, and a frame of
 //! a few bytes can announce four billion. They read through [`Input`], which knows what a length can
@@ -31,7 +31,7 @@ pub const REQUEST_FIELDS_MAX: usize = 1 << 20;
 /// The most fields that a response may have: the metadata of 600,000 partitions.
 pub const RESPONSE_FIELDS_MAX: usize = 1 << 23;
 
-/// A varint of 32 bits has at most so many bytes.
+/// The most bytes of a varint of 32 bits.
 const VARINT_BYTES_MAX: usize = 5;
 
 /// How many fields a message may have.
@@ -49,7 +49,7 @@ pub(crate) enum Lengths {
     FixedAndChecked,
 }
 
-/// A frame, or what is left of it.
+/// A frame, or the rest of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
     bytes: Bytes,
@@ -105,7 +105,7 @@ impl Input {
         }
     }
 
-    /// Decodes one of the generated messages, and leaves what comes behind it.
+    /// Decodes one of the generated messages, and leaves the bytes after it.
     pub(crate) fn message<T: Decodable>(&mut self, version: i16) -> Result<T, Malformed> {
         let start = self.clone();
         let mut decoded = T::decode(self, version);

@@ -1,5 +1,5 @@
-//! The native requests: what Kafka's protocol has no words for. Streamlets, groups and segments are
-//! read and written as they are (kera, tables 6.1 and 6.2), and objects are put and got.
+//! The native requests, for features that Kafka's protocol lacks. Streamlets, groups and segments are read and
+//! written as they are (kera, tables 6.1 and 6.2), and objects are put and got.
 //!
 //! Their keys start at 10000. There is one version of each, in the encoding of Kafka's flexible
 //! versions; `docs/protocol.md` has all fields.

@@ -1,4 +1,4 @@
-//! What goes out: a frame in pieces, so that large payloads are written from where they lie.
+//! An outgoing frame in pieces, so that large payloads are written without a copy.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

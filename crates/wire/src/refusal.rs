@@ -43,7 +43,7 @@ pub fn refuse(
     refusal.answer(request)
 }
 
-/// What is wrong, for a request of this version.
+/// The error to put into the answer to a request of this version.
 struct Refusal {
     version: i16,
     code: i16,

@@ -10,7 +10,7 @@ use crate::pieces::Output;
 use crate::table::apis;
 use crate::{fetch, native, share, streams_group};
 
-/// The body of a request, which knows what answers it.
+/// The body of a request, which names the type of its response.
 pub trait Question: Into<Request> {
     /// The body of its response.
     type Answer;

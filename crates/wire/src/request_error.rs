@@ -1,4 +1,4 @@
-//! What can be wrong with a request.
+//! Errors of requests.
 
 use crate::api::ApiKey;
 use crate::error::Malformed;
@@ -17,7 +17,7 @@ pub enum RequestError {
         api_key: i16,
         /// Its version.
         version: i16,
-        /// What an answer would have to repeat.
+        /// The correlation ID that an answer would repeat.
         correlation_id: i32,
     },
     /// The request is known, but not in this version.
@@ -27,15 +27,15 @@ pub enum RequestError {
         api: ApiKey,
         /// Its version.
         version: i16,
-        /// What an answer has to repeat.
+        /// The correlation ID that an answer must repeat.
         correlation_id: i32,
     },
-    /// The body is not what the header says.
+    /// The body does not match the header.
     #[error("{:?} version {} refused {malformed}", header.api, header.version)]
     Body {
         /// The header, which is whole.
         header: RequestHeader,
-        /// What is wrong.
+        /// The fault.
         malformed: Malformed,
     },
 }

@@ -1,4 +1,4 @@
-//! Requests about where partitions lie and who leads them, about the cluster, and about what has settings.
+//! Requests about the placement and leaders of partitions, about the cluster, and about settings.
 
 use kafka_protocol::messages::alter_partition_reassignments_response::{
     ReassignablePartitionResponse, ReassignableTopicResponse,

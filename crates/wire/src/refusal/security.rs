@@ -1,4 +1,4 @@
-//! Who may do what and how much, and who proves it how.
+//! Requests about access rules, quotas and credentials.
 
 use std::collections::BTreeSet;
 

@@ -10,7 +10,7 @@ const SEPARATOR: char = '\x01';
 /// A token, as the client sends it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerMessage<'a> {
-    /// Whom the client wants to act as; empty if as the user of the token.
+    /// The user as whom the client wants to act; empty for the user of the token.
     pub authorization: &'a str,
     /// The token.
     pub token: &'a str,

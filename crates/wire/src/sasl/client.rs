@@ -9,7 +9,7 @@ use super::{
     Nonce, PlainMessage, SaltedPassword, ScramExchange, ServerFinal, ServerFirst,
 };
 
-/// Fewer are refused: whoever reads along could find the password.
+/// Fewer are refused, since an eavesdropper could then find the password.
 const ITERATIONS_MIN: Iterations = Iterations(4096);
 /// More are refused: the server could keep the client busy for ever. These take some tenths of a second.
 const ITERATIONS_MAX: Iterations = Iterations(1_000_000);
@@ -20,7 +20,7 @@ pub struct Client(State);
 enum State {
     /// Has sent all that there is, and waits for the server's word.
     Sent,
-    /// Has said who it is.
+    /// The client has sent its name.
     First {
         hash: Hash,
         password: Box<str>,
@@ -30,7 +30,7 @@ enum State {
     Proved { signature: Key },
 }
 
-/// What an answer of the server leads to.
+/// The next step after an answer of the server.
 #[derive(Debug)]
 pub enum Progress {
     /// The client has to send this, and waits for another answer. The bytes are secret.
@@ -128,7 +128,7 @@ impl Client {
     /// Takes the server's answer.
     ///
     /// # Errors
-    /// When the answer is no SASL, or shows that the server is not what it should be.
+    /// If the answer is not valid SASL, or shows that the server is not the expected one.
     pub fn answer(self, bytes: &[u8]) -> Result<Progress, ClientError> {
         match self.0 {
             State::Sent => Ok(Progress::Done),

@@ -90,7 +90,7 @@ fn hmac<M: Mac + KeyInit>(key: &[u8], message: &[u8]) -> Key {
     Key::from(code.as_slice())
 }
 
-/// A password, hashed with salt: as secret as the password itself. What clients send to set a password.
+/// A password, hashed with salt: as secret as the password itself. Clients send it to set a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaltedPassword {
     hash: Hash,
@@ -134,19 +134,19 @@ impl SaltedPassword {
         self.hash.hmac(self.as_bytes(), b"Server Key")
     }
 
-    /// What shows the server that the client has the password.
+    /// Returns the client's proof that it has the password.
     pub fn proof(&self, exchange: &ScramExchange) -> Key {
         let signature = exchange.sign(self.hash, &self.stored_key());
         exclusive_or(self.client_key().as_bytes(), signature.as_bytes())
     }
 
-    /// What the server shows the client in turn.
+    /// Returns the server's signature, which the client expects.
     pub fn server_signature(&self, exchange: &ScramExchange) -> Key {
         exchange.sign(self.hash, &self.server_key())
     }
 }
 
-/// What a server keeps of a user: enough to check a proof and a password, but not to log in with.
+/// A user's credential as a server stores it: enough to check a proof and a password, but not to log in with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     hash: Hash,
@@ -210,12 +210,12 @@ impl Credential {
         self.iterations
     }
 
-    /// What checks the client's proof.
+    /// Returns the key that checks the client's proof.
     pub fn stored_key(&self) -> &Key {
         &self.stored_key
     }
 
-    /// What makes the server's signature.
+    /// Returns the key that makes the server's signature.
     pub fn server_key(&self) -> &Key {
         &self.server_key
     }
@@ -236,7 +236,7 @@ impl Credential {
         self.hash.digest(client_key.as_bytes()) == self.stored_key
     }
 
-    /// What shows the client that the server knows the user.
+    /// Returns the signature that shows the client that the server knows the user.
     pub fn signature(&self, exchange: &ScramExchange) -> Key {
         exchange.sign(self.hash, &self.server_key)
     }

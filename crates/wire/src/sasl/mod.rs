@@ -1,4 +1,4 @@
-//! SASL: how the two sides of a connection find out who the client is. No I/O, no randomness of its own.
+//! SASL: the authentication of the client of a connection. No I/O, no randomness of its own.
 //!
 //! The mechanisms are PLAIN (RFC 4616), SCRAM with SHA-256 and SHA-512 (RFC 5802 and 7677), without
 //! channel binding, and OAUTHBEARER (RFC 7628). Here are their messages, the arithmetic of SCRAM, and the client's side
@@ -19,13 +19,11 @@
 //! let mechanism = Mechanism::Scram(Hash::Sha256);
 //! let (client, first) = Client::start(mechanism, "alice", "secret", &Nonce::from_random(&[1; 18]))?;
 //!
-//! // The server answers with its half of the nonce, and what is needed to hash the password.
-//! let client_first = ClientFirst::parse(&first)?;
-//! let nonce = client_first.nonce.joined(&Nonce::from_random(&[2; 18]));
-//! let server_first = ServerFirst::new(nonce, credential.salt(), credential.iterations());
-//! let Progress::Send(client, proof) = client.answer(server_first.text().as_bytes())? else {
-//!     panic!("the client proves that it has the password");
-//! };
+//! // The server answers with its half of the nonce, and the parameters of the password hash. let client_first =
+//! ClientFirst::parse(&first)?; let nonce = client_first.nonce.joined(&Nonce::from_random(&[2; 18])); let
+//! server_first = ServerFirst::new(nonce, credential.salt(), credential.iterations()); let Progress::Send(client,
+//! proof) = client.answer(server_first.text().as_bytes())? else {     panic!("the client proves that it has the
+//! password"); };
 //!
 //! // The server believes it, and proves that it knows the user.
 //! let client_final = ClientFinal::parse(&proof)?;
@@ -58,14 +56,14 @@ pub use self::scram::{
 /// No message of SASL is longer, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-/// How a client shows who it is.
+/// The mechanism by which a client authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mechanism {
     /// Sends name and password as they are: for encrypted connections.
     Plain,
     /// Proves that it has the password, without sending it.
     Scram(Hash),
-    /// Sends a token that says who it is, and that somebody else has signed: for encrypted connections.
+    /// Sends a token that names the user and that an issuer has signed: for encrypted connections.
     OAuthBearer,
 }
 
@@ -77,7 +75,7 @@ impl Mechanism {
         Mechanism::Scram(Hash::Sha512),
     ];
 
-    /// What it is called in SASL.
+    /// Returns the mechanism's name in SASL.
     pub const fn name(self) -> &'static str {
         match self {
             Mechanism::Plain => "PLAIN",
@@ -118,6 +116,6 @@ pub struct UnknownMechanism;
 pub struct InvalidMessage {
     /// Which message it should be.
     pub message: &'static str,
-    /// What is wrong.
+    /// The fault.
     pub what: &'static str,
 }

@@ -7,9 +7,9 @@ use super::{InvalidMessage, MESSAGE_BYTES_MAX};
 /// Name and password, as the client sends them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PlainMessage<'a> {
-    /// Whom the client wants to act as; empty if as itself.
+    /// The user as whom the client wants to act; empty for itself.
     pub authorization: &'a str,
-    /// Who it is.
+    /// The user's name.
     pub user: &'a str,
     /// Its password.
     pub password: &'a str,
@@ -51,7 +51,7 @@ impl<'a> PlainMessage<'a> {
         }
     }
 
-    /// Writes it. What comes out is secret.
+    /// Writes the message. The result is secret.
     pub fn to_bytes(&self) -> Vec<u8> {
         [self.authorization, self.user, self.password]
             .join("\0")

@@ -10,12 +10,12 @@ use super::{Hash, InvalidMessage, Iterations, Key, MESSAGE_BYTES_MAX};
 /// So many random bytes go into each side's part of the nonce.
 pub const NONCE_BYTES: usize = 18;
 
-/// What makes every exchange different.
+/// The nonce, which makes every exchange different.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nonce(Box<str>);
 
 impl Nonce {
-    /// From random bytes, which nobody may be able to guess.
+    /// Creates a nonce from random bytes, which must be unpredictable.
     pub fn from_random(random: &[u8; NONCE_BYTES]) -> Self {
         Nonce(BASE64.encode(random).into())
     }
@@ -36,12 +36,12 @@ impl Nonce {
     }
 }
 
-/// The client says who it is.
+/// The client's first message: its user name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFirst {
-    /// Whom the client wants to act as, if not as itself.
+    /// The user as whom the client wants to act, if not as itself.
     pub authorization: Option<String>,
-    /// Who it is.
+    /// The user's name.
     pub user: String,
     /// The client's part of the nonce.
     pub nonce: Nonce,
@@ -110,7 +110,7 @@ impl ClientFirst {
     }
 }
 
-/// The server says what the proof is to be made with.
+/// The server's first message: the inputs of the client's proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFirst {
     /// Both parts of the nonce.
@@ -234,7 +234,7 @@ impl ClientFinal {
     }
 }
 
-/// The server proves that it knows the user, or says what is wrong.
+/// The server's last message: its proof that it knows the user, or an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerFinal {
     /// See [`Credential::signature`](super::Credential::signature).
@@ -273,7 +273,7 @@ impl ServerFinal {
     }
 }
 
-/// What both sides sign: all that was said, but for the proof.
+/// Returns the text that both sides sign: all messages, without the proof.
 pub struct ScramExchange(String);
 
 impl ScramExchange {
@@ -353,7 +353,7 @@ impl<'a> Fields<'a> {
         bytes.and_then(Result::ok).ok_or(self.invalid(what))
     }
 
-    /// What begins with `m=` must be understood, and nobody has defined any of it.
+    /// `m=` marks extensions that a peer must understand; none is defined, so they are refused.
     fn refuse_mandatory_extension(&self) -> Result<(), InvalidMessage> {
         let rest = self.text.get(self.position..).unwrap_or_default();
         match rest.starts_with("m=") {

@@ -46,24 +46,24 @@ pub struct ShareFetchRequest {
     pub forgotten_topics_data: Vec<ForgottenTopic>,
 }
 
-/// What ShareFetch is answered with: the generated message, but records may be in several pieces.
+/// The answer to ShareFetch: the generated message, but records may be in several pieces.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ShareFetchResponse {
     /// For how long, in milliseconds, the client has been or should be kept from going on.
     pub throttle_time_ms: i32,
-    /// What is wrong with the whole request; 0 if nothing.
+    /// The error code of the whole request; 0 if there is none.
     pub error_code: i16,
     /// The same in words.
     pub error_message: Option<StrBytes>,
     /// For how long, in milliseconds, the records are the member's.
     pub acquisition_lock_timeout_ms: i32,
-    /// What was fetched and acknowledged.
+    /// The fetched and acknowledged records.
     pub topics: Vec<ShareFetchedTopic>,
     /// Where the new leaders are that partitions name.
     pub node_endpoints: Vec<NodeEndpoint>,
 }
 
-/// What was fetched and acknowledged of a topic.
+/// The fetched and acknowledged records of a topic.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ShareFetchedTopic {
     /// Its id.
@@ -72,7 +72,7 @@ pub struct ShareFetchedTopic {
     pub partitions: Vec<ShareFetchedPartition>,
 }
 
-/// What was fetched and acknowledged of a partition.
+/// The fetched and acknowledged records of a partition.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ShareFetchedPartition {
     /// Its number.
