@@ -49,7 +49,7 @@ impl Polled {
     pub async fn idle(&mut self) {
         loop {
             let since = *self.idle.borrow_and_update();
-            // A time beyond what can be counted never comes.
+            // A time beyond the clock's range never comes.
             let ends_at = since.and_then(|since| since.checked_add(self.interval_max));
             let ends = async {
                 match ends_at {

@@ -1,5 +1,5 @@
-//! Where a member begins in what it was assigned: found out by a task of its own, which goes on when the
-//! call that waits for it is given up.
+//! Finds the positions at which a member begins in its assigned partitions, in a task of its own,
+//! which continues when the call that waits for it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::offsets::{Start, TopicPartition};
 
-/// A search that is under way.
+/// A search in progress.
 #[derive(Debug)]
 pub(super) struct Searching {
-    /// Which news it is about.
+    /// The version of the assignment that it serves.
     version: u64,
     task: JoinHandle<Result<Found, ClientError>>,
 }
 
-/// What the member is to have.
+/// The member's new partitions.
 #[derive(Debug)]
 pub(super) struct Found {
     pub places: BTreeSet<TopicPartition>,
     /// The ids of their streams.
     pub ids: BTreeMap<Arc<str>, Uuid>,
-    /// Where it begins in those that it did not have.
+    /// The positions in those that it did not have.
     pub starts: HashMap<TopicPartition, Offset>,
 }
 
-/// What is searched for, and where.
+/// The inputs of a search.
 pub(super) struct Search {
     pub client: Client,
     pub config: ConsumerConfig,
     pub group: Arc<str>,
     pub topics: Vec<Arc<str>>,
-    /// What the member has already, of the streams of these ids.
+    /// The partitions that the member already has, of the streams with these ids.
     pub known: BTreeSet<TopicPartition>,
     pub ids: BTreeMap<Arc<str>, Uuid>,
 }
@@ -54,7 +54,7 @@ impl Searching {
         self.version == news.version
     }
 
-    /// Waits for the end; given up, it may be called again.
+    /// Waits for the result; if the future is dropped, it may be called again.
     pub async fn found(&mut self) -> Result<Found, ClientError> {
         let found = (&mut self.task).await;
         found.unwrap_or(Err(ClientError::Closed))
@@ -103,7 +103,7 @@ impl Search {
         })
     }
 
-    /// Where to begin in a partition that the group has no offset of.
+    /// Returns the position in a partition without an offset of the group.
     fn start_without(&self, place: &TopicPartition) -> Result<Reset, ClientError> {
         let TopicPartition { topic, partition } = place;
         self.config.reset.ok_or_else(|| ClientError::Refused {
@@ -115,7 +115,7 @@ impl Search {
         })
     }
 
-    /// The partitions by name, and the ids of their streams.
+    /// Returns the partitions by name, and the ids of their streams.
     async fn names(
         &self,
         partitions: &Partitions,
