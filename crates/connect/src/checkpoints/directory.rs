@@ -86,7 +86,7 @@ pub enum CheckpointDirError {
     },
 }
 
-/// How names begin of parts, and of what becomes a part: one for each rank.
+/// The prefix of the names of parts and of their unfinished files: one for each rank.
 const PART: &str = "checkpoint.";
 const UNFINISHED: &str = "unfinished.";
 
