@@ -38,7 +38,7 @@ impl Change<'_> {
     }
 }
 
-/// Reads what a request wants to change.
+/// Reads the changes that a request asks for.
 ///
 /// # Errors
 /// When an operation is unknown, lacks its value, or a setting is named twice.
@@ -69,11 +69,11 @@ pub fn changes_of(configs: &[AlterableConfig]) -> Result<Changes<'_>, Refused> {
     changes.collect()
 }
 
-/// Makes a change of the setting `name` in `own`. `find` returns settings by their names, and `inherited` what counts
-/// where there is no value of its own.
+/// Applies a change of the setting `name` to `own`. `find` returns settings by their names; `inherited` returns the
+/// value in force for a setting without a value of its own.
 ///
 /// # Errors
-/// When there is no such setting, or the value is none of its values. A setting that is not known can be deleted.
+/// When the setting does not exist, or the value is not valid for it. A change may delete an unknown setting.
 pub fn apply<'s>(
     own: &mut Own,
     name: &str,

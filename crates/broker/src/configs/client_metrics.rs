@@ -8,7 +8,7 @@ use super::value::{Values, items_of};
 const INTERVAL: &str = "interval.ms";
 const MATCH: &str = "match";
 
-/// What a client is matched by.
+/// The selectors that a subscription may match clients by.
 const MATCHED: [&str; 6] = [
     "client_instance_id",
     "client_id",
@@ -47,7 +47,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
     SETTINGS.iter()
 }
 
-/// What is found for a setting, most important first.
+/// The values found for a setting, most important first.
 pub fn found(own: &Own, setting: &'static Setting) -> Vec<Found> {
     let value = own.get(setting.name).map(|value| Found {
         source: Source::ClientMetrics,
@@ -68,10 +68,10 @@ pub fn check_name(name: &str) -> Result<(), Refused> {
     }
 }
 
-/// Changes a subscription, which is made with its first setting and is gone with its last.
+/// Changes a subscription. Its first setting creates it; the removal of its last setting deletes it.
 ///
 /// # Errors
-/// When there is no such setting, or a value is none of its values.
+/// When a setting does not exist, or a value is not valid for it.
 pub fn alter(
     store: &ConfigStore,
     name: &str,

@@ -11,7 +11,7 @@ use crate::config::BrokerConfig;
 /// The name of all brokers together.
 pub const ALL_BROKERS: &str = "";
 
-/// What was set for this broker, and for all.
+/// The settings that administrators changed for this broker, and for all brokers.
 pub struct Changed {
     pub this: Own,
     pub all: Own,
@@ -45,7 +45,7 @@ impl Changed {
     }
 }
 
-/// Makes what was changed count for topics without settings of their own.
+/// Applies the changed defaults to topics without settings of their own.
 pub fn use_defaults(log: &Log, store: &ConfigStore, config: &BrokerConfig) {
     let changed = Changed::of(store, config);
     let defaults = topics::defaults(|name| changed.value(name));

@@ -171,7 +171,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
     SETTINGS.iter()
 }
 
-/// What is found for a setting of a group, most important first.
+/// The values found for a setting of a group, most important first.
 pub fn found(own: &Own, of_broker: &groups::Config, setting: &'static Setting) -> Vec<Found> {
     let mut found = Vec::new();
     if let Some(value) = own.get(setting.name) {
@@ -235,10 +235,10 @@ pub fn check_name(name: &str) -> Result<(), Refused> {
     }
 }
 
-/// Changes settings of a group, which need not be there yet. Those that count now go to `use_changed`.
+/// Changes settings of a group; the group need not exist yet. Passes the settings now in force to `use_changed`.
 ///
 /// # Errors
-/// When there is no such setting, or a value is none of its values or does not fit another one.
+/// When a setting does not exist, or a value is not valid for it or conflicts with another one.
 pub fn alter(
     store: &ConfigStore,
     of_broker: &groups::Config,
@@ -284,7 +284,7 @@ fn check(own: &Own, of_broker: &groups::Config) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What a group's own settings say to its coordinator.
+/// Converts a group's own settings for its coordinator.
 fn group_config(own: &Own) -> groups::GroupConfig {
     let duration = |name| {
         let value = own.get(name).and_then(|value| value.parse().ok());
@@ -300,7 +300,7 @@ fn group_config(own: &Own) -> groups::GroupConfig {
     }
 }
 
-/// What a group's own settings say of the records of a share group. They were checked when they were set.
+/// Converts a group's own settings for the records of a share group. The change that set them has validated them.
 fn share_settings(own: &Own) -> ShareSettings {
     fn number<T: FromStr>(own: &Own, name: &str) -> Option<T> {
         own.get(name).and_then(|value| value.parse().ok())
@@ -324,12 +324,12 @@ fn share_settings(own: &Own) -> ShareSettings {
     }
 }
 
-/// What the kept settings of all groups say to the coordinator.
+/// Converts the stored settings of all groups for the coordinator.
 pub fn group_configs(store: &ConfigStore) -> BTreeMap<groups::GroupName, groups::GroupConfig> {
     of_all(store, group_config)
 }
 
-/// What the kept settings of all groups say of their records, should they be share groups.
+/// Converts the stored settings of all groups for their records, in case they are share groups.
 pub fn all_share_settings(store: &ConfigStore) -> BTreeMap<groups::GroupName, ShareSettings> {
     of_all(store, share_settings)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The target of all lines whose own target has no level.
+/// The target whose level applies to all targets without a level of their own.
 pub const ROOT: &str = "root";
 
 /// The least important lines that are written.
@@ -13,9 +13,9 @@ pub enum LogLevel {
     Error,
     /// Warnings too.
     Warn,
-    /// What happens now and then too.
+    /// Occasional events too.
     Info,
-    /// What helps to find faults too.
+    /// Details that help to find faults too.
     Debug,
     /// Everything.
     Trace,
@@ -50,7 +50,7 @@ impl FromStr for LogLevel {
     }
 }
 
-/// What the program writes to its log: the broker shows and changes it for administrators.
+/// The levels of the program's log lines: the broker shows and changes them for administrators.
 pub trait LogLevels: Send + Sync {
     /// The targets with their levels, [`ROOT`] among them; `None` where nothing is written.
     fn levels(&self) -> Vec<(&'static str, Option<LogLevel>)>;

@@ -11,7 +11,7 @@ use super::log_levels::{LogLevel, LogLevels, ROOT};
 use super::setting::{Refused, Source};
 use crate::broker::Broker;
 
-/// What nothing is written of is called.
+/// The level that turns a target's log lines off.
 const OFF: &str = "OFF";
 
 fn levels(broker: &Broker) -> Vec<(&'static str, Option<LogLevel>)> {
@@ -32,7 +32,7 @@ fn check_name(broker: &Broker, name: &str) -> Result<(), Refused> {
 /// Describes the levels of all targets.
 ///
 /// # Errors
-/// When there is no such broker.
+/// When the request names another broker.
 pub fn describe(
     broker: &Broker,
     resource: &DescribeConfigsResource,
@@ -50,10 +50,10 @@ pub fn describe(
     Ok(described.collect())
 }
 
-/// Changes the levels of targets: of all or of none.
+/// Changes the levels of targets: all the changes or none.
 ///
 /// # Errors
-/// When there is no such broker, target or level.
+/// When the broker, a target or a level does not exist.
 pub fn alter(
     broker: &Broker,
     name: &str,

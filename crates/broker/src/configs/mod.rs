@@ -166,7 +166,7 @@ fn describe_topic(
     Ok(described.collect())
 }
 
-/// What is found for a setting of a topic, most important first.
+/// The values found for a setting of a topic, most important first.
 fn found_for_topic(
     own: &Own,
     topic: &TopicSetting,
@@ -330,7 +330,7 @@ fn alter_topic(
     if validate_only {
         return Ok(());
     }
-    // Checked above on what it was; another change may have come between.
+    // The check above used the settings as read then; another change may have come in between, so check again.
     let mut checked = Ok(());
     let apply = |config: &mut StreamConfig| {
         let before = topics::own(config);
@@ -343,7 +343,7 @@ fn alter_topic(
     checked
 }
 
-/// Lists what has settings, of the types that are asked for.
+/// Lists the resources that have settings, of the requested types.
 pub fn list(broker: &Broker, version: i16, request: ListConfigResourcesRequest) -> Reply {
     let types = match version < LIST_CHOICE_FROM {
         true => vec![CLIENT_METRICS],

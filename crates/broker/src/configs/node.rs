@@ -18,7 +18,7 @@ use super::value::Values;
 use super::{asked, is_asked_for};
 use crate::broker::Broker;
 
-/// What speaks of brokers in errors.
+/// The name that errors give this kind of resource.
 const OF: &str = "brokers";
 
 /// Settings without effect that tools change for a while, and that are not of topics.
@@ -61,7 +61,8 @@ fn is_this(broker: &Broker, name: &str) -> Result<bool, Refused> {
     }
 }
 
-/// What the broker says of a setting of topics, most important first: its changes, then the default.
+/// Returns a function that finds the broker's values for a setting of topics, most important first: its changes, then
+/// the default.
 pub fn found_for_topics(broker: &Broker) -> impl Fn(&TopicSetting) -> Vec<Found> {
     let changed = Changed::of(broker.configs(), broker.config());
     move |topic| {
@@ -75,10 +76,10 @@ pub fn found_for_topics(broker: &Broker) -> impl Fn(&TopicSetting) -> Vec<Found>
     }
 }
 
-/// Describes the broker's settings; by the name of all brokers, those alone that were changed for all.
+/// Describes the broker's settings. The name of all brokers selects only the settings that were changed for all.
 ///
 /// # Errors
-/// When there is no such broker.
+/// When the broker does not exist.
 pub fn describe(
     broker: &Broker,
     resource: &DescribeConfigsResource,
@@ -133,7 +134,7 @@ fn describe_all(
 /// Changes settings of the broker, or of all.
 ///
 /// # Errors
-/// When there is no such broker or setting, the setting is fixed, or a value is none of its values.
+/// When the broker or a setting does not exist, the setting is fixed, or a value is not valid for it.
 pub fn alter(
     broker: &Broker,
     name: &str,
@@ -155,7 +156,7 @@ pub fn alter(
     };
     let store: &ConfigStore = broker.configs();
     store.change(Kind::Broker, name, validate_only, change, |_| {
-        // What was changed is in the store.
+        // The store now holds the change; make topics use it.
         use_defaults(broker.log(), broker.configs(), broker.config());
     })
 }
@@ -168,7 +169,7 @@ fn find<'k>(broker: &Broker, known: &'k [Setting], name: &str) -> Result<&'k Set
     Setting::named(known, OF, name)
 }
 
-/// Checks what topics are checked for.
+/// Checks the settings as those of a topic are checked.
 fn check(own: &Own) -> Result<(), Refused> {
     let of_topics = SETTINGS.iter().filter_map(|topic| {
         let value = own.get(topic.of_broker?)?;

@@ -1,4 +1,4 @@
-//! What is known of a setting, and what is said of its value.
+//! A setting: its type, documentation and default, and the description of its value in responses.
 
 use millstream_base::nearest;
 use millstream_wire::messages::describe_configs_response::{
@@ -30,13 +30,13 @@ pub enum Source {
     Group = 8,
 }
 
-/// A setting, whatever it is of.
+/// A setting of any kind of resource.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     pub name: &'static str,
     pub values: Values,
     pub default: &'static str,
-    /// What it does here, or why it does nothing here.
+    /// The setting's effect here, or the reason why it has none.
     pub documentation: &'static str,
 }
 
@@ -103,7 +103,7 @@ impl Setting {
         read.map_err(|why| format!("{}: {why}", self.name))
     }
 
-    /// The default, as what is found last.
+    /// The default, as the last of the values found.
     pub fn found_by_default(&self) -> Found {
         Found {
             source: Source::Default,
@@ -112,7 +112,7 @@ impl Setting {
         }
     }
 
-    /// Describes it: the first of what was `found` counts, and the others are what would count without it.
+    /// Describes the setting: the first of `found` is in force; the others follow as the values that it overrides.
     pub fn describe(&self, found: &[Found], asked: &Asked) -> DescribeConfigsResourceResult {
         let first = found.first();
         let synonyms = found.iter().filter(|_| asked.synonyms).map(|found| {
@@ -134,7 +134,7 @@ impl Setting {
     }
 }
 
-/// What a request wants to know of settings.
+/// The parts of a description that a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub synonyms: bool,

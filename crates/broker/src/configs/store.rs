@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// The settings by kind and name of what they are of. Those that have none of their own are not here.
+/// The settings by the kind and name of their resource. A resource without settings of its own has no entry.
 type Kept = BTreeMap<Kind, BTreeMap<String, Own>>;
 
 /// The settings that are kept.
@@ -63,17 +63,17 @@ pub struct ConfigStore {
     ledger: Arc<Ledger>,
     clock: Arc<dyn Clock>,
     kept: RwLock<Kept>,
-    /// Held from a look at what is kept until the change of it is durable.
+    /// Held from the read of the stored settings until their change is durable.
     changing: Mutex<()>,
     /// The ledger is damaged: defaults count, and nothing is changed.
     is_damaged: AtomicBool,
 }
 
 impl ConfigStore {
-    /// Reads what is kept. Where the ledger is damaged, defaults count.
+    /// Reads the stored settings. If the ledger is damaged, the defaults apply.
     ///
     /// # Errors
-    /// When the ledger cannot be read, or holds something else.
+    /// When the ledger cannot be read, or holds records of another kind.
     pub fn open(log: &Log, clock: Arc<dyn Clock>) -> Result<ConfigStore, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
         let (records, is_damaged) = match ledger.read() {
@@ -113,7 +113,7 @@ impl ConfigStore {
         own.cloned().unwrap_or_default()
     }
 
-    /// What has settings of its own, in the order of the names.
+    /// The resources of a kind with settings of their own, ordered by name.
     pub fn names(&self, kind: Kind) -> Vec<String> {
         let kept = self.kept.read();
         let of_kind = kept.get(&kind).into_iter().flat_map(BTreeMap::keys);

@@ -1,4 +1,4 @@
-//! All settings of topics: what Kafka 4.3 has, and ours.
+//! All settings of topics: those of Kafka 4.3, and ours.
 
 use millstream_log::{
     COMPRESSION, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, TIMESTAMP_AFTER_MAX,
@@ -19,7 +19,7 @@ pub const REMOTE: &str = "remote.storage.enable";
 pub const COMPACTION_LAG_MIN: &str = "min.compaction.lag.ms";
 pub const COMPACTION_LAG_MAX: &str = "max.compaction.lag.ms";
 
-/// The policy of topics whose old records are deleted; the only one that there is.
+/// The policy of topics whose old records are deleted; the only policy supported.
 pub const DELETE: &str = "delete";
 
 /// Kafka's least size of a segment.

@@ -29,15 +29,15 @@ const FIELDS: [&str; 5] = [
 /// The most segments of a group: the log's bound.
 const GROUP_SEGMENTS_MAX: u64 = 65_536;
 
-/// The settings without what they are called at the broker.
+/// The settings of topics, without their names at the broker.
 pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
     SETTINGS.iter().map(|topic| &topic.setting)
 }
 
-/// Checks what only several settings together say, or what a single value asks of this server.
+/// Checks combinations of settings, and the limits that this server adds to single values.
 ///
 /// # Errors
-/// What is wrong.
+/// When a check fails; the error names the setting and the reason.
 pub fn check(own: &Own) -> Result<(), Refused> {
     let value = |name: &str| own.get(name).map(String::as_str);
     match value(CLEANUP) {
@@ -142,7 +142,7 @@ fn group_bytes(config: &StreamConfig) -> u64 {
     config.segment.0 * u64::from(config.group_segments)
 }
 
-/// A group is a number of segments, so its size is what is wanted, or a little more.
+/// A group is a whole number of segments, so its size is the requested one, or a little more.
 fn set_group_bytes(config: &mut StreamConfig, bytes: u64) {
     let segment = bytes
         .next_power_of_two()
@@ -183,11 +183,11 @@ pub fn defaults<'a>(broker: impl Fn(&str) -> Option<&'a str>) -> millstream_log:
     }
 }
 
-/// Gives a topic that is to be created its settings: values by their names, and `None` for the default. A topic that asks
-/// for compaction keeps every record.
+/// Gives a topic that is to be created its settings: values by their names, and `None` for the default. A topic that
+/// asks for compaction keeps every record.
 ///
 /// # Errors
-/// When there is no such setting, or a value is none of its values.
+/// When a setting does not exist, or a value is not valid for it.
 pub fn set_of_created<'a>(
     config: &mut StreamConfig,
     topic: &str,

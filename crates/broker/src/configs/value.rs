@@ -8,7 +8,7 @@ const TYPE_LONG: i8 = 5;
 const TYPE_DOUBLE: i8 = 6;
 const TYPE_LIST: i8 = 7;
 
-/// What stands for all partitions in a list of throttled replicas.
+/// The item for all partitions in a list of throttled replicas.
 const ALL_REPLICAS: &str = "*";
 
 /// Which values a setting can have.
@@ -54,10 +54,10 @@ impl Values {
         matches!(self, Values::List(_) | Values::Replicas)
     }
 
-    /// Reads a value, and returns it as it is kept and shown.
+    /// Parses a value, and returns it in the form that is stored and shown.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// When the value is not valid; the message says why.
     pub fn read(self, text: &str) -> Result<String, String> {
         let text = text.trim();
         match self {

@@ -1,8 +1,8 @@
 //! Keys and values of records, byte for byte.
 //!
-//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. Text and
-//! bytes have their length before them, a u32. What may be missing has a byte before it that is 1, or 0 before
-//! nothing. Durations are u64 milliseconds; timestamps are i64 milliseconds since 1970.
+//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. Text and bytes
+//! follow their length, a u32. An optional field follows a byte: 1 if it is present, 0 if it is missing. Durations are
+//! u64 milliseconds; timestamps are i64 milliseconds since 1970.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Writer {
         self
     }
 
-    /// How many there are of what follows: bounded far below 2^32, as everything that comes here.
+    /// Writes the number of items that follow. Every caller bounds it far below 2^32.
     pub fn count(&mut self, count: usize) -> &mut Self {
         self.u32(count as u32)
     }
@@ -136,7 +136,7 @@ impl Reader {
         })
     }
 
-    /// Whether nothing more follows: older records end before what was added since.
+    /// Whether the record ends here: older records lack the fields that later versions added.
     pub fn is_at_end(&self) -> bool {
         self.0.is_empty()
     }
@@ -176,7 +176,7 @@ impl Reader {
         number.map_err(|_| RecordError::CutOff { field })
     }
 
-    /// How many there are of what follows; nothing may be allocated for it, since it may be anything.
+    /// Reads the number of items that follow. Callers must not allocate by it: corrupt bytes may hold any number.
     pub fn count(&mut self, field: &'static str) -> Result<u32> {
         self.u32(field)
     }
@@ -200,13 +200,13 @@ impl Reader {
         Ok(T::from(Arc::from(text)))
     }
 
-    /// What the text means.
+    /// Reads a text and parses it.
     pub fn parsed<T: FromStr>(&mut self, field: &'static str) -> Result<T> {
         let text: Arc<str> = self.text(field)?;
         text.parse().map_err(|_| RecordError::Invalid { field })
     }
 
-    /// What the number means.
+    /// Reads a number and converts it to the value that it stands for.
     pub fn code<T>(&mut self, field: &'static str, known: fn(i8) -> Option<T>) -> Result<T> {
         let value = self.u8(field)?;
         let code = i8::try_from(value).ok().and_then(known);

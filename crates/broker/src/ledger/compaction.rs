@@ -1,9 +1,9 @@
-//! A ledger is compacted when most of it is outdated: what is still so is appended again, and what is before
-//! is deleted.
+//! Compaction of a ledger. When most of a ledger is outdated, a compaction appends its current states again and
+//! deletes the records before them.
 //!
-//! All that was appended before some offset is read, piece by piece what has not changed since is appended
-//! behind it, and when all of that is durable the ledger begins at that offset. So at every moment what it
-//! holds is the same, wherever a crash cuts it off: what is appended again says what was said before.
+//! The compaction reads all records before some offset. Piece by piece, it appends the states that have not changed
+//! since. When all of them are durable, the ledger begins at that offset. A crash at any moment leaves the same states
+//! in the ledger, because an appended copy repeats the state before it.
 
 use std::collections::HashSet;
 use std::collections::btree_map::{BTreeMap, IntoIter};
@@ -17,21 +17,21 @@ use parking_lot::MutexGuard;
 
 use super::{Kept, Ledger, Record};
 
-/// A ledger is not compacted before it has so many bytes …
+/// A ledger of fewer bytes is not compacted.
 const COMPACT_BYTES_MIN: u64 = 4 << 20;
 
-/// … and so many times what its states take.
+/// A ledger is compacted only when it takes this many times the bytes of its states.
 const COMPACT_FACTOR: u64 = 4;
 
-/// So much is appended again while others wait for the ledger.
+/// The bytes that a compaction appends while it holds the ledger's lock; other appends wait that long.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// How large a ledger is, and what is done about it.
+/// A ledger's size, and the compaction under way.
 #[derive(Debug, Default)]
 pub struct Growth {
     /// Bytes of its chunks.
     pub stored_bytes: u64,
-    /// From so many bytes on it is compacted.
+    /// The size from which on a compaction is due.
     due_at_bytes: u64,
     rewriting: Option<Rewriting>,
 }
@@ -41,14 +41,14 @@ pub struct Growth {
 struct Rewriting {
     /// Keys that got another state since it began.
     changed: HashSet<Bytes>,
-    /// What was in the ledger when it began.
+    /// The size of the ledger when the compaction began.
     stored_bytes: u64,
-    /// The ledger has not taken a change, so nobody knows what of it is there.
+    /// The ledger has failed to append a change, so it is unknown which of its records are stored.
     is_given_up: bool,
 }
 
 impl Growth {
-    /// All of the ledger was read.
+    /// Records the size of the ledger after a read of all of it.
     pub fn was_read(&mut self, kept: &Kept) {
         if self.rewriting.is_none() {
             self.stored_bytes = kept.read_bytes;
@@ -56,7 +56,7 @@ impl Growth {
         }
     }
 
-    /// These are about to be appended.
+    /// Notes the keys of records that are about to be appended.
     pub fn changing(&mut self, records: &[Record]) {
         if let Some(rewriting) = &mut self.rewriting {
             let keys = records.iter().map(|record| record.key.clone());
@@ -64,7 +64,8 @@ impl Growth {
         }
     }
 
-    /// What is appended may be there in part: what was before has to stay.
+    /// Stops the compaction from deleting anything: an append has failed and may be stored in part, so the old records
+    /// have to stay.
     pub fn give_up(&mut self) {
         if let Some(rewriting) = &mut self.rewriting {
             rewriting.is_given_up = true;
@@ -79,7 +80,7 @@ fn due_at_bytes(states: &BTreeMap<Bytes, Bytes>) -> u64 {
     COMPACT_BYTES_MIN.max(bytes.sum::<u64>() * COMPACT_FACTOR)
 }
 
-/// What remains to be appended again.
+/// The states that a compaction has yet to append again.
 pub struct Rewrite {
     states: Peekable<IntoIter<Bytes, Bytes>>,
     /// When the ledger that comes of it is to be compacted.
@@ -95,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// The end of what a compaction is to read, which is under way from now on.
+    /// Begins a compaction if one is due; returns the end of the records that it is to read.
     pub fn begin_if_due(&self) -> Option<Offset> {
         let mut growth = self.growth.lock();
         if growth.rewriting.is_some()
@@ -123,7 +124,7 @@ impl Ledger {
         self.end(compacted.ok());
     }
 
-    /// Reads what there is to append again.
+    /// Reads the states to append again.
     pub fn begin_rewrite(&self, begin: Offset) -> Result<Rewrite, LogError> {
         self.lane.wait_durable(begin)?;
         let kept = self.read_before(begin)?;
@@ -155,12 +156,12 @@ impl Ledger {
             }
         }
         self.write(&mut growth, &piece, self.log.clock().now())?;
-        // Those who wait come first.
+        // Waiting appends go first.
         MutexGuard::unlock_fair(growth);
         Ok(rewrite.states.peek().is_some())
     }
 
-    /// What is before goes when everything that was appended again is durable.
+    /// Deletes the records before `begin`, once all states that were appended again are durable.
     pub fn delete_before(&self, begin: Offset) -> Result<(), LogError> {
         self.lane.wait_durable(self.lane.next_offset())?;
         let growth = self.growth.lock();

@@ -1,5 +1,5 @@
-//! What a coordinator keeps: a stream of the log with one lane, whose records are states by key. A later
-//! one takes the place of an earlier one, and one without value removes it.
+//! A coordinator's store: a stream of the log with one partition, whose records are states by key. A later record
+//! replaces an earlier one of its key, and a record without value removes the key.
 
 mod codec;
 mod compaction;
@@ -35,7 +35,7 @@ pub struct Ledger {
     growth: Mutex<Growth>,
 }
 
-/// What a part of a ledger says.
+/// The states in a part of a ledger.
 struct Kept {
     /// The last state of every key that has one.
     states: BTreeMap<Bytes, Bytes>,
@@ -97,7 +97,7 @@ impl Ledger {
             }
             read_bytes += fetched.bytes as u64;
             if fetched.next <= at {
-                // What is durable can be read, or an error tells why not.
+                // Every durable record can be read, or an error says why not.
                 return Err(LogError::Corrupted {
                     path: self.log.dir().to_owned(),
                     position: 0,
@@ -109,10 +109,10 @@ impl Ledger {
         Ok(Kept { states, read_bytes })
     }
 
-    /// Appends records; returns the offset up to which they have to be durable before anybody is told.
+    /// Appends records; returns the offset up to which they have to be durable before a client learns of them.
     ///
     /// # Errors
-    /// When the log does not take them: some of them may be in it.
+    /// When the log rejects the append: some of the records may be stored all the same.
     pub fn append(
         &self,
         records: impl IntoIterator<Item = Record>,

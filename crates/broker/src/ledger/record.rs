@@ -4,12 +4,12 @@ use std::fmt;
 
 use bytes::Bytes;
 
-/// What is so under a key from now on. It may be secret, and is not printed.
+/// The new state of a key. The state may be secret, so `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// What it is about.
+    /// The key.
     pub key: Bytes,
-    /// What is so; `None` if there is nothing any more.
+    /// The state; `None` removes the key.
     pub value: Option<Bytes>,
 }
 
@@ -29,13 +29,13 @@ impl fmt::Debug for Record {
     }
 }
 
-/// Why stored bytes are not what belongs in a ledger. Does not repeat them.
+/// The reason why stored bytes are not a valid record of a ledger. Never repeats the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The bytes end too early.
     #[error("a record is cut off at {field}")]
     CutOff {
-        /// What is missing.
+        /// The missing field.
         field: &'static str,
     },
     /// There are more bytes than there should be.
@@ -44,30 +44,30 @@ pub enum RecordError {
         /// How many.
         bytes: usize,
     },
-    /// What should be text is not.
+    /// A text field is not UTF-8.
     #[error("a record's {field} is not UTF-8")]
     NotText {
-        /// What it is.
+        /// The field.
         field: &'static str,
     },
     /// Something is out of its bounds.
     #[error("a record's {field} is invalid")]
     Invalid {
-        /// What it is.
+        /// The field.
         field: &'static str,
     },
     /// A number has no meaning here; perhaps a later program wrote it.
     #[error("a record's {field} is {value}, which this program does not know")]
     Unknown {
-        /// What the number is.
+        /// The field that holds the number.
         field: &'static str,
         /// The number.
         value: i64,
     },
-    /// What must never be forgotten was removed.
+    /// A tombstone removes a record that must never be removed.
     #[error("the record of {field} is removed")]
     Removed {
-        /// What it is.
+        /// The record's kind.
         field: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Ledgers on a disk that crashes, against a model of what they say.
+//! Ledgers on a disk that crashes, against a model of their states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,10 +81,10 @@ impl Compaction {
     }
 }
 
-/// What a run has done before its disk crashed.
+/// The progress of a run before its disk crashed.
 #[derive(Default)]
 struct Run {
-    /// What the ledger said after each of the appends.
+    /// The ledger's states after each of the appends.
     said: Vec<Model>,
     /// So many appends were durable.
     durable: usize,
@@ -214,7 +214,7 @@ fn a_ledger_that_says_little_stays_small_however_often_it_changes() {
             bytes_max = bytes_max.max(ledger.lane().info().bytes);
         }
     }
-    // What is due, and what shares a group with what is kept.
+    // The bytes up to the next compaction, and outdated records in the same groups as current ones.
     assert!(bytes_max < 20 << 20, "{bytes_max}");
     ledger
         .lane()

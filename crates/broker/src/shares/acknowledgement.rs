@@ -2,7 +2,7 @@
 
 use millstream_base::Offset;
 
-/// What a member says of one record.
+/// A member's acknowledgement of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The record is finished: accepted, rejected, or not there.
@@ -13,7 +13,7 @@ pub enum Verdict {
     Renew,
 }
 
-/// What a member says of records that follow each other.
+/// A member's acknowledgement of consecutive records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledgement {
     /// The first record.
@@ -27,10 +27,10 @@ pub struct Acknowledgement {
 /// Why no acknowledgement of a share-partition counts: Kafka's error of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The batches are not what Kafka's protocol allows.
+    /// Kafka's protocol does not allow these batches.
     #[error("the batches overlap, are not in order, or carry other types than one for each record")]
     InvalidRequest,
-    /// An offset is beyond what was ever acquired.
+    /// An offset is beyond the last record that was ever acquired.
     #[error("the batch ends behind the last acquired record")]
     PastAcquired,
     /// The member does not hold one of the records: it never did, or the lock has timed out.
@@ -46,8 +46,9 @@ const RELEASE: i8 = 2;
 const REJECT: i8 = 3;
 const RENEW: i8 = 4;
 
-/// Checks what does not depend on the state of records: as many types as records or one, known types, and batches in
-/// growing order. `batches` are first offset, last offset and types. Only a request that `may_renew` renews locks.
+/// Checks the parts that do not depend on the state of records: as many types as records or one, known types, and
+/// batches in growing order. `batches` are first offset, last offset and types. Only a request that `may_renew` renews
+/// locks.
 pub fn checked(
     batches: impl IntoIterator<Item = (i64, i64, Vec<i8>)>,
     may_renew: bool,

@@ -137,15 +137,15 @@ impl SharePartition {
         let is_available = |run: &Run| matches!(run.state, State::Available { .. });
         let found = match runs.find(|(_, run)| is_available(run)) {
             Some((first, run)) => from.max(*first)..run.end.min(limit),
-            // What comes next is never passed over.
+            // Never-delivered records are available whenever there is room.
             None if from <= self.end && self.room(settings) > 0 => self.end..limit,
             None => return None,
         };
         (found.start < found.end).then_some(found)
     }
 
-    /// Gives a member what it may get of a range, up to `records_max` records. The caller [expires](Self::expire) locks
-    /// before. Records that were never delivered are given only from the first one on.
+    /// Acquires the available records of a range for a member, up to `records_max`. The caller [expires](Self::expire)
+    /// locks before. Acquires never-delivered records only if the range reaches the first of them.
     pub fn acquire(
         &mut self,
         range: Range<Offset>,
@@ -214,8 +214,9 @@ impl SharePartition {
         acquired
     }
 
-    /// Finishes what is available of a range, since no member is to get it: markers, records of aborted transactions,
-    /// offsets without record. Passes over what was never delivered only from the first one on.
+    /// Finishes the available records of a range, since no member is to get them: markers, records of aborted
+    /// transactions, offsets without record. Finishes never-delivered records only if the range reaches the first of
+    /// them.
     pub fn skip(&mut self, range: Range<Offset>) {
         let known = range.start..range.end.min(self.end);
         self.change(known, |range, state| {
@@ -243,7 +244,7 @@ impl SharePartition {
         self.check(member, acknowledgements, settings)?;
         let until = now.saturating_add(settings.record_lock);
         for batch in acknowledgements {
-            // What is before the start is finished already: retention may have removed it.
+            // Records before the start are finished already: retention may have removed them.
             for (from, to, verdict) in batch.verdicts(self.start) {
                 self.change(from..to, |range, state| match (state, verdict) {
                     (State::Acquired { deliveries, .. }, Verdict::Release) => {
@@ -331,7 +332,7 @@ impl SharePartition {
         has_held
     }
 
-    /// Gives back what was held for too long; returns whether there was any.
+    /// Releases the locks that have timed out; returns whether there was any.
     pub fn expire(&mut self, now: Duration, settings: &ShareSettings) -> bool {
         if self.lock_ends.is_none_or(|ends| now < ends) {
             return false;
@@ -373,7 +374,7 @@ impl SharePartition {
         true
     }
 
-    /// What a restart needs: the runs from [`start`](Self::start) on.
+    /// The state to store for a restart: the runs from [`start`](Self::start) on.
     pub fn to_store(&self) -> Vec<StoredRun> {
         let mut stored: Vec<StoredRun> = Vec::new();
         for (first, run) in &self.runs {
@@ -393,7 +394,7 @@ impl SharePartition {
         stored
     }
 
-    /// The share-partition that was stored. What was acquired is available.
+    /// Restores a share-partition from the ledger. Records that were acquired become available.
     pub fn restore(start: Offset, stored: impl IntoIterator<Item = StoredRun>) -> SharePartition {
         let mut restored = SharePartition::new(start);
         for StoredRun {
@@ -423,8 +424,8 @@ impl SharePartition {
         self.end = end;
     }
 
-    /// Asks for the new state of each run that overlaps a range: up to which offset, and which state; `None` if it does
-    /// not change. What is left of a run is asked for again only if it has changed up to a place within it.
+    /// Asks `change` for the new state of each run that overlaps a range, and the offset up to which it applies;
+    /// `None` leaves the run as it is. Asks again for the rest of a run only if the new state ended within the run.
     fn change(
         &mut self,
         range: Range<Offset>,
@@ -475,7 +476,7 @@ impl SharePartition {
         }
     }
 
-    /// Merges neighbours with the same state in and around a range, and moves the start behind what is finished.
+    /// Merges neighbours with the same state in and around a range, and moves the start behind the finished runs.
     fn tidy(&mut self, range: Range<Offset>) {
         let before = self.runs.range(..range.start).next_back();
         let first = before.or_else(|| self.runs.range(range.start..).next());

@@ -1,6 +1,6 @@
-//! What share-partitions keep in the ledger, byte for byte.
+//! The records of share-partitions in the ledger, byte for byte.
 //!
-//! How numbers, texts and the like are written, [`Writer`] says.
+//! [`Writer`] defines the encoding of numbers and texts.
 //!
 //! ```text
 //! kind  key                                   value
@@ -46,7 +46,7 @@ pub fn record(key: &Key, state: Option<&SharePartition>) -> Record {
     }
 }
 
-/// What a record says.
+/// Decodes a record into its key and its state.
 pub fn decode(record: Record) -> Result<(Key, Option<SharePartition>), RecordError> {
     let key = Reader::key(record.key, |reader| match reader.u8("kind")? {
         SHARE_PARTITION => Ok(Key {

@@ -76,7 +76,7 @@ impl Model {
         }
     }
 
-    /// Offset and delivery count of what the member gets.
+    /// Acquires records; returns their offsets and delivery counts.
     fn acquire(
         &mut self,
         (from, to): (u64, u64),
@@ -171,7 +171,7 @@ impl Model {
         self.records[..start as usize].fill(Kept::Finished);
     }
 
-    /// What a restart leaves of it.
+    /// Restarts the model: locks do not survive.
     fn restart(&mut self) {
         for kept in &mut self.records {
             if let Kept::Acquired(_, _, deliveries) = kept {
@@ -190,7 +190,7 @@ fn range(rng: &mut Rng) -> (u64, u64) {
     (from, rng.u64(from..=RECORDS))
 }
 
-/// Batches that are mostly in order, often of what one member holds.
+/// Batches that are mostly in order, often of records that one member holds.
 fn batches(rng: &mut Rng, model: &Model, of: usize) -> Vec<(i64, i64, Vec<i8>)> {
     let held: Vec<u64> = (0..RECORDS)
         .filter(
@@ -367,7 +367,7 @@ fn a_hostile_acknowledgement_gets_kafkas_error_and_changes_nothing() {
     ] {
         assert_eq!(checked(batches, false), Err(Refused::InvalidRequest));
     }
-    // What was before the start is finished, and asked for no more.
+    // Records before the start are finished, and need no further acknowledgement.
     let past = checked([(0, 12, vec![1])], false).unwrap();
     shares
         .acknowledge(&member(0), &past, SECOND, &settings)

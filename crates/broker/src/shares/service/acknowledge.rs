@@ -32,7 +32,7 @@ pub struct Asked {
     pub batches: Vec<(i64, i64, Vec<i8>)>,
 }
 
-/// What became of the acknowledgements of one partition.
+/// The result of the acknowledgements of one partition.
 pub struct Acknowledged {
     pub topic: Uuid,
     pub partition: i32,
@@ -136,7 +136,7 @@ fn try_acknowledge(
     }))
 }
 
-/// The ledger did not take what was acknowledged: it may have it, or not.
+/// Fails all acknowledgements: the ledger did not confirm them, so it may hold them or not.
 pub fn fail(acknowledged: &mut [Acknowledged], error: ResponseError) {
     for partition in acknowledged {
         if partition.result.is_ok() {
@@ -167,8 +167,8 @@ fn respond(acknowledged: Vec<Acknowledged>) -> Vec<ShareAcknowledgeTopicResponse
 }
 
 impl ShareService {
-    /// Takes a member's acknowledgements, each partition's by itself; returns what became of them, and up to where the
-    /// ledger has to be durable before the client hears of it. Only a request that `may_renew` renews locks.
+    /// Applies a member's acknowledgements, each partition's by itself. Returns their results, and the offset up to
+    /// which the ledger has to be durable before the broker answers. Only a request that `may_renew` renews locks.
     pub(super) fn acknowledge_all(
         &self,
         client: &mut Client,

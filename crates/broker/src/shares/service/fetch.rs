@@ -82,7 +82,7 @@ struct Target {
     watched: Option<Watched>,
 }
 
-/// What one look at all partitions gave.
+/// The result of one pass over all partitions.
 #[derive(Default)]
 struct Look {
     reads: Vec<(Place, Result<Read, ResponseError>)>,
@@ -262,14 +262,14 @@ impl Fetching {
         self.respond(look)
     }
 
-    /// Acquires what there is.
+    /// Acquires the available records of all partitions.
     fn look(&mut self) -> Look {
         let mut look = Look::default();
         let (group, member) = (&self.group, &self.member);
         let (service, number) = (&self.service, self.reading.number);
         let is_current = || service.sessions.is_current(group, member, number);
         if !is_current() {
-            // The client is gone, and would not acknowledge what it got now.
+            // The session has ended, so the client would never acknowledge these records.
             self.until = Instant::now();
             return look;
         }

@@ -249,8 +249,8 @@ impl ShareService {
         Ok(kept)
     }
 
-    /// Takes over what became of a share-partition, once the ledger has it; returns up to where the ledger has to be
-    /// durable. Without that nothing has changed.
+    /// Stores a new state of a share-partition in the ledger, then in memory; returns the offset up to which the
+    /// ledger has to be durable. If the append fails, nothing changes.
     fn put(
         &self,
         key: &Key,
@@ -334,7 +334,7 @@ impl ShareService {
         Ok(durable)
     }
 
-    /// Forgets all that deleted groups have. What cannot be forgotten now is forgotten at the next start.
+    /// Removes the share-partitions of deleted groups. If a removal fails, the next start repeats it.
     pub async fn forget_groups(&self, groups: impl Iterator<Item = &GroupName>) {
         let mut durable = None;
         for group in groups {
@@ -347,7 +347,7 @@ impl ShareService {
         let _ = self.durable(durable).await;
     }
 
-    /// Forgets the share-partitions whose group or topic is gone.
+    /// Removes the share-partitions whose group or topic is gone.
     pub fn forget_missing(&self) {
         let partitions = self.partitions.lock();
         let missing = partitions.iter().filter(|(key, _)| self.is_missing(key));
@@ -355,7 +355,7 @@ impl ShareService {
             .map(|(key, kept)| (key.clone(), Arc::clone(kept)))
             .collect();
         drop(partitions);
-        // What cannot be forgotten now is forgotten at the next start.
+        // If a removal fails, the next start repeats it.
         let _ = self.forget(missing);
     }
 

@@ -34,7 +34,7 @@ use crate::shares::SharePartition;
 use crate::shares::record::Key;
 use crate::topics::{LEADER_EPOCH, Named, topic_name};
 
-/// What is told of a share-partition that no member has read from.
+/// The start offset in responses for a share-partition that no member has read from.
 const NO_OFFSET: i64 = -1;
 
 fn words(error: ResponseError) -> Option<StrBytes> {

@@ -18,7 +18,8 @@ use crate::shares::{AcquiredRun, Isolation, SharePartition, ShareSettings};
 /// How much is read at once: the bound on records is met somewhere in it.
 const READ_BYTES: usize = 1 << 20;
 
-/// How often one look at a share-partition reads: what may be had lies scattered when members gave records back.
+/// The most reads in one pass over a share-partition: released records lie scattered, so that one read may not reach
+/// enough of them.
 const READS_MAX: usize = 64;
 
 /// The member that reads, and how much it wants.
@@ -32,7 +33,7 @@ pub struct Wanted<'a> {
     pub at_least: AtLeast,
 }
 
-/// What a member got of a share-partition.
+/// The records of a share-partition that a member got.
 #[derive(Default)]
 pub struct Read {
     /// Whole chunks.
@@ -74,7 +75,7 @@ impl ShareService {
             Isolation::ReadUncommitted => lane.readable_offset(),
             Isolation::ReadCommitted => lane.last_stable_offset(),
         };
-        // What was delivered before may always be delivered again.
+        // A full table of runs stops first deliveries, never redeliveries.
         let limit = match self.is_full() {
             true => end.min(kept.shares.end()),
             false => end,
@@ -90,7 +91,7 @@ impl ShareService {
                 }
                 // All memory for reading from disk is in use: there will be some again. Or the log has moved on.
                 Ok(()) | Err(LogError::ReadBudget | LogError::OffsetOutOfRange { .. }) => {
-                    // What was passed over would be passed over again.
+                    // Keep the skipped records finished; otherwise the next read would skip them again.
                     kept.shares = shares;
                 }
                 Err(error) => return Err(response_error(&error)),
@@ -102,7 +103,7 @@ impl ShareService {
     }
 }
 
-/// Reads from the first record on that the member may get, and acquires what is wanted.
+/// Reads from the first available record on, and acquires as many records as the member wants.
 fn acquire(
     shares: &mut SharePartition,
     lane: &Lane,
@@ -142,8 +143,8 @@ fn acquire(
     Ok(())
 }
 
-/// Acquires what is wanted of the chunks of a piece, whose records before `range` have been looked at. Returns the offset
-/// behind them.
+/// Acquires the wanted records in the chunks of a piece. Records before `range` are already handled. Returns the
+/// offset behind the chunks.
 fn acquire_of(
     piece: &Bytes,
     range: Range<Offset>,

@@ -1,4 +1,4 @@
-//! Share sessions: which partitions a member reads, so that its requests name only what changes.
+//! Share sessions: the partitions that a member reads, so that its requests name only the changes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::ShareService;
 use crate::groups::{GroupName, MemberId, Partition, TopicId};
 
-/// Sessions at the same time: what Kafka allows by default.
+/// The most sessions at the same time: Kafka's default.
 const SESSIONS_MAX: usize = 2_000;
 
 /// Partitions of all sessions.
@@ -31,7 +31,7 @@ pub struct Sessions(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     by_member: HashMap<(GroupName, MemberId), Session>,
-    /// What the members of a group wait for: see [`Reading::bell`].
+    /// The bells that the members of a group wait for: see [`Reading::bell`].
     bells: HashMap<GroupName, Weak<Notify>>,
     /// Sessions that were ever begun.
     begun: u64,
@@ -41,7 +41,7 @@ struct Kept {
 
 struct Session {
     number: u64,
-    /// What the next request has to carry.
+    /// The epoch that the next request has to carry.
     epoch: i32,
     partitions: BTreeSet<Place>,
     /// The partition that the next look begins behind.
@@ -49,7 +49,7 @@ struct Session {
     bell: Arc<Notify>,
 }
 
-/// What a request of a session reads.
+/// The partitions that a request of a session reads.
 pub struct Reading {
     /// Tells this session from others of the same member.
     pub number: u64,
@@ -89,7 +89,7 @@ impl Sessions {
         Ok(reading)
     }
 
-    /// Takes in a request of a session. What it adds may not be read if it is to be forgotten by the same request.
+    /// Applies a request to its session. A partition that the same request adds and forgets is not read.
     pub fn next(
         &self,
         group: &GroupName,
@@ -252,7 +252,7 @@ impl Held {
         self.numbers.insert((group, member), number);
     }
 
-    /// Ends them, and gives back what their members hold.
+    /// Ends the sessions, and releases the records that their members hold.
     pub fn end(&mut self) {
         for ((group, member), number) in self.numbers.drain() {
             self.service.end_session(&group, &member, number);
@@ -267,7 +267,7 @@ impl Drop for Held {
 }
 
 impl ShareService {
-    /// Ends a session, and gives back what its member holds.
+    /// Ends a session, and releases the records that its member holds.
     pub(super) fn end_session(&self, group: &GroupName, member: &MemberId, number: u64) {
         if let Some(bell) = self.sessions.end(group, member, number) {
             self.release(group, member);
