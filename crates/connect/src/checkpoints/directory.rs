@@ -86,7 +86,7 @@ pub enum CheckpointDirError {
     },
 }
 
-/// The prefix of the names of parts and of their unfinished files: one for each rank.
+/// The prefixes of the names of parts and of unfinished parts; each rank has one of both.
 const PART: &str = "checkpoint.";
 const UNFINISHED: &str = "unfinished.";
 
