@@ -1,5 +1,5 @@
-//! The project's own checks: what no compiler sees. `cargo xtask tidy` runs all of them, `cargo xtask circles` one that
-//! is quick and of use while files are moved.
+//! The project's own checks, beyond those of the compiler. `cargo xtask tidy` runs all of them, `cargo xtask circles`
+//! one that is quick and of use while files are moved.
 
 mod markdown;
 mod modules;

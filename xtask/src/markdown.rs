@@ -1,4 +1,4 @@
-//! What the checks want to know about a page of Markdown.
+//! The parts of a page of Markdown that the checks use.
 
 use pulldown_cmark::{CodeBlockKind, Event, OffsetIter, Options, Parser, Tag, TagEnd};
 
@@ -12,7 +12,7 @@ pub struct At<T> {
 /// A fenced block of code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// What follows the opening fence.
+    /// The text after the opening fence.
     pub info: String,
     pub text: String,
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// What lies in a work tree and is no part of the project.
+/// Entries of a work tree that are not part of the project.
 const FOREIGN_FOLDERS: [&str; 3] = [".git", "target", "node_modules"];
 
-/// A longer file is data; nobody writes or reads it as text.
+/// A longer file is data, not text to read.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
 /// All files of the project, as they were when it was read.

@@ -49,7 +49,7 @@ use crate::lane::LaneRef;
 use crate::sync::per_thread;
 use crate::turns::RANGE_MAX;
 
-/// What a ring is made with.
+/// The configuration of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingConfig {
     /// Room at first, in items; rounded up to a power of two per lane.

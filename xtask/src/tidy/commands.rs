@@ -48,7 +48,7 @@ const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Names the program that the commands call `millstream`.
 const PROGRAM_VARIABLE: &str = "MILLSTREAM_BIN";
 
-/// What `make` passes down to a process, and no reader's shell has.
+/// Variables that `make` passes to a process, and that no reader's shell has.
 const INHERITED_VARIABLES: [&str; 3] = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"];
 
 pub fn check(tree: &Tree) -> anyhow::Result<Vec<Problem>> {
@@ -120,7 +120,7 @@ struct Desk {
     path: OsString,
     /// Where a server listens, unless its command says otherwise.
     server: String,
-    /// What runs until the page's end.
+    /// The commands that run until the page's end.
     running: Vec<Child>,
 }
 
@@ -245,7 +245,7 @@ fn wait_until_shown(step: &Step, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a command has printed; a thread reads it, so that the command never waits for us.
+/// The output of a command; a thread reads it, so that the command never blocks on a full pipe.
 struct Output {
     bytes: Arc<Mutex<Vec<u8>>>,
     thread: thread::JoinHandle<std::io::Result<()>>,

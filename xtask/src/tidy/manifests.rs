@@ -1,4 +1,4 @@
-//! What every package says about itself.
+//! Checks the manifest of every package.
 
 use super::Problem;
 use crate::tree::Tree;

@@ -1,4 +1,4 @@
-//! What a check finds.
+//! A problem that a check finds.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Problem {
     /// A path, with a line where that helps.
     pub place: String,
-    /// What is wrong there and, unless it is plain, what to do.
+    /// The fault and, unless it is obvious, the remedy.
     pub what: String,
 }
 
