@@ -1,4 +1,4 @@
-//! What transactions answer, apart from how it is put on the wire.
+//! The coordinator's answers, independent of the wire format.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::groups::GroupName;
 /// The answer to a [`Request`](super::Request) of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// What the producer is from now on.
+    /// The producer, with the id and epoch that it uses from now on.
     InitProducerId(Result<Producer, TransactionError>),
     /// Whether all the partitions take part.
     AddPartitions(Result<(), TransactionError>),
@@ -21,9 +21,9 @@ pub enum Answer {
     VerifyPartitions(Vec<(TopicPartition, Result<(), TransactionError>)>),
     /// Whether offsets may be committed.
     VerifyOffsets(Result<(), TransactionError>),
-    /// What the producer is in its next transaction: the same as before, unless it bumps its epoch.
+    /// The producer in its next transaction: the same as before, unless it bumps its epoch.
     EndTransaction(Result<Producer, TransactionError>),
-    /// Who aborts it.
+    /// The coordinator's part in the abort.
     AbortTransaction(Result<Abort, TransactionError>),
     /// For each transactional id, in the order of the request.
     DescribeTransactions(Vec<(TransactionalId, Result<Described, TransactionError>)>),
@@ -42,10 +42,10 @@ impl Answer {
     }
 }
 
-/// What becomes of a transaction that an administrator wants to be aborted.
+/// The fate of a transaction that an administrator wants to abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abort {
-    /// All of it is aborted by the coordinator, as one that took too long.
+    /// The coordinator aborts all of it, as it aborts one that took too long.
     UnderWay,
     /// The coordinator knows no transaction of this producer with this partition.
     Unknown,
@@ -104,22 +104,22 @@ pub struct Described {
     pub state: State,
     /// The current producer.
     pub producer: Producer,
-    /// How long a transaction may take; `None` for as long as it likes.
+    /// The longest that a transaction may take; `None` for no limit.
     pub timeout: Option<Duration>,
     /// When the current transaction began, or the last one had begun.
     pub started: Option<Timestamp>,
-    /// The partitions of the current transaction; of one that is being ended, those whose markers are missing.
+    /// The partitions of the current transaction; while it is being ended, the partitions whose markers are missing.
     pub partitions: Vec<TopicPartition>,
-    /// The groups whose offsets are committed with it, in the same way.
+    /// The groups that commit offsets with it; while it is being ended, those that lack the outcome.
     pub groups: Vec<GroupName>,
 }
 
 /// The transactional ids that there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// States of the request that there are not.
+    /// States that the request names and that do not exist.
     pub unknown_states: Vec<String>,
-    /// What was found.
+    /// The transactional ids that match the request.
     pub transactions: Vec<ListedTransaction>,
 }
 

@@ -25,13 +25,13 @@ pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub struct Config {
     /// The longest timeout that a producer may ask for.
     pub timeout_max: Duration,
-    /// How long a transactional id is kept that nobody uses.
+    /// How long an unused transactional id is retained.
     pub transactional_id_retention: Duration,
-    /// How often transactional ids are looked through for what has expired.
+    /// The interval between searches for expired transactional ids.
     pub retention_check_interval: Duration,
     /// How many transactional ids there may be.
     pub transactional_ids_max: usize,
-    /// How many bytes all transactional ids, and the names of all that takes part in transactions, may have.
+    /// The most bytes that all transactional ids, and the names of all participants, may take together.
     pub name_bytes_max: usize,
 }
 

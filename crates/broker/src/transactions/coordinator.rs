@@ -15,13 +15,12 @@ use crate::groups::{Moment, RequestId};
 
 /// The coordinator of all transactions, which also gives out producer ids.
 ///
-/// It does no I/O and asks no clock: it is told what happens and when, and says what is to be done. Every
-/// request is answered exactly once, by the call that handles it.
+/// It does no I/O and asks no clock: the caller passes events and times in, and carries out the actions that come
+/// back. The call that handles a request also answers it, exactly once.
 ///
-/// What it holds in memory runs ahead of the log. If an append fails, drop it, and
-/// [restore](Coordinator::restore) it from what the log has; but not before all that an earlier one wanted to be
-/// written into partitions and groups is either done or given up for ever. A late marker would end a later
-/// transaction of the same producer.
+/// Its memory runs ahead of the log. If an append fails, drop the coordinator, and [restore](Coordinator::restore)
+/// another from the log; but not before every marker and every group's outcome that an earlier one asked for is either
+/// written or given up for ever. A late marker would end a later transaction of the same producer.
 #[derive(Debug)]
 pub struct Coordinator {
     pub(super) config: Config,
@@ -30,16 +29,16 @@ pub struct Coordinator {
     pub(super) timers: Timers,
     /// When to look for transactional ids that have expired.
     pub(super) expiry_at: Duration,
-    /// What all transactional ids and the names of all participants have.
+    /// The bytes of all transactional ids and of the names of all participants.
     pub(super) name_bytes: usize,
 }
 
 /// A transactional id.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// What the log has of it.
+    /// Its state, as the log has it.
     pub transaction: Transaction,
-    /// Of a transaction that is being ended, who does not know it yet.
+    /// The participants that lack the outcome, while a transaction is being ended.
     pub progress: Progress,
     /// When its transaction takes too long, or is to be ended again.
     pub deadline: Option<Duration>,
@@ -56,7 +55,7 @@ impl Entry {
 }
 
 impl Coordinator {
-    /// A coordinator that knows nobody.
+    /// Creates a coordinator without any transactional id.
     pub fn new(config: Config, now: Moment) -> Self {
         let mut coordinator = Coordinator {
             config,
@@ -70,11 +69,11 @@ impl Coordinator {
         coordinator
     }
 
-    /// A coordinator that goes on where the log ends. `records` are those of a [snapshot](Self::snapshot) and
-    /// what was persisted since, or all that were ever persisted, in their order.
+    /// Restores a coordinator from the log. `records` are those of a [snapshot](Self::snapshot) and all that were
+    /// persisted since, or all that were ever persisted, in their order.
     ///
-    /// Transactions that were being ended are ended by the next [`tick`](Self::tick), which is due at once: markers
-    /// that were written already are written again.
+    /// A transaction that was being ended goes on with the next [`tick`](Self::tick), which is due at once: it writes
+    /// again even the markers that were written already.
     ///
     /// # Errors
     /// When a record is not one of this module.
@@ -117,7 +116,7 @@ impl Coordinator {
         }
         let at = match &entry.transaction.phase {
             Phase::Ongoing { started, .. } => {
-                // Clocks may have been set: it never has more than all of its time.
+                // The wall clock may have been set back: a transaction never gets more than its whole timeout.
                 let passed = now.timestamp.0.saturating_sub(started.0);
                 let passed = Duration::from_millis(passed.try_into().unwrap_or(0));
                 let timeout = entry.transaction.timeout;
@@ -187,7 +186,7 @@ impl Coordinator {
         next.min(self.expiry_at)
     }
 
-    /// Does what is due by now.
+    /// Handles all deadlines that have passed.
     pub fn tick(&mut self, now: Moment) -> Vec<Action> {
         let mut turn = Turn::new(now);
         while let Some(id) = self.timers.due(now.elapsed) {
@@ -207,8 +206,8 @@ impl Coordinator {
         self.expiry_at = now.elapsed.saturating_add(interval);
     }
 
-    /// All that is persisted, as if everything before were compacted: what a coordinator can be
-    /// [restored](Self::restore) from.
+    /// Returns all state as records, as if the log were just compacted: a coordinator can be [restored](Self::restore)
+    /// from them.
     pub fn snapshot(&self) -> Vec<Record> {
         let reserved_end = self.producer_ids.reserved_end();
         let ids = record::producer_ids(reserved_end);

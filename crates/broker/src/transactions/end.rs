@@ -1,5 +1,5 @@
-//! Transactions end: first the outcome is made certain, then everybody who takes part hears of it, and then the
-//! next one may begin.
+//! The end of transactions: a durable record decides the outcome, then every participant learns of it, and then the
+//! producer may begin its next transaction.
 
 use super::coordinator::{Coordinator, Entry};
 use super::participants::Participants;
@@ -37,7 +37,7 @@ impl Coordinator {
         Ok(self.entry(id)?.transaction.current())
     }
 
-    /// Aborts an open transaction for an administrator, who names it by its producer and a partition.
+    /// Aborts an open transaction for an administrator. The request names its producer and a partition.
     pub(super) fn abort_transaction(
         &mut self,
         turn: &mut Turn,
@@ -70,7 +70,7 @@ impl Coordinator {
         }
     }
 
-    /// Aborts an open transaction, and fences its producer unless it asked for it itself.
+    /// Aborts an open transaction, and fences its producer unless the producer itself asked for the abort.
     pub(super) fn fence(&mut self, turn: &mut Turn, id: &TransactionalId, asked_by_itself: bool) {
         if let Some(entry) = self.entries.get_mut(id) {
             let now = turn.now.timestamp;
@@ -79,7 +79,7 @@ impl Coordinator {
         }
     }
 
-    /// The outcome is certain when this record is durable; then it is told.
+    /// Once this record is durable the outcome is decided; then the participants are told.
     fn begin_ending(&mut self, turn: &mut Turn, id: &TransactionalId) {
         let Some(entry) = self.entries.get_mut(id) else {
             return;
@@ -117,7 +117,7 @@ impl Coordinator {
         self.end_if_told(turn, &id);
     }
 
-    /// When everybody knows the outcome, the transaction is ended.
+    /// Completes the transaction once every participant has the outcome.
     fn end_if_told(&mut self, turn: &mut Turn, id: &TransactionalId) {
         let Some(entry) = self.entries.get_mut(id) else {
             return;
@@ -132,7 +132,7 @@ impl Coordinator {
         turn.persist(record::transaction(id, &entry.transaction));
     }
 
-    /// A transaction takes too long, or is to be told again.
+    /// Aborts a transaction that has timed out, or sends an outcome again.
     pub(super) fn on_deadline(&mut self, turn: &mut Turn, id: &TransactionalId) {
         let Some(entry) = self.entries.get_mut(id) else {
             return;
@@ -162,7 +162,7 @@ impl Entry {
         }
     }
 
-    /// Tells all that nobody is telling.
+    /// Sends the outcome to the participants that lack it and have no attempt under way.
     fn tell(&mut self, turn: &mut Turn, id: &TransactionalId) {
         let Some(ending) = self.ending(id) else {
             return;

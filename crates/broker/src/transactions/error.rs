@@ -1,4 +1,4 @@
-//! What transactions refuse, by Kafka's names.
+//! The errors of transactions, by Kafka's names.
 
 /// Why a request is refused: Kafka's error of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum TransactionError {
     /// There are as many transactional ids, or the transaction has as many participants, as there may be.
     #[error("there are too many transactional ids, or too many participants")]
     PolicyViolation = 44,
-    /// What [`ProducerFenced`](Self::ProducerFenced) is to requests that do not know that error.
+    /// [`ProducerFenced`](Self::ProducerFenced), for requests that do not know that error.
     #[error("the producer's epoch is not the current one")]
     InvalidProducerEpoch = 47,
     /// The transaction is in no state to be ended like this.
@@ -37,10 +37,10 @@ pub enum TransactionError {
     /// Another producer has taken the transactional id over, or the transaction took too long.
     #[error("the producer is fenced")]
     ProducerFenced = 90,
-    /// There is no such transactional id.
+    /// The transactional id does not exist.
     #[error("there is no such transactional id")]
     TransactionalIdNotFound = 105,
-    /// What was sent is not part of the transaction, which can only be aborted.
+    /// The partition or group is not part of the transaction, which can only be aborted.
     #[error("not part of the transaction: abort it")]
     TransactionAbortable = 120,
     /// The regular expression does not parse, or is too large.
@@ -54,7 +54,7 @@ impl TransactionError {
         self as i16
     }
 
-    /// As it is put to a client whose request knows of fenced producers, or else does not.
+    /// Converts the error for a client; `knows_fencing` if its request knows of fenced producers.
     pub(super) fn to_client(self, knows_fencing: bool) -> Self {
         match self {
             Self::ProducerFenced if !knows_fencing => Self::InvalidProducerEpoch,
@@ -62,20 +62,20 @@ impl TransactionError {
         }
     }
 
-    /// As it is put to a produce request, whose clients expect other errors; `knows_abortable` from version
-    /// 11 on.
+    /// Converts the error for a produce request, whose clients expect other errors; `knows_abortable` from version 11
+    /// on.
     pub fn in_produce(self, knows_abortable: bool) -> Self {
         match self {
-            // Every client tries again on this one, without asking where the partition is.
+            // Every client retries after this error, without looking the partition's leader up again.
             Self::ConcurrentTransactions => Self::NotEnoughReplicas,
             other => other.to_appender(knows_abortable),
         }
     }
 
-    /// As it is put to a TxnOffsetCommit; `knows_abortable` from version 4 on.
+    /// Converts the error for a TxnOffsetCommit; `knows_abortable` from version 4 on.
     pub fn in_offset_commit(self, knows_abortable: bool) -> Self {
         match self {
-            // Every client tries again on this one.
+            // Every client retries after this error.
             Self::ConcurrentTransactions => Self::CoordinatorLoadInProgress,
             other => other.to_appender(knows_abortable),
         }

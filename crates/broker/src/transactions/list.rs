@@ -1,4 +1,4 @@
-//! What administrators ask.
+//! The requests of administrators about transactions.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::coordinator::{Coordinator, Entry};
 use super::{ListTransactions, State, TransactionError, TransactionalId};
 use crate::groups::Moment;
 
-/// States that Kafka has and that nobody sees here; to ask for them is no mistake.
+/// States of Kafka that no transaction has here; a request may name them all the same.
 const UNSEEN_STATES: [&str; 2] = ["Dead", "PrepareEpochFence"];
 
 impl Coordinator {
@@ -90,7 +90,7 @@ fn compile(pattern: &str) -> Result<Regex, TransactionError> {
         let regex = builder.build();
         regex.map_err(|_| TransactionError::InvalidRegularExpression)
     };
-    // By itself first: what is no regular expression could become one between parentheses.
+    // Compile the pattern by itself first: an invalid pattern could become a valid one between parentheses.
     build(pattern)?;
     build(&format!("^(?:{pattern})$"))
 }

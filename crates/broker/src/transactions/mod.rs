@@ -1,23 +1,23 @@
-//! The coordinator of transactions: who may write under which producer id and epoch, what takes part in a
-//! transaction, and how it ends everywhere.
+//! The coordinator of transactions: it decides which producer may write under a producer id and epoch, which
+//! partitions and groups take part in a transaction, and how the transaction ends in all of them.
 //!
-//! A state machine without I/O, clock, threads and randomness: [`Coordinator::handle`],
-//! [`Coordinator::report`] and [`Coordinator::tick`] are told what happens and when, and return [`Action`]s:
-//! what to append to the log, whom to answer what, and where to write markers.
+//! A state machine without I/O, clock, threads and randomness: the caller passes events and times to
+//! [`Coordinator::handle`], [`Coordinator::report`] and [`Coordinator::tick`], and they return [`Action`]s: records to
+//! append to the log, answers to requests, and markers to write.
 //!
-//! A transaction ends in two steps. First a record makes the outcome certain; when it is durable the producer
-//! is answered, and partitions and groups are told. When all of them have reported that they have it, a second
-//! record lets the next transaction begin. After a crash between the two they are told again, which does no harm.
+//! A transaction ends in two steps. First a record decides the outcome; once it is durable the coordinator answers the
+//! producer, and tells partitions and groups. When all of them have reported that they have the outcome, a second
+//! record lets the next transaction begin. After a crash between the two the coordinator tells them again, which does
+//! no harm.
 //!
-//! Producers are of two kinds. Older ones keep their epoch until somebody takes their transactional id over,
-//! and say which partitions take part before they write to them. Newer ones (KIP-890) get a new epoch with
-//! every transaction, so that nothing late can come in from the one before, and partitions take part as they
-//! are written to. A request says what it is of.
+//! Producers are of two kinds. An older one keeps its epoch until another producer takes its transactional id over,
+//! and adds partitions to the transaction before it writes to them. A newer one (KIP-890) gets a new epoch with every
+//! transaction, so that a late record of the one before is refused, and each write adds its partition. Each request
+//! carries the kind of its producer.
 //!
 //! Around the state machine, `service` keeps its records in the log, answers connections and writes markers.
 //!
-//! Transactions behave as Apache Kafka's do, so that its clients find what they expect. Where this module knows a
-//! bound that Kafka has not, it is in [`config`].
+//! Transactions behave as Apache Kafka's do, as its clients expect. [`config`] has the bounds that Kafka lacks.
 //!
 //! ```
 //! use std::time::Duration;

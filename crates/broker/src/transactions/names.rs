@@ -1,4 +1,4 @@
-//! Who takes part in transactions.
+//! The names of producers and participants in transactions.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::TransactionError;
 use crate::groups::{Partition, TopicName, text};
 
 text! {
-    /// Who a producer is, beyond its restarts: Kafka's `transactional.id`.
+    /// The identity of a producer across its restarts: Kafka's `transactional.id`.
     TransactionalId
 }
 
@@ -21,16 +21,16 @@ pub struct Producer {
     pub epoch: ProducerEpoch,
 }
 
-/// No producer is given this epoch, so that every one can be fenced.
+/// The coordinator gives no producer this epoch, so that it can fence every one.
 const EPOCH_LAST: ProducerEpoch = ProducerEpoch(i16::MAX);
 
 impl Producer {
     const NO_EPOCH: ProducerEpoch = ProducerEpoch(-1);
 
-    /// What an InitProducerId request has of a producer that goes on, or `None` of one that begins.
+    /// Returns the producer that an InitProducerId request continues, or `None` for a new one.
     ///
     /// # Errors
-    /// `InvalidRequest` if one is missing.
+    /// `InvalidRequest` if only one of id and epoch is given.
     pub fn expected(
         id: ProducerId,
         epoch: ProducerEpoch,

@@ -47,7 +47,7 @@ impl Coordinator {
         self.add(turn, &add.transactional_id, added)
     }
 
-    /// Adds what does not take part yet.
+    /// Adds the partitions and groups that do not take part yet.
     fn add(
         &mut self,
         turn: &mut Turn,
@@ -105,7 +105,7 @@ impl Coordinator {
         }
     }
 
-    /// What takes part in a producer's open transaction, if there is one.
+    /// The participants of a producer's open transaction, if there is one.
     fn open_transaction(
         &self,
         id: &TransactionalId,

@@ -1,4 +1,4 @@
-//! What takes part in a transaction.
+//! The participants of a transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use super::config::{
 use super::{TopicPartition, TransactionError};
 use crate::groups::{GroupName, Partition, TopicName};
 
-/// Partitions, and groups whose offsets are committed.
+/// The partitions of a transaction, and the groups that commit offsets with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Participants {
     topics: BTreeMap<TopicName, BTreeSet<Partition>>,
     groups: BTreeSet<GroupName>,
     /// How many partitions and groups there are.
     count: usize,
-    /// What their names have; that of a topic counts once.
+    /// The bytes of their names; that of a topic counts once.
     name_bytes: usize,
 }
 
@@ -85,7 +85,7 @@ impl Participants {
             .for_each(|group| self.add_group(group));
     }
 
-    /// How many bytes the names of others, none of which is here, add to those that are.
+    /// How many bytes the names of other participants would add. None of those may be in here already.
     pub fn name_bytes_of(&self, added: &Participants) -> usize {
         let topics = added.topics.keys();
         let topics = topics.filter(|topic| !self.topics.contains_key(*topic));
@@ -93,8 +93,10 @@ impl Participants {
         topics.map(|topic| topic.len()).chain(groups).sum()
     }
 
+    /// Checks that there is room for more participants. None of those may be in here already.
+    ///
     /// # Errors
-    /// When there would be more than may be with others, none of which is here.
+    /// When a bound would be exceeded.
     pub fn check_room(&self, added: &Participants) -> Result<(), TransactionError> {
         let name_bytes = self.name_bytes + self.name_bytes_of(added);
         let is_room = self.count + added.count <= PARTICIPANTS_PER_TRANSACTION_MAX
@@ -105,8 +107,10 @@ impl Participants {
     }
 }
 
+/// Checks the name of a topic or group.
+///
 /// # Errors
-/// When a name is empty or too long.
+/// When the name is empty or too long.
 pub(super) fn check_name(name: &str) -> Result<(), TransactionError> {
     match name.len() {
         1..=NAME_BYTES_MAX => Ok(()),

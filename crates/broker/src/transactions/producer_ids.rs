@@ -5,8 +5,8 @@ use millstream_base::ProducerId;
 use super::TransactionError;
 use super::config::PRODUCER_ID_BLOCK;
 
-/// Gives out producer ids. The log knows only up to where they are reserved, so it hears of it once in a block;
-/// what is left of a block at a restart is never used.
+/// Gives out producer ids. The log holds only the end of the reserved ids, so each block of ids takes one record; a
+/// restart skips the unused ids of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ProducerIds {
     next: i64,
@@ -14,7 +14,7 @@ pub(super) struct ProducerIds {
 }
 
 impl ProducerIds {
-    /// Goes on where the log says that ids are reserved up to.
+    /// Continues at the end of the reserved ids.
     pub fn restore(reserved_end: ProducerId) -> Self {
         ProducerIds {
             next: reserved_end.0,

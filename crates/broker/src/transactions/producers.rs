@@ -102,7 +102,7 @@ impl Coordinator {
         Ok(id)
     }
 
-    /// Forgets transactional ids that nobody has used for long.
+    /// Removes transactional ids that have been unused for the retention time.
     pub(super) fn expire(&mut self, turn: &mut Turn) {
         let retention = self.config.transactional_id_retention.as_millis();
         let retention = i64::try_from(retention).unwrap_or(i64::MAX);

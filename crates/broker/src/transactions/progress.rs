@@ -1,4 +1,4 @@
-//! Who has not heard yet how a transaction ends.
+//! The participants that lack the outcome of a transaction.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use super::config::{RETRY_BACKOFF_MAX, RETRY_BACKOFF_MIN};
 use super::participants::Participants;
 use crate::groups::GroupName;
 
-/// Those that have not, and those of them that nobody is telling right now.
+/// The participants without the outcome, and those of them without an attempt under way.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     partitions: Waiting<TopicPartition>,
     groups: Waiting<GroupName>,
-    /// How often it was to be tried again.
+    /// The failed attempts so far.
     retries: u32,
 }
 
@@ -21,12 +21,12 @@ pub(super) struct Progress {
 struct Waiting<T> {
     /// Those without the outcome.
     open: BTreeSet<T>,
-    /// Those of them that are to be told, and not in the hands of the caller.
+    /// Those of them without an attempt under way.
     untold: BTreeSet<T>,
 }
 
 impl Progress {
-    /// Nobody was told yet.
+    /// No participant has the outcome yet.
     pub fn new(participants: &Participants) -> Self {
         Progress {
             partitions: Waiting::new(participants.partitions().collect()),

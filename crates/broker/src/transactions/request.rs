@@ -1,7 +1,7 @@
-//! What is asked of transactions, apart from how it is put on the wire.
+//! The coordinator's requests, independent of the wire format.
 //!
-//! Where Kafka's protocol lets one request be about several transactional ids (AddPartitionsToTxn from version
-//! 4 on), it becomes several requests here.
+//! Where one request of Kafka's protocol covers several transactional ids (AddPartitionsToTxn from version 4 on), it
+//! becomes several requests here.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ pub enum Request {
     VerifyOffsets(VerifyOffsets),
     /// Commit or abort. The answer comes when the outcome is certain, and may come before it is visible.
     EndTransaction(EndTransaction),
-    /// Abort what a producer has open in a partition, for an administrator.
+    /// Abort a producer's open transaction in a partition, for an administrator.
     AbortTransaction(AbortTransaction),
-    /// Tell about transactional ids.
+    /// Describe transactional ids.
     DescribeTransactions(Vec<TransactionalId>),
-    /// Tell which transactional ids there are.
+    /// List the transactional ids.
     ListTransactions(ListTransactions),
 }
 
@@ -43,19 +43,19 @@ pub struct InitProducerId {
     /// From version 6 on: transactions stay open until the producer, or an administrator, decides them. They have no
     /// timeout.
     pub two_phase: bool,
-    /// From version 3 on, what a producer was until now that goes on after an error: see
+    /// From version 3 on, the id and epoch so far of a producer that goes on after an error: see
     /// [`Producer::expected`].
     pub expected: Option<Producer>,
     /// From version 4 on: the client knows that producers are fenced.
     pub knows_fencing: bool,
 }
 
-/// Kafka's AddPartitionsToTxn; and what comes before each transactional append of a client that does not send
-/// it (Produce from version 12 on), whose errors are [those of a produce
+/// Kafka's AddPartitionsToTxn. The broker also sends it before each transactional append of a client that does not
+/// (Produce from version 12 on); the errors are then [those of a produce
 /// request](super::TransactionError::in_produce).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddPartitions {
-    /// Whose transaction it is.
+    /// The producer's transactional id.
     pub transactional_id: TransactionalId,
     /// The producer, which must be the current one.
     pub producer: Producer,
@@ -65,16 +65,15 @@ pub struct AddPartitions {
     pub knows_fencing: bool,
 }
 
-/// Kafka's AddOffsetsToTxn; and what comes before each TxnOffsetCommit of a client that does not send it (from
-/// its version 5 on), whose errors are [those of such a
-/// commit](super::TransactionError::in_offset_commit).
+/// Kafka's AddOffsetsToTxn. The broker also sends it before each TxnOffsetCommit of a client that does not (from its
+/// version 5 on); the errors are then [those of such a commit](super::TransactionError::in_offset_commit).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddOffsets {
-    /// Whose transaction it is.
+    /// The producer's transactional id.
     pub transactional_id: TransactionalId,
     /// The producer, which must be the current one.
     pub producer: Producer,
-    /// The group whose offsets are committed with the transaction.
+    /// The group that commits offsets with the transaction.
     pub group: GroupName,
     /// From version 2 on: the client knows that producers are fenced.
     pub knows_fencing: bool,
@@ -82,11 +81,11 @@ pub struct AddOffsets {
 
 /// Kafka's AddPartitionsToTxn with "verify only".
 ///
-/// What is allowed must not be appended any more once a marker of the producer has come in between: else it
-/// would be behind the end of its transaction.
+/// The caller must not append any more once a marker of the producer has come in between, even if the answer permits
+/// it: the records would lie behind the end of their transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyPartitions {
-    /// Whose transaction it is.
+    /// The producer's transactional id.
     pub transactional_id: TransactionalId,
     /// The producer, which must be the current one.
     pub producer: Producer,
@@ -94,10 +93,10 @@ pub struct VerifyPartitions {
     pub partitions: Vec<TopicPartition>,
 }
 
-/// The same about the offsets of a group.
+/// As [`VerifyPartitions`], for the offsets of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyOffsets {
-    /// Whose transaction it is.
+    /// The producer's transactional id.
     pub transactional_id: TransactionalId,
     /// The producer, which must be the current one.
     pub producer: Producer,
@@ -108,7 +107,7 @@ pub struct VerifyOffsets {
 /// Kafka's EndTxn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndTransaction {
-    /// Whose transaction it is.
+    /// The producer's transactional id.
     pub transactional_id: TransactionalId,
     /// The producer, which must be the current one.
     pub producer: Producer,
@@ -123,9 +122,9 @@ pub struct EndTransaction {
 /// Kafka's WriteTxnMarkers, as administrators send it to abort a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AbortTransaction {
-    /// The producer whose transaction it is.
+    /// The producer of the transaction.
     pub producer: Producer,
-    /// Where it has something open.
+    /// A partition of its open transaction.
     pub partition: TopicPartition,
 }
 

@@ -1,5 +1,5 @@
-//! A transactional id: its producer, and where its transaction stands. Nothing here acts; it is what the log
-//! keeps.
+//! A transactional id: its producer, and the phase of its transaction. This module only holds the state that the log
+//! stores; it does not act.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use millstream_base::{ProducerId, Timestamp};
 use super::participants::Participants;
 use super::{Outcome, Producer, State, TransactionError};
 
-/// What is kept of a transactional id.
+/// The stored state of a transactional id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Transaction {
     /// The current producer; while a transaction is being ended, as its markers have it.
     pub producer: Producer,
-    /// What the current producer was before, if it may not know yet that it is another now.
+    /// The producer before the current one, if the client may not have learned of the change yet.
     pub last: Option<Producer>,
     /// How long a transaction may take; `None` for as long as it takes to decide it from outside (two-phase commit).
     pub timeout: Option<Duration>,
     /// When something was last changed.
     pub updated: Timestamp,
-    /// Where its transaction stands.
+    /// The phase of its transaction.
     pub phase: Phase,
 }
 
-/// Where a transaction stands.
+/// The phase of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// There is none.
+    /// There is no transaction.
     Empty,
-    /// It is open.
+    /// The transaction is open.
     Ongoing {
         started: Timestamp,
         participants: Participants,
     },
-    /// It is being ended: the outcome is certain, and not everybody has it yet.
+    /// The transaction is being ended: the outcome is decided, and not every participant has it yet.
     Ending {
         started: Timestamp,
         participants: Participants,
@@ -41,7 +41,7 @@ pub(super) enum Phase {
         /// The producer's next id, if this end exhausts the epochs of the current one.
         next: Option<ProducerId>,
     },
-    /// It is ended.
+    /// The transaction is ended.
     Ended { started: Timestamp, end: End },
 }
 
@@ -53,10 +53,10 @@ pub(super) struct End {
     pub bumps_epoch: bool,
 }
 
-/// What is to be done about a request to end a transaction.
+/// The coordinator's next step for a request to end a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndStep {
-    /// Nothing: it is ended already, and the request was sent again.
+    /// Do nothing: the transaction is ended already, and the client sent the request again.
     Repeated,
     /// End it.
     End,
@@ -73,7 +73,7 @@ impl Transaction {
         }
     }
 
-    /// The producer that may send requests; while a transaction is being ended, those of the next one.
+    /// The producer that may send requests; while a transaction is being ended, the producer of the next one.
     pub fn current(&self) -> Producer {
         match self.phase {
             Phase::Ending { next: Some(id), .. } => Producer::first(id),
@@ -105,7 +105,7 @@ impl Transaction {
         }
     }
 
-    /// What takes part in the transaction that is open or being ended.
+    /// The participants of the transaction that is open or being ended.
     pub fn participants(&self) -> Option<&Participants> {
         match &self.phase {
             Phase::Ongoing { participants, .. } | Phase::Ending { participants, .. } => {
@@ -115,20 +115,20 @@ impl Transaction {
         }
     }
 
-    /// Whether a request comes from the current producer.
+    /// Checks that a request comes from the current producer.
     pub fn check(&self, producer: Producer) -> Result<(), TransactionError> {
         let current = self.current();
         if producer.id != current.id {
             return Err(TransactionError::InvalidProducerIdMapping);
         }
-        // The last epoch was given to nobody.
+        // No client has ever been given the last epoch.
         if producer.epoch != current.epoch || current.is_last() {
             return Err(TransactionError::ProducerFenced);
         }
         Ok(())
     }
 
-    /// The same, of a request about an open transaction, or one that it would open.
+    /// Checks that a request comes from the current producer, and that the transaction is open or can be opened.
     pub fn check_open(&self, producer: Producer) -> Result<(), TransactionError> {
         self.check(producer)?;
         match self.phase {
@@ -137,7 +137,7 @@ impl Transaction {
         }
     }
 
-    /// Lets more take part. [Checked](Self::check_open) before.
+    /// Adds participants. The caller has [checked](Self::check_open) the request.
     pub fn add(&mut self, now: Timestamp, added: Participants) {
         self.updated = now;
         if let Phase::Ongoing { participants, .. } = &mut self.phase {
@@ -149,13 +149,13 @@ impl Transaction {
         };
     }
 
-    /// What is to be done about a request to end the transaction.
+    /// Decides the next step for a request to end the transaction.
     pub fn end_step(&self, producer: Producer, end: End) -> Result<EndStep, TransactionError> {
         let is_repeated = self.is_end_repeated(producer, end);
         if !is_repeated {
             self.check(producer)?;
         }
-        // A producer that bumps its epoch tells by it which transaction it means.
+        // The epoch of a producer that bumps it identifies the transaction.
         let is_about_last = is_repeated || !end.bumps_epoch;
         match &self.phase {
             Phase::Ongoing { .. } => Ok(EndStep::End),
@@ -168,7 +168,7 @@ impl Transaction {
                 true => Ok(EndStep::Repeated),
                 false => Err(TransactionError::InvalidTxnState),
             },
-            // The producer may not know whether anything of its transaction has arrived.
+            // The producer may not know whether any record of its transaction has arrived.
             Phase::Empty | Phase::Ended { .. }
                 if end.bumps_epoch && end.outcome == Outcome::Aborted =>
             {
@@ -186,12 +186,12 @@ impl Transaction {
         end.bumps_epoch && is_bumped && self.last == Some(producer)
     }
 
-    /// Whether to end the transaction takes a new producer id.
+    /// Whether the end of the transaction takes a new producer id.
     pub fn needs_id_to_end(&self, end: End) -> bool {
         end.bumps_epoch && self.producer.is_exhausted()
     }
 
-    /// Makes an end certain that the producer asked for, [checked](Self::end_step) before.
+    /// Records the outcome that the producer asked for; the caller has [checked](Self::end_step) the request.
     pub fn end(&mut self, now: Timestamp, end: End, next: Option<ProducerId>) {
         if end.bumps_epoch {
             self.last = Some(self.producer);
@@ -200,8 +200,8 @@ impl Transaction {
         self.prepare(now, end, next);
     }
 
-    /// Makes it certain that the open transaction is aborted, and fences the producer, unless it asked for it
-    /// itself.
+    /// Records the abort of the open transaction, and fences the producer unless the producer itself asked for the
+    /// abort.
     pub fn fence(&mut self, now: Timestamp, asked_by_itself: bool) {
         self.last = asked_by_itself.then_some(self.producer);
         self.producer = self.producer.bumped();
@@ -229,7 +229,7 @@ impl Transaction {
         };
     }
 
-    /// Everybody has the outcome.
+    /// Completes the transaction: every participant has the outcome.
     pub fn complete(&mut self, now: Timestamp) {
         if let Phase::Ending { started, end, .. } = self.phase {
             self.producer = self.current();
@@ -239,19 +239,19 @@ impl Transaction {
     }
 }
 
-/// What is to be done about a producer that begins, or goes on after an error.
+/// The coordinator's next step for a producer that begins, or goes on after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InitStep {
-    /// Abort the open transaction first; whether the producer of it asks for that itself.
+    /// Abort the open transaction first; `asked_by_itself` if its own producer asks for that.
     Fence { asked_by_itself: bool },
-    /// Tell it again what it is.
+    /// Send it the same id and epoch again.
     Repeated,
-    /// Make it the next incarnation, which remembers what it was if it goes on.
+    /// Make it the next incarnation; one that goes on keeps its former id and epoch as `last`.
     Next { last: Option<Producer> },
 }
 
 impl Transaction {
-    /// What is to be done about a producer that begins, or is `expected` to go on.
+    /// Decides the next step for a producer that begins, or is `expected` to go on.
     pub fn init_step(&self, expected: Option<Producer>) -> Result<InitStep, TransactionError> {
         let is_current = expected == Some(self.current());
         let is_last = expected.is_some() && expected == self.last;
@@ -260,7 +260,7 @@ impl Transaction {
         }
         match self.phase {
             Phase::Ending { .. } => Err(TransactionError::ConcurrentTransactions),
-            // It has shown by its transaction that it knows what it is.
+            // Its open transaction proves that the producer knows its epoch.
             Phase::Ongoing { .. } if is_last => Err(TransactionError::ProducerFenced),
             Phase::Ongoing { .. } => Ok(InitStep::Fence {
                 asked_by_itself: is_current,

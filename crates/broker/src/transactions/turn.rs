@@ -1,4 +1,4 @@
-//! What an event has at hand, and what comes of it.
+//! The state that one event works on, and the actions that it produces.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use super::answer::Answer;
 use super::{Outcome, Producer, Record, TopicPartition, TransactionalId};
 use crate::groups::{GroupName, Moment, RequestId};
 
-/// What the caller is to do, in this order.
+/// An action for the caller, in this order.
 ///
-/// Nothing but the appends may be begun before all records returned so far are durable: those of earlier calls
-/// too, and those that follow in the same call. So nobody sees what a crash takes back.
+/// The caller must not begin any action other than an append before all records returned so far are durable: those of
+/// earlier calls too, and those that follow in the same call. So no client sees a state that a crash takes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Append this to the log. All of one call go in together.
+    /// Append this to the log, together with all other records of the same call.
     Persist(Record),
     /// Answer a request.
     Answer(RequestId, Answer),
@@ -27,17 +27,17 @@ pub enum Action {
 /// A transaction that is being ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ending {
-    /// Whose transaction it is.
+    /// The transactional id.
     pub transactional_id: TransactionalId,
-    /// The producer as its markers have it. The epoch may be higher than that of the records: so nothing of
-    /// the same transaction can be appended behind a marker.
+    /// The producer as its markers have it. The epoch may be higher than that of the records, so that the log refuses
+    /// records of the same transaction behind a marker.
     pub producer: Producer,
     /// How it ends.
     pub outcome: Outcome,
 }
 
-/// How an action went that was to end a transaction. For each partition and group of such an action there has to
-/// be exactly one report; what cannot be done is asked for again after a while.
+/// The result of an action that ends a transaction. The caller sends exactly one report for each partition and group
+/// of the action; after a failure, the coordinator asks again after a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// The markers are durable in these partitions, or these partitions exist no more.
@@ -46,7 +46,7 @@ pub enum Report {
     MarkersFailed(Ending, Vec<TopicPartition>),
     /// The groups have the outcome, durably.
     GroupOffsetsEnded(Ending, Vec<GroupName>),
-    /// They could not be told.
+    /// The groups could not store the outcome.
     GroupOffsetsFailed(Ending, Vec<GroupName>),
 }
 

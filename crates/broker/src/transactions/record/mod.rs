@@ -1,6 +1,6 @@
-//! What transactions keep in the log, byte for byte.
+//! The records of transactions in the log, byte for byte.
 //!
-//! How numbers, texts and the like are written, [`Writer`] says; `?` is before what may be missing.
+//! [`Writer`] defines the encoding of numbers and texts; `?` marks an optional field.
 //!
 //! ```text
 //! kind  key       value
@@ -9,7 +9,7 @@
 //!
 //! timeout         duration; the largest one for none
 //! producer        id i64, epoch i16; neither is negative
-//! phase           u8, and what follows it:
+//! phase           u8, and the fields of that phase:
 //!                 0 empty
 //!                 1 ongoing: started timestamp, participants
 //!                 2 ending:  started timestamp, participants, end, next producer's id ?i64
@@ -43,14 +43,14 @@ const ONGOING: u8 = 1;
 const ENDING: u8 = 2;
 const ENDED: u8 = 3;
 
-/// What a record is about.
+/// The key of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Key {
     ProducerIds,
     Transaction(TransactionalId),
 }
 
-/// What is kept under a key; of the variant of the same name.
+/// The value of a record; of the variant with the name of its key's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
     ProducerIds(ProducerId),
@@ -75,7 +75,7 @@ pub(super) fn transaction(id: &TransactionalId, transaction: &Transaction) -> Re
     }
 }
 
-/// A record that there is no such transactional id any more.
+/// A record that removes a transactional id.
 pub(super) fn tombstone(id: &TransactionalId) -> Record {
     Record {
         key: Key::Transaction(id.clone()).encode(),
@@ -83,7 +83,7 @@ pub(super) fn tombstone(id: &TransactionalId) -> Record {
     }
 }
 
-/// What a record says.
+/// Decodes a record into its key and its value.
 pub(super) fn decode(record: Record) -> Result<(Key, Option<Value>), RecordError> {
     let key = Key::decode(record.key)?;
     let value = record.value.map(|value| Value::decode(&key, value));

@@ -18,7 +18,7 @@ use crate::error::response_error;
 use crate::groups::{Partition, TopicName};
 use crate::transactions::{Abort, AbortTransaction, Answer, Producer, Request, TopicPartition};
 
-/// Aborts what the markers name.
+/// Aborts the transactions that the markers name.
 pub async fn abort(
     transactions: &Arc<TransactionService>,
     request: &WriteTxnMarkersRequest,
@@ -56,7 +56,7 @@ impl TransactionService {
         partition: TopicPartition,
     ) -> Result<(), ResponseError> {
         if marker.transaction_result {
-            // Only the coordinator knows that all of it is there.
+            // Only the coordinator may commit: it alone knows whether all records have arrived.
             return Err(ResponseError::InvalidRequest);
         }
         if marker.coordinator_epoch > COORDINATOR_EPOCH {
@@ -66,7 +66,7 @@ impl TransactionService {
             return Err(ResponseError::UnknownTopicOrPartition);
         }
         let producer = producer(marker.producer_id, marker.producer_epoch);
-        // What is appended meanwhile would be part of a transaction that is thought to be aborted.
+        // A record appended meanwhile would belong to a transaction that the administrator takes for aborted.
         let appending = self.appending.write().await;
         let request = Request::AbortTransaction(AbortTransaction {
             producer,

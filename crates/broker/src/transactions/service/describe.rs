@@ -1,4 +1,4 @@
-//! Transactions that are described and listed.
+//! Answers the requests that describe and list transactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::TransactionService;
 use super::requests::{MISMATCH, ask, code, transactional_id};
 use crate::transactions::{Answer, ListTransactions, Request};
 
-/// Tells of the transactions of some transactional ids.
+/// Describes the transactions of some transactional ids.
 pub async fn describe(
     transactions: &Arc<TransactionService>,
     request: &DescribeTransactionsRequest,
@@ -65,7 +65,7 @@ fn timeout_ms(timeout: Option<Duration>) -> i32 {
     millis.and_then(Result::ok).unwrap_or(i32::MAX)
 }
 
-/// Tells which transactional ids there are.
+/// Lists the transactional ids.
 pub async fn list(
     transactions: &Arc<TransactionService>,
     version: i16,

@@ -38,40 +38,40 @@ const END_WAIT_MAX: Duration = Duration::from_secs(1);
 /// There is one coordinator, ever.
 const COORDINATOR_EPOCH: i32 = 0;
 
-/// The coordinator, and what it works with.
+/// The transaction coordinator, and the log, groups and clock that it works with.
 pub struct TransactionService {
     at_work: Mutex<AtWork>,
     ledger: Arc<Ledger>,
     groups: Arc<GroupService>,
     log: Log,
     clock: Arc<dyn Clock>,
-    /// Held while something is appended to a transaction: its end is told to nobody meanwhile.
+    /// Held shared during an append to a transaction; the end of a transaction takes it exclusively before it writes
+    /// markers.
     appending: RwLock<()>,
     /// The next deadline may have come nearer.
     changed: Notify,
-    /// The end of a transaction has been told to some of those that take part.
+    /// Notified when some participants have received the outcome of a transaction.
     told: Notify,
 }
 
 struct AtWork {
-    /// `None` after an append has failed, until all that is under way is done, and where the ledger is
-    /// damaged.
+    /// `None` while the ledger is damaged, and after a failed append until all tasks under way have finished.
     coordinator: Option<Coordinator>,
-    /// Markers and offsets that are being written: so many tasks.
+    /// The tasks that are writing markers and ending offsets.
     ending: usize,
-    /// Everything before is to be durable before anything else happens.
+    /// Everything before this offset has to be durable before an answer or a marker may follow.
     appended: Offset,
 }
 
-/// Transactions cannot be kept just now.
+/// The ledger cannot store transactions at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unavailable;
 
 impl TransactionService {
-    /// Goes on where the ledger ends. Where that is damaged, no request is answered.
+    /// Restores the coordinator from the ledger. If that is damaged, no request is answered.
     ///
     /// # Errors
-    /// When the ledger cannot be read, or holds something else.
+    /// When the ledger cannot be read, or holds records of another kind.
     pub fn open(
         log: &Log,
         groups: Arc<GroupService>,
@@ -101,7 +101,7 @@ impl TransactionService {
         })
     }
 
-    /// Does what is due, for as long as it is polled.
+    /// Handles deadlines as they pass, for as long as it is polled.
     pub async fn keep_time(self: Arc<Self>) {
         loop {
             let deadline = {
@@ -114,7 +114,8 @@ impl TransactionService {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {
                     let now = moment(&*self.clock);
-                    // Nobody asked, so nobody has to be told when it fails.
+                    // No request waits for the result. A failed step drops the coordinator, and the next one handles
+                    // the deadline.
                     let _ = self.step(&mut self.at_work.lock(), now, |coordinator| {
                         coordinator.tick(now)
                     });
@@ -124,8 +125,8 @@ impl TransactionService {
         }
     }
 
-    /// Appends what was permitted before, unless the transaction was ended meanwhile, which `verify` finds
-    /// out: behind its end it would be part of a transaction that nobody knows.
+    /// Appends records that the coordinator permitted before. `verify` asks it once more, since the transaction may
+    /// have been ended meanwhile: behind its end, the records would belong to no known transaction.
     pub async fn append<T>(
         self: &Arc<Self>,
         verify: Request,
@@ -139,10 +140,10 @@ impl TransactionService {
         append(verified.and_then(|answer| answer.ok_or(Unavailable)))
     }
 
-    /// Asks the coordinator; the answer is given when what it decided is durable.
+    /// Sends a request to the coordinator; returns the answer once its records are durable.
     ///
     /// # Errors
-    /// When that could not be kept.
+    /// When the ledger could not store the records.
     pub async fn ask(self: &Arc<Self>, request: Request) -> Result<Answer, Unavailable> {
         let now = moment(&*self.clock);
         let id = RequestId(0);
@@ -158,11 +159,11 @@ impl TransactionService {
         durable.map(|()| answer).map_err(|_| Unavailable)
     }
 
-    /// Asks what may be the first of a transaction: as long as the one before is still being ended, it is
-    /// waited for a little, so that few clients have to try again.
+    /// Sends a request that may be the first of a transaction. While the transaction before is still being ended,
+    /// waits up to `END_WAIT_MAX` for its end, so that few clients have to retry.
     ///
     /// # Errors
-    /// When what was decided could not be kept.
+    /// When the ledger could not store the records.
     pub async fn ask_behind_last(
         self: &Arc<Self>,
         request: Request,
@@ -178,15 +179,15 @@ impl TransactionService {
         }
     }
 
-    /// Whether there is such a partition.
+    /// Whether the partition exists.
     fn knows(&self, partition: &TopicPartition) -> bool {
         let index = u32::try_from(partition.partition.0).unwrap_or(u32::MAX);
         let stream = self.log.stream(&partition.topic);
         stream.is_ok_and(|stream| !stream.is_internal() && stream.partition(index).is_ok())
     }
 
-    /// Lets the coordinator do something, keeps what it decides, and begins what follows from it. Returns
-    /// the answer, if there is one.
+    /// Runs one event of the coordinator, appends its records, and spawns its other actions. Returns the answer, if
+    /// there is one.
     fn step(
         self: &Arc<Self>,
         at_work: &mut AtWork,
@@ -225,8 +226,8 @@ impl TransactionService {
         Ok(answer)
     }
 
-    /// Begins again from the ledger, if it has to and nothing of before is under way: a late marker would
-    /// end a later transaction.
+    /// Restores the coordinator from the ledger if there is none and no task is under way: a late marker would end a
+    /// later transaction.
     fn restore_if_idle(&self, at_work: &mut AtWork, now: Moment) {
         if at_work.coordinator.is_none() && at_work.ending == 0 {
             match restore(&self.ledger, now) {
@@ -236,10 +237,10 @@ impl TransactionService {
         }
     }
 
-    /// Carries the end of a transaction to those that take part, and reports.
+    /// Brings the outcome of a transaction to its participants, and reports the results.
     async fn end(self: Arc<Self>, action: Action, appended: Offset) {
         let is_certain = self.ledger.lane().durable(appended).await.is_ok();
-        // What comes later finds that the transaction is ended.
+        // Later appends find that the transaction is ended; this waits for those under way.
         drop(self.appending.write().await);
         let reports = match action {
             Action::WriteMarkers(ending, partitions) => {
@@ -254,7 +255,7 @@ impl TransactionService {
         let mut at_work = self.at_work.lock();
         at_work.ending -= 1;
         for report in reports {
-            // Without a coordinator nobody needs to know: the next one asks again.
+            // If there is no coordinator, the next one repeats the action.
             let _ = self.step(&mut at_work, now, |coordinator| {
                 coordinator.report(now, report)
             });
@@ -298,7 +299,7 @@ impl TransactionService {
         reports
     }
 
-    /// `true` when the marker is durable, or there is no place for it any more.
+    /// Returns `true` when the marker is durable, or its partition no longer exists.
     async fn write_marker(&self, marker: &EndMarker, partition: &TopicPartition) -> bool {
         let index = u32::try_from(partition.partition.0).unwrap_or(u32::MAX);
         let stream = self.log.stream(&partition.topic);

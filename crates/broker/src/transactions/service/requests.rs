@@ -1,4 +1,4 @@
-//! Kafka's messages about transactions, and what the coordinator is asked and answers.
+//! Conversion between Kafka's messages about transactions and the coordinator's requests and answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ use crate::transactions::{
 
 /// From this version of EndTxn on every transaction has an epoch of its own.
 const EPOCH_PER_TRANSACTION_FROM: i16 = 5;
-/// From this version of AddPartitionsToTxn on it is about several transactions.
+/// From this version of AddPartitionsToTxn on it covers several transactions.
 const SEVERAL_TRANSACTIONS_FROM: i16 = 4;
 
-/// Works on a request about transactions.
+/// Handles a request about transactions.
 pub fn handle(broker: &Arc<Broker>, version: i16, request: WireRequest) -> Reply {
     let transactions = Arc::clone(broker.transactions());
     let groups = Arc::clone(broker.groups());
@@ -65,10 +65,11 @@ async fn answer(
     }
 }
 
-/// What was answered is not what was asked: a mistake of the broker's own.
+/// The answer is of another kind than the request: a bug of the broker.
 pub(super) const MISMATCH: ResponseError = ResponseError::UnknownServerError;
 
-/// Asks; when nothing can be kept, clients look for the coordinator again, and come back.
+/// Sends a request to the coordinator. If the ledger cannot store it, clients look the coordinator up again, and
+/// retry.
 pub(super) async fn ask(
     transactions: &Arc<TransactionService>,
     request: Request,

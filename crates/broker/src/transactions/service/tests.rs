@@ -1,4 +1,4 @@
-//! Transactions that end while somebody appends to them.
+//! Transactions that end during an append to them.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct World {
 }
 
 impl World {
-    /// A producer whose transaction a partition takes part in.
+    /// Begins a transaction of a producer with one partition.
     async fn new() -> World {
         let dir = tempfile::tempdir().unwrap();
         let config = LogConfig::with_pool(dir.path(), ByteSize(16 << 20));
