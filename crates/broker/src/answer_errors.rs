@@ -1,8 +1,9 @@
-//! Which answers tell of an error.
+//! Finds out which answers report an error.
 
 use millstream_wire::Response;
 
-/// Whether one of several parts tells of an error; or, with a field's name, one of the parts in these fields.
+/// Evaluates to whether one of several parts reports an error; or, with a field's name, one of the
+/// parts in these fields.
 macro_rules! any_error {
     ($parts:expr) => {
         $parts.iter().any(|part| part.error_code != 0)
@@ -15,7 +16,7 @@ macro_rules! any_error {
     };
 }
 
-/// Whether an answer tells of an error, in the whole of the request or in a part of it.
+/// Returns whether an answer reports an error, for the whole request or for a part of it.
 pub fn has_error(response: &Response) -> bool {
     use Response as R;
     match response {

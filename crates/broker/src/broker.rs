@@ -21,11 +21,11 @@ use crate::transactions::service::TransactionService;
 use crate::user_streams::stream_of_users;
 use crate::{configs, groups, native};
 
-/// The topic that Kafka keeps committed offsets in, and that tools look for. Here it is always empty: offsets are in the
-/// stream of the groups.
+/// The topic that Kafka keeps committed offsets in, and that tools look for. Here it is always
+/// empty: the stream of the groups holds the offsets.
 pub const OFFSETS: &str = "__consumer_offsets";
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Broker {
     config: BrokerConfig,
     log: Log,
@@ -45,10 +45,10 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker of this log.
+    /// Returns a broker of this log.
     ///
     /// # Errors
-    /// When the log cannot keep what the broker keeps in it.
+    /// When the log cannot store the broker's own streams.
     pub fn new(
         config: BrokerConfig,
         log: Log,
@@ -77,7 +77,8 @@ impl Broker {
             memory: Memory::new(config.requests_bytes_max),
             sessions: Sessions::default(),
             native: native::Shared::default(),
-            // Of a stream that is made once: as random as it has to be, and it lasts.
+            // Taken from a stream that is created once: random enough, and it stays the same over
+            // restarts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
             shares: Arc::new(ShareService::open(
                 &log,
@@ -100,9 +101,9 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Lets administrators see and change what the program writes to its log. Called once.
+    /// Lets administrators read and change the levels of the program's log. Called once.
     pub fn set_log_levels(&self, levels: Arc<dyn LogLevels>) {
-        // A second call would come from a second owner of the program's log, and there is one.
+        // A second call would come from a second owner of the program's log, and there is only one.
         let _ = self.log_levels.set(levels);
     }
 
@@ -114,23 +115,24 @@ impl Broker {
         &self.configs
     }
 
-    /// Its settings.
+    /// Returns the broker's settings.
     pub fn config(&self) -> &BrokerConfig {
         &self.config
     }
 
-    /// Its id, as clients see it.
+    /// Returns the broker's id, as clients see it.
     pub(crate) fn node_id(&self) -> BrokerId {
         BrokerId(self.config.node_id)
     }
 
-    /// Its log.
+    /// Returns the broker's log.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// The stream that clients see under this name: a user's, or the empty one that stands for Kafka's topic of committed
-    /// offsets, which is there once there are groups. Clients can read that one, and not change it.
+    /// Returns the stream that clients see under this name: a user's stream, or the empty one that
+    /// stands for Kafka's topic of committed offsets, which exists once there are groups. Clients
+    /// can read that one, but cannot change it.
     pub(crate) fn shown_stream(&self, name: &str) -> Result<Stream, LogError> {
         match name == OFFSETS && self.shows_offsets() {
             true => self.log.stream(name),
@@ -138,7 +140,7 @@ impl Broker {
         }
     }
 
-    /// Whether clients see the topic [`OFFSETS`].
+    /// Returns whether clients see the topic [`OFFSETS`].
     pub(crate) fn shows_offsets(&self) -> bool {
         self.groups.has_had_groups()
     }
@@ -159,14 +161,14 @@ impl Broker {
         &self.shares
     }
 
-    /// Warns of a connection, unless there were many such lines a moment ago.
+    /// Logs a warning about a connection, unless there were many of these lines a moment ago.
     pub(crate) fn warn_of(&self, peer: SocketAddr, what: fmt::Arguments<'_>) {
         self.security
             .peer_lines()
             .warn(peer, what, self.log.clock().monotonic());
     }
 
-    /// Memory that consumers hold who share it.
+    /// Returns the account of the pool memory that consumers hold through shared memory.
     pub(crate) fn pins(&self) -> &Arc<Pins> {
         &self.pins
     }
@@ -179,7 +181,7 @@ impl Broker {
         &self.cluster_id
     }
 
-    /// Memory for requests that are being worked on.
+    /// Returns the memory for requests in progress.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }

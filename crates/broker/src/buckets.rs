@@ -1,22 +1,23 @@
-//! Token buckets: each fills at a rate, up to what a rest of some time brings.
+//! Token buckets: each fills at a rate, up to the amount that a fixed time of rest brings.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// Keys are the clients' choice: when there are so many buckets, the full ones are forgotten, or else all.
+/// The most buckets that are remembered. Clients choose the keys: at this number the full buckets
+/// are forgotten, or all of them if that frees none.
 pub const BUCKETS_MAX: usize = 10_000;
 
 /// A bucket for each key.
 #[derive(Debug)]
 pub struct Buckets<K> {
     buckets: HashMap<K, Bucket>,
-    /// A bucket holds what so much time brings.
+    /// A bucket holds the amount that comes in this time.
     burst: Duration,
 }
 
 impl<K: Hash + Eq> Buckets<K> {
-    /// No buckets yet. Each will hold what `burst` brings.
+    /// Returns a set without buckets. Each new bucket will hold the amount that comes in `burst`.
     pub fn new(burst: Duration) -> Buckets<K> {
         Buckets {
             buckets: HashMap::new(),
@@ -24,7 +25,8 @@ impl<K: Hash + Eq> Buckets<K> {
         }
     }
 
-    /// Returns the bucket of a key as it is now; a new one is full. Another rate than before counts from now on.
+    /// Returns the bucket of a key as it is now; a new one is full. A changed rate applies from now
+    /// on.
     pub fn get(&mut self, key: K, per_second: f64, now: Duration) -> &mut Bucket {
         if self.buckets.len() >= BUCKETS_MAX && !self.buckets.contains_key(&key) {
             self.make_room(now);
@@ -59,9 +61,9 @@ impl<K: Hash + Eq> Buckets<K> {
 /// The bucket of one key.
 #[derive(Debug)]
 pub struct Bucket {
-    /// What is left; negative in debt.
+    /// The amount left; negative in debt.
     level: f64,
-    /// When that was so.
+    /// The time that `level` is for.
     at: Duration,
     per_second: f64,
     burst: Duration,

@@ -1,4 +1,4 @@
-//! What is known of who is on the other side of a connection.
+//! The broker's knowledge of the client on one connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::shares::service::Held;
 use crate::throttle;
 use crate::user_streams::not_internal;
 
-/// Streams that a connection has used lately: looked up once.
+/// The most streams that a connection remembers, so that it looks each up once.
 const STREAMS_MAX: usize = 4096;
 
 /// The state of one connection.
@@ -33,23 +33,23 @@ pub struct Client {
     id: String,
     broker: Arc<Broker>,
     access: Access,
-    /// Only where clients may log in.
+    /// Present only where clients may log in.
     login: Option<Login>,
-    /// Who it is by its certificate.
+    /// The user that the client's certificate names.
     certified: Option<Principal>,
     pace: Pace,
     ending: watch::Receiver<bool>,
-    /// The object that it puts.
+    /// The object that the client uploads.
     pub(crate) upload: Option<Upload>,
     pub(crate) subscriptions: Subscriptions,
-    /// The share sessions that it has begun, if it has.
+    /// The share sessions that the connection has begun, if there are any.
     shares: Option<Held>,
     streams: HashMap<Arc<str>, Stream>,
     streams_by_uuid: HashMap<Uuid, Stream>,
 }
 
 impl Client {
-    /// `ending` says when the broker ends.
+    /// Returns the state of a new connection. `ending` turns `true` when the broker ends.
     pub fn new(
         peer: Peer,
         certified: Option<Principal>,
@@ -75,12 +75,12 @@ impl Client {
         }
     }
 
-    /// What it calls itself; may be empty.
+    /// Returns the client id that the client reports; it may be empty.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Takes over what a request's header says.
+    /// Takes over the client id from a request's header.
     pub fn set_id(&mut self, id: Option<&str>) {
         let id = id.unwrap_or_default();
         if self.id != id {
@@ -88,27 +88,28 @@ impl Client {
         }
     }
 
-    /// What it may do.
+    /// Returns the client's rights.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Says when the broker ends: nobody is to wait for records then.
+    /// Returns the signal that the broker ends: requests must not wait for records after it.
     pub fn ending(&self) -> watch::Receiver<bool> {
         self.ending.clone()
     }
 
-    /// For how long it may say nothing, and be told nothing.
+    /// Returns for how long the connection may stay silent in both directions.
     pub fn idle_max(&self) -> Duration {
         self.broker.config().idle_max
     }
 
-    /// How fast it takes what it reads.
+    /// Returns the client's measured reading speed.
     pub fn pace_mut(&mut self) -> &mut Pace {
         &mut self.pace
     }
 
-    /// The most bytes of records that it gets at once. A chunk that is larger comes alone.
+    /// Returns the most bytes of records that one answer to the client carries. A larger chunk is
+    /// sent alone.
     pub fn answer_bytes_max(&self) -> usize {
         let pace = self.pace.bytes_max();
         let bytes_max = pace.min(self.broker.config().fetch_bytes_max);
@@ -118,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Ends a share session with the connection, if it has not ended before.
+    /// Notes a share session, so that it ends with the connection if it has not ended before.
     pub fn hold_share_session(&mut self, group: &GroupName, member: &MemberId, number: u64) {
         let shares = self.broker.shares();
         let held = self
@@ -127,20 +128,21 @@ impl Client {
         held.add(group.clone(), member.clone(), number);
     }
 
-    /// Ends its share sessions: what its members hold is available to others.
+    /// Ends the connection's share sessions: the records that its members had acquired become
+    /// available to others.
     pub fn end_share_sessions(&mut self) {
         self.shares = None;
     }
 
-    /// Its quota for what goes this way, if it has one.
+    /// Returns the client's quota for this direction, if it has one.
     pub fn limit(&self, traffic: Traffic) -> Option<ByteRate> {
         let (security, principal) = (self.broker.security(), self.access.principal());
         let limit = security.limit(traffic, principal, &self.id);
         limit.map(|(_, rate)| rate)
     }
 
-    /// Says whether it may share the log's memory, also later: whoever has that mapped can read every stream, and
-    /// nobody counts what it reads.
+    /// Returns a check of whether the client may share the log's memory; it can be repeated later.
+    /// A client that has mapped the memory can read every stream, and no quota counts its reads.
     pub fn sharing(&self) -> Box<dyn Fn() -> Result<(), String> + Send> {
         let (broker, access, id) = (
             Arc::clone(&self.broker),
@@ -159,46 +161,50 @@ impl Client {
         })
     }
 
-    /// Takes bytes that go over the wire from its quota, if it has one; for how long it is to wait then.
+    /// Takes bytes on the wire from the client's quota, if it has one; returns how long the client
+    /// has to wait then.
     pub fn throttle(&self, traffic: Traffic, client_id: &str, bytes: usize) -> Option<Duration> {
         let (security, principal) = (self.broker.security(), self.access.principal());
         security.throttle(traffic, principal, client_id, bytes)
     }
 
-    /// Its login, where clients may log in.
+    /// Returns the client's login, where clients may log in.
     pub fn login(&self) -> Option<&Login> {
         self.login.as_ref()
     }
 
-    /// How long it may go on before it has to log in again, if it has logged in by a token.
+    /// Returns how long the session may last until the client has to log in again, if it has logged
+    /// in with a token.
     pub fn session_lasts(&self) -> Option<Duration> {
         self.broker.security().session_lasts(self.login.as_ref()?)
     }
 
-    /// Whether it has shown who it is, or need not.
+    /// Returns whether the client is authenticated, or need not be.
     pub fn is_known(&self) -> bool {
         let is_logged_in = |login: &Login| login.lock().principal().is_some();
         !self.needs_login() || self.login.as_ref().is_none_or(is_logged_in)
     }
 
-    /// Whether it has to log in, and no certificate stands for the login.
+    /// Returns whether the client has to log in, and no certificate stands for the login.
     fn needs_login(&self) -> bool {
         self.peer.log_in == LogIn::Must && self.certified.is_none()
     }
 
-    /// Its login, if what comes next is a message of that without a request around it.
+    /// Returns the client's login if the next message belongs to the login and has no request
+    /// around it.
     pub fn bare_login(&self) -> Option<Login> {
         let is_bare = |login: &&Login| login.lock().takes_bare_message();
         self.login.as_ref().filter(is_bare).cloned()
     }
 
-    /// Whether its connection is to be closed when it is told why.
+    /// Returns whether the connection is to be closed once the client knows the reason.
     pub fn is_refused(&self) -> bool {
         let is_failed = |login: &Login| login.lock().is_failed();
         self.login.as_ref().is_some_and(is_failed)
     }
 
-    /// Whether this request may come now. If not, its connection is to be closed.
+    /// Accepts or refuses a request at this stage of the login. After a refusal the connection is
+    /// to be closed.
     pub fn admit(&mut self, api: ApiKey) -> Result<(), ResponseError> {
         let needs_login = self.needs_login();
         let Some(login) = &self.login else {
@@ -208,7 +214,7 @@ impl Client {
         if let Some(principal) = login.principal() {
             self.access.set_principal(principal);
         }
-        // A client whose login has failed does not go on without one.
+        // A client whose login failed cannot go on unauthenticated.
         if login.admits(api) || !needs_login && !login.is_failed() {
             return Ok(());
         }
@@ -216,17 +222,17 @@ impl Client {
         Err(ResponseError::IllegalSaslState)
     }
 
-    /// The other side of the connection.
+    /// Returns the other side of the connection.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// The host and the port where it finds this broker.
+    /// Returns the host and the port where the client finds this broker.
     pub fn advertised(&self) -> (String, u16) {
         self.peer.advertised.clone()
     }
 
-    /// The stream of this name, also where clients can only read it.
+    /// Returns the stream of this name, including those that clients can only read.
     pub fn stream(&mut self, name: &str) -> Result<Stream, LogError> {
         if let Some(stream) = self.streams.get(name)
             && !stream.is_deleted()
@@ -238,7 +244,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// The stream of this id.
+    /// Returns the stream of this id.
     pub fn stream_by_uuid(&mut self, uuid: Uuid) -> Result<Stream, LogError> {
         if let Some(stream) = self.streams_by_uuid.get(&uuid)
             && !stream.is_deleted()
@@ -250,7 +256,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// What the stream of this id is called.
+    /// Returns the name of the stream of this id.
     pub fn stream_name(&self, id: StreamId) -> Option<String> {
         let stream = self.broker.log().stream_by_id(id).and_then(not_internal);
         Some(stream.ok()?.name().to_owned())

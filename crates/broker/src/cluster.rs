@@ -21,14 +21,14 @@ use crate::reply::Reply;
 use crate::topics::topic_name;
 use crate::user_streams::stream_of_users;
 
-/// Coordinators of what: groups, transactions.
+/// The types of coordinators: groups, transactions.
 const COORDINATED: [i8; 2] = [0, 1];
-/// The same, of the states of share-partitions.
+/// The type for the states of share-partitions.
 const SHARES: i8 = 2;
-/// From this version on these are asked for.
+/// From this version on clients may ask for [`SHARES`].
 const SHARES_FROM: i16 = 6;
 
-/// From this version on several keys are asked for at once.
+/// From this version on a request names several keys.
 const SEVERAL_KEYS_FROM: i16 = 4;
 
 /// Describes the cluster.
@@ -101,7 +101,7 @@ pub fn find_coordinator(
     response.with_coordinators(coordinators.collect()).into()
 }
 
-/// Whether a key names a group, a topic by its id, and a partition.
+/// Returns whether a key names a group, a topic by its id, and a partition.
 fn is_share_partition(key: &str) -> bool {
     let mut parts = key.rsplitn(3, ':');
     let (partition, topic, group) = (parts.next(), parts.next(), parts.next());
@@ -114,7 +114,7 @@ fn is_share_partition(key: &str) -> bool {
         && group.is_some_and(|group| !group.is_empty())
 }
 
-/// How much the partitions hold, and the disk.
+/// Describes the size of the partitions, and the disk.
 pub fn describe_log_dirs(broker: &Arc<Broker>, request: DescribeLogDirsRequest) -> Reply {
     let broker = Arc::clone(broker);
     Reply::blocking(move || {

@@ -1,5 +1,5 @@
-//! OffsetCommit and TxnOffsetCommit: positions are kept of partitions that there are. Those of others are
-//! refused, and the rest of the request is carried out, as in Apache Kafka.
+//! OffsetCommit and TxnOffsetCommit: the broker stores the offsets of existing partitions. It
+//! refuses those of others and carries out the rest of the request, as Apache Kafka does.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use millstream_wire::{Request, Response, ResponseError, refuse};
 use crate::client::Client;
 use crate::reply::Reply;
 
-/// Carries out what is about partitions that there are, and refuses the rest. Who asks for nothing else is
-/// answered without the group being asked.
+/// Carries out a commit for existing partitions, and refuses the rest. If nothing else is left, the
+/// answer does not involve the group.
 pub fn of_known_partitions(
     client: &mut Client,
     version: i16,
@@ -43,7 +43,7 @@ pub fn of_known_partitions(
     }
 }
 
-/// Takes out partitions that there are not, and topics of which none is left.
+/// Takes out partitions that do not exist, and topics of which none is left.
 fn take_unknown<T: Committed>(client: &mut Client, topics: &mut Vec<T>) -> Vec<T> {
     let mut unknown = Vec::new();
     topics.retain_mut(|topic| {
@@ -55,14 +55,15 @@ fn take_unknown<T: Committed>(client: &mut Client, topics: &mut Vec<T>) -> Vec<T
     unknown
 }
 
-/// A topic with positions that are to be kept.
+/// A topic with offsets to commit.
 trait Committed: Sized {
     fn name(&self) -> &TopicName;
 
-    /// Whether no partition is left.
+    /// Returns whether no partition is left.
     fn is_empty(&self) -> bool;
 
-    /// Takes out the partitions that a topic with so many has not; `None` if it has all of them.
+    /// Takes out the partitions that a topic with `count` partitions does not have; `None` if it
+    /// has all of them.
     fn take_from(&mut self, count: u32) -> Option<Self>;
 }
 
@@ -97,7 +98,8 @@ committed! {
     TxnOffsetCommitRequestTopic,
 }
 
-/// Puts the answer to what was refused together with the answer to the rest: each topic stands there once.
+/// Merges the answer to the refused partitions with the answer to the rest, so that each topic
+/// stands there once.
 fn merge(response: &mut Response, refused: Response) {
     macro_rules! merge {
         ($topics:expr, $refused:expr) => {{

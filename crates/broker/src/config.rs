@@ -10,65 +10,68 @@ use crate::listener::{ListenerConfig, Protocol};
 use crate::security::{Principal, TlsFiles};
 use crate::token_check::TokenConfig;
 
-/// The id of a broker that is not given one: that of Kafka's own examples.
+/// The default id of the broker: that of Kafka's own examples.
 const NODE_ID_DEFAULT: i32 = 1;
 
-/// Settings of the network door.
+/// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
     /// The broker's id, as clients see it; from 0 on.
     pub node_id: i32,
-    /// The addresses that it serves. There is at least one, and clients on this machine are told the first one.
+    /// The addresses that it serves, at least one. Clients on this machine learn the first one.
     pub listeners: Vec<ListenerConfig>,
-    /// The folder of the socket where clients come in that run on this machine, as the same user; there is none
-    /// without it. Nobody else should have the folder.
+    /// The folder of the socket for clients that run on this machine as the same user; without it
+    /// there is no socket. Other users should have no access to the folder.
     pub local_socket: Option<PathBuf>,
     /// The largest request, in bytes.
     pub request_bytes_max: usize,
-    /// Memory of all requests that are being worked on, in bytes. Connections wait for their turn.
+    /// Memory of all requests in progress, in bytes. Connections wait for their turn.
     pub requests_bytes_max: usize,
     /// Connections at the same time; further ones are closed at once.
     pub connections_max: usize,
-    /// A connection that says nothing for so long is closed.
+    /// The broker closes a connection that is silent for this long.
     pub idle_max: Duration,
-    /// A connection that takes nothing of an answer for so long is closed, so that it does not hold
-    /// memory.
+    /// The broker closes a connection that takes nothing of an answer for this long, so that it
+    /// does not hold memory.
     pub write_stall_max: Duration,
-    /// A connection that stops in the middle of a request for so long is closed, for the same reason.
+    /// The broker closes a connection that stops in the middle of a request for this long, for the
+    /// same reason.
     pub read_stall_max: Duration,
-    /// A consumer that shares memory and does not go on for so long with some in hand loses its subscription; after
-    /// a second already if others need the memory.
+    /// A consumer loses its subscription when it holds shared memory and makes no progress for this
+    /// long, or for one second if others need the memory.
     pub push_stall_max: Duration,
     /// The most bytes of records in one answer to a fetch.
     pub fetch_bytes_max: usize,
-    /// Whether a topic that a client asks for is created if there is none.
+    /// Whether the broker creates a missing topic when a client asks for it.
     pub auto_create_topics: bool,
     /// Partitions of topics that are created without a number.
     pub partitions_default: u32,
     /// The most partitions of one topic.
     pub partitions_max: u32,
-    /// Who may come, and what he may do.
+    /// Authentication and authorization of clients.
     pub security: SecurityConfig,
     /// The certificate of listeners with TLS.
     pub tls: Option<TlsFiles>,
-    /// How groups of consumers behave.
+    /// Settings of consumer groups.
     pub groups: groups::Config,
 }
 
-/// Who may come, and what he may do. By default everybody, everything that no access rule is about.
+/// Authentication and authorization of clients. By default every client may connect and do
+/// everything that no access rule covers.
 #[derive(Debug, Clone, Default)]
 pub struct SecurityConfig {
     /// Whether clients of listeners without a protocol of their own have to log in: by SASL, or with a certificate if TLS
     /// asks for one.
     pub authentication: bool,
-    /// They may do everything, whatever the access rules say.
+    /// These users may do everything, whatever the access rules say.
     pub super_users: HashSet<Principal>,
-    /// The tokens that clients may log in with, by OAUTHBEARER; without it they may not. Counts where clients log in.
+    /// The tokens that clients may log in with, by OAUTHBEARER; without it they may not. Applies
+    /// where clients log in.
     pub tokens: Option<TokenConfig>,
 }
 
 impl BrokerConfig {
-    /// The defaults, listening on `listen`.
+    /// Returns the defaults, listening on `listen`.
     pub fn new(listen: SocketAddr) -> BrokerConfig {
         BrokerConfig {
             node_id: NODE_ID_DEFAULT,
@@ -91,7 +94,7 @@ impl BrokerConfig {
         }
     }
 
-    /// The protocol of a listener: its own, or the broker's.
+    /// Returns the protocol of a listener: its own, or the broker's.
     pub fn protocol(&self, listener: &ListenerConfig) -> Protocol {
         listener.protocol.unwrap_or(Protocol {
             tls: self.tls.is_some(),
@@ -99,8 +102,8 @@ impl BrokerConfig {
         })
     }
 
-    /// Whether clients of any listener have to log in. Then clients of other listeners are anonymous users, and may do what
-    /// access rules allow these.
+    /// Returns whether clients of any listener have to log in. Then clients of other listeners are
+    /// anonymous users, with the rights that access rules give these.
     pub fn has_logins(&self) -> bool {
         let mut protocols = self
             .listeners

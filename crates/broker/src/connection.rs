@@ -1,4 +1,4 @@
-//! One connection: frames in, answers out, in their order.
+//! One connection: it reads requests and writes answers in the order of the requests.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,38 +26,41 @@ use crate::security::service::Login;
 use crate::security::{Principal, Traffic};
 use crate::throttle::{self, traffic_of};
 
-/// Requests of one connection that are worked on at once; the next is read when the first is answered.
+/// The most requests of one connection in progress at once; the next is read when the first is
+/// answered.
 const REQUESTS_MAX: usize = 64;
 
 /// Requests up to this size arrive before their memory is counted.
 const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 
-/// Who stops in the middle of such a large request for so long is not waited for: others need the memory.
+/// The broker closes a connection that stops in the middle of a large request for this long: others
+/// need the memory.
 const LARGE_STALL_MAX: Duration = Duration::from_secs(5);
 
-/// Answers that are there at the same time are written together, up to about so many bytes.
+/// Answers that are ready at the same time are written together, up to about this many bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// The largest request of somebody who has not shown who he is.
+/// The largest request of a client that has not authenticated.
 const UNKNOWN_BYTES_MAX: usize = 512 << 10;
 
-/// Who takes longer for an answer is slow.
+/// A client that takes longer than this for an answer is slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Who has used up a quota is held for so long at a time: then it is seen whether it still is.
+/// The longest hold of a client over its quota before the quota is checked again.
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
-/// Whether a login by a token still lasts is looked at at least so often: the wall clock may be set.
+/// The longest time between two checks of whether a login by a token still lasts: the wall clock
+/// may be set.
 const SESSION_LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// A connection that says nothing for so long gives back the memory that it was read into.
+/// A connection that is silent for this long gives its read buffer back.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 
-/// Room for what arrives: small for those who say little.
+/// The read buffer of a connection with little traffic.
 const READ_BYTES_MIN: usize = 4 << 10;
-/// The same for those who say much, so that several requests are read at once.
+/// The read buffer of a busy connection, so that several requests are read at once.
 const READ_BYTES_BUSY: usize = 64 << 10;
-/// The same when a large request is arriving.
+/// The read buffer while a large request arrives.
 const READ_BYTES_MAX: usize = 256 << 10;
 
 /// A connection, from the first byte to the last.
@@ -65,9 +68,9 @@ pub struct Connection<S> {
     reader: ReadHalf<S>,
     writer: WriteHalf<S>,
     received: BytesMut,
-    /// How much is read at once: the more, the more has come lately.
+    /// The size of the next read; it grows with recent traffic.
     room: usize,
-    /// The memory of `received` was given back, and nothing has arrived since.
+    /// Whether the memory of `received` was given back and nothing has arrived since.
     is_quiet: bool,
     /// Memory for the request that is arriving, if it is not small.
     arriving: Option<OwnedSemaphorePermit>,
@@ -76,14 +79,14 @@ pub struct Connection<S> {
     client: Client,
     broker: Arc<Broker>,
     stop: watch::Receiver<bool>,
-    /// No further request is begun meanwhile.
+    /// While set, no further request begins.
     hold: Option<Hold>,
 }
 
-/// The client has used up its quota.
+/// The wait of a client that has used up its quota.
 struct Hold {
     until: Instant,
-    /// Which way went what it has not paid for until then, if there is such.
+    /// The direction of the traffic that the quota does not cover yet at `until`, if there is any.
     unpaid: Option<Traffic>,
 }
 
@@ -92,31 +95,31 @@ struct Pending {
     header: RequestHeader,
     /// When the broker began to work on it.
     began: Instant,
-    /// For how long the client is held that sent it.
+    /// How long the client is held for this request.
     wait: Option<Duration>,
-    /// What is sent for it will be taken from the client's quota.
+    /// Whether the bytes of the answer will be taken from the client's quota.
     is_limited: bool,
     reply: Reply,
-    /// The memory that it takes.
+    /// The memory of the request.
     _memory: OwnedSemaphorePermit,
 }
 
-/// What a connection goes on with.
+/// The next event of a connection.
 enum Event {
     Reply(Reply),
-    /// So many bytes arrived, or nothing for a long time.
+    /// The number of bytes that arrived, or a timeout.
     Read(Result<io::Result<usize>, Elapsed>),
-    /// The client has waited long enough.
+    /// The client's hold is over.
     Resume,
 }
 
 /// Why a connection ends.
 enum End {
-    /// The other side closed it, or broke it off.
+    /// The other side closed the connection, or it broke.
     Gone,
     /// This side closes it.
     Refused(String),
-    /// What it sent is no request. What came before is answered.
+    /// The received bytes are no request. The requests before them are answered.
     Malformed(String),
 }
 
@@ -133,7 +136,7 @@ impl From<FrameError> for End {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
-    /// `certified` is who the other side is by its certificate.
+    /// Returns a new connection. `certified` is the user that the client's certificate names.
     pub fn new(
         stream: S,
         peer: Peer,
@@ -157,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    /// Serves until either side has enough.
+    /// Serves until either side closes the connection.
     pub async fn run(mut self) {
         let address = self.client.peer().address;
         let mut end = self.serve().await;
@@ -208,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,
                 Event::Read(Ok(Ok(0))) => {
-                    // What is asked for of these may take for ever.
+                    // Requests that wait on subscriptions may otherwise take for ever.
                     self.client.subscriptions.end();
                     self.client.end_share_sessions();
                     break;
@@ -226,8 +229,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         self.finish().await
     }
 
-    /// Whether another request may be begun now: not while what the last one is sent has yet to be taken from
-    /// a quota, which it may use up.
+    /// Returns whether another request may begin now. It must not while the bytes of the last
+    /// answer have yet to be taken from a quota, which they may use up.
     fn may_take(&self) -> bool {
         let may_follow =
             |last: &Pending| !last.is_limited && !matches!(last.reply, Reply::Alone(_));
@@ -235,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         self.hold.is_none() && has_room && self.pending.back().is_none_or(may_follow)
     }
 
-    /// The largest request that is taken now.
+    /// Returns the largest request that is accepted now.
     fn request_bytes_max(&self) -> usize {
         let max = self.broker.config().request_bytes_max;
         match self.client.is_known() {
@@ -244,8 +247,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    /// Makes room for what arrives. `false` when requests were answered for that, which is to be seen to
-    /// first.
+    /// Makes room for arriving bytes. Returns `false` when requests were answered to free memory;
+    /// the caller handles these first.
     async fn make_room(&mut self) -> Result<bool, End> {
         let missing = missing_bytes(&self.received, self.request_bytes_max())?;
         let whole = self.received.len() + missing;
@@ -258,7 +261,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         Ok(true)
     }
 
-    /// For how long the other side may say nothing.
+    /// Returns for how long the other side may be silent.
     fn silence_max(&self) -> Duration {
         let config = self.broker.config();
         match (self.received.is_empty(), self.is_quiet) {
@@ -269,7 +272,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    /// It has been silent for that long.
+    /// Handles a silence of that length.
     fn silent(&mut self, is_idle: bool) -> Result<(), End> {
         if !self.received.is_empty() {
             let why = "it has stopped in the middle of a request".to_owned();
@@ -281,11 +284,11 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             self.is_quiet = true;
             return Ok(());
         }
-        // Otherwise it waits for an answer, as it should.
+        // Otherwise the client waits for an answer, as it should.
         if is_idle { Err(End::Gone) } else { Ok(()) }
     }
 
-    /// No further request is begun, but what was begun is answered, if that does not take too long.
+    /// Begins no further request, and answers those in progress within a bounded time.
     async fn finish(&mut self) -> Result<(), End> {
         let until = Instant::now() + self.broker.config().write_stall_max;
         while !self.pending.is_empty() {
@@ -297,7 +300,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         Ok(())
     }
 
-    /// Begins to work on the requests that have arrived whole.
+    /// Begins the requests that have arrived whole.
     async fn take_requests(&mut self) -> Result<(), End> {
         while self.may_take() {
             let bytes_max = self.request_bytes_max();
@@ -310,7 +313,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 None => self.memory_for(frame.len()).await?,
             };
             if frame.len() > READ_BYTES_MAX {
-                // Else all of its memory would stay for what comes next, and nobody counts that.
+                // Otherwise the next bytes would keep all of the old memory, and no budget counts
+                // that.
                 self.received = BytesMut::from(&self.received[..]);
             }
             if let Some(login) = self.client.bare_login() {
@@ -331,7 +335,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             };
             let began = Instant::now();
             let reply = dispatch::handle(&self.broker, &mut self.client, &header, request);
-            // A slice of the frame would keep its memory from what arrives next until the answer is sent.
+            // A slice of the frame would keep the memory of later bytes until the answer is sent.
             header.client_id = header.client_id.as_deref().map(copy_of);
             let wait = self.throttle(&header, Traffic::Produced, bytes);
             let consumed = traffic_of(header.api).filter(|traffic| *traffic == Traffic::Consumed);
@@ -348,7 +352,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         Ok(())
     }
 
-    /// A message of a login with no request around it, nor around the answer.
+    /// Handles a message of a login that has no request around it; its answer has none either.
     async fn take_bare_message(&mut self, login: &Login, message: Bytes) -> Result<(), End> {
         let from = self.client.peer().address;
         let broker = Arc::clone(&self.broker);
@@ -360,8 +364,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         self.write(Pieces::from_iter([frame.freeze()])).await
     }
 
-    /// Waits until there is memory for a request of so many bytes. What this connection holds is given
-    /// back first: nobody waits for memory with memory in hand.
+    /// Waits for memory for a request of `bytes` bytes. The connection gives back its own memory
+    /// first, so that no connection waits for memory while it holds some.
     async fn memory_for(&mut self, bytes: usize) -> Result<OwnedSemaphorePermit, End> {
         loop {
             if let Some(memory) = self.broker.memory().try_take(bytes) {
@@ -375,7 +379,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    /// Sends the first of the replies that are waited for, and those behind it that are there by now.
+    /// Sends the first pending reply, and those behind it that are ready by now.
     async fn answer(&mut self, reply: Reply) -> Result<(), End> {
         let mut out = Pieces::default();
         let mut reply = Some(reply);
@@ -419,8 +423,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         self.write(out).await
     }
 
-    /// Takes what goes over the wire from the client's quota, if records go this way with the request. When
-    /// that is used up it is held for a while.
+    /// Takes the bytes on the wire from the client's quota, if records go in this direction with
+    /// the request. The client is held when the quota is used up.
     fn throttle(
         &mut self,
         header: &RequestHeader,
@@ -444,7 +448,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    /// The client has waited, for long enough unless it is deep in debt. Its quota may be another by now.
+    /// Ends the client's hold, unless the client is still deep in debt. Its quota may have changed
+    /// meanwhile.
     fn resume(&mut self) {
         let hold = self.hold.take();
         if let Some(traffic) = hold.and_then(|hold| hold.unpaid)
@@ -454,7 +459,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    /// Sends what is left, and closes.
+    /// Sends the remaining pieces, and closes.
     async fn close(&mut self, pieces: Pieces, why: String) -> Result<(), End> {
         self.write(pieces).await?;
         Err(End::Refused(why))
@@ -488,7 +493,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         Ok(())
     }
 
-    /// The rest of an answer is copied: otherwise it would hold segments, and what others read from disk.
+    /// Copies the rest of the answer: in place it would hold segments, and other readers' disk
+    /// buffers.
     async fn write_slowly(&mut self, pieces: Pieces) -> Result<(), End> {
         let Some(_memory) = self.broker.memory().try_take(pieces.remaining()) else {
             let why = "it does not take its answer, and there is no memory to keep it".to_owned();
@@ -504,7 +510,7 @@ fn encode(pending: &Pending, response: &Response) -> Result<Pieces, End> {
     pieces.map_err(|error| End::Refused(error.to_string()))
 }
 
-/// The reply to the first request, when it is there. Nothing is lost when this is dropped before.
+/// Waits for the reply to the first request. Cancelling this loses nothing.
 async fn first_reply(pending: &mut VecDeque<Pending>) -> Reply {
     poll_fn(|context| {
         let Some(first) = pending.front_mut() else {
@@ -525,7 +531,7 @@ async fn first_reply(pending: &mut VecDeque<Pending>) -> Reply {
     .await
 }
 
-/// The same, if it is there already.
+/// Returns the reply to the first request if it is ready.
 async fn ready_reply(pending: &mut VecDeque<Pending>) -> Option<Reply> {
     if pending.is_empty() {
         return None;

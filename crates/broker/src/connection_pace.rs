@@ -1,4 +1,4 @@
-//! Connections of an IP address come no faster than its quota `connection_creation_rate` allows.
+//! Limits the rate of new connections of an IP address to its quota `connection_creation_rate`.
 //!
 //! As with Kafka, a connection over the rate is not served: the broker holds it for a moment, which slows down a client that
 //! connects again and again, and closes it. It does not count against the rate.
@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 use crate::buckets::Buckets;
 use crate::security::ConnectionRate;
 
-/// An address may save up the connections of so much time: Kafka measures a rate over ten seconds.
+/// An address may save up the connections of this time: Kafka measures a rate over ten seconds.
 const BURST: Duration = Duration::from_secs(10);
 
-/// A connection over the rate is held for at most so long.
+/// The longest hold of a connection over the rate.
 const HOLD_MAX: Duration = Duration::from_secs(1);
 
 /// The connections that addresses may still open.
 #[derive(Debug)]
 pub struct ConnectionPace {
-    /// By addresses as [`IpAddr::to_canonical`] has them.
+    /// Keyed by addresses as [`IpAddr::to_canonical`] returns them.
     buckets: Mutex<Buckets<IpAddr>>,
 }
 
@@ -36,7 +36,7 @@ impl ConnectionPace {
     /// Counts a connection of an address with this rate.
     ///
     /// # Errors
-    /// When it is over the rate: for how long it is held before it is closed.
+    /// When the connection is over the rate: returns for how long to hold it before closing it.
     pub fn admit(&self, from: IpAddr, rate: ConnectionRate, now: Duration) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock();
         let bucket = buckets.get(from.to_canonical(), f64::from(rate.per_second()), now);
@@ -59,7 +59,7 @@ mod tests {
         ConnectionRate::new(per_second).unwrap()
     }
 
-    /// How many connections of an address are admitted at once.
+    /// Returns how many connections of an address are admitted at once.
     fn admitted(pace: &ConnectionPace, from: &str, per_second: u32, now: Duration) -> u32 {
         let from = from.parse().unwrap();
         let mut count = 0;
@@ -73,14 +73,14 @@ mod tests {
     fn connections_over_the_rate_are_refused_and_do_not_count() {
         let pace = ConnectionPace::default();
         let from = "10.0.0.1".parse().unwrap();
-        // Ten seconds' worth at once, and then as many as come with time.
+        // Ten seconds' worth at once, and then more as time passes.
         assert_eq!(admitted(&pace, "10.0.0.1", 2, SECOND), 20);
         assert_eq!(pace.admit(from, rate(2), SECOND), Err(SECOND / 2));
         assert_eq!(admitted(&pace, "10.0.0.1", 2, SECOND * 2), 2);
         assert_eq!(admitted(&pace, "10.0.0.1", 2, SECOND * 2), 0);
         assert_eq!(admitted(&pace, "10.0.0.1", 2, SECOND * 4), 4);
         assert_eq!(admitted(&pace, "10.0.0.1", 2, SECOND * 1000), 20);
-        // Each address is by itself, however it is written.
+        // Each address counts by itself, in whichever form it is written.
         assert_eq!(admitted(&pace, "10.0.0.2", 1, SECOND * 1000), 10);
         assert_eq!(admitted(&pace, "::ffff:10.0.0.2", 1, SECOND * 1000), 0);
     }

@@ -1,4 +1,4 @@
-//! What the broker counts of its connections and requests.
+//! The broker's counters of connections and requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,13 +16,14 @@ const BOUNDS_US: [u64; 19] = [
 /// Written by all connections, read by metrics and the page.
 #[derive(Debug)]
 pub struct Counters {
-    /// Connections that were taken.
+    /// Accepted connections.
     pub accepted: Counter,
     /// Connections that have ended.
     pub ended: Counter,
-    /// Connections that were closed unserved, since there were too many, or more than the quota of their address.
+    /// Connections that were closed unserved, because there were too many in all, or more than the
+    /// quota of their address.
     pub refused: Counter,
-    /// Connections that were closed since their client did what it must not.
+    /// Connections that were closed because the client broke the protocol or a limit.
     pub failed: Counter,
     /// By kind, in the order of [`SUPPORTED`].
     requests: Box<[Requests]>,
@@ -45,26 +46,27 @@ impl Counter {
 /// Requests of one kind that were answered.
 #[derive(Debug, Default)]
 struct Requests {
-    /// By their time; those above the highest bound are in none.
+    /// Counts by time; requests above the highest bound are in none.
     buckets: [Counter; BOUNDS_US.len()],
     count: Counter,
-    /// Their time together, in microseconds.
+    /// The sum of their times, in microseconds.
     sum_us: AtomicU64,
     /// Answers with an error in them.
     errors: Counter,
 }
 
-/// How requests of one kind were answered.
+/// The number and times of the answered requests of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestStatus {
-    /// Which kind.
+    /// The kind.
     pub api: ApiKey,
-    /// The upper bound of each bucket in seconds, and how many requests lie in it, those of lower buckets left out. The time
-    /// of a request is that from its arrival to its answer, with what it waits for: records, disks, other members of a group.
+    /// The upper bound of each bucket in seconds, and the number of requests in it, without those
+    /// of lower buckets. The time of a request runs from its arrival to its answer and includes all
+    /// waits: for records, disks, other members of a group.
     pub buckets: Vec<(f64, u64)>,
-    /// How many requests there were.
+    /// The number of requests.
     pub count: u64,
-    /// Their time together, in seconds.
+    /// The sum of their times, in seconds.
     pub seconds: f64,
     /// Answers with an error in them: for the whole request, or for one of its topics, partitions or groups.
     pub errors: u64,
@@ -83,7 +85,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts a request that was answered after this time.
+    /// Counts a request that was answered after `time`.
     pub fn answered(&self, api: ApiKey, time: Duration, response: Option<&Response>) {
         let index = SUPPORTED
             .iter()
@@ -101,7 +103,7 @@ impl Counters {
         }
     }
 
-    /// The kinds of requests that there were.
+    /// Returns the kinds of requests that have been answered so far.
     pub fn requests(&self) -> Vec<RequestStatus> {
         let all = SUPPORTED.iter().zip(&self.requests);
         let used = all.filter(|(_, requests)| requests.count.get() > 0);

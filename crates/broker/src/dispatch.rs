@@ -1,6 +1,7 @@
 //! The dispatcher: hands each request to the handler of its kind, after the login and the access rules.
 //!
-//! It lies above all handlers: they share the state of [`Broker`], which knows none of them.
+//! The dispatcher lies above all handlers: they share the state of [`Broker`], which knows none of
+//! them.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::{
     producers, replicas, security, shares, topics, transactions,
 };
 
-/// Carries out a request. Its changes are made, or under way in their order, when this returns.
+/// Carries out a request. When this returns, its changes are made, or under way in their order.
 pub fn handle(
     broker: &Arc<Broker>,
     client: &mut Client,

@@ -1,10 +1,10 @@
-//! What errors of the log are called in Kafka's protocol.
+//! Maps errors of the log to errors of Kafka's protocol.
 
 use millstream_log::LogError;
 use millstream_record::ChunkError;
 use millstream_wire::ResponseError;
 
-/// Kafka's error for an error of the log.
+/// Returns Kafka's error for an error of the log.
 pub fn response_error(error: &LogError) -> ResponseError {
     match error {
         LogError::UnknownStream { .. } | LogError::UnknownLane { .. } => {
@@ -38,7 +38,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::DiskFull { .. }
         | LogError::NoRoomToStart { .. }
         | LogError::Io { .. } => ResponseError::KafkaStorageError,
-        // Consumers end with it; of a storage error they hope that it passes.
+        // Consumers stop at this error; at a storage error they would retry, hoping that it passes.
         LogError::Corrupted { .. } => ResponseError::CorruptMessage,
         LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
         LogError::BadRange { .. } | LogError::NotHandedOut { .. } => ResponseError::InvalidRequest,

@@ -1,5 +1,5 @@
-//! What clients are told of the cluster's own consensus, which is this node alone, and of its features, of which each has
-//! one level.
+//! Answers about the cluster's own consensus, which is this node alone, and about its features, of
+//! which each has one level.
 
 use millstream_wire::messages::describe_quorum_response::{
     DescribeQuorumResponse, Listener, Node, PartitionData, ReplicaState, TopicData,
@@ -14,19 +14,20 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;
 
-/// What Kafka calls the log of the cluster's metadata.
+/// Kafka's name for the log of the cluster's metadata.
 const METADATA: &str = "__cluster_metadata";
 
-/// The stream that has the node's metadata.
+/// The stream of the node's metadata.
 const CATALOG: &str = "__catalog";
 
-/// The epoch of the only leader that there ever is.
+/// The epoch of the only leader.
 const LEADER_EPOCH: i32 = 1;
 
 /// From this version of DescribeQuorum on the answer names the addresses of the voters.
 const NODES_FROM: i16 = 2;
 
-/// From this version of UpdateFeatures on all features are changed or none, and one error says why.
+/// From this version of UpdateFeatures on all features are changed or none, and one error gives the
+/// reason.
 const ALL_OR_NONE_FROM: i16 = 2;
 
 /// Describes the quorum: this node is its leader and its only voter.
@@ -79,7 +80,7 @@ fn metadata(broker: &Broker) -> PartitionData {
     let (durable, end) = lane.map_or((0, 0), |lane| {
         (lane.durable_offset().0 as i64, lane.next_offset().0 as i64)
     });
-    // It has what it has at any time.
+    // The single voter is never behind itself, so it is caught up now.
     let now = broker.log().clock().now().0;
     let voter = ReplicaState::default()
         .with_replica_id(broker.node_id())
@@ -93,7 +94,7 @@ fn metadata(broker: &Broker) -> PartitionData {
         .with_current_voters(vec![voter])
 }
 
-/// Changes no feature: each has the level that it has.
+/// Changes no feature: each has only one level.
 pub fn update(version: i16, request: UpdateFeaturesRequest) -> Reply {
     let features = api_versions().finalized_features;
     let mut refused = None;

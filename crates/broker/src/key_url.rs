@@ -24,13 +24,14 @@ use tokio_rustls::rustls::{self, ClientConfig};
 use crate::peer::Stream;
 use crate::security::{KEYS_BYTES_MAX, TlsError, load_roots};
 
-/// A fetch that takes longer has failed, whatever it waits for.
+/// The longest time of a fetch, for all its steps together.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// No answer has a longer head, in bytes.
+/// The largest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 
-/// Where systems keep the certificates of the authorities that they believe: Debian, Fedora, openSUSE, Alpine and BSD.
+/// The files where systems keep the certificates of the trusted authorities: Debian, Fedora,
+/// openSUSE, Alpine and BSD.
 const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -38,14 +39,14 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The variable that names another file with them, as OpenSSL reads it.
+/// The variable that names another file of authorities, as OpenSSL reads it.
 const AUTHORITIES_VARIABLE: &str = "SSL_CERT_FILE";
 
 /// The URL where an issuer publishes the public keys (JWKS) of its tokens: `https://`, or `http://` to this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeysUrl {
     uri: Uri,
-    /// Without the brackets of an address of IPv6.
+    /// IPv6 addresses stand here without their brackets.
     host: String,
     is_encrypted: bool,
 }
@@ -53,7 +54,7 @@ pub struct KeysUrl {
 /// Why a fetch has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// There is no runtime for it.
+    /// The runtime for the fetch cannot be started.
     #[error("no runtime for the fetch: {0}")]
     Runtime(io::Error),
     /// The host's name cannot be resolved.
@@ -163,19 +164,19 @@ impl fmt::Display for KeysUrl {
 }
 
 impl KeysUrl {
-    /// Whether the keys are fetched over TLS.
+    /// Returns whether the keys are fetched over TLS.
     pub fn is_encrypted(&self) -> bool {
         self.is_encrypted
     }
 
-    /// Fetches the keys, and believes servers whose certificate one of `authorities` has signed, or without these one of the
-    /// system's. Blocks for at most 10 seconds.
+    /// Fetches the keys. Trusts servers whose certificate one of `authorities` has signed, or,
+    /// without `authorities`, one of the system's. Blocks for at most 10 seconds.
     ///
     /// # Errors
     /// See [`FetchError`].
     ///
     /// # Panics
-    /// When called from asynchronous code: it blocks.
+    /// When asynchronous code calls this: it blocks.
     pub fn fetch(&self, authorities: Option<&Path>) -> Result<Bytes, FetchError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -211,7 +212,7 @@ impl KeysUrl {
             error,
         })?;
         let mut failed = FetchError::NoAddress(self.host.clone());
-        // `localhost` may be made to stand for another machine.
+        // The name `localhost` may resolve to another machine.
         for address in addresses.filter(|address| self.is_encrypted || address.ip().is_loopback()) {
             match TcpStream::connect(address).await {
                 Ok(stream) => return Ok(stream),
@@ -226,7 +227,7 @@ impl KeysUrl {
             .max_buf_size(HEAD_BYTES_MAX)
             .handshake(TokioIo::new(stream))
             .await?;
-        // It ends with the runtime of the fetch.
+        // The task ends with the runtime of the fetch.
         tokio::spawn(connection);
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let authority = self
@@ -256,7 +257,8 @@ impl KeysUrl {
     }
 }
 
-/// TLS with what these authorities have signed. It reads their file for each fetch, so a renewed file counts.
+/// Returns a TLS connector that trusts the certificates that these authorities have signed. It
+/// reads their file for each fetch, so a renewed file takes effect.
 fn connector(authorities: Option<&Path>) -> Result<TlsConnector, FetchError> {
     let roots = match authorities {
         Some(path) => load_roots(path)?,

@@ -1,10 +1,11 @@
-//! The network door: listeners, requests, consumer groups, security.
+//! The server: listeners, requests, consumer groups, security.
 //!
-//! A [`Server`] takes connections and gives each a task, which reads requests and writes answers in
-//! their order. What a request changes is changed as soon as it is read, so requests of a connection come
-//! into effect in their order, too; only waiting, for disks and for other clients, is done side by side.
+//! A [`Server`] accepts connections and gives each a task, which reads requests and writes answers
+//! in their order. A request makes its changes as soon as it is read, so the requests of a
+//! connection take effect in their order, too; only waits, for disks and for other clients, run
+//! concurrently.
 //!
-//! A topic of Kafka is a stream, and each lane one of its partitions.
+//! A topic of Kafka is a stream, and each [`Lane`](millstream_log::Lane) one of its partitions.
 
 mod access;
 mod answer_errors;

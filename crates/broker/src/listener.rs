@@ -1,4 +1,5 @@
-//! Listeners: the addresses that a broker serves, and what each asks of its clients.
+//! Listeners: the addresses that a broker serves, and the protocol that each requires of its
+//! clients.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,16 +10,17 @@ use std::str::FromStr;
 pub struct ListenerConfig {
     /// The address; port 0 picks a free one.
     pub address: SocketAddr,
-    /// The host and the port that clients are told to connect to; port 0 is the listener's own. Without it, clients
-    /// are told the address that they connected to.
+    /// The host and the port that the broker tells clients to connect to; port 0 is the listener's
+    /// own. Without it, clients get the address that they connected to.
     pub advertised: Option<(String, u16)>,
-    /// Without it, connections are encrypted if the broker has a certificate, and clients log in if
-    /// [`SecurityConfig::authentication`](crate::SecurityConfig::authentication) asks for it.
+    /// The listener's protocol. Without it, connections are encrypted if the broker has a
+    /// certificate, and clients log in if
+    /// [`SecurityConfig::authentication`](crate::SecurityConfig::authentication) requires it.
     pub protocol: Option<Protocol>,
 }
 
 impl ListenerConfig {
-    /// A listener on `address` with the broker's own protocol.
+    /// Returns a listener on `address` with the broker's own protocol.
     pub fn new(address: SocketAddr) -> ListenerConfig {
         ListenerConfig {
             address,
@@ -39,7 +41,7 @@ pub enum LogIn {
     Must,
 }
 
-/// What a listener asks of its clients: Kafka's security protocols.
+/// A listener's requirements for its clients: Kafka's security protocols.
 ///
 /// ```
 /// use millstream_broker::Protocol;
@@ -71,7 +73,7 @@ impl Protocol {
         }
     }
 
-    /// Kafka's name of the protocol.
+    /// Returns Kafka's name of the protocol.
     pub fn name(self) -> &'static str {
         match (self.authentication, self.tls) {
             (false, false) => "PLAINTEXT",
@@ -91,7 +93,7 @@ impl fmt::Display for Protocol {
 impl FromStr for Protocol {
     type Err = String;
 
-    /// Reads Kafka's names, in capitals or not.
+    /// Parses Kafka's names, in upper or lower case.
     fn from_str(text: &str) -> Result<Protocol, String> {
         let mut all = Protocol::ALL.into_iter();
         let found = all.find(|protocol| protocol.name().eq_ignore_ascii_case(text));

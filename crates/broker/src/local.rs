@@ -1,5 +1,5 @@
-//! The socket for clients that run on the same machine, as the same user: it speaks the protocol as every other
-//! connection does, and memory may be shared over it.
+//! The socket for clients that run on the same machine, as the same user: it speaks the same
+//! protocol as every other connection, and also serves shared-memory subscriptions.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,21 +14,22 @@ use tokio::net::{UnixListener, UnixStream};
 /// Only its owner may use it.
 const MODE: u32 = 0o600;
 
-/// A listening socket in a folder. Its file goes with it.
+/// A listening socket in a folder. Dropping it removes its file.
 pub struct LocalListener {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl LocalListener {
-    /// Listens in a folder that nobody else has. What a server left there that was killed is removed.
+    /// Listens in a folder that no other process uses. Removes the socket that a killed server left
+    /// there.
     pub fn bind(dir: &Path) -> io::Result<LocalListener> {
         let path = dir.join(SOCKET);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // The path of a socket is short, that of the folder may be long.
+        // A socket's path has a small length limit, and the folder's path may be long.
         let folder = std::fs::File::open(dir)?;
         let short = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
         let listener = UnixListener::bind(short)?;
@@ -68,7 +69,7 @@ impl Listener for LocalListener {
         }
     }
 
-    /// As if it came from this machine over the network.
+    /// A stand-in: as if the client came from this machine over the network.
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok((Ipv4Addr::LOCALHOST, 0).into())
     }

@@ -1,9 +1,11 @@
 //! Slows down guesses of passwords: for each user and network, and for each network over all users.
 //!
-//! A wrong password makes the next attempt of the same user from the same network wait before it is checked, twice as long
-//! after each further one. Attempts wait before the check and not before the answer, since else many connections could guess side
-//! by side. A user's attempts from other networks do not wait, so wrong logins from one network do not lock a user out elsewhere. A network that
-//! fails often, with whichever names, waits as a whole; but not those users who logged in from there lately.
+//! After a wrong password, the next attempt of the same user from the same network waits before its
+//! check, and each further failure doubles the wait. Attempts wait before the check and not before
+//! the answer, since otherwise many connections could guess concurrently. A user's attempts from
+//! other networks do not wait, so wrong logins from one network do not lock a user out elsewhere. A
+//! network with many failures, for any names, waits as a whole, except for users with a recent
+//! successful login from there.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,22 +18,23 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 /// The longest wait of a user and network: 17,280 guesses a day.
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// A network may fail so often, over all users, before it waits as a whole.
+/// The failures of a network, over all users, after which it waits as a whole.
 const NETWORK_FAILURES_FREE: u32 = 100;
 
 /// The longest wait of a network. It is shorter than that of a user, since many users may come from there.
 const NETWORK_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// Failures and successes are forgotten after so long without another one.
+/// Failures and successes are forgotten after this time without another one.
 const FORGET_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// Users and networks that are remembered; beyond, the older half is forgotten.
+/// The most users and networks that are remembered; beyond, the older half is forgotten.
 const ENTRIES_MAX: usize = 1 << 16;
 
-/// An attempt waits at most so long for its check; then it is refused unchecked. A client that waits for longer has gone.
+/// The longest wait of an attempt for its check; beyond, it is refused unchecked. A client that
+/// waits for longer has gone.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// An attempt to log in: as which user, from which network.
+/// An attempt to log in: the user and the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     of_user: Key,
@@ -49,7 +52,7 @@ struct Key {
 struct Entry {
     /// Wrong passwords since the last right one.
     failures: u32,
-    /// No attempt is checked before.
+    /// No attempt is checked before this time.
     free_at: Duration,
     /// The last failure or success.
     last: Duration,
@@ -63,7 +66,7 @@ pub struct LoginPace {
 }
 
 impl LoginPace {
-    /// An attempt as a user, which need not exist, from an address.
+    /// Returns an attempt as a user, which need not exist, from an address.
     pub fn attempt(&self, user: &str, from: IpAddr) -> Attempt {
         let network = network(from);
         Attempt {
@@ -78,11 +81,11 @@ impl LoginPace {
         }
     }
 
-    /// Whether an attempt may be checked now. The next one of the same user and network waits from then on, if there were
-    /// failures.
+    /// Begins an attempt if it may be checked now. After failures, the next attempt of the same
+    /// user and network then has to wait.
     ///
     /// # Errors
-    /// When to ask again.
+    /// When the attempt has to wait: returns the time to try again.
     pub fn begin(&mut self, attempt: Attempt, now: Duration) -> Result<(), Duration> {
         let keys = [Some(attempt.of_user), self.network_of(attempt, now)];
         let keys = keys.into_iter().flatten();
@@ -99,7 +102,7 @@ impl LoginPace {
         Ok(())
     }
 
-    /// The password was wrong, or the user is unknown.
+    /// Notes that the password was wrong, or the user unknown.
     pub fn failed(&mut self, attempt: Attempt, now: Duration) {
         for key in [attempt.of_user, attempt.of_network] {
             let mut entry = self.fresh(key, now).unwrap_or_default();
@@ -110,7 +113,7 @@ impl LoginPace {
         }
     }
 
-    /// The password was right: failures of this user from this network no longer count.
+    /// Notes that the password was right: failures of this user from this network no longer count.
     pub fn succeeded(&mut self, attempt: Attempt, now: Duration) {
         let entry = Entry {
             last: now,
@@ -119,7 +122,8 @@ impl LoginPace {
         self.set(attempt.of_user, entry);
     }
 
-    /// The network of an attempt, unless the user has logged in from there lately, and not failed since.
+    /// Returns the network of an attempt, unless the user has logged in from there lately, and not
+    /// failed since.
     fn network_of(&self, attempt: Attempt, now: Duration) -> Option<Key> {
         let is_good = |entry: Entry| entry.failures == 0;
         let is_good = self.fresh(attempt.of_user, now).is_some_and(is_good);
@@ -160,7 +164,7 @@ fn is_fresh(entry: &Entry, now: Duration) -> bool {
     now.saturating_sub(entry.last) < FORGET_AFTER
 }
 
-/// The wait after so many failures.
+/// Returns the wait after `failures` failures.
 fn delay(key: Key, failures: u32) -> Duration {
     let (failures, max) = match key.user {
         Some(_) => (failures, DELAY_MAX),
@@ -176,7 +180,8 @@ fn delay(key: Key, failures: u32) -> Duration {
     DELAY_MIN.saturating_mul(factor).min(max)
 }
 
-/// An address of IPv4; of IPv6 the first 64 bits, since a single machine usually has all addresses behind them.
+/// Returns the network of an address: for IPv4 the address itself; for IPv6 its first 64 bits,
+/// since a single machine usually has all addresses behind them.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -194,7 +199,7 @@ mod tests {
         pace.attempt(user, from.parse().unwrap())
     }
 
-    /// Guesses side by side; returns when the last one was checked.
+    /// Guesses concurrently; returns when the last guess was checked.
     fn guess(pace: &mut LoginPace, users: impl Iterator<Item = String>, from: &str) -> Duration {
         let mut now = Duration::from_secs(1);
         for user in users {

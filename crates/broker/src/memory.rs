@@ -1,19 +1,19 @@
-//! Memory of requests that are being worked on: bounded, and never all of it taken by large ones.
+//! Memory of requests in progress: bounded, and never all of it in use by large ones.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Memory is counted in units of so many bytes.
+/// The unit of the account, in bytes.
 const UNIT: usize = 1 << 10;
 
-/// Requests up to this size have a part of the memory for themselves.
+/// Requests up to this size have a share of the memory for themselves.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
-/// The part of the memory that is for small requests: one in so many bytes.
+/// One of this many bytes is reserved for small requests.
 const SMALL_SHARE: usize = 4;
 
-/// Memory for requests.
+/// The account of the memory for requests.
 pub struct Memory {
     small: Part,
     large: Part,
@@ -25,7 +25,7 @@ struct Part {
 }
 
 impl Memory {
-    /// So many bytes in all.
+    /// Returns an account of `bytes` bytes in all.
     pub fn new(bytes: usize) -> Memory {
         let small = bytes / SMALL_SHARE;
         Memory {
@@ -34,7 +34,7 @@ impl Memory {
         }
     }
 
-    /// How many bytes are taken.
+    /// Returns how many bytes are in use.
     pub fn used(&self) -> u64 {
         let used = |part: &Part| part.units as usize - part.free.available_permits();
         ((used(&self.small) + used(&self.large)) * UNIT) as u64
@@ -47,14 +47,14 @@ impl Memory {
         }
     }
 
-    /// Memory for a request of so many bytes, if it can be had at once.
+    /// Takes memory for a request of `bytes` bytes, if it is available at once.
     pub fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let part = self.part(bytes);
         let free = Arc::clone(&part.free);
         free.try_acquire_many_owned(part.units_of(bytes)).ok()
     }
 
-    /// Waits for memory for a request of so many bytes.
+    /// Waits for memory for a request of `bytes` bytes.
     pub async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         let part = self.part(bytes);
         let free = Arc::clone(&part.free);
@@ -72,7 +72,7 @@ impl Part {
         }
     }
 
-    /// One that is larger than all there is waits until it is alone.
+    /// A request that exceeds the whole memory waits until it is alone.
     fn units_of(&self, bytes: usize) -> u32 {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         units.clamp(1, self.units)

@@ -1,4 +1,4 @@
-//! Where partitions begin and end: ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
+//! The first and last offsets of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use crate::error::response_error;
 use crate::reply::Reply;
 use crate::topics::{LEADER_EPOCH, not_read_only};
 
-/// What a client may ask for instead of a time.
+/// The special timestamps of ListOffsets, which a client may send instead of a time.
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 
-/// The versions that know of these.
+/// Returns whether this version has the special timestamp.
 fn is_known(timestamp: i64, version: i16) -> bool {
     match timestamp {
         MAX_TIMESTAMP => version >= 7,
@@ -41,17 +41,17 @@ fn is_known(timestamp: i64, version: i16) -> bool {
     }
 }
 
-/// From this version on ListOffsets tells the epoch of the leader.
+/// From this version on ListOffsets returns the epoch of the leader.
 const LEADER_EPOCH_FROM: i16 = 4;
 
-/// What ListOffsets and Fetch call reading only what is committed.
+/// The isolation level "read committed" of ListOffsets and Fetch.
 pub const READ_COMMITTED: i8 = 1;
 
-/// Offsets by time.
+/// Lists offsets by time.
 pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> Reply {
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
-        // Looked up by their names here; found, which may read from disk, elsewhere.
+        // The lookup by name happens here; the search, which may read from disk, on another thread.
         let stream = client.stream(&topic.name);
         let partitions = topic.partitions.into_iter().map(|partition| {
             let lane = match &stream {
@@ -102,7 +102,8 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
     })
 }
 
-/// What is found: of a record that was asked for by its time, else only where a partition begins or ends.
+/// The offset that was found: of a record for a search by time, otherwise of a partition's
+/// beginning or end.
 struct FoundOffset {
     offset: i64,
     timestamp: i64,
@@ -136,18 +137,18 @@ fn find(
             let newest = lane.newest_record(end_of(lane))?;
             Ok(newest.map(FoundOffset::timed))
         }
-        // Nothing is kept elsewhere.
+        // There is no tiered storage.
         LATEST_TIERED => Ok(None),
         timestamp => {
             let found = lane.record_at(Timestamp(timestamp))?;
-            // What may not be read yet is not there yet.
+            // A record that consumers may not read yet does not count.
             let found = found.filter(|(offset, _)| *offset < end_of(lane));
             Ok(found.map(FoundOffset::timed))
         }
     }
 }
 
-/// Where epochs end. There is only one, which goes on.
+/// Answers where epochs end. There is only one, which goes on.
 pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochRequest) -> Reply {
     let topics = request.topics.into_iter().map(|topic| {
         let stream = client.stream(&topic.topic);
@@ -177,10 +178,10 @@ pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochReques
         .into()
 }
 
-/// What a client may say instead of an offset: all that there is.
+/// The special offset that stands for all records up to the high watermark.
 const HIGH_WATERMARK: i64 = -1;
 
-/// Deletes the beginnings of partitions.
+/// Deletes the records before given offsets of partitions.
 pub fn delete_records(
     broker: &Arc<Broker>,
     client: &mut Client,
@@ -211,7 +212,8 @@ pub fn delete_records(
     Reply::blocking(move || {
         let wanted = asked.iter().flat_map(|(_, partitions)| partitions);
         let wanted: Vec<(Lane, Offset)> = wanted.filter_map(|lane| lane.clone().ok()).collect();
-        // What consumers see may be deleted, but not before it is durable: an error tells of it below.
+        // Clients may delete the records that consumers see, but not before they are durable: the
+        // check below reports an error.
         for (lane, before) in wanted
             .iter()
             .filter(|(lane, to)| *to <= lane.readable_offset())
@@ -245,14 +247,14 @@ pub fn delete_records(
     })
 }
 
-/// The lane that is this partition.
+/// Returns the partition of this number.
 pub fn lane_of(stream: &Stream, partition: i32) -> Result<Lane, LogError> {
-    // What is negative is no partition either.
+    // A negative number is no partition either.
     stream.partition(u32::try_from(partition).unwrap_or(u32::MAX))
 }
 
-/// What is wrong with the epoch that a client believes to be the current one; negative if it does not
-/// say.
+/// Checks the epoch that a client believes to be the current one, and returns the error; a negative
+/// epoch means that the client sent none.
 pub fn epoch_error(current: i32) -> Option<ResponseError> {
     (current > LEADER_EPOCH).then_some(ResponseError::UnknownLeaderEpoch)
 }

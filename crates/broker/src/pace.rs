@@ -1,17 +1,17 @@
-//! How fast a client takes what it reads: who is slow gets smaller answers, which hold less memory.
+//! Measures how fast a client reads: a slow client gets smaller answers, which hold less memory.
 
 use std::time::Duration;
 
-/// What a client gets at first, in bytes.
+/// The first answer's size, in bytes.
 const FIRST_BYTES: usize = 1 << 20;
 
-/// What the slowest gets.
+/// The answer size of the slowest clients.
 const BYTES_MIN: usize = 64 << 10;
 
-/// An answer that is taken within this time may be twice as large.
+/// After an answer that is taken within this time, the next may be twice as large.
 const FAST: Duration = Duration::from_millis(100);
 
-/// One that takes longer than this was too large.
+/// An answer that takes longer than this was too large.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// The pace of one client.
@@ -27,12 +27,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The most bytes of records that it gets at once. A chunk that is larger comes alone.
+    /// Returns the most bytes of records in one answer to the client. A larger chunk is sent alone.
     pub fn bytes_max(&self) -> usize {
         self.bytes
     }
 
-    /// It took an answer of so many bytes in this time.
+    /// Notes that the client took an answer of `bytes` bytes in `time`.
     pub fn took(&mut self, bytes: usize, time: Duration) {
         if time > SLOW {
             self.bytes = (self.bytes / 2).max(BYTES_MIN);
@@ -53,7 +53,7 @@ mod tests {
             pace.took(pace.bytes_max(), Duration::from_millis(1));
         }
         assert_eq!(pace.bytes_max(), FIRST_BYTES << 10);
-        // Small answers say nothing.
+        // Small answers prove nothing.
         pace.took(1000, Duration::from_millis(1));
         assert_eq!(pace.bytes_max(), FIRST_BYTES << 10);
         for _ in 0..100 {

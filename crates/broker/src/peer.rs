@@ -11,9 +11,10 @@ use crate::listener::LogIn;
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// It came in over the socket for clients on this machine, which only the same user can.
+    /// Whether it came in over the socket for clients on this machine, which is open to the same
+    /// user only.
     pub is_same_user: bool,
-    /// The host and the port that it is told to connect to.
+    /// The host and the port that the broker tells it to connect to.
     pub advertised: (String, u16),
     /// Whether it logs in.
     pub log_in: LogIn,

@@ -1,4 +1,5 @@
-//! Lines that the other side of a connection can bring about without a login: a few at a time, and the number of the others.
+//! Log lines that a client can cause without a login: a few at a time, and the number of the
+//! others.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,13 +9,13 @@ use millstream_base::LineLimit;
 
 use crate::security::{AUDIT_TARGET, AuditEvent};
 
-/// How long each of the stretches of time is that the bounds are for.
+/// The length of the intervals that the bounds apply to.
 pub const EVERY: Duration = Duration::from_secs(10);
 
-/// Warnings about connections in each stretch of time.
+/// The most warnings about connections in each interval.
 const WARNINGS_MAX: u32 = 20;
 
-/// Audit lines about clients that are not logged in, in each stretch of time.
+/// The most audit lines about unauthenticated clients in each interval.
 const REFUSALS_MAX: u32 = 100;
 
 /// Writes these lines. Without a bound, a client that reaches the port could fill the disk with them.
@@ -34,7 +35,7 @@ impl Default for PeerLines {
 }
 
 impl PeerLines {
-    /// Warns of a connection from this address.
+    /// Logs a warning about a connection from this address.
     pub fn warn(&self, address: SocketAddr, what: fmt::Arguments<'_>, now: Duration) {
         match self.warnings.take(now) {
             Some(0) => tracing::warn!(%address, "{what}"),
@@ -43,7 +44,7 @@ impl PeerLines {
         }
     }
 
-    /// Writes the audit line of a client that is not logged in.
+    /// Writes the audit line of an unauthenticated client.
     pub fn audit(&self, event: &AuditEvent<'_>, now: Duration) {
         if let Some(left_out) = self.refusals.take(now) {
             tell_refusals(left_out);
@@ -51,7 +52,8 @@ impl PeerLines {
         }
     }
 
-    /// Tells what was left out, when the stretch of time is over. Called again and again, since no further line may come.
+    /// Reports the number of left-out lines when the interval is over. Called periodically, since
+    /// no further line may come.
     pub fn tell_left_out(&self, now: Duration) {
         match self.warnings.take_left_out(now) {
             0 => {}

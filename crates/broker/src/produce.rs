@@ -29,15 +29,15 @@ use crate::transactions::{
     VerifyPartitions,
 };
 
-/// From this version on partitions take part in a transaction by being written to.
+/// From this version on a write adds its partition to the producer's transaction.
 const ADDS_PARTITIONS_FROM: i16 = 12;
 /// From this version on clients know errors after which a transaction can only be aborted.
 const KNOWS_ABORTABLE_FROM: i16 = 11;
 
-/// Nothing can be kept of transactions: clients try again.
+/// The transaction's state cannot be stored: clients try again.
 const UNAVAILABLE: ResponseError = ResponseError::CoordinatorNotAvailable;
 
-/// The chunks that are appended and not durable yet.
+/// Appended chunks that are not durable yet.
 struct Waiting {
     topic: usize,
     partition: usize,
@@ -53,8 +53,8 @@ struct Asked {
     refused: HashMap<i32, ResponseError>,
 }
 
-/// Appends the chunks of a request, and answers when they are as durable as their streams' settings say.
-/// `acks` decides only whether there is an answer.
+/// Appends the chunks of a request, and answers when they are as durable as their streams' settings
+/// require. `acks` decides only whether there is an answer.
 pub fn produce(
     broker: &Broker,
     client: &mut Client,
@@ -79,7 +79,7 @@ pub fn produce(
         return append_all(topics, Transactional::No, acks, deadline);
     };
     let transactions = Arc::clone(broker.transactions());
-    // What comes behind it on the connection may end the transaction.
+    // The next request of the connection may end the transaction.
     Reply::Alone(Box::pin(async move {
         let id = TransactionalId::from(&**id);
         let verify = match permit(&transactions, version, id, &mut topics).await {
@@ -112,8 +112,9 @@ enum Transactional {
     Permitted,
 }
 
-/// Asks the coordinator whether the partitions take part in the producer's transaction. From version 12 on
-/// they do by being written to. Returns how to ask again; `None` where there is no transaction.
+/// Asks the coordinator whether the partitions take part in the producer's transaction. From
+/// version 12 on a write adds them. Returns the function that asks again; `None` where there is no
+/// transaction.
 async fn permit(
     transactions: &Arc<TransactionService>,
     version: i16,
@@ -150,8 +151,8 @@ async fn permit(
     Ok(Some(verify))
 }
 
-/// The producer whose transaction a request is part of, and what it writes to. Chunks of other ones are
-/// refused.
+/// Returns the producer of the request's transaction, and the partitions that it writes to. Refuses
+/// chunks of other producers.
 fn participants(topics: &mut [Asked]) -> Option<(Producer, Vec<TopicPartition>)> {
     let mut found = None;
     let mut partitions = Vec::new();
@@ -183,7 +184,7 @@ fn participants(topics: &mut [Asked]) -> Option<(Producer, Vec<TopicPartition>)>
     found.map(|producer| (producer, partitions))
 }
 
-/// Notes which partitions take no part in the transaction. What was noted before stays.
+/// Notes which partitions take no part in the transaction. Earlier notes stay.
 fn refuse_some(
     topics: &mut [Asked],
     version: i16,
@@ -220,7 +221,7 @@ fn append_all(
     if acks == 0 {
         return match first_error(&response) {
             None => Reply::Nothing,
-            // It cannot be told otherwise.
+            // Without an answer, closing the connection is the only way to report the error.
             Some(error) => Reply::Close(format!(
                 "a chunk was refused whose producer wants no answer: {error}"
             )),
@@ -280,7 +281,7 @@ fn append(
 ) -> Result<(Lane, Appended), Refused> {
     let lane = lane_of(stream, partition)?;
     let records = records.unwrap_or_default();
-    // Nobody would ever end a transaction that no coordinator knows.
+    // A transaction that no coordinator knows would never end.
     let header = ChunkHeader::parse(&records);
     let is_transactional = header.is_ok_and(|header| header.attributes.is_transactional());
     if is_transactional && transactional == Transactional::No {
@@ -342,7 +343,7 @@ impl From<LogError> for Refused {
     fn from(error: LogError) -> Refused {
         Refused {
             error: match &error {
-                // It is not the producer's message that is damaged.
+                // The stored data is damaged, not the producer's message.
                 LogError::Corrupted { .. } => ResponseError::KafkaStorageError,
                 error => response_error(error),
             },

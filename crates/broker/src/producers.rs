@@ -1,4 +1,4 @@
-//! DescribeProducers: what partitions know of those who write to them.
+//! DescribeProducers: the producers that each partition knows.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::error::response_error;
 use crate::offsets::lane_of;
 use crate::reply::Reply;
 
-/// What Kafka tells where nothing is known.
+/// Kafka's value for an unknown field.
 const UNKNOWN: i32 = -1;
 
-/// Describes the producers of each partition. One that is named again is told once, so that the answer is
-/// no larger than what is known.
+/// Describes the producers of each partition. A repeated partition is described once, so that the
+/// answer is no larger than the partitions' state.
 pub fn describe(client: &mut Client, request: DescribeProducersRequest) -> Reply {
     let mut told = BTreeSet::new();
     let topics = request.topics.into_iter().map(|topic| {

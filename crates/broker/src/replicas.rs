@@ -26,7 +26,7 @@ use crate::user_streams::stream_of_users;
 /// Kinds of elections: of the preferred replica, or of any.
 const ELECTIONS: [i8; 2] = [0, 1];
 
-/// Whether there is such a partition.
+/// Checks that the partition exists.
 fn find(broker: &Broker, topic: &str, partition: i32) -> Result<(), String> {
     let stream = stream_of_users(broker.log(), topic);
     let stream = stream.map_err(|_| format!("there is no topic {topic}"))?;
@@ -42,7 +42,7 @@ pub fn elect_leaders(broker: &Broker, version: i16, request: ElectLeadersRequest
         let why = Some("elections are of the preferred replica (0) or of any (1)");
         return refuse(&request.into(), version, error, why).into();
     }
-    // Of all partitions, Kafka names those that need an election.
+    // For all partitions, Kafka names only those that need an election.
     let topics = request.topic_partitions.unwrap_or_default();
     let results = topics.into_iter().map(|asked| {
         let partitions = asked.partitions.iter().map(|partition| {
@@ -68,7 +68,7 @@ pub fn elect_leaders(broker: &Broker, version: i16, request: ElectLeadersRequest
         .into()
 }
 
-/// Moves no replica: each is where it can only be.
+/// Moves no replica: each has only one possible place.
 pub fn alter_reassignments(broker: &Broker, request: AlterPartitionReassignmentsRequest) -> Reply {
     let allows_change = request.allow_replication_factor_change;
     let topics = request.topics.into_iter().map(|asked| {

@@ -5,46 +5,47 @@ use std::pin::Pin;
 
 use millstream_wire::Response;
 
-/// What gives an answer.
+/// The future of a reply.
 pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// Changes an answer.
 pub type Change = Box<dyn FnOnce(&mut Response) + Send>;
 
-/// What becomes of a request.
+/// The outcome of a request.
 pub enum Reply {
-    /// It is answered.
+    /// The answer is ready.
     Now(Box<Response>),
-    /// It will be answered. What it changes is changed already, so later requests of the connection
-    /// come after it.
+    /// The answer comes later. The request's changes are made already, so later requests of the
+    /// connection come after it.
     Later(Answer),
-    /// It will be answered, and what it changes is changed only then: no later request of the connection
-    /// is begun before.
+    /// The answer comes later, and so do the changes: no later request of the connection begins
+    /// before.
     Alone(Answer),
-    /// It asked for no answer.
+    /// The request wants no answer.
     Nothing,
-    /// The connection is closed: the other side can be told nothing, or should not be.
+    /// The connection is closed: there is no answer that the other side could, or should, get.
     Close(String),
 }
 
 impl Reply {
-    /// Answers when `answer` is done.
+    /// Returns a reply that answers when `answer` is done.
     pub fn later<R: Into<Response>>(answer: impl Future<Output = R> + Send + 'static) -> Reply {
         Reply::Later(Box::pin(async move { Reply::from(answer.await) }))
     }
 
-    /// Answers when `work`, which may block, is done. Later requests of the connection come after it.
+    /// Returns a reply that answers when `work`, which may block, is done. Later requests of the
+    /// connection come after it.
     pub fn blocking<R: Into<Response>>(work: impl FnOnce() -> R + Send + 'static) -> Reply {
         Reply::Alone(Box::pin(async move {
             match tokio::task::spawn_blocking(move || work().into()).await {
                 Ok(response) => Reply::from(response),
-                // It panicked, or the runtime is going down.
+                // The work panicked, or the runtime is going down.
                 Err(error) => Reply::Close(format!("the request was not carried out: {error}")),
             }
         }))
     }
 
-    /// Changes the answer, if there is one, when it is there.
+    /// Changes the answer, if there is one, when it is ready.
     pub fn map(self, change: impl FnOnce(&mut Response) + Send + 'static) -> Reply {
         match self {
             Reply::Now(mut response) => {

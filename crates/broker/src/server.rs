@@ -27,28 +27,29 @@ use crate::security::{
 };
 use crate::token_check::TokenCheck;
 
-/// When no further connection can be had, for lack of files say, the next try comes so much later.
+/// The wait after a failed accept, for lack of file descriptors for example.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// How long connections have to answer what they were asked when the broker ends.
+/// The most time that connections have to answer their pending requests when the broker ends.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// Connections over the quota of their address that are held at once, before they are closed; further ones are closed at once.
+/// The most connections over the quota of their address that are held at once, before they are
+/// closed; further ones are closed at once.
 const HELD_MAX: usize = 1_000;
 
-/// Threads that work on requests, for each core: one of them may wait for the disk.
+/// Worker threads for each core: one of them may wait for the disk.
 const THREADS_PER_CORE: usize = 2;
 
-/// How long the other side may take to agree on TLS.
+/// The most time for a TLS handshake.
 const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// How often the files of TLS are looked at.
+/// The time between two checks of the files of TLS.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a broker does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address cannot be had.
+    /// The broker cannot listen on the address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
@@ -63,7 +64,7 @@ pub enum StartError {
     SamePort {
         /// The address of the earlier listener.
         first: SocketAddr,
-        /// The address that cannot be had.
+        /// The address that is in use.
         second: SocketAddr,
     },
     /// A listener needs a certificate.
@@ -77,10 +78,10 @@ pub enum StartError {
     /// There are no threads for it.
     #[error("no threads for the broker: {0}")]
     Threads(io::Error),
-    /// What the broker keeps in the log cannot be read or kept.
+    /// The broker's own streams in the log cannot be read or written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The same of what is about security.
+    /// The streams of users, access rules and quotas cannot be read or written.
     #[error(transparent)]
     Security(#[from] SecurityError),
     /// There is no certificate, or no key.
@@ -88,7 +89,7 @@ pub enum StartError {
     Tls(#[from] TlsError),
 }
 
-/// Addresses that a broker has, and does not serve yet: clients that connect wait.
+/// Bound listeners that are not served yet: clients that connect wait.
 pub struct Listening<L> {
     runtime: Runtime,
     /// In the order of the config.
@@ -98,7 +99,7 @@ pub struct Listening<L> {
 }
 
 impl<L: Listener<Stream: Stream>> Listening<L> {
-    /// Reads the files of TLS, and takes the addresses.
+    /// Reads the files of TLS, and binds the addresses.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -144,7 +145,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         })
     }
 
-    /// The addresses of the listeners, in the order of the config.
+    /// Returns the addresses of the listeners, in the order of the config.
     fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners
             .iter()
@@ -152,13 +153,13 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
             .collect()
     }
 
-    /// The server's side of TLS, which follows its files once the broker serves.
+    /// Returns the server's side of TLS, which follows its files once the broker serves.
     pub fn tls(&self) -> Option<&Arc<Tls>> {
         self.tls.as_ref()
     }
 
-    /// Starts a broker of this log. Clients on this machine find it by a socket in the folder `local_socket`, if there
-    /// is one.
+    /// Starts a broker of this log. Clients on this machine find it by a socket in the folder
+    /// `local_socket`, if there is one.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -219,7 +220,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
     }
 }
 
-/// A broker at work, on threads of its own, until it is stopped or dropped.
+/// A running broker, on threads of its own, until it is stopped or dropped.
 pub struct Server {
     runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
@@ -228,7 +229,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a broker of this log: takes the address, and serves.
+    /// Starts a broker of this log: binds the address, and serves.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -243,23 +244,23 @@ impl Server {
         Listening::bind(network, config)?.serve(local_socket, log, clock, random)
     }
 
-    /// The address of its first listener.
+    /// Returns the address of the first listener.
     pub fn local_address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// The addresses of all listeners, in the order of the config.
+    /// Returns the addresses of all listeners, in the order of the config.
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The broker.
+    /// Returns the broker.
     pub fn broker(&self) -> &Arc<Broker> {
         &self.broker
     }
 }
 
-/// Takes no new requests, answers those that came, and ends.
+/// Accepts no new requests, answers the pending ones, and ends.
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.send_replace(true);
@@ -318,7 +319,7 @@ async fn serve(
         .await;
 }
 
-/// Tells of lines about connections that were left out.
+/// Reports log lines about connections that were left out.
 async fn tell_left_out(broker: Arc<Broker>) {
     loop {
         tokio::time::sleep(peer_lines::EVERY).await;
@@ -355,8 +356,8 @@ async fn renew_keys(tokens: Arc<TokenCheck>) {
     }
 }
 
-/// Returns whether clients of the local socket log in. A client comes there from any listener, with the login that this
-/// listener takes, so the socket asks for no more than the least that a listener asks for.
+/// Returns whether clients of the local socket log in. A client comes there from any listener, with
+/// the login that this listener requires, so the socket requires no more than the weakest listener.
 fn log_in_locally(config: &BrokerConfig) -> LogIn {
     let listeners = &mut config.listeners.iter();
     match config.has_logins() {
@@ -366,7 +367,8 @@ fn log_in_locally(config: &BrokerConfig) -> LogIn {
     }
 }
 
-/// Listens on the socket for clients on this machine. They can do without it.
+/// Listens on the socket for clients on this machine. The broker works without it, so a failure is
+/// only logged.
 fn listen_locally(config: &mut BrokerConfig) -> Option<LocalListener> {
     let dir = config.local_socket.as_ref()?;
     match LocalListener::bind(dir) {
@@ -391,22 +393,23 @@ impl Drop for Ending {
     }
 }
 
-/// A listener at work, without its socket.
+/// A served listener, without its socket.
 #[derive(Clone)]
 struct Door {
-    /// Its address, with the port that it has.
+    /// The listener's address, with its actual port.
     address: SocketAddr,
     /// See [`ListenerConfig::advertised`](crate::ListenerConfig::advertised).
     advertised: Option<(String, u16)>,
     tls: Option<Arc<Tls>>,
     /// Whether clients log in.
     log_in: LogIn,
-    /// It is the socket for clients on this machine that run as the same user.
+    /// Whether this is the socket for clients on this machine that run as the same user.
     is_local: bool,
 }
 
 impl Door {
-    /// The host and the port that a client is told to connect to. `local` is the address that it connected to.
+    /// Returns the host and the port that a client is told to connect to. `local` is the address
+    /// that it connected to.
     fn advertised_to(&self, local: SocketAddr) -> (String, u16) {
         let ip = match self.address.ip() {
             ip if ip.is_unspecified() => local.ip().to_canonical(),
@@ -420,7 +423,8 @@ impl Door {
     }
 }
 
-/// Returns the error of a listener that does not get its address; `earlier` are the listeners that did.
+/// Returns the error of a listener that cannot bind its address; `earlier` are the listeners that
+/// did.
 fn cannot_listen(error: io::Error, address: SocketAddr, earlier: &[ListenerConfig]) -> StartError {
     let has_same_port = |listener: &&ListenerConfig| listener.address.port() == address.port();
     match earlier.iter().find(has_same_port) {
@@ -432,7 +436,7 @@ fn cannot_listen(error: io::Error, address: SocketAddr, earlier: &[ListenerConfi
     }
 }
 
-/// What listeners share.
+/// The state that listeners share.
 #[derive(Clone)]
 struct Shared {
     /// Room for connections.
@@ -440,11 +444,11 @@ struct Shared {
     /// Room for connections over the quota of their address, see [`HELD_MAX`].
     room_to_hold: Arc<Semaphore>,
     broker: Arc<Broker>,
-    /// The end of the broker.
+    /// Becomes `true` when the broker ends.
     stop: watch::Receiver<bool>,
 }
 
-/// Serves until `stop` says `true`; then requests that came are still answered.
+/// Serves until `stop` is `true`; then the received requests are still answered.
 async fn accept_all(mut listener: impl Listener<Stream: Stream>, door: Door, shared: Shared) {
     let Shared {
         room,

@@ -1,4 +1,4 @@
-//! How the broker is doing, for those who look at it.
+//! The broker's state, for operators.
 
 use std::collections::HashMap;
 
@@ -9,59 +9,60 @@ use crate::broker::Broker;
 use crate::counters::RequestStatus;
 use crate::user_streams::stream_of_users;
 
-/// How the broker is doing.
+/// The broker's state at one moment.
 #[derive(Debug, Clone)]
 pub struct Status {
-    /// Connections that are open.
+    /// Open connections.
     pub connections: u64,
-    /// Connections that were taken since the start.
+    /// Connections that were accepted since the start.
     pub connections_accepted: u64,
-    /// Connections that were closed at once, since there were too many.
+    /// Connections that were closed at once, because there were too many.
     pub connections_refused: u64,
-    /// Connections that were closed since their client did what it must not, or failed to agree on TLS.
+    /// Connections that were closed because the client broke the protocol or a limit, or failed to
+    /// agree on TLS.
     pub connections_failed: u64,
-    /// Logins that were refused.
+    /// Refused logins.
     pub logins_refused: u64,
-    /// What users wanted to do and may not.
+    /// Operations that access rules denied.
     pub denied: u64,
-    /// Memory of requests that are being worked on, in bytes.
+    /// Memory of requests in progress, in bytes.
     pub requests_bytes: u64,
-    /// Its bound.
+    /// The bound of `requests_bytes`.
     pub requests_bytes_max: u64,
-    /// The kinds of requests that there were.
+    /// The kinds of requests that have been answered so far.
     pub requests: Vec<RequestStatus>,
-    /// In the order of their names.
+    /// The groups, in the order of their names.
     pub groups: Vec<GroupStatus>,
 }
 
-/// How a group of consumers is doing.
+/// The state of a consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
     /// Its state, as Kafka calls it.
     pub state: &'static str,
-    /// Whether it shows how far a flow is.
+    /// Whether the group shows the progress of a flow.
     pub is_of_flow: bool,
-    /// How many members it has.
+    /// The number of members.
     pub members: usize,
     /// The streams in which it has committed offsets.
     pub topics: Vec<GroupTopic>,
 }
 
-/// How far a group is in a stream.
+/// The progress of a group in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupTopic {
     /// The stream.
     pub stream: String,
-    /// In how many partitions the group has committed offsets.
+    /// The number of partitions with committed offsets of the group.
     pub partitions: usize,
-    /// Records of these partitions behind the offsets.
+    /// Records of these partitions after the committed offsets.
     pub lag_records: u64,
 }
 
 impl Broker {
-    /// How the broker is doing. Takes time for every committed offset.
+    /// Returns the broker's state. Takes time for every committed offset.
     pub fn status(&self) -> Status {
         let counters = &self.counters;
         let (accepted, ended) = (counters.accepted.get(), counters.ended.get());

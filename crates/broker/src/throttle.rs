@@ -1,8 +1,8 @@
-//! Clients that send, or are sent, more than they may are made to wait.
+//! Makes clients wait that send or receive more than their quota.
 //!
-//! Those who share a limit have a bucket of bytes. It fills at the rate of the limit, up to one second's worth.
-//! What goes over the wire is taken out of it, even if that is more than there is: then whoever took it
-//! waits until the bucket is not in debt any more, however long that takes.
+//! The clients of one limit share a bucket of bytes. It fills at the rate of the limit, up to one
+//! second's worth. All bytes on the wire are taken out of it, even more than it holds: then the
+//! client that took them waits until the bucket is out of debt, however long that takes.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use crate::buckets::Buckets;
 use crate::security::{ByteRate, Share, Traffic};
 
-/// How many bytes may go over the wire at once after a rest: what so much time brings.
+/// The burst of a bucket: the bytes of this time may go over the wire at once after a rest.
 const BURST: Duration = Duration::from_secs(1);
 
-/// What those who share limits have left.
+/// The buckets of all limits.
 #[derive(Debug)]
 pub struct Throttle {
     /// In bytes.
@@ -30,15 +30,16 @@ impl Default for Throttle {
     }
 }
 
-/// How many bytes of records a client gets at once that may be sent so much: what it may be sent after a rest,
-/// so that it is never in debt for long.
+/// Returns the most bytes of records in one answer to a client with this rate: the burst of a full
+/// bucket, so that the client is never in debt for long.
 pub fn answer_bytes_max(rate: ByteRate) -> usize {
     let bytes = rate.bytes_per_second().saturating_mul(BURST.as_secs());
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 impl Throttle {
-    /// Takes bytes that go over the wire; for how long their client is to wait after that.
+    /// Takes bytes on the wire from the bucket; returns how long their client has to wait after
+    /// that.
     pub fn take(&self, share: Share, rate: ByteRate, bytes: usize, now: Duration) -> Duration {
         let mut buckets = self.buckets.lock();
         let bucket = buckets.get(share, rate.bytes_per_second() as f64, now);
@@ -47,7 +48,7 @@ impl Throttle {
     }
 }
 
-/// Which way records go with a request, if they do.
+/// Returns the direction in which records go with a request, if they do.
 pub fn traffic_of(api: ApiKey) -> Option<Traffic> {
     match api {
         ApiKey::Produce | ApiKey::WriteChunks => Some(Traffic::Produced),
@@ -58,7 +59,8 @@ pub fn traffic_of(api: ApiKey) -> Option<Traffic> {
     }
 }
 
-/// Tells a client for how long it is not listened to; `false` where the answer has no place for it.
+/// Writes into the answer for how long the client is held; returns `false` where the answer has no
+/// place for it.
 pub fn tell(response: &mut Response, wait: Duration) -> bool {
     let millis = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
     match response {
@@ -95,7 +97,7 @@ mod tests {
         let take = |bytes, now| throttle.take(share("a"), rate, bytes, now);
         assert_eq!(take(1000, second), Duration::ZERO);
         assert_eq!(take(500, second), Duration::from_millis(500));
-        // Somebody else is not concerned.
+        // Other clients are unaffected.
         let other = throttle.take(share("b"), rate, 1000, second);
         assert_eq!(other, Duration::ZERO);
         assert_eq!(take(0, second * 3 / 2), Duration::ZERO);

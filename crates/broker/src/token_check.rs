@@ -20,7 +20,8 @@ const FILE_RENEW_EVERY: Duration = Duration::from_secs(60);
 /// The time between two fetches from a URL.
 const URL_RENEW_EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// Tokens of unknown keys make the check read its keys again at most this often: anybody can send such a token.
+/// Tokens with unknown keys make the check read its keys again at most this often: any client can
+/// send them.
 const RENEW_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(30);
 
 /// At most one warning about keys that cannot be read in each stretch of this length: keys may stay unreadable for days.
@@ -35,7 +36,7 @@ pub struct TokenConfig {
     /// The file with the certificates of the authorities that may have signed the certificate of the URL; without it, those of
     /// the system.
     pub authorities: Option<PathBuf>,
-    /// What tokens must say.
+    /// The rules for the claims of tokens.
     pub rules: TokenRules,
 }
 
@@ -58,7 +59,7 @@ impl KeySource {
     }
 }
 
-/// Text with `://` is a URL, other text the path of a file.
+/// Parses text with `://` as a URL, other text as the path of a file.
 impl FromStr for KeySource {
     type Err = String;
 
@@ -104,7 +105,7 @@ pub enum TokenKeysError {
     Content {
         /// The file or the URL.
         keys: String,
-        /// What is wrong.
+        /// The fault in the content.
         what: String,
     },
 }
@@ -115,8 +116,8 @@ pub struct TokenCheck {
     keys: RwLock<TokenKeys>,
     clock: Arc<dyn Clock>,
     warnings: LineLimit,
-    /// From when on a token of an unknown key makes the check read its keys again. Locked while it does, so that further
-    /// logins with such tokens wait for the new keys.
+    /// The time from which on a token with an unknown key makes the check read its keys again.
+    /// Locked while it reads, so that further logins with unknown keys wait for the new keys.
     unknown_from: tokio::sync::Mutex<Duration>,
 }
 
@@ -155,18 +156,18 @@ impl TokenCheck {
         }
     }
 
-    /// The time after which the keys are to be read again.
+    /// Returns the time between two readings of the keys.
     pub fn renew_every(&self) -> Duration {
         self.config.keys.renew_every()
     }
 
-    /// Whether a token names a key that the check does not have.
+    /// Returns whether a token names a key that the check does not have.
     pub fn lacks_key_of(&self, token: &str) -> bool {
         self.keys.read().lacks_key_of(token)
     }
 
-    /// Reads the keys again for a token of an unknown key: its issuer may have begun to use a new one. Does nothing if the
-    /// check did that less than 30 seconds ago.
+    /// Reads the keys again for a token with an unknown key: its issuer may have begun to use a new
+    /// one. Does nothing if the last reading for an unknown key is less than 30 seconds ago.
     pub async fn renew_for_unknown(self: &Arc<Self>) {
         let mut unknown_from = self.unknown_from.lock().await;
         let now = self.clock.monotonic();
@@ -182,7 +183,7 @@ impl TokenCheck {
     /// Checks a token now.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// When the token is refused.
     pub fn check(&self, token: &str) -> Result<Verified, TokenError> {
         let keys = self.keys.read();
         keys.check(token, &self.config.rules, self.clock.now())

@@ -1,5 +1,5 @@
-//! Topics: which there are, and how they come and go. A topic is a stream, and each of its lanes a
-//! partition.
+//! Topics: listed, described, created, changed and deleted. A topic is a stream, and each `Lane` of
+//! it a partition.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub const LEADER_EPOCH: i32 = 0;
 /// The most partitions in one page of a description.
 const PAGE_PARTITIONS_MAX: i32 = 2_000;
 
-/// How a request names a topic.
+/// A topic as a request names it.
 pub enum Named<'a> {
     Name(&'a str),
     Id(Uuid),
@@ -58,7 +58,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// The stream that is meant.
+    /// Returns the named stream.
     pub fn stream(&self, client: &mut Client) -> Result<Stream, ResponseError> {
         match self {
             Named::Name(name) => client.stream(name).map_err(|error| response_error(&error)),
@@ -68,7 +68,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// The same, if the client may do this to it.
+    /// Returns the named stream if the client may do this operation on it.
     pub fn permitted(
         &self,
         client: &mut Client,
@@ -101,7 +101,7 @@ pub fn not_read_only(stream: Stream) -> Result<Stream, ResponseError> {
     }
 }
 
-/// Which topics there are, and where.
+/// Lists the topics and the places of their partitions.
 pub fn metadata(
     broker: &Arc<Broker>,
     client: &mut Client,
@@ -134,10 +134,11 @@ pub fn metadata(
             .map(|stream| describe_topic(broker, &stream));
         return response.with_topics(topics.collect()).into();
     };
-    // Told once, however often it is asked for: an answer is no larger than all topics together.
+    // Listed once, even if the request names it several times: an answer is no larger than all
+    // topics together.
     let mut named = HashSet::new();
     let mut asked = asked;
-    // Who asks by id may say an empty name, too.
+    // A request that names a topic by its id may carry an empty name, too.
     for topic in asked.iter_mut().filter(|topic| !topic.topic_id.is_nil()) {
         topic.name = None;
     }
@@ -153,7 +154,7 @@ pub fn metadata(
         let stream = stream.permitted(client, Operation::Describe);
         let described = match (&stream, &topic.name) {
             (Ok(stream), _) => describe_topic(broker, stream),
-            // It comes with the first group.
+            // The offsets topic appears with the first group.
             (Err(error @ ResponseError::UnknownTopicOrPartition), Some(name))
                 if ***name == *OFFSETS =>
             {
@@ -207,7 +208,7 @@ fn create_missing(broker: &Broker, name: &str) -> Result<Stream, LogError> {
     Ok(stream)
 }
 
-/// Whether clients of Kafka can name it.
+/// Returns whether Kafka's clients can name the stream.
 fn is_topic(stream: &Stream) -> bool {
     check_name(stream.name()).is_ok()
 }
@@ -228,8 +229,8 @@ fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataResponseTopic {
         .with_partitions(partitions.collect())
 }
 
-/// The id that clients see. One of a stream that they can only read has none, since streams of users alone are found by
-/// theirs.
+/// Returns the id that clients see. A stream that they can only read has none, since the lookup by
+/// id finds streams of users alone.
 fn shown_id(stream: &Stream) -> Uuid {
     match stream.is_internal() {
         true => Uuid::nil(),
@@ -306,7 +307,7 @@ pub fn describe(
                 .with_leader_epoch(LEADER_EPOCH)
                 .with_replica_nodes(vec![broker.node_id()])
                 .with_isr_nodes(vec![broker.node_id()])
-                // Java's client cannot read that there is none.
+                // Java's client cannot read a null list.
                 .with_eligible_leader_replicas(Some(Vec::new()))
                 .with_last_known_elr(Some(Vec::new()))
         });
@@ -376,7 +377,7 @@ struct Created {
     configs: Vec<CreatableTopicConfigs>,
 }
 
-/// `validated` counts the partitions of a request that are only tried.
+/// Creates one topic. `validated` counts the partitions of a request that only validates.
 fn create_topic(
     broker: &Broker,
     topic: &CreatableTopic,
@@ -418,7 +419,8 @@ fn create_topic(
     })
 }
 
-/// Checks that the node may have the partitions of a request that are only tried, and these beside them.
+/// Checks that the node may have the partitions that a validating request has counted so far, and
+/// these beside them.
 fn check_more(broker: &Broker, partitions: u32, validated: &mut u64) -> Result<(), LogError> {
     let more = *validated + u64::from(partitions);
     broker.log().check_partitions(more)?;
@@ -488,7 +490,7 @@ pub fn delete(broker: &Arc<Broker>, version: i16, request: DeleteTopicsRequest) 
             };
             let message = error.as_ref().map(|refusal| refusal.message.clone());
             DeletableTopicResult::default()
-                // Up to version 5 it cannot be null.
+                // Up to version 5 the field cannot be null.
                 .with_name(name.or((version < 6).then(TopicName::default)))
                 .with_topic_id(id)
                 .with_error_code(error.map_or(0, |refusal| refusal.error.code()))
@@ -541,7 +543,8 @@ pub fn create_partitions(broker: &Arc<Broker>, request: CreatePartitionsRequest)
     })
 }
 
-/// `validated` counts the partitions of a request that are only tried.
+/// Adds partitions to one topic. `validated` counts the partitions of a request that only
+/// validates.
 fn grow(
     broker: &Broker,
     name: &str,

@@ -1,13 +1,13 @@
-//! The streams that clients see: all but those that the broker keeps for itself.
+//! The streams that clients see: all but the broker's internal ones.
 
 use millstream_log::{Log, LogError, Stream};
 
-/// The stream of this name, unless the broker keeps it for itself.
+/// Returns the stream of this name, unless it is internal.
 pub fn stream_of_users(log: &Log, name: &str) -> Result<Stream, LogError> {
     not_internal(log.stream(name)?)
 }
 
-/// What the broker keeps for itself is nobody else's.
+/// Hides a stream that is internal to the broker.
 pub fn not_internal(stream: Stream) -> Result<Stream, LogError> {
     match stream.is_internal() {
         true => Err(LogError::UnknownStream {

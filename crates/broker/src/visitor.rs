@@ -1,4 +1,4 @@
-//! Those who look at the broker without speaking Kafka's protocol: by HTTP.
+//! Visitors: clients that look at the broker over HTTP, without Kafka's protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::broker::Broker;
 use crate::security::service::SecurityService;
 use crate::security::{Operation, Principal, Resource};
 
-/// What a visitor is told.
+/// The answer to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It may look.
+    /// The visitor may look.
     Allowed,
-    /// It has to log in, or has not shown that it is the user that it claims to be.
+    /// The visitor has to log in, or has not proved the identity that it claims.
     LogIn {
-        /// Whether it may log in with a token, too.
+        /// Whether it may also log in with a token.
         takes_tokens: bool,
     },
     /// The user may not look.
     Denied,
 }
 
-/// The other side of a connection that looks at the broker: users and access rules hold for it as for clients.
+/// The other side of an HTTP connection: users and access rules apply to it as to clients.
 pub struct Visitor {
     security: Arc<SecurityService>,
     from: SocketAddr,
@@ -34,18 +34,18 @@ pub struct Visitor {
     login: Mutex<Option<Login>>,
 }
 
-/// A login that was accepted.
+/// An accepted login.
 struct Login {
     credentials: Credentials,
     principal: Principal,
-    /// When the token ends, if it is one.
+    /// The end of the token's validity, if the login used a token.
     ends_at: Option<Timestamp>,
     /// The version of users and rules at that time.
     version: u64,
 }
 
 impl Visitor {
-    /// The other side of a new connection; `certified` is the user of its certificate.
+    /// Returns the visitor of a new connection; `certified` is the user of its certificate.
     pub fn new(broker: &Broker, from: SocketAddr, certified: Option<Principal>) -> Visitor {
         Visitor {
             security: Arc::clone(broker.security()),
@@ -55,8 +55,9 @@ impl Visitor {
         }
     }
 
-    /// Whether the visitor may look at all that the broker shows: that takes the right to describe the cluster. Users, passwords
-    /// and the wait after a wrong one are those of clients that log in by PLAIN, tokens those of OAUTHBEARER.
+    /// Decides whether the visitor may see the state of the broker: that requires the right to
+    /// describe the cluster. Users, passwords and the wait after a wrong one are those of clients
+    /// that log in with PLAIN, tokens those of OAUTHBEARER.
     pub async fn admit(&self, credentials: Option<Credentials>) -> Admission {
         let principal = match (&self.certified, credentials) {
             _ if self.security.login().is_none() => {
@@ -85,7 +86,8 @@ impl Visitor {
                 && login.version == version
                 && login.ends_at.is_none_or(|ends_at| now < ends_at)
         };
-        // Checking a password is made to be expensive, and each check of a token is a line of the audit.
+        // A password check is expensive on purpose, and each check of a token writes a line to the
+        // audit log.
         let known = self
             .login
             .lock()
