@@ -1,4 +1,4 @@
-//! What a client has to be allowed for a request as a whole.
+//! The rights that a client needs for a request as a whole.
 
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use millstream_wire::messages::{AddPartitionsToTxnRequest, GroupId, TopicName};
@@ -15,18 +15,19 @@ use Operation::{
     Write,
 };
 
-/// In FindCoordinator: the coordinator of a group.
+/// In FindCoordinator: asks for the coordinator of a group.
 pub const KEY_OF_GROUP: i8 = 0;
-/// In FindCoordinator: the coordinator of the state of a share-partition, which brokers ask for; else of a transaction.
+/// In FindCoordinator: asks for the coordinator of a share-partition's state, which only brokers
+/// do; other types ask for that of a transaction.
 pub const KEY_OF_SHARE: i8 = 2;
-/// From this version on FindCoordinator asks for several.
+/// From this version on FindCoordinator names several keys.
 const SEVERAL_KEYS_FROM: i16 = 4;
-/// From this version on OffsetFetch asks for several groups.
+/// From this version on OffsetFetch names several groups.
 const SEVERAL_GROUPS_FROM: i16 = 8;
 
 type Checked = Result<(), ResponseError>;
 
-/// Refuses a request that lacks what it needs as a whole.
+/// Refuses a request if the client lacks a right that the whole request needs.
 pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
     let access = client.access();
     let topic = |operation, name: &str| need(access, operation, Resource::topic(name));
@@ -38,7 +39,8 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         let name = name.ok_or(ResponseError::UnknownTopicId)?;
         topic(operation, &name).map_err(|_| denied_by_id(access, &name))
     };
-    // In a list, each stream that the client may not know of is answered by itself: see `unknown::withhold`.
+    // In a list, each stream that the client may not know of gets its own answer: see
+    // `unknown::withhold`.
     let listed = |operation, id| match stream(operation, id) {
         Err(ResponseError::UnknownTopicId) => Ok(()),
         checked => checked,
@@ -159,7 +161,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::NextSegments(request) => stream(Describe, request.stream),
         Request::AvailableGroups(request) => stream(Describe, request.stream),
         Request::AvailableSegments(request) => stream(Describe, request.stream),
-        // An object is allowed as a topic of its name is.
+        // Objects need the same rights as topics of their names.
         Request::PutObject(request) => topic(Write, &request.name),
         Request::GetObject(request) => topic(Read, &request.name),
         Request::DeleteObject(request) => topic(Delete, &request.name),
@@ -170,7 +172,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
             }
             each(&source.lanes, |lane| topic(Read, &lane.stream))
         }),
-        // It may not do any more what it might when it subscribed.
+        // The client's rights may have changed since it subscribed.
         Request::Receive(request) => {
             let Some(reads) = client.subscriptions.reads(request.subscription) else {
                 return Ok(());
@@ -179,7 +181,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
             each(&reads.streams, |stream| topic(Read, stream))
         }
 
-        // Needs nothing, or for each part of it by itself.
+        // These need no rights, or need rights for each part by itself.
         Request::Fetch(_)
         | Request::ListOffsets(_)
         | Request::OffsetForLeaderEpoch(_)
@@ -226,7 +228,8 @@ fn each<T>(items: impl IntoIterator<Item = T>, check: impl Fn(T) -> Checked) -> 
     items.into_iter().try_for_each(check)
 }
 
-/// Of a group that the broker assigns to, what the member wants to read.
+/// Checks the heartbeat of a group that the broker assigns to: the group, and the topics that the
+/// member wants to read.
 fn heartbeat(access: &Access, group: &GroupId, topics: Option<&[TopicName]>) -> Checked {
     need(access, Read, Resource::group(group))?;
     each(topics.unwrap_or_default(), |name| {
@@ -234,7 +237,8 @@ fn heartbeat(access: &Access, group: &GroupId, topics: Option<&[TopicName]>) -> 
     })
 }
 
-/// Of a group of Kafka Streams, what the application reads, and what the broker makes for it.
+/// Checks the heartbeat of a Kafka Streams group: the topics that the application reads, and those
+/// that the broker creates for it.
 fn streams_heartbeat(access: &Access, request: &StreamsGroupHeartbeatRequest) -> Checked {
     need(access, Read, Resource::group(&request.group_id))?;
     let topology = request.topology.iter();
@@ -249,7 +253,7 @@ fn streams_heartbeat(access: &Access, request: &StreamsGroupHeartbeatRequest) ->
     })
 }
 
-/// All partitions or none: so are they added.
+/// Checks all partitions together: the coordinator adds all of them or none.
 fn add_partitions(access: &Access, request: &AddPartitionsToTxnRequest) -> Checked {
     let topics = |topics: &[AddPartitionsToTxnTopic]| {
         each(topics, |topic| {

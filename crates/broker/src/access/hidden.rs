@@ -1,4 +1,4 @@
-//! What a client may not know of, in answers that list what it has not named.
+//! Leaves out of listing answers the resources that the client may not know of.
 
 use millstream_wire::messages::GroupId;
 use millstream_wire::messages::offset_fetch_response::{
@@ -11,12 +11,12 @@ use super::Access;
 use crate::reply::Change;
 use crate::security::{Operation::Describe, Resource};
 
-/// What has to be done to the answer to this request.
+/// Returns the change that hides these resources in the answer to this request.
 pub fn hide(access: &Access, request: &Request) -> Option<Change> {
     let access = access.clone();
     let sees = move |resource: Resource<'_>| access.would(Describe, resource);
     let hide: Change = match request {
-        // Who may describe the cluster sees all groups.
+        // A client that may describe the cluster sees all groups.
         Request::ListGroups(_) if !sees(Resource::CLUSTER) => Box::new(move |response| {
             if let Response::ListGroups(response) = response {
                 let groups = &mut response.groups;
@@ -90,7 +90,7 @@ fn hide_offsets<T: Offsets>(
 trait Offsets {
     fn name(&self) -> &str;
 
-    /// Leaves the offsets out.
+    /// Replaces the offsets by an error.
     fn deny(&mut self);
 }
 
@@ -116,7 +116,7 @@ macro_rules! offsets {
 }
 
 offsets! {
-    // Up to version 7, and from version 8 on.
+    // The first type is of versions up to 7, the second of version 8 and later.
     OffsetFetchResponseTopic, OffsetFetchResponsePartition;
     OffsetFetchResponseTopics, OffsetFetchResponsePartitions;
 }

@@ -1,14 +1,16 @@
-//! What a client may do, asked for every request in one place: before it is carried out, and of what it
-//! is answered.
+//! Authorization: one place checks every request before it is carried out, and every answer before
+//! it is sent.
 //!
-//! - A request has [`demands`] as a whole. If one is not met it is refused.
-//! - Of a request with a list, of topics say, what may not be touched is [taken out](parts::withhold)
-//!   and refused, and the rest carried out. The answers are put together.
-//! - A stream that is named by an id and that the client may not know of [is answered](unknown) as one that is not there.
-//! - What is listed without being named [is left out](hidden::hide) of the answer.
-//! - Who asks [is told](operations::tell) what it may do.
+//! - The broker refuses a request if one of its [`demands`] as a whole is not met.
+//! - From a request with a list, of topics for example, it [takes out](parts::withhold) and refuses
+//!   the items that the client may not touch, and carries out the rest. Then it merges the answers.
+//! - A stream that is named by an id and that the client may not know of [is answered](unknown) as
+//!   one that does not exist.
+//! - Resources that the client may not know of and has not named [are left out](hidden::hide) of
+//!   listing answers.
+//! - A client that asks for its permitted operations [gets them](operations::tell).
 //!
-//! Who needs which operation on what is as in Apache Kafka.
+//! The operation that each request needs is the same as in Apache Kafka.
 
 mod demands;
 mod hidden;
@@ -26,7 +28,7 @@ pub use self::unknown::denied_by_id;
 use crate::client::Client;
 use crate::reply::Reply;
 
-/// Carries out what the client may do of a request, and refuses the rest.
+/// Carries out the permitted parts of a request, and refuses the rest.
 pub fn guard(
     client: &mut Client,
     version: i16,

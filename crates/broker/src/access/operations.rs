@@ -1,5 +1,5 @@
-//! What a client may do with what it is told of, for answers that say so: a field with a bit for each
-//! operation, by its number. Clients that do not ask find a field that says nothing.
+//! The permitted operations of a client on each resource in an answer: a field with a bit for each
+//! operation, by its number. Clients that do not ask for them find the field's default.
 
 use millstream_wire::{Request, Response};
 
@@ -7,7 +7,7 @@ use super::Access;
 use crate::reply::Change;
 use crate::security::{Operation, Resource};
 
-/// What has to be added to the answer to this request.
+/// Returns the change that adds the permitted operations to the answer to this request.
 pub fn tell(access: &Access, request: &Request) -> Option<Change> {
     let (of_cluster, of_others) = match request {
         Request::Metadata(request) => (
@@ -19,7 +19,7 @@ pub fn tell(access: &Access, request: &Request) -> Option<Change> {
         Request::ConsumerGroupDescribe(request) => (false, request.include_authorized_operations),
         Request::ShareGroupDescribe(request) => (false, request.include_authorized_operations),
         Request::StreamsGroupDescribe(request) => (false, request.include_authorized_operations),
-        // There is nothing to ask it with.
+        // The request has no field to ask with.
         Request::DescribeTopicPartitions(_) => (false, true),
         _ => return None,
     };
@@ -51,7 +51,7 @@ fn tell_of_cluster(access: &Access, response: &mut Response) {
     }
 }
 
-/// Of topics or groups. Of one with an error nothing is told.
+/// Fills in the operations for topics or groups, except those with an error.
 fn tell_of_others(access: &Access, response: &mut Response) {
     let of_topic = |name: &str| permitted(access, Resource::topic(name));
     let of_group = |name: &str| permitted(access, Resource::group(name));
@@ -92,7 +92,7 @@ fn tell_of_others(access: &Access, response: &mut Response) {
     }
 }
 
-/// A bit for each operation that the client may do.
+/// Returns a bit for each operation that the client may do.
 fn permitted(access: &Access, resource: Resource<'_>) -> i32 {
     let operations = resource.kind.operations().iter();
     let permitted = operations.filter(|operation| access.would(**operation, resource));

@@ -1,4 +1,4 @@
-//! Parts of a request that the client may not have carried out.
+//! Takes out of a request the parts that the client may not have carried out.
 
 use millstream_wire::messages::{FindCoordinatorRequest, TopicName};
 use millstream_wire::{Request, Response, ResponseError, Uuid, refuse};
@@ -13,18 +13,20 @@ use crate::security::{Operation, Resource, ResourceType};
 use Operation::{Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read, Write};
 
 const TOPIC_DENIED: ResponseError = ResponseError::TopicAuthorizationFailed;
-/// The same for a topic that is named by its id, and that the client may not know of, or that is not there.
+/// The error for a topic that is named by its id, and does not exist or must stay unknown to the
+/// client.
 const UNKNOWN_ID: ResponseError = ResponseError::UnknownTopicId;
 const GROUP_DENIED: ResponseError = ResponseError::GroupAuthorizationFailed;
 
-/// What has settings, as access rules see it.
+/// The resources with settings, as access rules see them.
 const CONFIGURED: [ResourceType; 3] = [
     ResourceType::Topic,
     ResourceType::Group,
     ResourceType::Cluster,
 ];
 
-/// Takes out what the client may not do, and returns the answers to that.
+/// Takes out the parts that the client may not have carried out, and returns the answers that
+/// refuse them.
 pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec<Response> {
     let access = &client.access().clone();
     let topic = |operation, name: &str| access.may_topic(operation, name);
@@ -34,7 +36,7 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
         refuse(&refused, version, error, message)
     };
     let mut responses = Vec::new();
-    // Takes from a list what does not pass, and refuses it.
+    // Takes the items that fail the check from a list, and refuses them.
     macro_rules! keep {
         ($request:ident.$list:ident, $error:expr, $may:expr) => {
             if let Some(list) = take(&mut $request.$list, $may) {
@@ -179,7 +181,7 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
                 access.may(Describe, Resource::transactional_id(id))
             });
         }
-        // Of those that brokers ask for, all or none.
+        // The brokers' type is checked as a whole: all keys or none.
         Request::FindCoordinator(request) if request.key_type != KEY_OF_SHARE => {
             let kind = coordinated(request);
             keep!(request.coordinator_keys, denied(kind), |key| {
@@ -191,13 +193,14 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
     responses
 }
 
-/// What does not pass, if there is any.
+/// Takes out the items that fail the check, if there are any.
 fn take<T>(items: &mut Vec<T>, mut may: impl FnMut(&T) -> bool) -> Option<Vec<T>> {
     let taken: Vec<T> = items.extract_if(.., |item| !may(item)).collect();
     (!taken.is_empty()).then_some(taken)
 }
 
-/// Whether the client may know that there is a topic of this id, if it has named one by an id.
+/// Returns whether the client may know that the topic of this id exists; `true` for the nil id,
+/// with which no topic is named.
 fn knows(client: &mut Client, operation: Operation, id: Uuid) -> bool {
     id.is_nil()
         || client.stream_by_uuid(id).is_ok_and(|stream| {
@@ -207,7 +210,7 @@ fn knows(client: &mut Client, operation: Operation, id: Uuid) -> bool {
         })
 }
 
-/// A topic by its name, or by its id, that is there.
+/// Checks the right to an existing topic that is named by its name or its id.
 fn may_named(
     client: &mut Client,
     operation: Operation,
@@ -223,7 +226,7 @@ fn may_named(
     }
 }
 
-/// Whether settings may be seen or changed, if they are of this kind of resource.
+/// Returns whether the client may read or change settings of this kind of resource.
 fn may_configure(
     access: &Access,
     kind: ResourceType,
@@ -248,7 +251,7 @@ fn coordinated(request: &FindCoordinatorRequest) -> ResourceType {
     }
 }
 
-/// Puts the answer to what was refused together with the answer to the rest.
+/// Merges the answer to the refused parts with the answer to the rest.
 pub fn merge(response: &mut Response, refused: Response) {
     macro_rules! merge {
         ($($name:ident.$list:ident,)*) => {

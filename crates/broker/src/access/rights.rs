@@ -8,7 +8,7 @@ use millstream_wire::ResponseError;
 use crate::security::service::SecurityService;
 use crate::security::{AuditAction, AuditEvent, Operation, Principal, Resource, ResourceType, Who};
 
-/// What one client may do.
+/// The rights of one client.
 #[derive(Clone)]
 pub struct Access {
     security: Arc<SecurityService>,
@@ -25,24 +25,24 @@ impl Access {
         }
     }
 
-    /// Who it is.
+    /// Returns the client's user.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Whether there is anything that somebody may not do.
+    /// Returns whether any operation is denied to any user.
     pub fn is_restricted(&self) -> bool {
         self.security.is_restricted()
     }
 
-    /// It has shown who it is.
+    /// Notes the authenticated user.
     pub fn set_principal(&mut self, principal: &Principal) {
         if self.principal != *principal {
             self.principal = principal.clone();
         }
     }
 
-    /// Whether it may do this, which is written down.
+    /// Returns whether the client may do this; writes the decision to the audit log.
     pub fn may(&self, operation: Operation, resource: Resource<'_>) -> bool {
         let allowed = self.would(operation, resource);
         let event = AuditEvent {
@@ -58,39 +58,40 @@ impl Access {
         allowed
     }
 
-    /// Whether it may do this, when it has not asked for it.
+    /// Returns whether the client may do this, where it has not asked to: nothing is written to the
+    /// audit log.
     pub fn would(&self, operation: Operation, resource: Resource<'_>) -> bool {
         let security = &self.security;
         security.permits(&self.principal, self.from, operation, resource)
     }
 
-    /// Whether it may do this to a topic.
+    /// Returns whether the client may do this to a topic.
     pub fn may_topic(&self, operation: Operation, topic: &str) -> bool {
         self.may(operation, Resource::topic(topic))
     }
 
-    /// Whether it may create this topic.
+    /// Returns whether the client may create this topic.
     pub fn may_create(&self, topic: &str) -> bool {
         self.would(Operation::Create, Resource::CLUSTER) || self.may_topic(Operation::Create, topic)
     }
 
-    /// Whether this is a topic that it may know of, though it has not named it.
+    /// Returns whether the client may know of this topic, though it has not named it.
     pub fn sees_topic(&self, topic: &str) -> bool {
         self.would(Operation::Describe, Resource::topic(topic))
     }
 
-    /// Whether it may read every topic.
+    /// Returns whether the client may read every topic.
     pub fn may_read_all(&self) -> bool {
         let (security, topics) = (&self.security, ResourceType::Topic);
         security.permits_all(&self.principal, self.from, Operation::Read, topics)
     }
 
-    /// Another one when access rules or quotas have changed.
+    /// Returns a number that changes with the access rules and quotas.
     pub fn version(&self) -> u64 {
         self.security.version()
     }
 
-    /// Whether it may write without doubles.
+    /// Returns whether the client may be an idempotent producer.
     pub fn may_be_idempotent(&self) -> bool {
         let (security, topics) = (&self.security, ResourceType::Topic);
         security.permits_any(&self.principal, self.from, Operation::Write, topics)
@@ -98,7 +99,7 @@ impl Access {
     }
 }
 
-/// What a client is told that may not use a resource of this type.
+/// Returns the error for a client that may not use a resource of this type.
 pub fn denied(kind: ResourceType) -> ResponseError {
     match kind {
         ResourceType::Topic => ResponseError::TopicAuthorizationFailed,

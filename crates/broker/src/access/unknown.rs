@@ -1,5 +1,5 @@
-//! Streams that a client names by an id. A stream that it may not know of is answered as one that is not there, in the
-//! same words, so that no answer tells which ids exist.
+//! Hides streams that a client names by an id. A stream that the client may not know of gets the
+//! same answer, word for word, as one that does not exist, so that no answer shows which ids exist.
 
 use millstream_base::Cursor;
 use millstream_wire::native::{CommittedCursor, Payload, ReadFromCursor};
@@ -11,11 +11,11 @@ use crate::native::{COMMITS_MAX, CURSORS_MAX};
 use crate::reply::Change;
 use crate::security::{Operation, Resource};
 
-/// The message of both: a missing stream, and one that the client may not know of.
+/// The message for both cases: a missing stream, and one that the client may not know of.
 pub const NO_SUCH_ID: &str =
     "no stream has this id, or this user may not describe the stream that has it";
 
-/// The error for a stream that the client named by its id, and may not use.
+/// Returns the error for a stream that the client named by its id and may not use.
 pub fn denied_by_id(access: &Access, name: &str) -> ResponseError {
     match access.sees_topic(name) {
         true => ResponseError::TopicAuthorizationFailed,
@@ -23,8 +23,8 @@ pub fn denied_by_id(access: &Access, name: &str) -> ResponseError {
     }
 }
 
-/// Takes the cursors out of a request whose streams are not there, or which the client may not know of, and returns the
-/// change that puts their answers in place.
+/// Takes out the cursors whose streams do not exist or must stay unknown to the client, and returns
+/// the change that puts their answers in place.
 pub fn withhold(client: &Client, request: &mut Request) -> Option<Change> {
     let is_unknown = |cursor: &Cursor| {
         let name = client.stream_name(cursor.stream);
@@ -33,14 +33,14 @@ pub fn withhold(client: &Client, request: &mut Request) -> Option<Change> {
                 .access()
                 .would(Operation::Read, Resource::topic(name))
         };
-        // If it may know of a stream and not read it, the request was refused as a whole.
+        // If the client may know of a stream and not read it, the request was refused as a whole.
         !name.is_some_and(|name| may_read(&name))
     };
     match request {
-        // More than that is refused as a whole, before anything is looked up.
+        // Larger requests are refused as a whole, before any lookup.
         Request::ReadChunks(request) if request.cursors.len() <= CURSORS_MAX => {
             let unknown = take(&mut request.cursors, is_unknown)?;
-            // The client is told at once.
+            // The client gets the errors at once.
             request.wait_ms_max = 0;
             Some(Box::new(move |response| {
                 if let Response::ReadChunks(response) = response
@@ -83,7 +83,7 @@ fn take(
     (!unknown.is_empty()).then_some(unknown)
 }
 
-/// Puts the answers to the cursors that were taken out among the others.
+/// Puts the answers to the taken-out cursors among the others.
 fn put<T>(answers: &mut Vec<T>, unknown: Vec<(usize, Cursor)>, answer: impl Fn(Cursor) -> T) {
     let mut others = std::mem::take(answers).into_iter();
     for (place, cursor) in unknown {

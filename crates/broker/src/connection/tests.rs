@@ -1,4 +1,4 @@
-//! What requests that wait for their answers hold.
+//! Tests of the memory that waiting requests hold.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::config::BrokerConfig;
 use crate::listener::LogIn;
 
-/// A request to append a chunk of so many bytes to the first partition of `topic`.
+/// Returns a request to append a chunk of `value_bytes` bytes to the first partition of `topic`.
 fn produce_frame(topic: &'static str, value_bytes: usize) -> Bytes {
     let mut builder = ChunkBuilder::new(Compression::None);
     let value = vec![7; value_bytes];

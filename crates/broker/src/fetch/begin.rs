@@ -1,4 +1,4 @@
-//! Takes in a fetch: its session changes as the request says.
+//! Accepts a fetch, and updates its session as the request says.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::security::Operation;
 use crate::topic_names::NAME_BYTES_MAX;
 use crate::topics::{Named, topic_name};
 
-/// No session is wanted.
+/// The epoch of a fetch without a session.
 const FINAL_EPOCH: i32 = -1;
-/// A session is to begin.
+/// The epoch of a fetch that begins a session.
 const INITIAL_EPOCH: i32 = 0;
 
-/// A request that was taken in.
+/// An accepted request.
 pub struct Begun {
     pub session: Arc<tokio::sync::Mutex<Session>>,
-    /// 0 for none.
+    /// The session's id; 0 for none.
     pub session_id: i32,
-    /// It is the first answer of the session, or the only one.
+    /// Whether this is the first answer of the session, or the only one.
     pub is_new: bool,
-    /// Only what has changed is answered.
+    /// Whether the answer has only the changed partitions.
     pub is_incremental: bool,
 }
 
-/// Takes in what a request says of its session, or lack of one.
+/// Begins a fetch: in its session, in a new one, or without one.
 pub fn begin(
     sessions: &Sessions,
     client: &mut Client,
@@ -41,7 +41,7 @@ pub fn begin(
 ) -> Result<Begun, ResponseError> {
     let is_no_name = |topic: &FetchTopic| topic.topic.len() > NAME_BYTES_MAX;
     if request.session_epoch != FINAL_EPOCH && request.topics.iter().any(is_no_name) {
-        // A session would keep what no topic can be called.
+        // No topic can have this name, so a session must not keep it.
         return Err(ResponseError::InvalidTopicException);
     }
     let is_whole = matches!(request.session_epoch, INITIAL_EPOCH | FINAL_EPOCH);
@@ -58,7 +58,8 @@ pub fn begin(
     let session_id = request.session_id;
     let mut changed = session
         .try_lock()
-        // An earlier request of the session is still being answered: no client does this.
+        // An earlier request of the session is still being answered: no correct client sends a
+        // second one.
         .map_err(|_| ResponseError::InvalidFetchSessionEpoch)?;
     if changed.has_ids != has_ids {
         return Err(ResponseError::FetchSessionTopicIdError);
@@ -109,12 +110,12 @@ fn begin_whole(
 }
 
 impl Session {
-    /// Takes over what a request says of partitions.
+    /// Takes over the request's partitions and their offsets.
     fn update(&mut self, client: &mut Client, request: FetchRequest) {
         for topic in request.topics {
             let named = Named::of(self.has_ids, &topic.topic, topic.topic_id);
             let stream = named.permitted(client, Operation::Read);
-            // As a slice of the request it would keep the buffer that this was received in.
+            // A slice of the request would keep its whole receive buffer.
             let name = topic_name(&topic.topic);
             for asked in topic.partitions {
                 let lane = match (&stream, epoch_error(asked.current_leader_epoch)) {
@@ -149,8 +150,8 @@ impl Session {
         }
     }
 
-    /// Looks up again what was not there: a topic may have been made meanwhile, which the client does not
-    /// tell.
+    /// Looks up missing topics again: one may have been created meanwhile, and the client does not
+    /// repeat its name.
     fn look_again(&mut self, client: &mut Client) {
         let is_missing = |partition: &&mut Partition| {
             let code = match (&partition.lane, partition.told) {
@@ -172,8 +173,8 @@ impl Session {
         }
     }
 
-    /// Asks again whether the client may read what it reads: the rules may have changed, and it need not
-    /// be the one that began the session.
+    /// Checks again whether the client may read its topics: the rules may have changed, and another
+    /// client may have begun the session.
     fn check(&mut self, client: &mut Client) {
         if !client.access().is_restricted() {
             return;

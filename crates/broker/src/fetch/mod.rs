@@ -55,14 +55,14 @@ pub fn fetch(
     }
 }
 
-/// What is answered, and when.
+/// The limits of an answer, and its deadline.
 struct Bounds {
-    /// Only what is committed is read.
+    /// Whether the client reads committed records only.
     is_committed: bool,
     until: Instant,
     bytes_min: usize,
     bytes_max: usize,
-    /// Says when the broker ends.
+    /// Becomes `true` when the broker ends.
     ending: watch::Receiver<bool>,
 }
 
@@ -73,12 +73,12 @@ async fn answer(begun: Begun, mut bounds: Bounds) -> FetchResponse {
         let is_enough = round.bytes >= bounds.bytes_min || round.is_full || round.has_errors;
         if is_enough || Instant::now() >= bounds.until {
             if begun.is_new {
-                // It has to tell of all partitions once.
+                // A full answer covers each partition once.
                 round.told.iter_mut().for_each(|told| *told = true);
             }
             return session.response(&begun, round);
         }
-        // The memory of what was read is not held while it waits.
+        // A waiting fetch must not hold the memory of the records it has read.
         drop(round);
         tokio::select! {
             () = session.wait(bounds.until) => {}
@@ -87,20 +87,20 @@ async fn answer(begun: Begun, mut bounds: Bounds) -> FetchResponse {
     }
 }
 
-/// What was read of each partition of a session.
+/// The result of one pass over the partitions of a session.
 struct Round {
     /// In the order of the session's partitions.
     fetched: Vec<FetchedPartition>,
-    /// Those that have something that the client does not know.
+    /// The partitions with news for the client.
     told: Vec<bool>,
     bytes: usize,
     has_errors: bool,
-    /// There is more than was asked for.
+    /// Whether there is more than fits.
     is_full: bool,
 }
 
-/// Reads what there is, beginning with the partition behind the one that the last answer began with, so
-/// that none is starved by those before it.
+/// Reads all partitions in turn. The first is the one after the last answer's first, so that none
+/// starves behind those before it.
 fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
     let count = session.partitions.len();
     let mut round = Round {
@@ -133,7 +133,7 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
     round
 }
 
-/// What there is of a partition, and whether there is more.
+/// Reads one partition; returns the result, and whether there is more to read.
 fn read_partition(
     partition: &Partition,
     is_committed: bool,
@@ -180,7 +180,7 @@ fn read_partition(
             has_more = read.next < end;
             fetched.records = read.into_bytes().collect();
         }
-        // All memory for reading from disk is in use: there will be some again.
+        // All memory for reading from disk is in use; some will be free later.
         Err(LogError::ReadBudget) => {}
         Err(error) => fetched.error_code = response_error(&error).code(),
     }
@@ -197,7 +197,7 @@ fn aborted_of(aborted: &[millstream_log::AbortedTransaction]) -> Vec<AbortedTran
 }
 
 impl Session {
-    /// Waits until a partition has more than the last look has seen, or it is late.
+    /// Waits until a partition has more than at the last look, or until the deadline.
     async fn wait(&mut self, until: Instant) {
         let watch = self.watch.get_or_insert_with(Watch::default);
         for (key, partition) in self.partitions.iter_mut().enumerate() {
@@ -209,7 +209,7 @@ impl Session {
                 watched.get_or_insert_with(|| watch.add_readable(lane, key as u64));
             watched.arm(partition.seen);
         }
-        // When it is late, the next look is the last.
+        // At the deadline the next look is the last.
         let _ = timeout_at(until, watch.ready()).await;
     }
 
@@ -271,7 +271,7 @@ mod tests {
         lane.wait_durable(appended.next_offset).unwrap();
     }
 
-    /// What is there and not enough must not wake again and again.
+    /// Available data that is not enough yet must not wake the fetch again and again.
     #[tokio::test]
     async fn who_waits_is_woken_by_what_the_last_look_has_not_seen() {
         let dir = tempfile::tempdir().unwrap();

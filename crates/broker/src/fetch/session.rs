@@ -1,4 +1,4 @@
-//! Fetch sessions (KIP-227): a client that reads many partitions names only what changes.
+//! Fetch sessions (KIP-227): a client that reads many partitions names only the changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use millstream_wire::messages::{FetchRequest, TopicName};
 use millstream_wire::{FetchedPartition, ResponseError, Uuid};
 use parking_lot::Mutex;
 
-/// Sessions at the same time. The one that was used least lately makes room for another.
+/// The most sessions at the same time. A new one takes the place of the least recently used one.
 const SESSIONS_MAX: usize = 1_000;
 
-/// Partitions of all sessions.
+/// The most partitions of all sessions together.
 const PARTITIONS_MAX: usize = 1 << 20;
 
-/// Which partition, as the client names it: by its topic's name or id.
+/// A partition, as the client names it: by its topic's name or id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
     pub name: TopicName,
@@ -23,32 +23,33 @@ pub struct Place {
     pub partition: i32,
 }
 
-/// A partition that is read.
+/// A partition that the session reads.
 pub struct Partition {
     pub place: Place,
     pub lane: Result<Lane, ResponseError>,
-    /// Where the client reads on; negative is out of range.
+    /// The client's next offset; a negative one is out of range.
     pub offset: i64,
     pub bytes_max: usize,
-    /// What the client knows; `None` before the first answer.
+    /// The client's knowledge of the partition; `None` before the first answer.
     pub told: Option<Told>,
-    /// Its durable end when it was looked at last.
+    /// The durable end at the last look.
     pub seen: Offset,
     pub watched: Option<Watched>,
 }
 
-/// What a client reads, for one request or for as long as it goes on.
+/// The partitions that a client reads, for one request or for a whole session.
 #[derive(Default)]
 pub struct Session {
-    /// Whether its topics have ids instead of names.
+    /// Whether the requests name topics by ids instead of names.
     pub has_ids: bool,
     /// In the order of the requests that named them.
     pub partitions: Vec<Partition>,
-    /// By place.
+    /// The position of each partition in `partitions`.
     pub index: HashMap<Place, usize>,
-    /// The partition that is looked at first.
+    /// The position of the first partition of the next pass.
     pub first: usize,
-    /// Told by the lanes. Dropped with the partitions' places in it.
+    /// Woken by appends to the partitions. It holds positions in `partitions`, and is dropped when
+    /// these change.
     pub watch: Option<Watch>,
 }
 
@@ -67,14 +68,14 @@ pub struct Kept {
 
 struct KeptSession {
     session: Arc<tokio::sync::Mutex<Session>>,
-    /// What the next request has to carry.
+    /// The epoch that the next request has to carry.
     epoch: i32,
     used_at: u64,
     partitions: usize,
 }
 
 impl Kept {
-    /// Keeps a session; returns its id, or 0 when it cannot be kept, which clients put up with.
+    /// Keeps a session; returns its id, or 0 when there is no room for it, which clients accept.
     pub fn add(
         &mut self,
         session: Arc<tokio::sync::Mutex<Session>>,
@@ -138,7 +139,7 @@ impl Kept {
         Ok(Arc::clone(&kept.session))
     }
 
-    /// A session has so many partitions from now on. Those that were used least lately make room, and
+    /// Sets the number of partitions of a session. The least recently used sessions make room, and
     /// this one goes last.
     pub fn resize(&mut self, id: i32, partitions: usize) -> Result<(), ResponseError> {
         if let Some(kept) = self.by_id.get_mut(&id) {
@@ -156,7 +157,7 @@ impl Kept {
 }
 
 impl Session {
-    /// Forgets the partitions that the request does not want any more.
+    /// Removes the partitions that the request drops.
     pub fn forget(&mut self, request: &FetchRequest) {
         let mut has_forgotten = false;
         for topic in &request.forgotten_topics_data {
@@ -177,7 +178,7 @@ impl Session {
     }
 }
 
-/// What the client was told of a partition last, besides records.
+/// The last answer about a partition, apart from records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
     error_code: i16,
@@ -201,7 +202,7 @@ impl Told {
     }
 }
 
-/// A partition as a request names it.
+/// Returns the key of a partition as a request names it.
 pub fn place(name: &TopicName, id: Uuid, has_ids: bool, partition: i32) -> Place {
     Place {
         name: match has_ids {
@@ -232,7 +233,7 @@ mod tests {
         let gone = Err(ResponseError::FetchSessionIdNotFound);
         assert_eq!(kept.resize(second, PARTITIONS_MAX + 1), gone);
         assert_eq!((kept.by_id.len(), kept.partitions), (0, 0));
-        // Larger than all together: it makes nobody go.
+        // This session is larger than all room together, so it evicts no other.
         let third = kept.add(session(), 10, &SystemRandom);
         assert_eq!(kept.add(session(), PARTITIONS_MAX + 1, &SystemRandom), 0);
         assert!(kept.by_id.contains_key(&third));

@@ -1,4 +1,4 @@
-//! The applications that have been handed groups.
+//! The applications, or shared groups, that have been handed groups.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::find::unknown_id;
 use super::refused::Refused;
 
-/// The most applications since the broker started, over all streams: what they have is kept in memory.
+/// The most applications since the broker started, over all streams: their state stays in memory.
 const APPLICATIONS_MAX: usize = 10_000;
 
 /// The applications that have been handed groups.
@@ -21,7 +21,8 @@ pub struct Applications {
 }
 
 impl Applications {
-    /// The application of this name, which is made if it is not there and there is room for it.
+    /// Returns the application of this name. Creates it if it does not exist and there is room for
+    /// it.
     pub fn open(
         &self,
         log: &Log,
@@ -44,14 +45,14 @@ impl Applications {
             known.insert(key);
             application
         };
-        // Another one has its name by now.
+        // Another stream may have the name by now.
         match stream.is_deleted() {
             true => Err(unknown_id(stream.id())),
             false => Ok(application),
         }
     }
 
-    /// The application of this name, if it was handed anything.
+    /// Returns the application of this name, if it was handed any group.
     pub fn find(
         &self,
         log: &Log,

@@ -1,4 +1,4 @@
-//! Writing chunks: they go from the connection's buffer to their segments, copied once.
+//! Writes chunks: they go from the connection's buffer to their segments, copied once.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::refused::Refused;
 use crate::broker::Broker;
 use crate::reply::Reply;
 
-/// The most chunks in one request: appending them holds up whatever else its connection asks for.
+/// The most chunks in one request: appending them delays the other requests of its connection.
 const CHUNKS_MAX: usize = 1 << 16;
 
-/// A chunk that is appended and not as durable yet as it has to be.
+/// An appended chunk that is not as durable yet as it has to be.
 struct Waiting {
     /// Its place in the request.
     chunk: usize,
@@ -26,7 +26,7 @@ struct Waiting {
     appended: Appended,
 }
 
-/// Appends chunks, and answers when they are as durable as the stream's setting says.
+/// Appends chunks, and answers when they are as durable as the stream's setting requires.
 pub fn write(broker: &Arc<Broker>, request: WriteChunksRequest) -> Reply {
     let id = request.stream;
     let stream = match stream_of(broker.log(), id) {
@@ -62,7 +62,8 @@ pub fn write(broker: &Arc<Broker>, request: WriteChunksRequest) -> Reply {
 }
 
 fn append(stream: &Stream, chunk: &ChunkToWrite) -> Result<(Lane, Appended), Refused> {
-    // Nobody would know that the transaction takes place here, and so nobody would end it.
+    // No coordinator would know that the transaction has records here, so the transaction would
+    // never end.
     let header = ChunkHeader::parse(&chunk.chunk);
     if header.is_ok_and(|header| header.attributes.is_transactional()) {
         return Err(Refused::new(

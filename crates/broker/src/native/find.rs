@@ -1,4 +1,4 @@
-//! Streams, as native requests name them.
+//! Finds the streams that native requests name.
 
 use millstream_base::StreamId;
 use millstream_log::{Log, Stream};
@@ -7,7 +7,7 @@ use millstream_wire::ResponseError;
 use super::refused::Refused;
 use crate::user_streams::not_internal;
 
-/// The stream of this id.
+/// Returns the stream of this id.
 pub fn stream_of(log: &Log, id: StreamId) -> Result<Stream, Refused> {
     let stream = log.stream_by_id(id).and_then(not_internal);
     stream.map_err(|_| unknown_id(id))
@@ -20,7 +20,7 @@ pub fn unknown_id(id: StreamId) -> Refused {
     )
 }
 
-/// The stream of this name.
+/// Returns the stream of this name.
 pub fn stream_named(log: &Log, name: &str) -> Result<Stream, Refused> {
     Ok(not_internal(log.stream(name)?)?)
 }

@@ -1,4 +1,4 @@
-//! Groups and segments: which there are, and who reads them.
+//! Groups and segments: lists them, hands them to consumers, and stores the consumers' progress.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const GROUPS_MAX: usize = 1000;
 /// The most segments in one answer.
 const SEGMENTS_MAX: u32 = 1000;
 
-/// The most cursors that are committed at once.
+/// The most cursors in one commit.
 pub const COMMITS_MAX: usize = 1000;
 
 /// The longest name of a consumer.
@@ -62,7 +62,7 @@ fn next_groups(
     })
 }
 
-/// Keeps how far a consumer is.
+/// Stores a consumer's progress.
 pub fn commit(broker: &Arc<Broker>, request: CommitCursorsRequest) -> Reply {
     let broker = Arc::clone(broker);
     Reply::blocking(move || answered(commit_cursors(&broker, &request)))
@@ -145,7 +145,7 @@ fn release_groups(
     Ok(ReleaseGroupsResponse::default())
 }
 
-/// Where the next segments of a group start.
+/// Returns where the next segments of a group start.
 pub fn next_segments(broker: &Arc<Broker>, request: NextSegmentsRequest) -> Reply {
     let broker = Arc::clone(broker);
     Reply::blocking(move || answered(segment_starts(broker.log(), &request)))
@@ -173,7 +173,7 @@ fn segment_starts(
     Ok(response)
 }
 
-/// Which groups a streamlet has.
+/// Lists the groups of a streamlet.
 pub fn available(broker: &Arc<Broker>, request: AvailableGroupsRequest) -> Reply {
     let answer = stream_of(broker.log(), request.stream).and_then(|stream| {
         let groups = stream.available_groups(request.streamlet)?;
@@ -185,7 +185,7 @@ pub fn available(broker: &Arc<Broker>, request: AvailableGroupsRequest) -> Reply
     answered(answer).into()
 }
 
-/// Which segments a group has.
+/// Lists the segments of a group.
 pub fn available_segments(broker: &Arc<Broker>, request: AvailableSegmentsRequest) -> Reply {
     let broker = Arc::clone(broker);
     Reply::blocking(move || {

@@ -1,6 +1,7 @@
-//! The native requests: streams, chunks, groups and objects as they are, and what is not supported.
+//! The native requests: streams, chunks, groups and objects, and those that are not supported.
 //!
-//! What the broker keeps for itself is hidden from all of them: it is as if it were not there.
+//! The broker's internal streams are hidden from all of them: they answer as if these did not
+//! exist.
 
 mod applications;
 mod chunks;
@@ -27,8 +28,8 @@ use crate::client::Client;
 use crate::push;
 use crate::reply::Reply;
 
-/// Works on a native request. Requests for streams, groups and objects are carried out one by one in the
-/// order of their connection; chunks are appended when this returns.
+/// Handles a native request. Requests for streams, groups and objects run one by one in the order
+/// of their connection; chunks are appended when this returns.
 pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: Request) -> Reply {
     match request {
         Request::CreateStream(request) => streams::create(broker, request),

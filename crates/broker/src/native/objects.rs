@@ -17,7 +17,7 @@ use super::upload::describe_object;
 use crate::broker::Broker;
 use crate::reply::Reply;
 
-/// The most bytes of an object in one answer: they may be read from disk, for which there is little
+/// The most bytes of an object in one answer: they may come from disk, for which there is little
 /// memory.
 const CONTENT_BYTES_MAX: u64 = 4 << 20;
 
@@ -41,7 +41,7 @@ fn get_object(log: &Log, request: &GetObjectRequest) -> Result<GetObjectResponse
     let count = u64::from(request.bytes_max).min(CONTENT_BYTES_MAX);
     let end = request.start.saturating_add(count).min(object.bytes);
     let content = content(log, &object, request.start, end).map_err(|error| match error {
-        // It was deleted meanwhile.
+        // The object was deleted meanwhile.
         LogError::UnknownStream { .. } => unknown_object(object.name.clone()),
         LogError::ReadBudget => {
             Refused::new(ResponseError::ThrottlingQuotaExceeded, error.to_string())
@@ -59,7 +59,8 @@ fn unknown_object(name: String) -> Refused {
     LogError::UnknownObject { name }.into()
 }
 
-/// The bytes of an object from `start` up to `end`, or up to where no more can be read now, in place.
+/// Returns the bytes of an object from `start` up to `end`, or up to where no more can be read now,
+/// in place.
 fn content(log: &Log, object: &ObjectInfo, start: u64, end: u64) -> Result<Payload, LogError> {
     let mut content = Payload::default();
     if start == end {
@@ -69,7 +70,7 @@ fn content(log: &Log, object: &ObjectInfo, start: u64, end: u64) -> Result<Paylo
     let record_bytes = OBJECT_RECORD_BYTES as u64;
     let from = Offset(start / record_bytes);
     let to = Offset(end.div_ceil(record_bytes));
-    // They end before `to`, so there are never many more than are asked for.
+    // Chunks end before `to`, so there are never many more than requested.
     let fetched = lane.fetch(from, to, usize::MAX, AtLeast::OneChunk)?;
     let mut at = start;
     for piece in fetched.into_bytes() {
@@ -93,7 +94,7 @@ fn content(log: &Log, object: &ObjectInfo, start: u64, end: u64) -> Result<Paylo
     }
 }
 
-/// The value of the only record of a chunk, in place.
+/// Returns the value of the only record of a chunk, in place.
 fn value_of(object: &ObjectInfo, piece: &Bytes, chunk: &Chunk<'_>) -> Result<Bytes, LogError> {
     let header = chunk.header();
     let missing = || damaged(object, header.base_offset.0 * OBJECT_RECORD_BYTES as u64);

@@ -1,4 +1,4 @@
-//! Reading chunks from cursors on: they go from their segments to the connection, in place.
+//! Reads chunks from cursors on: they go from their segments to the connection, in place.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;
 
-/// The most cursors of one request: as many as a stream has lanes.
+/// The most cursors of one request: as many as a stream has partitions.
 pub const CURSORS_MAX: usize = LANES_MAX as usize;
 
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;
 
-/// The longest wait. Who has gone away meanwhile is not noticed before.
+/// The longest wait. The broker notices a closed connection only after it.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Answers when there is enough to read, or the client has waited long enough.
@@ -44,12 +44,12 @@ pub fn read(broker: &Arc<Broker>, client: &Client, request: ReadChunksRequest) -
     Reply::later(answer(broker.log().clone(), request.cursors, bounds))
 }
 
-/// What is answered, and when.
+/// The limits of an answer, and its deadline.
 struct Bounds {
     bytes_max: usize,
     bytes_min: usize,
     until: Instant,
-    /// Says when the broker ends.
+    /// Becomes `true` when the broker ends.
     ending: watch::Receiver<bool>,
 }
 
@@ -75,20 +75,20 @@ async fn answer(log: Log, cursors: Vec<Cursor>, mut bounds: Bounds) -> ReadChunk
                 ..ReadChunksResponse::default()
             };
         }
-        // Nobody else's memory is held while this waits.
+        // A waiting request must not hold the memory of the records it has read.
         drop(round);
         match &lanes {
             Some(lanes) => tokio::select! {
                 () = lanes.wait(bounds.until) => {}
                 _ = bounds.ending.wait_for(|ends| *ends) => bounds.until = Instant::now(),
             },
-            // Reads once more, knowing where the heads were before.
+            // The next pass reads once more, and knows the earlier high watermarks.
             None => lanes = Some(Lanes::of(&log, &cursors)),
         }
     }
 }
 
-/// The lanes that a request reads from.
+/// The partitions that a request reads from.
 struct Lanes {
     watch: Watch,
     lanes: Vec<WatchedLane>,
@@ -97,7 +97,7 @@ struct Lanes {
 struct WatchedLane {
     lane: Lane,
     watched: Watched,
-    /// What was durable before it was read last.
+    /// The high watermark before the last read.
     head: Offset,
 }
 
@@ -110,7 +110,7 @@ impl Lanes {
             let stream = log.stream_by_id(cursor.stream);
             let lane =
                 stream.and_then(|stream| stream.lane_of_group(cursor.streamlet, cursor.group));
-            // One that is gone is told of by the next read.
+            // The next read reports a partition that is gone.
             let Ok(lane) = lane else { continue };
             if known.insert(lane.id()) {
                 lanes.push(WatchedLane {
@@ -129,17 +129,17 @@ impl Lanes {
         }
     }
 
-    /// Waits until some lane has more than when the heads were noted, or it is late.
+    /// Waits until a partition has more than at the noted high watermark, or until the deadline.
     async fn wait(&self, until: Instant) {
         for lane in &self.lanes {
             lane.watched.arm(lane.head);
         }
-        // Whichever it is, what there is now is read.
+        // In both cases the next pass reads the available chunks.
         let _ = timeout_at(until, self.watch.ready()).await;
     }
 }
 
-/// What was read from each cursor on.
+/// The result of one pass over the cursors.
 struct Round {
     /// In the order of the cursors.
     reads: Vec<ReadFromCursor>,
@@ -148,8 +148,8 @@ struct Round {
 }
 
 impl Round {
-    /// Reads what there is: a window from each cursor in turn, until nobody has more or the answer is
-    /// full.
+    /// Reads the available chunks: a window from each cursor in turn, until no cursor has more or
+    /// the answer is full.
     fn read(log: &Log, cursors: &[Cursor], bytes_max: usize) -> Round {
         let mut round = Round {
             reads: cursors.iter().copied().map(nothing_from).collect(),
@@ -178,7 +178,7 @@ impl Round {
                     }
                     Ok(None) => false,
                     Err(refusal) => {
-                        // What was read before is good, and the next request tells.
+                        // The chunks before are good, and the next request reports the error.
                         if is_first_turn {
                             refusal.put_into(read);
                             round.has_errors = true;
@@ -205,7 +205,7 @@ fn nothing_from(cursor: Cursor) -> ReadFromCursor {
     }
 }
 
-/// Why nothing is read from a cursor, and where there is something.
+/// The reason why a cursor cannot be read, and the earliest readable offset.
 struct CursorRefused {
     refused: Refused,
     earliest: Option<Cursor>,
@@ -221,7 +221,7 @@ impl CursorRefused {
     }
 }
 
-/// Whole chunks from a cursor on, and where they end; `None` at the durable head.
+/// Returns whole chunks from a cursor on, and where they end; `None` at the high watermark.
 fn read_some(
     log: &Log,
     cursor: &Cursor,

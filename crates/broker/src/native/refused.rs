@@ -1,14 +1,14 @@
-//! Why a native request, or a part of one, is not carried out.
+//! Errors of native requests, or of parts of them.
 
 use millstream_log::LogError;
 use millstream_wire::{ResponseError, StrBytes, native};
 
 use crate::error::response_error;
 
-/// The longest message of an error. Some tell what the client sent, which may be long.
+/// The longest message of an error. Some quote the client's input, which may be long.
 const MESSAGE_CHARS_MAX: usize = 1024;
 
-/// An error, as the client is told it.
+/// An error, in the form that the client gets.
 #[derive(Debug, Clone)]
 pub struct Refused {
     error: ResponseError,
@@ -27,7 +27,7 @@ impl Refused {
         }
     }
 
-    /// More in a request than is done at once.
+    /// Returns the error for a request with more items than are handled at once.
     pub fn too_many(what: &str, most: usize) -> Refused {
         let message = format!("at most {most} {what} in one request");
         Refused::new(ResponseError::InvalidRequest, message)
@@ -48,7 +48,7 @@ impl From<LogError> for Refused {
     }
 }
 
-/// The answers to whole requests that are refused: they have nothing but the error.
+/// The answers that refuse whole requests: they have nothing but the error.
 macro_rules! refusals {
     ($($response:ident)*) => {
         $(
@@ -74,7 +74,7 @@ refusals! {
     SubscribeResponse ReceiveResponse UnsubscribeResponse
 }
 
-/// The answer, or the one that refuses the request.
+/// Returns the answer, or the one that refuses the request.
 pub fn answered<R: From<Refused>>(answer: Result<R, Refused>) -> R {
     answer.unwrap_or_else(R::from)
 }

@@ -54,7 +54,7 @@ fn created(stream: &Stream, is_new: bool) -> CreateStreamResponse {
     }
 }
 
-/// Kafka's clients are shown all lanes, so there are no more than a topic may have partitions.
+/// Kafka's clients see all partitions, so a stream has no more of them than a topic may have.
 fn check_lanes(broker: &Broker, streamlets: u32, lanes: u32) -> Result<(), String> {
     let max = broker.config().partitions_max;
     match u64::from(streamlets) * u64::from(lanes) {
@@ -117,10 +117,10 @@ fn settings_of(config: StreamConfig) -> StreamSettings {
     }
 }
 
-/// Describes a stream, and its lanes if they are asked for.
+/// Describes a stream, and its partitions if the request asks for them.
 pub fn describe(broker: &Arc<Broker>, request: DescribeStreamRequest) -> Reply {
     let broker = Arc::clone(broker);
-    // There may be many lanes.
+    // There may be many partitions.
     Reply::blocking(move || answered(describe_stream(broker.log(), &request)))
 }
 
@@ -177,7 +177,7 @@ fn list_streams(log: &Log, request: &ListStreamsRequest) -> ListStreamsResponse 
     let has_more = names.len() > streams_max;
     names.truncate(streams_max);
     let streams = names.into_iter().filter_map(|name| {
-        // One that was deleted meanwhile is not listed.
+        // A stream that was deleted meanwhile is not listed.
         let stream = log.stream(&name).ok()?;
         let config = stream.config();
         Some(ListedStream {
@@ -207,7 +207,7 @@ fn grow_stream(
 ) -> Result<GrowStreamResponse, Refused> {
     let config = stream_named(broker.log(), &request.name)?.config();
     let (streamlets, lanes) = (request.streamlets, request.lanes);
-    // Each growth is noted for ever, so there is none without a reason.
+    // Each growth is stored for ever, so one without an effect is not.
     if (streamlets, lanes) == (config.streamlets, config.lanes) {
         return Ok(GrowStreamResponse::default());
     }

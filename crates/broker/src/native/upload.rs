@@ -1,8 +1,8 @@
-//! Objects that are being put, each by the parts that one connection sends.
+//! Uploads of objects, each by the parts that one connection sends.
 //!
-//! A part is handed to the thread that writes the object when its request is read, so parts stay in their
-//! order; it is answered when it was copied, and until then its request holds its memory. When the
-//! connection ends, or begins another object, what was not finished is given up.
+//! When a part's request is read, the part goes to the thread that writes the object, so parts stay
+//! in their order; it is answered when it was copied, and until then its request holds its memory.
+//! When the connection ends, or begins another object, an unfinished upload is aborted.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use tokio::time::timeout;
 use super::refused::{Refused, answered};
 use crate::reply::Reply;
 
-/// The most objects that are put at once: each takes a thread.
+/// The most uploads at once: each takes a thread.
 const UPLOADS_MAX: usize = 64;
 
-/// The most parts of one object that are not answered.
+/// The most unanswered parts of one object.
 const PARTS_MAX: usize = 64;
 
-/// An object whose next part does not come for so long is given up.
+/// An upload is aborted when its next part does not come for this long.
 const PART_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Room for objects that are being put.
+/// The room for uploads.
 pub struct Uploads {
     room: Arc<Semaphore>,
 }
@@ -43,13 +43,13 @@ impl Default for Uploads {
     }
 }
 
-/// What became of an object.
+/// The outcome of an upload.
 type Outcome = Result<ObjectInfo, LogError>;
 
-/// The object that a connection puts.
+/// The upload of a connection.
 pub struct Upload {
     name: String,
-    /// Where the next part starts.
+    /// The position of the next part.
     next: u64,
     parts: mpsc::Sender<Part>,
     outcome: watch::Receiver<Option<Outcome>>,
@@ -59,11 +59,11 @@ pub struct Upload {
 struct Part {
     content: Bytes,
     is_last: bool,
-    /// Told when all of it was copied.
+    /// Notified when all of it was copied.
     copied: oneshot::Sender<()>,
 }
 
-/// Takes in a part of an object: of `upload`, the one that the connection puts.
+/// Accepts a part of an object into `upload`, the current one of the connection.
 pub fn put(
     upload: &mut Option<Upload>,
     uploads: &Uploads,
@@ -79,10 +79,10 @@ pub fn put(
     }
 }
 
-/// A part that is being written.
+/// An accepted part.
 struct Taken {
     is_last: bool,
-    /// Missing when the object has come to nothing.
+    /// `None` when the upload has failed.
     copied: Option<oneshot::Receiver<()>>,
     outcome: watch::Receiver<Option<Outcome>>,
 }
@@ -165,12 +165,12 @@ fn write(
     let outcome = log.put_object(name, &mut content);
     drop(room);
     told.send_replace(Some(outcome));
-    // Only now: who finds no parts taken any more looks for the outcome.
+    // Dropped only now: a sender that finds the channel closed looks for the outcome.
     drop(content);
 }
 
 impl Taken {
-    /// The answer to the part, when it was copied; to the last one, when the object is stored.
+    /// Answers the part when it was copied, and the last one when the object is stored.
     async fn answer(mut self) -> Result<PutObjectResponse, Refused> {
         if let Some(copied) = self.copied
             && copied.await.is_ok()
@@ -186,7 +186,7 @@ impl Taken {
                 ..PutObjectResponse::default()
             }),
             Some(Err(error)) => Err(refused_object(error)),
-            // Its thread panicked, or the runtime is going down.
+            // The writing thread panicked, or the runtime is going down.
             None => Err(Refused::new(
                 ResponseError::UnknownServerError,
                 "the object was not stored",
@@ -217,11 +217,11 @@ fn refused_object(error: LogError) -> Refused {
     }
 }
 
-/// The content of an object, as its parts come in; read on a thread that may wait for them.
+/// The content of an object, as its parts arrive; read on a thread that may wait for them.
 struct Content {
     parts: mpsc::Receiver<Part>,
     wait_max: Duration,
-    /// The one that is being copied.
+    /// The part that is being copied.
     part: Option<Part>,
     is_at_end: bool,
 }
@@ -266,7 +266,7 @@ impl Read for Content {
                 self.part = Some(part);
             } else {
                 self.is_at_end = part.is_last;
-                // Who sent it may be gone.
+                // The sending connection may be gone.
                 let _ = part.copied.send(());
             }
             if count > 0 {
@@ -281,7 +281,8 @@ impl Read for Content {
 mod tests {
     use super::*;
 
-    /// Content that waits for so long, and a way to send it parts.
+    /// Returns content that waits for up to `wait_max` for a part, and the channel to send it
+    /// parts.
     fn content(wait_max: Duration) -> (mpsc::Sender<Part>, Content) {
         let (parts, received) = mpsc::channel(PARTS_MAX);
         (parts, Content::new(received, wait_max))

@@ -1,4 +1,4 @@
-//! Chunks for those who ask for what comes next before it is there.
+//! Chunk delivery on request: a consumer asks for the next chunks before they exist.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -17,7 +17,7 @@ use crate::native::refused::Refused;
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;
 
-/// A subscription of somebody who asks.
+/// A subscription of a consumer that asks for each answer.
 pub struct Asked {
     /// Locked by the request whose turn it is.
     outlet: Mutex<Outlet>,
@@ -34,12 +34,13 @@ impl Asked {
         }
     }
 
-    /// Nobody is answered any more but with that.
+    /// Ends the subscription: every request is answered with that from now on.
     pub fn end(&self) {
         self.has_ended.send_replace(true);
     }
 
-    /// What comes next, when it is there: about `bytes_max` bytes at most. Nothing when there is none `until` then.
+    /// Waits for the next chunks, about `bytes_max` bytes at most. Returns nothing when there are
+    /// none by `until`.
     pub async fn receive(
         &self,
         bytes_max: usize,
@@ -52,7 +53,7 @@ impl Asked {
             _ = has_ended.wait_for(|has_ended| *has_ended) => Err(ended()),
             received = self.next(bytes_max) => received,
             _ = ending.wait_for(|ends| *ends) => Ok(Vec::new()),
-            // Somebody who has gone without a word is found out when nothing is asked for any more.
+            // A consumer that has vanished is detected when it sends no further request.
             () = sleep_until(until) => Ok(Vec::new()),
         };
         match received {
@@ -64,12 +65,13 @@ impl Asked {
         }
     }
 
-    /// Nothing is lost when this is dropped before it is done: what it has taken is answered.
+    /// Waits for the next chunks. Cancelling this loses no chunk: every chunk that it has taken is
+    /// in its answer.
     async fn next(&self, bytes_max: usize) -> Result<Vec<HandedChunks>, Refused> {
         let mut outlet = self.outlet.lock().await;
         loop {
             let handed = match outlet.has_filter() {
-                // Filters must not keep the threads that answer producers.
+                // A filter takes long, and must not block the threads that answer producers.
                 true => block_in_place(|| self.take(&mut outlet, bytes_max)),
                 false => self.take(&mut outlet, bytes_max),
             }?;
@@ -83,13 +85,13 @@ impl Asked {
             });
             match told_in {
                 None => more.await,
-                // Then it is looked once more.
+                // After the wait the loop looks once more.
                 Some(wait) => timeout(wait, more).await.unwrap_or_default(),
             }
         }
     }
 
-    /// What there is.
+    /// Returns the chunks that are available now.
     fn take(&self, outlet: &mut Outlet, bytes_max: usize) -> Result<Vec<HandedChunks>, Refused> {
         let mut handed = Vec::new();
         let mut bytes = 0;
@@ -102,12 +104,12 @@ impl Asked {
                 }
                 Ok(Told::Passed(progress)) => {
                     handed.push(told(progress, None));
-                    // Others have their turn.
+                    // Other tasks get their turn.
                     break;
                 }
                 Ok(Told::Refused(place)) => handed.push(refused(place)),
                 Ok(Told::Nothing | Told::Busy) => break,
-                // The next request tells.
+                // The next request reports the error.
                 Err(_) if !handed.is_empty() => break,
                 Err(refused) => return Err(refused),
             }

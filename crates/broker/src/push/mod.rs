@@ -1,8 +1,9 @@
-//! Subscriptions: chunks are pushed to clients as they become durable.
+//! Subscriptions: the broker pushes chunks to clients as they become durable.
 //!
-//! Who comes in over the socket for clients on this machine, as the same user, gets them through shared
-//! memory ([`shared`]): it maps the log's pool, and is told where in it chunks lie. Everybody else asks for what
-//! comes next before it is there ([`asked`]); each such request is the credit for one answer.
+//! A client on the local socket, on this machine and as the same user, gets chunks through shared
+//! memory ([`shared`]): it maps the log's pool, and learns the places of the chunks in it. Every
+//! other client asks for the next chunks before they exist ([`asked`]); each request is the credit
+//! for one answer.
 
 mod asked;
 mod outlet;
@@ -41,23 +42,23 @@ use crate::security::Traffic;
 /// The most sources of one subscription.
 const SOURCES_MAX: usize = 64;
 
-/// The most lanes of one subscription: as many as a stream has.
+/// The most partitions of one subscription: as many as a stream has.
 const SUBSCRIBED_LANES_MAX: usize = LANES_MAX as usize;
 
 /// The most subscriptions of one connection.
 const SUBSCRIPTIONS_MAX: usize = 64;
 
-/// The most that is handed out at once, unless a chunk is larger.
+/// The most bytes that are handed out at once, unless a chunk is larger.
 const HANDED_BYTES_MAX: usize = 1 << 20;
 
-/// Who has a quota for reading is answered after so long in any case: until then nothing else is read from its
-/// connection, not even that it has ended.
+/// The longest wait of a client with a quota for reading: until its answer the broker reads nothing
+/// else from its connection, not even the end of it.
 const LIMITED_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The longest name of a consumer.
 const CONSUMER_BYTES_MAX: usize = 249;
 
-/// Where clients come in that run on this machine.
+/// Returns the socket for clients that run on this machine.
 pub fn local_socket(broker: &Broker) -> LocalSocketResponse {
     let path = broker.config().local_socket.as_ref();
     let path = path.map(|dir| StrBytes::from_string(dir.join(SOCKET).display().to_string()));
@@ -147,7 +148,7 @@ fn check_size(request: &SubscribeRequest) -> Result<(), Refused> {
     }
 }
 
-/// What one source reads. Adds the names.
+/// Returns the subscription of one source, and adds the names of its streams to `reads`.
 fn subscription_of(
     broker: &Broker,
     source: &SubscribedSource,
@@ -164,7 +165,8 @@ fn subscription_of(
             let mut places = HashSet::new();
             for lane in &source.lanes {
                 let stream = stream_named(broker.log(), &lane.stream)?;
-                // Each is a watcher that whoever appends to the lane has to look at.
+                // Every append to the partition has to check each watcher, so a partition is
+                // watched once.
                 if !places.insert((stream.id(), lane.partition)) {
                     let (stream, partition) = (&lane.stream, lane.partition);
                     let message = format!("a source reads partition {partition} of {stream} twice");
@@ -175,7 +177,7 @@ fn subscription_of(
                     reads.streams.insert(lane.stream.to_string());
                 }
             }
-            // An offset that is not there is told of with what is handed out.
+            // Offsets that do not exist are reported with the handed-out chunks.
             Ok(Subscription::of_lanes(lanes))
         }
         _ => Err(Refused::new(
@@ -192,7 +194,7 @@ fn of_application(broker: &Broker, asked: &SubscribedApplication) -> Result<Subs
     }
     let log = broker.log();
     let stream = stream_named(log, &asked.stream)?;
-    // So that its groups can be committed, too.
+    // So that the groups of this application can be committed, too.
     let applications = &broker.native.applications;
     applications.open(log, &stream, &asked.application)?;
     let consumer = asked.consumer.to_string();
@@ -204,8 +206,8 @@ fn of_application(broker: &Broker, asked: &SubscribedApplication) -> Result<Subs
     )?)
 }
 
-/// Says whether the client may see all of the pool, also later: a consumer that has it mapped can read every stream,
-/// and nobody counts what it reads.
+/// Returns a check of whether the client may see all of the pool; it can be repeated later. A
+/// consumer that has mapped the pool can read every stream, and no quota counts its reads.
 fn sharing(client: &Client, reads: &Arc<Reads>) -> Result<MayShare, String> {
     if !client.peer().is_same_user {
         return Err("only who comes in over the local socket may share memory".to_owned());
@@ -218,7 +220,7 @@ fn sharing(client: &Client, reads: &Arc<Reads>) -> Result<MayShare, String> {
     }))
 }
 
-/// Answers with what comes next.
+/// Answers with the next chunks of a subscription.
 pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
     let Some(open) = client.subscriptions.open.get(&request.subscription) else {
         return ReceiveResponse::from(unknown(request.subscription)).into();
@@ -236,7 +238,7 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
             let until = Instant::now() + wait_max;
             Reply::later(async move {
                 let received = asked.receive(bytes_max.max(1), until, ending).await;
-                // It may have waited for long.
+                // The request may have waited for long, and the rules may have changed.
                 if reads.are_allowed(&access) {
                     return received;
                 }

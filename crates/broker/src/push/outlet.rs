@@ -1,4 +1,4 @@
-//! What a subscription hands out, without what tells of progress alone.
+//! The chunks that a subscription hands out, without the events that only report progress.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,55 +8,55 @@ use millstream_log::{Handed, Listening, LogError, Next, Slice, Subscription, Sub
 
 use crate::native::refused::Refused;
 
-/// Consumers whose filter keeps nothing are told how far it has looked after so many bytes.
+/// A consumer whose filter matches nothing gets a progress report after this many skipped bytes.
 const PASSED_BYTES_MAX: u64 = 1 << 20;
 
-/// And after so long.
+/// The same, after this time.
 const PASSED_MAX: Duration = Duration::from_millis(100);
 
-/// A subscription, as a client is told of it.
+/// A subscription, in the form that its client sees.
 pub struct Outlet {
     subscription: Subscription,
     listening: Option<Listening>,
-    /// By place: how far it has looked where there was nothing to be handed out.
+    /// By place: the progress over records that were not handed out.
     passed: BTreeMap<u32, Progress>,
     passed_bytes: u64,
-    /// When that began.
+    /// The time of the first unreported progress.
     passed_since: Instant,
 }
 
-/// What a client is told.
+/// The next item for a client.
 pub enum Told {
-    /// These chunks.
+    /// Chunks, and the progress with them.
     Chunks(Progress, Slice),
-    /// There is nothing up to there.
+    /// Progress without chunks: no record up to there matches.
     Passed(Progress),
-    /// Nothing more comes from this place.
+    /// The place has ended with an error.
     Refused(RefusedPlace),
-    /// Nothing now.
+    /// Nothing for now.
     Nothing,
-    /// Something, for which there is no memory.
+    /// Chunks for which there is no memory at the moment.
     Busy,
 }
 
-/// How far a place is.
+/// The progress of a place.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     pub place: u32,
     pub from: Offset,
     pub next: Offset,
     pub end: Offset,
-    /// Where it begins.
+    /// The first position of this item.
     pub start: Cursor,
-    /// Where it goes on.
+    /// The position after it.
     pub cursor: Cursor,
 }
 
-/// Why nothing more comes from a place.
+/// The reason why a place has ended.
 pub struct RefusedPlace {
     pub place: u32,
     pub refused: Refused,
-    /// The earliest offset that is stored, if it was not there.
+    /// The earliest stored offset, if the requested one does not exist.
     pub earliest: Offset,
 }
 
@@ -88,15 +88,16 @@ impl Outlet {
         }
     }
 
-    /// Whether what comes next takes long to find: a filter looks through records.
+    /// Returns whether the next chunks may take long to find: a filter looks through records.
     pub fn has_filter(&self) -> bool {
         self.subscription.has_filter()
     }
 
-    /// What comes next, about `bytes_max` bytes of it. Looks at a bounded part of the stream.
+    /// Returns the next item, about `bytes_max` bytes of chunks. Looks at a bounded part of the
+    /// stream.
     ///
     /// # Errors
-    /// When nothing more comes from any place.
+    /// When all places have ended.
     pub fn next(&mut self, bytes_max: usize) -> Result<Told, Refused> {
         loop {
             if self.told_in() == Some(Duration::ZERO)
@@ -148,7 +149,7 @@ impl Outlet {
         passed.cursor = progress.cursor;
     }
 
-    /// When it is to be told that there was nothing, if there is such a place.
+    /// Returns the time until the next progress report is due, if there is progress to report.
     pub fn told_in(&self) -> Option<Duration> {
         if self.passed.is_empty() {
             return None;
@@ -159,7 +160,7 @@ impl Outlet {
         })
     }
 
-    /// Whether there may be more by now; else `waker` is woken when there may be.
+    /// Returns whether there may be more by now; otherwise wakes `waker` when there may be.
     pub fn has_more(&mut self, waker: &std::task::Waker) -> bool {
         let Outlet {
             subscription,

@@ -1,5 +1,6 @@
-//! Memory of the pool that consumers hold who share it. All together they may hold half of each arena; who needs
-//! some when there is none takes it from whom has not gone on for longest.
+//! The account of pool memory that consumers hold through shared memory. All together they may hold
+//! half of each arena. When that is used up, the consumer that has made no progress for longest
+//! loses its share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use millstream_log::{Arena, Pool, Slice};
 use millstream_share::Doorbell;
 use parking_lot::{Condvar, Mutex};
 
-/// Who holds memory that others need must have gone on within this time.
+/// A consumer with memory that others need must have made progress within this time.
 pub const PRESSED_STALL_MAX: Duration = Duration::from_secs(1);
 
 /// The most subscriptions that share memory: each has a thread.
@@ -18,7 +19,7 @@ const SHARED_MAX: usize = 256;
 
 const ARENAS: [Arena; 2] = [Arena::Segments, Arena::Windows];
 
-/// The place of an arena among all.
+/// Returns the position of an arena among all.
 fn index(arena: Arena) -> usize {
     match arena {
         Arena::Segments => 0,
@@ -26,23 +27,23 @@ fn index(arena: Arena) -> usize {
     }
 }
 
-/// What all subscriptions hold that share memory.
+/// The account of all subscriptions that share memory.
 pub struct Pins {
-    /// By arena.
+    /// The bound of each arena.
     bytes_max: [usize; ARENAS.len()],
     holders: Mutex<Vec<Arc<Holder>>>,
-    /// Notified when one goes.
+    /// Notified when a holder leaves.
     gone: Condvar,
 }
 
-/// What one of them holds.
+/// The account of one subscription.
 pub struct Holder {
-    /// By arena: blocks that it has slices of. Written by its thread.
+    /// By arena: the bytes of the blocks that it has slices of. Written by its thread.
     bytes: [AtomicUsize; ARENAS.len()],
-    /// When it went on last, as far as is known, in milliseconds since it `began`. Written by its thread.
+    /// The last known progress, in milliseconds since `began`. Written by its thread.
     went_on: AtomicU64,
     began: Instant,
-    /// Set by who needs the memory.
+    /// Set by another subscription that needs the memory.
     is_revoked: AtomicBool,
     doorbell: Arc<Doorbell>,
 }
@@ -56,7 +57,7 @@ impl Pins {
         }
     }
 
-    /// Adds one; `None` when there are too many.
+    /// Adds a holder; `None` when there are too many.
     pub fn add(&self, doorbell: Arc<Doorbell>) -> Option<Arc<Holder>> {
         let holder = Arc::new(Holder {
             bytes: Default::default(),
@@ -80,16 +81,17 @@ impl Pins {
         self.gone.notify_all();
     }
 
-    /// Waits until all have gone, but no longer than so.
+    /// Waits until all holders have left, for at most `wait_max`.
     pub fn wait_until_empty(&self, wait_max: Duration) {
         let until = Instant::now() + wait_max;
         let mut holders = self.holders.lock();
         while !holders.is_empty() && !self.gone.wait_until(&mut holders, until).timed_out() {}
     }
 
-    /// Whether a holder may take more. If not, whoever stalls has to give up what it holds.
+    /// Returns whether a holder may take more memory. If not, the holder that has stalled for
+    /// longest has to give up its share.
     pub fn has_room(&self, asking: &Holder) -> bool {
-        // Who holds nothing always gets something: there are not so many.
+        // A holder without memory always gets some: the number of holders is small.
         let mut held = ARENAS.into_iter().filter(|arena| asking.bytes(*arena) > 0);
         let holders = self.holders.lock();
         let is_full = |arena: &Arena| {
@@ -120,29 +122,29 @@ impl Holder {
         self.bytes[index(arena)].load(Ordering::Relaxed)
     }
 
-    /// Notes when it went on last.
+    /// Notes the time of the last progress.
     pub fn note(&self, went_on: Instant) {
         let went_on = went_on.saturating_duration_since(self.began);
         self.went_on
             .store(went_on.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// For how long it has not.
+    /// Returns the time since the last progress.
     fn stalled(&self) -> Duration {
         let went_on = Duration::from_millis(self.went_on.load(Ordering::Relaxed));
         self.began.elapsed().saturating_sub(went_on)
     }
 
-    /// Whether somebody needs what it holds, since this was asked for the last time.
+    /// Returns whether another subscription has needed this memory since the last call.
     pub fn is_revoked(&self) -> bool {
         self.is_revoked.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Blocks that a holder has slices of.
+/// The blocks that a holder has slices of.
 pub struct Blocks {
     holder: Arc<Holder>,
-    /// How many slices of each, by where it begins.
+    /// The number of slices of each block, by the block's start.
     slices: HashMap<usize, usize>,
 }
 
@@ -167,7 +169,7 @@ impl Blocks {
         }
     }
 
-    /// A slice that was added is let go.
+    /// Removes a slice that was added before.
     pub fn remove(&mut self, slice: &Slice) {
         let (block, bytes) = slice.block();
         let slices = self.slices.get_mut(&block).expect("it was added");

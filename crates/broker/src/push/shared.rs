@@ -1,5 +1,6 @@
-//! Chunks for those who share the log's memory: a [thread](super::thread) for each subscription tells them where in
-//! the pool they lie, and holds their segments until the consumer has gone on.
+//! Chunk delivery through shared memory: a [thread](super::thread) for each subscription writes the
+//! places of chunks in the pool to the consumer's ring, and pins their segments until the consumer
+//! has finished them.
 
 use std::future::Future;
 use std::path::Path;
@@ -20,45 +21,45 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::native::refused::Refused;
 
-/// Descriptors of one source that may be under way.
+/// The most descriptors of one source in flight.
 const ENTRIES: u32 = 512;
 
-/// Says whether a client may share memory, or why not.
+/// Checks whether a client may share memory, and returns the reason if it may not.
 pub type MayShare = Box<dyn Fn() -> Result<(), String> + Send>;
 
-/// What the client and the broker have agreed on.
+/// The terms that the client and the broker have agreed on.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// The layout that the client knows.
+    /// The layout that the client understands.
     pub layout: u32,
-    /// About how many bytes are handed out at once.
+    /// The approximate number of bytes that are handed out at once.
     pub handed_bytes: usize,
-    /// About how many bytes a source may have in hand.
+    /// The approximate number of bytes that a source may have in flight.
     pub ahead_bytes: ByteSize,
 }
 
-/// A subscription of somebody who shares the log's memory. It ends with this.
+/// A subscription of a consumer that maps the log's memory. It ends when this is dropped.
 pub struct SharedSubscription {
     shared: Arc<Shared>,
 }
 
-/// What the thread and the connection share.
+/// The state that the thread and the connection share.
 pub struct Shared {
     doorbell: Arc<Doorbell>,
-    /// The connection has ended.
+    /// Whether the connection has ended.
     pub is_over: AtomicBool,
-    /// Why it has ended; set by the thread.
+    /// The reason of the subscription's end; set by the thread.
     pub end: watch::Sender<Option<Refused>>,
-    /// By source: something was pushed to a consumer that waits for an answer, not on a futex. Set by the thread,
-    /// taken back by who answers.
+    /// By source: whether chunks were pushed to a consumer that waits for an answer, not on a
+    /// futex. Set by the thread, cleared by the request that answers.
     pub owed: Vec<watch::Sender<bool>>,
 }
 
 impl SharedSubscription {
-    /// Begins to push. The outlets are taken when it does.
+    /// Begins to push. Takes the outlets on success.
     ///
     /// # Errors
-    /// Why no memory is shared.
+    /// When no memory can be shared; the error gives the reason.
     pub fn begin(
         broker: &Arc<Broker>,
         access: &Access,
@@ -114,13 +115,13 @@ impl SharedSubscription {
             terms,
             shared: Arc::clone(&shared),
         };
-        // It waits for that, and for nothing else.
+        // The thread waits for exactly this message.
         let _ = sender.send(thread);
         Ok((SharedSubscription { shared }, files))
     }
 
-    /// Answers without chunks: when something was pushed to a `source` that waits for an answer, or, without
-    /// one, at the end alone.
+    /// Answers without chunks: when chunks were pushed to a `source` that waits for an answer, or,
+    /// without a source, at the end alone.
     pub fn wait(
         &self,
         source: Option<usize>,
@@ -135,7 +136,7 @@ impl SharedSubscription {
             })?),
         };
         let mut end = self.shared.end.subscribe();
-        // It may have gone on.
+        // The consumer may have made progress.
         self.shared.doorbell.ring();
         Ok(async move {
             let is_owed = async {

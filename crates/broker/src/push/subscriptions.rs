@@ -8,20 +8,20 @@ use super::shared::SharedSubscription;
 use crate::access::Access;
 use crate::security::{Operation, Resource};
 
-/// The subscriptions of one connection, which end with it.
+/// The subscriptions of one connection. They end with it.
 #[derive(Default)]
 pub struct Subscriptions {
     last: u32,
     pub open: HashMap<u32, Open>,
 }
 
-/// A subscription, and what it reads.
+/// A subscription, and the streams that it reads.
 pub struct Open {
     pub reads: Arc<Reads>,
     pub kind: Kind,
 }
 
-/// What a subscription reads, by name.
+/// The names of the streams that a subscription reads.
 #[derive(Default)]
 pub struct Reads {
     pub streams: BTreeSet<String>,
@@ -29,7 +29,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Whether all of it may be read.
+    /// Returns whether the client may read all of them.
     pub fn are_allowed(&self, access: &Access) -> bool {
         let may_read = |resource| access.would(Operation::Read, resource);
         self.streams
@@ -42,19 +42,19 @@ impl Reads {
     }
 }
 
-/// The way that chunks take to the client.
+/// The way of the chunks to the client.
 pub enum Kind {
     Asked(Arc<Asked>),
     Shared(SharedSubscription),
 }
 
 impl Subscriptions {
-    /// What a subscription reads, if there is one of this number.
+    /// Returns the streams that a subscription reads, if it exists.
     pub fn reads(&self, subscription: u32) -> Option<&Reads> {
         self.open.get(&subscription).map(|open| &*open.reads)
     }
 
-    /// Ends them all.
+    /// Ends all subscriptions.
     pub fn end(&mut self) {
         for (_, open) in self.open.drain() {
             open.end();
@@ -69,7 +69,7 @@ impl Subscriptions {
 }
 
 impl Open {
-    /// What was asked for is answered.
+    /// Ends the subscription; its pending requests are answered.
     pub fn end(self) {
         if let Kind::Asked(asked) = &self.kind {
             asked.end();

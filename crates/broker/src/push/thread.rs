@@ -1,8 +1,9 @@
 //! The thread that pushes to one consumer.
 //!
-//! It waits on one doorbell, which the log rings when there is more, the consumer when it has gone on, and
-//! the connection when it ends. Nothing that the consumer writes is believed but how far it is, and that
-//! is checked: who lies loses its own subscription.
+//! The thread waits on one doorbell: the log rings it when there is more, the consumer when it has
+//! made progress, and the connection when it ends. Of the shared memory the thread reads only the
+//! consumer's progress, and checks it: a consumer that writes a false value loses its own
+//! subscription only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,36 +23,36 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::native::refused::Refused;
 
-/// Descriptors of one source that are pushed before the next one has its turn.
+/// The most descriptors of one source that are pushed before the next source has its turn.
 const BURST: usize = 16;
 
-/// A consumer that holds something is looked at so often.
+/// The time between two looks at a consumer that holds memory.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The same while it holds up others, or others hold it up.
 const LOOK_PRESSED: Duration = Duration::from_millis(20);
 
-/// The most bytes that a source may have in hand.
+/// The most bytes that a source may have in flight.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
-/// Pushes until the subscription ends.
+/// The thread's state: it pushes until the subscription ends.
 pub struct PushThread {
     pub broker: Arc<Broker>,
     pub access: Access,
-    /// Of the access rules and quotas, when the client was last found to be allowed to share memory.
+    /// The version of access rules and quotas at the last check that the client may share memory.
     pub version: Option<u64>,
     pub may_share: MayShare,
     pub publisher: Publisher,
     pub waker: Waker,
     pub sources: Vec<Source>,
-    /// What is held of the pool.
+    /// The pool blocks that the subscription holds.
     pub blocks: Blocks,
     pub holder: Arc<Holder>,
     pub terms: Terms,
     pub shared: Arc<Shared>,
 }
 
-/// Tells of a thread's end, whatever that was.
+/// Reports the end of a thread, for whatever reason it ends.
 struct Ending {
     pins: Arc<Pins>,
     holder: Arc<Holder>,
@@ -73,16 +74,16 @@ impl Drop for Ending {
     }
 }
 
-/// What one source is handed.
+/// The state of one source.
 pub struct Source {
     outlet: Outlet,
-    /// What every descriptor that is under way holds.
+    /// The slice that each descriptor in flight pins.
     held: VecDeque<Option<Slice>>,
-    /// Descriptors that were finished.
+    /// The number of finished descriptors.
     finished: u64,
-    /// Bytes of what is held.
+    /// The bytes of the slices in `held`.
     bytes: usize,
-    /// When it finished something last, or was handed the first that it holds.
+    /// The time when the source last finished a descriptor, or got the first that it holds.
     went_on: Instant,
 }
 
@@ -98,23 +99,24 @@ impl Source {
     }
 }
 
-/// Why there is nothing to push to a source; of several sources the last of these counts.
+/// The reason why there is nothing to push to a source; of several sources the last in this order
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rest {
-    /// There is nothing.
+    /// There are no chunks.
     Idle,
-    /// It has enough in hand.
+    /// The source has enough in flight.
     Full,
-    /// Others hold the memory, or it does itself.
+    /// Other subscriptions hold the memory, or this one does itself.
     Pressed,
     /// There may be more.
     None,
 }
 
 impl PushThread {
-    /// Pushes until the subscription ends, and tells of that.
+    /// Pushes until the subscription ends, and reports the end.
     pub fn run(self) {
-        // A server that ends waits for this one, which must not have the log any more then.
+        // The ending server waits for this thread, which must have dropped its log before.
         let _ending = Ending {
             pins: Arc::clone(self.broker.pins()),
             holder: Arc::clone(&self.holder),
@@ -129,7 +131,7 @@ impl PushThread {
             let why = refused.clone().message().unwrap_or_default();
             tracing::warn!(consumer = %self.access.principal(), "a subscription that shares memory ends: {why}");
         }
-        // First the consumer is told, then others may have the memory.
+        // The consumer learns of the end first; then others may have the memory.
         self.publisher.end(refused.code().into());
         self.sources.clear();
         self.shared.end.send_replace(Some(refused));
@@ -150,7 +152,7 @@ impl PushThread {
         }
     }
 
-    /// Whether it may go on.
+    /// Checks whether the subscription may go on.
     fn check(&mut self) -> Result<(), Refused> {
         if self.shared.is_over.load(Ordering::Acquire) {
             let message = "the connection has ended";
@@ -165,14 +167,14 @@ impl PushThread {
         Ok(())
     }
 
-    /// Whether it has gone on, as far as is known.
+    /// Checks that the consumer has made progress in time, as far as is known.
     fn check_stall(&self) -> Result<(), Refused> {
         let holding = self.sources.iter().filter(|source| source.bytes > 0);
         let went_on = holding.map(|source| source.went_on).min();
         let went_on = went_on.unwrap_or_else(Instant::now);
         let stalled = went_on.elapsed();
         self.holder.note(went_on);
-        // Others may have seen that it stalled before this thread has seen that it went on.
+        // Another subscription may have seen the stall before this thread saw the progress.
         let is_revoked = self.holder.is_revoked() && stalled >= PRESSED_STALL_MAX;
         if is_revoked || stalled > self.broker.config().push_stall_max {
             let message = format!(
@@ -194,12 +196,12 @@ impl PushThread {
         let told_in = self.sources.iter().map(|source| source.outlet.told_in());
         match told_in.flatten().min() {
             Some(told_in) if rest == Rest::Idle => told_in.min(wait_max),
-            // Where there is no room it has to wait.
+            // A source without room has to wait.
             _ => wait_max,
         }
     }
 
-    /// Pushes what there is to a source, up to a bound.
+    /// Pushes the available chunks to a source, up to a bound.
     fn push(&mut self, index: usize) -> Result<Rest, Refused> {
         self.release(index)?;
         for _ in 0..BURST {
@@ -222,7 +224,7 @@ impl PushThread {
                 }
                 Told::Refused(place) => self.hand(index, &refusal(&place), None)?,
                 Told::Nothing | Told::Busy if source.outlet.has_more(&self.waker) => {}
-                // What it has in hand itself may be what is missing.
+                // The consumer itself may hold the missing memory.
                 Told::Busy if !self.blocks.is_empty() => return Ok(Rest::Pressed),
                 Told::Nothing | Told::Busy => return Ok(Rest::Idle),
             }
@@ -230,7 +232,8 @@ impl PushThread {
         Ok(Rest::None)
     }
 
-    /// Whether a source may be handed more: else it rings when it has gone on.
+    /// Returns whether a source may be handed more; if not, the consumer rings when it has made
+    /// progress.
     fn has_room(&mut self, index: usize) -> Result<Rest, Refused> {
         let source = &self.sources[index];
         let under_way = source.held.len();
@@ -244,7 +247,8 @@ impl PushThread {
             false if self.broker.pins().has_room(&self.holder) => return Ok(Rest::None),
             false => Rest::Pressed,
         };
-        // Not for each: half of what it has is enough to go on with.
+        // The consumer does not ring for each descriptor: half of its backlog is enough to go on
+        // with.
         let wanted = source.finished + under_way.div_ceil(2) as u64;
         let progress = self.publisher.want_progress(index, wanted);
         Ok(match progress.map_err(lie)? >= wanted {
@@ -264,7 +268,7 @@ impl PushThread {
         }
         let source = &mut self.sources[index];
         if source.bytes == 0 {
-            // It has nothing that it could have gone on with.
+            // The source held nothing before, so its stall time begins now.
             source.went_on = Instant::now();
         }
         source.bytes += slice.as_ref().map_or(0, |slice| slice.len());
@@ -277,7 +281,7 @@ impl PushThread {
         Ok(())
     }
 
-    /// Lets go of what a source has finished.
+    /// Releases the slices that a source has finished.
     fn release(&mut self, index: usize) -> Result<(), Refused> {
         let finished = self.publisher.progress(index).map_err(lie)?;
         let source = &mut self.sources[index];
