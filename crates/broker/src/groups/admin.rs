@@ -1,4 +1,4 @@
-//! Requests about groups as a whole, and what happens to them as time goes by.
+//! Requests about groups as a whole, and the expiry of groups, offsets and sessions.
 
 use super::answer::{
     Answer, DescribedConsumerGroup, DescribedGroup, DescribedShareGroup, DescribedStreamsGroup,
@@ -129,7 +129,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Does what is due.
+    /// Handles a deadline that has passed.
     pub fn on_timer(&mut self, turn: &mut Turn, timer: Timer) {
         match timer {
             Timer::Expiry => self.expire(turn),
@@ -161,7 +161,7 @@ impl Groups {
     }
 
     fn on_classic_timer(&mut self, name: &GroupName, event: impl FnOnce(&mut ClassicGroup)) {
-        // It may have changed its protocol since.
+        // The group may have changed its protocol since.
         if let Some(Members::Classic(group)) = self.members_mut(name) {
             event(group);
         }
@@ -172,7 +172,7 @@ impl Groups {
         self.by_name.get_mut(name).map(|group| &mut group.members)
     }
 
-    /// Forgets offsets that have expired, and groups that have neither offsets nor members.
+    /// Removes offsets that have expired, and groups that have neither offsets nor members.
     fn expire(&mut self, turn: &mut Turn) {
         for (name, group) in &mut self.by_name {
             let members = &group.members;
@@ -190,14 +190,14 @@ impl Groups {
             .retain(|_, group| !group.members.is_unused() || !group.offsets.is_empty());
     }
 
-    /// Forgets the offsets of a topic that is gone.
+    /// Removes the offsets of a deleted topic.
     pub fn remove_topic(&mut self, turn: &mut Turn, topic: &TopicName) {
         for (name, group) in &mut self.by_name {
             group.offsets.remove_topic(turn, name, topic);
         }
     }
 
-    /// A topic has come, changed or gone.
+    /// Notes that a topic was created, changed or deleted.
     pub fn topic_changed(&mut self, topic: &TopicName) {
         for group in self.by_name.values_mut() {
             match &mut group.members {
@@ -209,7 +209,7 @@ impl Groups {
         }
     }
 
-    /// Who may know of which topics has changed.
+    /// Notes that the access rules have changed.
     pub fn access_changed(&mut self) {
         for group in self.by_name.values_mut() {
             match &mut group.members {
@@ -220,7 +220,7 @@ impl Groups {
         }
     }
 
-    /// All that is stored.
+    /// Returns all state as records.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records = Vec::new();
         for (name, group) in &self.by_name {

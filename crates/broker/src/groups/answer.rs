@@ -1,4 +1,4 @@
-//! What groups answer, apart from how it is put on the wire.
+//! The coordinator's answers, independent of the wire format.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub enum Answer {
     SyncGroup(Result<Synced, GroupError>),
     /// Whether the member may go on as before.
     Heartbeat(Result<(), GroupError>),
-    /// For each member, in the order of the request. Before version 3 the error of the only one is that of
-    /// the whole answer.
+    /// The result for each member, in the order of the request. Before version 3 the response carries the only
+    /// member's error as its own.
     LeaveGroup(Result<Vec<LeftMember>, GroupError>),
     /// For each group, in the order of the request.
     DescribeGroups(Vec<DescribedGroup>),
@@ -41,7 +41,7 @@ pub enum Answer {
     FetchOffsets(Result<Vec<TopicOffsets>, GroupError>),
     /// For each partition of the request.
     DeleteOffsets(Result<Vec<TopicResults>, GroupError>),
-    /// The member's epoch, and what it is to have.
+    /// The member's epoch and its assignment.
     ConsumerHeartbeat(Result<ConsumerBeat, HeartbeatRefused>),
     /// For each group, in the order of the request.
     DescribeConsumerGroups(Vec<DescribedConsumerGroup>),
@@ -49,7 +49,7 @@ pub enum Answer {
     ShareHeartbeat(Result<ShareBeat, HeartbeatRefused>),
     /// For each group, in the order of the request.
     DescribeShareGroups(Vec<DescribedShareGroup>),
-    /// The member's epoch, its tasks, and what keeps the group from its work.
+    /// The member's epoch, its tasks, and the faults that stop the group.
     StreamsHeartbeat(Result<StreamsBeat, HeartbeatRefused>),
     /// For each group, in the order of the request.
     DescribeStreamsGroups(Vec<DescribedStreamsGroup>),
@@ -62,11 +62,11 @@ pub struct Joined {
     pub member: MemberId,
     /// The generation.
     pub generation: Generation,
-    /// What the group is for.
+    /// The group's protocol type: `consumer`, `connect`.
     pub protocol_type: Option<Arc<str>>,
     /// The protocol that was chosen.
     pub protocol: Option<Arc<str>>,
-    /// Who is to hand out the assignment.
+    /// The member that computes the assignment.
     pub leader: MemberId,
     /// For the leader, all members; empty for the others.
     pub members: Vec<JoinedMember>,
@@ -74,21 +74,21 @@ pub struct Joined {
     pub skip_assignment: bool,
 }
 
-/// What the leader is told of a member.
+/// A member, as the leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedMember {
     /// The member.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// What it said under the chosen protocol.
+    /// Its metadata for the chosen protocol.
     pub metadata: Bytes,
 }
 
 /// A member was not let in; the answer's generation is -1 and its leader empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinRefused {
-    /// Why.
+    /// The reason.
     pub error: GroupError,
     /// The id to send back: with `MemberIdRequired` the member's new one.
     pub member: MemberId,
@@ -97,22 +97,22 @@ pub struct JoinRefused {
 /// A member's assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Synced {
-    /// What the group is for.
+    /// The group's protocol type: `consumer`, `connect`.
     pub protocol_type: Option<Arc<str>>,
     /// The protocol that was chosen.
     pub protocol: Option<Arc<str>>,
-    /// What the leader gave it; empty if nothing.
+    /// Its assignment by the leader; empty if there is none.
     pub assignment: Bytes,
 }
 
-/// What became of a member that was to leave.
+/// The result for a member that was to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftMember {
     /// As in the request.
     pub member: MemberId,
     /// As in the request.
     pub instance: Option<InstanceId>,
-    /// Why it did not leave, if it did not.
+    /// The reason why it did not leave, if it did not.
     pub error: Option<GroupError>,
 }
 
@@ -123,17 +123,17 @@ pub enum GroupState {
     Empty,
     /// Classic: members join.
     PreparingRebalance,
-    /// Classic: the leader is to hand out the assignment.
+    /// Classic: the leader computes the assignment.
     CompletingRebalance,
     /// Kafka Streams: topics are missing or partitioned wrongly.
     NotReady,
-    /// KIP-848: what members are to have is not decided yet.
+    /// KIP-848: the target assignment is not computed yet.
     Assigning,
-    /// KIP-848: some members do not have yet what they are to have.
+    /// KIP-848: some members do not have their target assignment yet.
     Reconciling,
-    /// All members have what they are to have.
+    /// All members have their target assignment.
     Stable,
-    /// There is no such group.
+    /// The group does not exist.
     Dead,
 }
 
@@ -189,11 +189,11 @@ impl GroupType {
 pub struct DescribedGroup {
     /// The group.
     pub group: GroupName,
-    /// `GroupIdNotFound` for what is no classic group; before version 6 only the state `Dead` tells.
+    /// `GroupIdNotFound` if the group is missing or not classic; before version 6 only the state `Dead` says so.
     pub error: Option<GroupError>,
     /// Its state.
     pub state: GroupState,
-    /// What it is for; empty if it only keeps offsets.
+    /// Its protocol type; empty if it only stores offsets.
     pub protocol_type: Arc<str>,
     /// The protocol that was chosen; empty unless the group is stable.
     pub protocol: Arc<str>,
@@ -206,13 +206,13 @@ pub struct DescribedGroup {
 pub struct DescribedMember {
     /// The member.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
     /// Where it is.
     pub client: Client,
-    /// What it said under the chosen protocol; empty unless the group is stable.
+    /// Its metadata for the chosen protocol; empty unless the group is stable.
     pub metadata: Bytes,
-    /// What it was given; empty unless the group is stable.
+    /// Its assignment; empty unless the group is stable.
     pub assignment: Bytes,
 }
 
@@ -221,7 +221,7 @@ pub struct DescribedMember {
 pub struct ListedGroup {
     /// The group.
     pub group: GroupName,
-    /// What it is for; empty if it only keeps offsets.
+    /// Its protocol type; empty if it only stores offsets.
     pub protocol_type: Arc<str>,
     /// Its state.
     pub state: GroupState,
@@ -229,22 +229,22 @@ pub struct ListedGroup {
     pub group_type: GroupType,
 }
 
-/// Where a group stands, for those who look at it.
+/// A summary of a group, for the status pages and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// The group.
     pub name: GroupName,
     /// Its state.
     pub state: GroupState,
-    /// Whether it shows how far a flow is.
+    /// Whether its offsets are the positions of a flow.
     pub is_of_flow: bool,
     /// How many members it has.
     pub members: usize,
-    /// What it has committed, by topic.
+    /// Its committed offsets, by topic.
     pub offsets: Vec<(TopicName, Vec<(u32, Offset)>)>,
 }
 
-/// What became of each partition of a topic.
+/// The result for each partition of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicResults {
     /// The topic.
@@ -262,18 +262,18 @@ pub struct TopicOffsets {
     pub partitions: Vec<(Partition, Result<Option<FetchedOffset>, GroupError>)>,
 }
 
-/// An offset that was committed.
+/// A committed offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchedOffset {
-    /// Where to go on reading.
+    /// The next offset to read.
     pub offset: Offset,
-    /// The epoch of the leader that was read from, if the client knew it.
+    /// The epoch of the leader that the client read from, if the client knew it.
     pub leader_epoch: Option<LeaderEpoch>,
-    /// What the client said with it.
+    /// The client's text for the offset.
     pub metadata: Arc<str>,
 }
 
-/// What a member of a group of KIP-848 is told.
+/// The answer to a member of a group of KIP-848.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerBeat {
     /// The member.
@@ -282,17 +282,17 @@ pub struct ConsumerBeat {
     pub epoch: Epoch,
     /// When to send the next heartbeat.
     pub heartbeat_interval: Duration,
-    /// All that it is to have; `None` if nothing has changed. What it has besides it is to give up, and to
-    /// say so by naming what it owns.
+    /// All partitions that it is to have; `None` if nothing has changed. The member gives up all others, and confirms
+    /// that by naming the ones that it still owns.
     pub assignment: Option<TopicPartitions>,
 }
 
-/// A heartbeat was refused.
+/// A refused heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeartbeatRefused {
-    /// Why.
+    /// The reason.
     pub error: GroupError,
-    /// Why, in words for whoever reads the client's log.
+    /// The reason in words, for the client's log.
     pub reason: String,
 }
 
@@ -314,7 +314,7 @@ impl From<GroupError> for HeartbeatRefused {
 pub struct DescribedConsumerGroup {
     /// The group.
     pub group: GroupName,
-    /// `GroupIdNotFound` for what is no such group.
+    /// `GroupIdNotFound` if the group is missing or of another type.
     pub error: Option<GroupError>,
     /// Its state.
     pub state: GroupState,
@@ -333,21 +333,21 @@ pub struct DescribedConsumerGroup {
 pub struct ConsumerMember {
     /// The member.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
     /// Where it is.
     pub rack: Option<Arc<str>>,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Who it is on the network.
+    /// Its client id and host.
     pub client: Client,
     /// The topics that it names.
     pub topics: Vec<TopicName>,
     /// Its regular expression for further topics.
     pub regex: Option<Arc<str>>,
-    /// What it has.
+    /// The partitions that it has.
     pub assigned: Vec<TopicAssignment>,
-    /// What it is to have.
+    /// The partitions that it is to have.
     pub target: Vec<TopicAssignment>,
 }
 
@@ -362,7 +362,7 @@ pub struct TopicAssignment {
     pub partitions: Vec<Partition>,
 }
 
-/// What a member of a share group is told.
+/// The answer to a member of a share group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareBeat {
     /// The member.
@@ -401,7 +401,7 @@ pub struct ShareMember {
     pub rack: Option<Arc<str>>,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Who it is on the network.
+    /// Its client id and host.
     pub client: Client,
     /// The topics that it names.
     pub topics: Vec<TopicName>,
@@ -409,7 +409,7 @@ pub struct ShareMember {
     pub assigned: Vec<TopicAssignment>,
 }
 
-/// What a member of a group of Kafka Streams is told.
+/// The answer to a member of a group of Kafka Streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamsBeat {
     /// The member.
@@ -418,7 +418,7 @@ pub struct StreamsBeat {
     pub epoch: Epoch,
     /// When to send the next heartbeat.
     pub heartbeat_interval: Duration,
-    /// What keeps the group from its work, with what to do in words.
+    /// The faults that stop the group, with advice in words.
     pub status: Vec<(StreamsStatus, String)>,
     /// All active tasks that it is to have; `None` if nothing has changed.
     pub tasks: Option<Tasks>,
@@ -433,7 +433,7 @@ pub struct StreamsBeat {
 pub struct DescribedStreamsGroup {
     /// The group.
     pub group: GroupName,
-    /// `GroupIdNotFound` for what is no such group.
+    /// `GroupIdNotFound` if the group is missing or of another type.
     pub error: Option<GroupError>,
     /// Its state.
     pub state: GroupState,
@@ -453,19 +453,19 @@ pub struct DescribedStreamsGroup {
 pub struct StreamsMemberState {
     /// The member.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
     /// Where it is.
     pub rack: Option<Arc<str>>,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Who it is on the network.
+    /// Its client id and host.
     pub client: Client,
     /// The epoch of its topology.
     pub topology_epoch: i32,
     /// The process that it is in.
     pub process: Arc<str>,
-    /// Where other processes find it.
+    /// The address at which other processes reach it.
     pub endpoint: Option<Endpoint>,
     /// Names and values.
     pub tags: Vec<(Arc<str>, Arc<str>)>,

@@ -9,7 +9,7 @@ use super::{GroupError, GroupName};
 pub const GROUP_NAME_BYTES_MAX: usize = 4096;
 /// The longest id of a client, host, member or rack, and name of a protocol or topic, in bytes.
 pub const ID_BYTES_MAX: usize = 4096;
-/// The longest instance id, in bytes: what Kafka's own client allows.
+/// The longest instance id, in bytes, as in Kafka's own client.
 pub const INSTANCE_ID_BYTES_MAX: usize = 249;
 /// The most protocols that a member may offer.
 pub const PROTOCOLS_MAX: usize = 64;
@@ -38,31 +38,31 @@ pub struct Config {
     pub groups_max: usize,
     /// How many members a group may have; and how many that were given an id may not have joined yet.
     pub members_max: usize,
-    /// How long the first members of an empty group wait for others.
+    /// How long the first members of an empty group wait for other members.
     pub initial_rebalance_delay: Duration,
     /// The shortest session timeout that a classic member may ask for.
     pub session_timeout_min: Duration,
-    /// The longest.
+    /// The longest session timeout that a classic member may ask for.
     pub session_timeout_max: Duration,
     /// How long a new member waits to be let in, since it cannot send heartbeats yet.
     pub new_member_join_timeout: Duration,
     /// How long a member of a group of KIP-848 may be silent.
     pub consumer_session_timeout: Duration,
-    /// How often such a member is to send a heartbeat.
+    /// The interval between such a member's heartbeats.
     pub consumer_heartbeat_interval: Duration,
     /// How many members a share group may have.
     pub share_members_max: usize,
     /// How long a member of a share group may be silent.
     pub share_session_timeout: Duration,
-    /// How often such a member is to send a heartbeat.
+    /// The interval between such a member's heartbeats.
     pub share_heartbeat_interval: Duration,
     /// How long a member of a group of Kafka Streams may be silent.
     pub streams_session_timeout: Duration,
-    /// How often such a member is to send a heartbeat.
+    /// The interval between such a member's heartbeats.
     pub streams_heartbeat_interval: Duration,
-    /// How long an offset is kept after the group has become empty.
+    /// How long an offset is retained after the group has become empty.
     pub offsets_retention: Duration,
-    /// How often offsets and groups are looked through for what has expired.
+    /// The interval between searches for expired offsets and groups.
     pub offsets_retention_check_interval: Duration,
     /// The longest text that may go with an offset, in UTF-16 units.
     pub offset_metadata_max: usize,
@@ -72,7 +72,7 @@ pub struct Config {
     pub of_groups: BTreeMap<GroupName, GroupConfig>,
 }
 
-/// Settings of one group. Where it has none, those of all groups count.
+/// The settings of one group. Where one is missing, the setting of all groups applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupConfig {
     /// See [`Config::consumer_session_timeout`].
@@ -96,7 +96,7 @@ impl Config {
             .unwrap_or(self.consumer_session_timeout)
     }
 
-    /// How often a member of this group, which is one of KIP-848, is to send a heartbeat.
+    /// The interval between heartbeats of a member of this group, which is one of KIP-848.
     pub fn heartbeat_interval_of(&self, group: &GroupName) -> Duration {
         self.own(group, |own| own.consumer_heartbeat_interval)
             .unwrap_or(self.consumer_heartbeat_interval)
@@ -108,7 +108,7 @@ impl Config {
             .unwrap_or(self.streams_session_timeout)
     }
 
-    /// How often a member of this group of Kafka Streams is to send a heartbeat.
+    /// The interval between heartbeats of a member of this group of Kafka Streams.
     pub fn streams_heartbeat_interval_of(&self, group: &GroupName) -> Duration {
         self.own(group, |own| own.streams_heartbeat_interval)
             .unwrap_or(self.streams_heartbeat_interval)
@@ -120,7 +120,7 @@ impl Config {
             .unwrap_or(self.share_session_timeout)
     }
 
-    /// How often a member of this share group is to send a heartbeat.
+    /// The interval between heartbeats of a member of this share group.
     pub fn share_heartbeat_interval_of(&self, group: &GroupName) -> Duration {
         self.own(group, |own| own.share_heartbeat_interval)
             .unwrap_or(self.share_heartbeat_interval)

@@ -16,11 +16,11 @@ use super::{GroupName, MemberId, Record, RecordError, Request, RequestId, Standi
 
 /// The coordinator of all groups.
 ///
-/// It does no I/O and asks no clock: it is told what happens and when, and says what is to be done. Every
-/// request is answered exactly once, unless the coordinator is dropped before.
+/// It does no I/O and asks no clock: the caller passes events and times in, and carries out the actions that come
+/// back. It answers every request exactly once, unless it is dropped before.
 ///
-/// What it holds in memory runs ahead of the log. If an append fails, drop it, and
-/// [restore](Coordinator::restore) it from what the log has.
+/// Its memory runs ahead of the log. If an append fails, drop the coordinator, and [restore](Coordinator::restore)
+/// another from the log.
 #[derive(Debug)]
 pub struct Coordinator {
     config: Config,
@@ -47,7 +47,7 @@ impl Coordinator {
         &self.config
     }
 
-    /// Gives a group, which need not be there, settings of its own. They count for each member from its next heartbeat
+    /// Gives a group settings of its own; the group need not exist. They apply to each member from its next heartbeat
     /// on.
     pub fn set_group_config(&mut self, group: GroupName, config: GroupConfig) {
         let of_groups = &mut self.config.of_groups;
@@ -57,11 +57,10 @@ impl Coordinator {
         };
     }
 
-    /// A coordinator that goes on where the log ends. `records` are those of a [snapshot](Self::snapshot)
-    /// and what was persisted since, or all that were ever persisted, in their order.
+    /// Restores a coordinator from the log. `records` are those of a [snapshot](Self::snapshot) and all that were
+    /// persisted since, or all that were ever persisted, in their order.
     ///
-    /// Members have their session timeout from now on to be heard of. A rebalance that was under way is begun
-    /// again by its members.
+    /// Each member's session timeout starts again now. The members of an interrupted rebalance begin it again.
     ///
     /// # Errors
     /// When a record is not one of this module.
@@ -89,17 +88,17 @@ impl Coordinator {
         Ok(coordinator)
     }
 
-    /// What it is to ask who may know of which topics. Without this, everybody may know of all.
+    /// Sets the rules for the topics that a client may see. Without them, every client may see all topics.
     pub fn set_access(&mut self, access: Arc<dyn TopicAccess>) {
         self.topics.access = access;
     }
 
-    /// Who may know of which topics has changed.
+    /// Notes that the access rules have changed.
     pub fn access_changed(&mut self) {
         self.groups.access_changed();
     }
 
-    /// Handles a request. It is answered by one of the actions, or by those of a later call.
+    /// Handles a request. One of the actions answers it, or one of a later call.
     pub fn handle(&mut self, now: Moment, id: RequestId, request: Request) -> Vec<Action> {
         self.turn(now, |groups, turn| match request {
             Request::JoinGroup(join) => groups.join(turn, id, join),
@@ -134,7 +133,7 @@ impl Coordinator {
         self.timers.next()
     }
 
-    /// Does what is due by now.
+    /// Handles all deadlines that have passed.
     pub fn tick(&mut self, now: Moment) -> Vec<Action> {
         let mut actions = Vec::new();
         while let Some(timer) = self.timers.pop(now.elapsed) {
@@ -149,32 +148,32 @@ impl Coordinator {
         actions
     }
 
-    /// A topic was made, or has more partitions now. To be told of all topics before the first request, since
-    /// members of groups of KIP-848 have to give up the partitions of topics that there are not.
+    /// Notes that a topic was created, or has more partitions now. The caller must pass in all topics before the first
+    /// request, since members of groups of KIP-848 have to give up the partitions of missing topics.
     pub fn put_topic(&mut self, topic: Topic) {
         self.groups.topic_changed(&topic.name);
         self.topics.put(topic);
     }
 
-    /// A topic was deleted: so are its offsets.
+    /// Removes a deleted topic and its offsets.
     pub fn remove_topic(&mut self, now: Moment, topic: &TopicName) -> Vec<Action> {
         self.topics.remove(topic);
         self.groups.topic_changed(topic);
         self.turn(now, |groups, turn| groups.remove_topic(turn, topic))
     }
 
-    /// Topics that a group needs could not be made: its members are told why.
+    /// Notes that the broker could not create the topics that a group needs; its members learn the reason.
     pub fn creation_failed(&mut self, group: &GroupName, why: String) {
         self.groups.creation_failed(group, why);
     }
 
-    /// All that is persisted, as if everything before were compacted: what a coordinator can be
-    /// [restored](Self::restore) from.
+    /// Returns all state as records, as if the log were just compacted: a coordinator can be [restored](Self::restore)
+    /// from them.
     pub fn snapshot(&self) -> Vec<Record> {
         self.groups.snapshot()
     }
 
-    /// Where the groups stand, in the order of their names.
+    /// Summaries of all groups, ordered by name.
     pub fn standings(&self) -> Vec<Standing> {
         self.groups.standings()
     }

@@ -1,10 +1,10 @@
-//! What a group refuses, by Kafka's names.
+//! The errors of groups, by Kafka's names.
 
 /// Why a group refuses a request: Kafka's error of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(i16)]
 pub enum GroupError {
-    /// What the leader gave a member is too large to be stored.
+    /// The leader's assignment for a member is too large to be stored.
     #[error("what is to be stored is too large")]
     UnknownServerError = -1,
     /// The text that goes with an offset is too long.
@@ -19,19 +19,19 @@ pub enum GroupError {
     /// The group's name is empty or too long.
     #[error("the group's name is empty or too long")]
     InvalidGroupId = 24,
-    /// Nobody of this id belongs to the group.
+    /// The group has no member with this id.
     #[error("the member does not belong to the group")]
     UnknownMemberId = 25,
     /// The session timeout is out of bounds.
     #[error("the session timeout is out of bounds")]
     InvalidSessionTimeout = 26,
-    /// The group is being put together anew: join again.
+    /// The group is rebalancing: join again.
     #[error("the group is rebalancing")]
     RebalanceInProgress = 27,
     /// There are too many committed offsets.
     #[error("too many committed offsets")]
     InvalidCommitOffsetSize = 28,
-    /// The request must be of a later version.
+    /// The request needs a later version.
     #[error("the request needs a later version")]
     UnsupportedVersion = 35,
     /// A field of the request is out of bounds.
@@ -40,7 +40,7 @@ pub enum GroupError {
     /// The group has members.
     #[error("the group has members")]
     NonEmptyGroup = 68,
-    /// There is no such group, or it uses the other protocol.
+    /// The group does not exist, or uses the other protocol.
     #[error("there is no such group")]
     GroupIdNotFound = 69,
     /// The member has an id now, and must join with it.
@@ -64,7 +64,7 @@ pub enum GroupError {
     /// The instance id belongs to a member that has not left.
     #[error("the instance id is in use")]
     UnreleasedInstanceId = 111,
-    /// There is no such assignor.
+    /// The assignor does not exist.
     #[error("the assignor is not supported")]
     UnsupportedAssignor = 112,
     /// The member's epoch has changed: try again with the new one.

@@ -1,4 +1,4 @@
-//! All groups, and which of them a request is for.
+//! All groups, and the dispatch of requests to them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -101,7 +101,8 @@ impl Group {
         }
     }
 
-    /// Puts members of another protocol in the place of none; `None` if there are some. A share group stays one.
+    /// Replaces an empty set of members by one of another protocol; `None` if there are members. A share group stays
+    /// one.
     fn change_members(
         &mut self,
         turn: &mut Turn,
@@ -142,7 +143,7 @@ impl Members {
         }
     }
 
-    /// The members of a group whose members have epochs.
+    /// The members of a group whose members have epochs (KIP-848, Kafka Streams).
     pub fn with_epochs(&self) -> Option<&ConsumerGroup> {
         match self {
             Members::Classic(_) | Members::Share(_) => None,
@@ -151,8 +152,8 @@ impl Members {
         }
     }
 
-    /// Whether nobody belongs to it, nor is about to, and it may be forgotten. A share group has its positions elsewhere,
-    /// and is kept until it is deleted.
+    /// Whether the group has no member and no pending one, and may be removed. A share group keeps its positions
+    /// elsewhere, and stays until it is deleted.
     pub fn is_abandoned(&self) -> bool {
         match self {
             Members::Classic(group) => group.is_abandoned(),
@@ -161,7 +162,7 @@ impl Members {
         }
     }
 
-    /// Whether there is nothing of it, here or in the log.
+    /// Whether it has no state, here or in the log.
     pub fn is_unused(&self) -> bool {
         match self {
             Members::Classic(group) => group.is_unused(),
@@ -172,7 +173,7 @@ impl Members {
         }
     }
 
-    /// Whether offsets of the topic are in use.
+    /// Whether the group subscribes to the topic, and so keeps its offsets.
     pub fn subscribes_to(&self, topic: &TopicName) -> bool {
         match self {
             Members::Classic(group) => group.subscribes_to(topic),
@@ -182,7 +183,8 @@ impl Members {
         }
     }
 
-    /// From when on an offset's retention counts that was committed then; `None` if it is kept.
+    /// The time from which the retention of an offset committed at `committed_at` counts; `None` while the offset must
+    /// stay.
     pub fn retained_since(&self, committed_at: Timestamp) -> Option<Timestamp> {
         match self {
             Members::Classic(group) => group.retained_since(committed_at),
@@ -190,7 +192,7 @@ impl Members {
         }
     }
 
-    /// Removes all that is stored of a group without members.
+    /// Removes the stored records of a group without members.
     pub fn remove_stored(&mut self, turn: &mut Turn) {
         match self {
             Members::Classic(group) => group.remove_stored(turn),
@@ -217,7 +219,7 @@ impl Groups {
         Ok(group.or_insert_with(|| Group::new(name, now)))
     }
 
-    /// Forgets a group that came to nothing.
+    /// Removes a group without any state.
     pub fn forget_if_unused(&mut self, name: &GroupName) {
         let group = self.by_name.get(name);
         if group.is_some_and(|group| group.members.is_unused() && group.offsets.is_empty()) {
@@ -229,7 +231,7 @@ impl Groups {
         let name = join.group.clone();
         let member = join.member.clone();
         if let Err(error) = self.try_join(turn, request, join) {
-            // Who has found no room among the groups has no member id either.
+            // A client of a group that was never created has no member id either.
             let member = match error {
                 GroupError::GroupMaxSizeReached => MemberId::default(),
                 _ => member,
@@ -422,7 +424,7 @@ impl Groups {
         }
     }
 
-    /// The broker could not make topics that a group of Kafka Streams needs.
+    /// Notes that the broker could not create topics that a group of Kafka Streams needs.
     pub fn creation_failed(&mut self, name: &GroupName, why: String) {
         let members = self.by_name.get_mut(name).map(|group| &mut group.members);
         if let Some(Members::Streams(group)) = members {
@@ -430,7 +432,7 @@ impl Groups {
         }
     }
 
-    /// The classic group that somebody says to be a member of.
+    /// The classic group of a request from a member.
     fn member_group(&mut self, name: &GroupName) -> Result<&mut ClassicGroup, GroupError> {
         check_group_name(name)?;
         let group = self.by_name.get_mut(name);

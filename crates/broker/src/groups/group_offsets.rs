@@ -12,7 +12,7 @@ use super::{
     Generation, GroupError, GroupName, RequestId, TopicCommit,
 };
 
-/// Whether a flow commits how far it is.
+/// Whether a flow commits its position.
 fn is_of_flow(topics: &[TopicCommit]) -> bool {
     let mut partitions = topics.iter().flat_map(|topic| &topic.partitions);
     partitions.any(|commit| &*commit.metadata == FLOW_OFFSETS)
@@ -75,14 +75,14 @@ impl Groups {
         }
     }
 
-    /// Checks that there is such a group, or that it may come to be: if no member commits.
+    /// Checks that the group exists, or may be created: only a commit without a member creates a group.
     fn check_committer(
         &self,
         turn: &Turn,
         group: &GroupName,
         generation: Generation,
     ) -> Result<(), GroupError> {
-        // Simple consumers of old use the empty name.
+        // Old simple consumers use the empty name.
         if !group.is_empty() {
             check_group_name(group)?;
         }

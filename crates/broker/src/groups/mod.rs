@@ -1,14 +1,14 @@
-//! The coordinator of consumer groups: who belongs to a group, who reads what, and up to where.
+//! The coordinator of consumer groups: their members, the partitions that each member reads, and their committed
+//! offsets.
 //!
-//! A state machine without I/O, clock, threads and randomness of its own: [`Coordinator::handle`] and
-//! [`Coordinator::tick`] are told what happens and when, and return [`Action`]s: what to append to the log,
-//! and whom to answer what. A request that has to wait, for others to join or for the leader to
-//! assign, is answered by a later call; its [`RequestId`] says which it is.
+//! A state machine without I/O, clock, threads and randomness of its own: the caller passes events and times to
+//! [`Coordinator::handle`] and [`Coordinator::tick`], and they return [`Action`]s: records to append to the log, and
+//! answers to requests. A request that has to wait for other members to join, or for the leader's assignment, is
+//! answered by a later call; the answer carries its [`RequestId`].
 //!
 //! Around the state machine, `service` keeps its records in the log, answers connections and watches deadlines.
 //!
-//! Groups behave as Apache Kafka's do, so that its clients find what they expect. Where this module knows a
-//! bound that Kafka has not, it is in [`config`].
+//! Groups behave as Apache Kafka's do, as its clients expect. [`config`] has the bounds that Kafka lacks.
 //!
 //! ```
 //! use millstream_base::Timestamp;

@@ -1,4 +1,4 @@
-//! What groups, members and topics are called, and the numbers that go with them.
+//! The names of groups, members and topics, and their numbers: generations, epochs, ids.
 
 use std::fmt;
 
@@ -62,11 +62,11 @@ text! {
     GroupName
 }
 text! {
-    /// A member of a group, for as long as it belongs to it. Empty in the requests of who has none yet.
+    /// A member of a group, for as long as it belongs to it. Empty in the requests of a client that has no id yet.
     MemberId
 }
 text! {
-    /// Who a static member is, beyond its restarts: Kafka's `group.instance.id`.
+    /// The identity of a static member across its restarts: Kafka's `group.instance.id`.
     InstanceId
 }
 text! {
@@ -93,9 +93,9 @@ number! {
     Partition(i32)
 }
 number! {
-    /// How often a classic group was put together; negative in the requests of who belongs to none.
+    /// The number of rebalances of a classic group; negative in the requests of a client that is no member.
     ///
-    /// With the protocol of KIP-848 the epoch of a member takes its place in requests about offsets.
+    /// In requests about offsets, a member of a group of KIP-848 sends its epoch here.
     Generation(i32)
 }
 number! {
@@ -103,7 +103,7 @@ number! {
     Epoch(i32)
 }
 number! {
-    /// The epoch of the leader that a consumer read from, as it says itself.
+    /// The epoch of the leader that a consumer read from, by its own account.
     LeaderEpoch(i32)
 }
 number! {
@@ -111,25 +111,25 @@ number! {
     TopicId(u128)
 }
 number! {
-    /// What the caller knows a request by; comes back with its answer.
+    /// The caller's number for a request; its answer carries it.
     RequestId(u64)
 }
 number! {
-    /// 16 random bytes that the caller brings, in case a member needs an id.
+    /// 16 random bytes from the caller, in case a member needs an id.
     RandomBytes(u128)
 }
 
 impl Generation {
-    /// What a request carries that does not come from a member.
+    /// The generation in a request that does not come from a member.
     pub const NONE: Generation = Generation(-1);
 }
 
 impl Epoch {
-    /// What a member brings that joins, also one that has to join again.
+    /// The epoch that a member sends to join, or to join again.
     pub const JOIN: Epoch = Epoch(0);
-    /// What a member brings that leaves.
+    /// The epoch that a member sends to leave.
     pub const LEAVE: Epoch = Epoch(-1);
-    /// What a static member brings that leaves and means to come back.
+    /// The epoch that a static member sends to leave for a while.
     pub const LEAVE_FOR_NOW: Epoch = Epoch(-2);
 }
 
@@ -141,7 +141,7 @@ impl RandomBytes {
     /// assert_eq!(RandomBytes(0).uuid(), "00000000-0000-4000-8000-000000000000");
     /// ```
     pub fn uuid(self) -> String {
-        // Version 4, variant 1: what is left are 122 random bits.
+        // Version 4, variant 1; the remaining 122 bits are random.
         let bits = self.0 & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
         let (first, second) = ((bits >> 96) as u32, (bits >> 80) as u16);
         let (third, fourth) = ((bits >> 64) as u16, (bits >> 48) as u16);

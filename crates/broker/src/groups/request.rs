@@ -1,7 +1,7 @@
-//! What clients ask of groups, apart from how it is put on the wire.
+//! The coordinator's requests, independent of the wire format.
 //!
-//! Where Kafka's protocol lets one request name several groups and each is answered by itself (fetching
-//! offsets), it becomes several requests here.
+//! Where one request of Kafka's protocol covers several groups and answers each by itself (OffsetFetch), it becomes
+//! several requests here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,48 +19,48 @@ use super::{
 pub enum Request {
     /// Become a member of a classic group, or stay one. The answer may take as long as the rebalance.
     JoinGroup(JoinGroup),
-    /// Hand out the assignment (the leader), and get one's own. The answer waits for the leader.
+    /// Bring the assignment (the leader), and get one's own. The answer waits for the leader.
     SyncGroup(SyncGroup),
     /// Stay a member of a classic group.
     Heartbeat(Heartbeat),
     /// Remove members from a group.
     LeaveGroup(LeaveGroup),
-    /// Tell about groups of the classic protocol.
+    /// Describe groups of the classic protocol.
     DescribeGroups(Vec<GroupName>),
-    /// Tell which groups there are.
+    /// List the groups.
     ListGroups(ListGroups),
     /// Delete groups that have no members, with their offsets.
     DeleteGroups(Vec<GroupName>),
-    /// Keep offsets.
+    /// Commit offsets.
     CommitOffsets(CommitOffsets),
-    /// Keep offsets when a transaction is committed.
+    /// Commit offsets with a transaction: they apply when it is committed.
     CommitTransactionOffsets(CommitTransactionOffsets),
-    /// End a transaction, as its coordinator decided. Asking twice does no harm.
+    /// End a transaction, as its coordinator decided. A repeated request does no harm.
     EndTransaction(EndTransaction),
     /// Read offsets.
     FetchOffsets(FetchOffsets),
-    /// Forget offsets.
+    /// Delete offsets.
     DeleteOffsets(DeleteOffsets),
     /// Become a member of a group of KIP-848, stay one, or leave.
     ConsumerHeartbeat(ConsumerHeartbeat),
-    /// Tell about groups of KIP-848.
+    /// Describe groups of KIP-848.
     DescribeConsumerGroups(Vec<GroupName>),
     /// Become a member of a share group, stay one, or leave.
     ShareHeartbeat(ShareHeartbeat),
-    /// Tell about share groups.
+    /// Describe share groups.
     DescribeShareGroups(Vec<GroupName>),
     /// Become a member of a group of Kafka Streams, stay one, or leave.
     StreamsHeartbeat(StreamsHeartbeat),
-    /// Tell about groups of Kafka Streams.
+    /// Describe groups of Kafka Streams.
     DescribeStreamsGroups(Vec<GroupName>),
 }
 
-/// Who sends a request.
+/// The client that sends a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Client {
     /// The client id of the request's header; may be empty.
     pub id: Arc<str>,
-    /// Where it comes from.
+    /// The host that it connects from.
     pub host: Arc<str>,
 }
 
@@ -71,17 +71,17 @@ pub struct JoinGroup {
     pub group: GroupName,
     /// The member, empty if it has no id yet.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// Who sends the request.
+    /// The client that sends the request.
     pub client: Client,
     /// How long the member may be silent.
     pub session_timeout: Duration,
     /// How long the member may take to join again.
     pub rebalance_timeout: Duration,
-    /// What the group is for: `consumer`, `connect`.
+    /// The group's protocol type: `consumer`, `connect`.
     pub protocol_type: Arc<str>,
-    /// The protocols that the member supports, the one that it likes best first.
+    /// The protocols that the member supports, its favourite first.
     pub protocols: Vec<Protocol>,
     /// From version 4 of the request on: a new member gets an id first, and joins with it.
     pub member_id_required: bool,
@@ -91,7 +91,7 @@ pub struct JoinGroup {
     pub random: RandomBytes,
 }
 
-/// A protocol, and what the member says under it.
+/// A protocol, and the member's metadata for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Protocol {
     /// Its name, as `range`.
@@ -107,7 +107,7 @@ pub struct SyncGroup {
     pub group: GroupName,
     /// The member.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
     /// The generation that it belongs to.
     pub generation: Generation,
@@ -115,7 +115,7 @@ pub struct SyncGroup {
     pub protocol_type: Option<Arc<str>>,
     /// From version 5 on.
     pub protocol: Option<Arc<str>>,
-    /// From the leader, what each member gets; empty from the others.
+    /// From the leader, the assignment of each member; empty from the others.
     pub assignments: Vec<(MemberId, Bytes)>,
 }
 
@@ -126,7 +126,7 @@ pub struct Heartbeat {
     pub group: GroupName,
     /// The member.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
     /// The generation that it belongs to.
     pub generation: Generation,
@@ -137,16 +137,16 @@ pub struct Heartbeat {
 pub struct LeaveGroup {
     /// The group.
     pub group: GroupName,
-    /// Who leaves. Before version 3 it is one, without instance id.
+    /// The members that leave. Before version 3 there is one, without instance id.
     pub members: Vec<LeavingMember>,
 }
 
 /// A member that leaves, or is removed by an administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeavingMember {
-    /// Its id; may be empty for an administrator who knows only the instance id.
+    /// Its id; may be empty for an administrator with only the instance id.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
 }
 
@@ -162,17 +162,17 @@ pub struct ListGroups {
 /// Kafka's OffsetCommit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitOffsets {
-    /// The group; one that does not exist is created, if no member commits.
+    /// The group; a commit without a member creates a missing one.
     pub group: GroupName,
-    /// The member; empty from who only keeps offsets here.
+    /// The member; empty from a client that only stores offsets here.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// The generation, or the member's epoch; negative from who only keeps offsets here.
+    /// The generation, or the member's epoch; negative from a client that only stores offsets here.
     pub generation: Generation,
     /// From version 9 on: the client knows the errors of KIP-848.
     pub knows_member_epochs: bool,
-    /// How long to keep the offsets, where an old client says so (versions 2 to 4).
+    /// How long to retain the offsets, if an old client says so (versions 2 to 4).
     pub retention: Option<Duration>,
     /// The offsets.
     pub topics: Vec<TopicCommit>,
@@ -180,16 +180,16 @@ pub struct CommitOffsets {
 
 /// Kafka's TxnOffsetCommit.
 ///
-/// Whether the producer's epoch is the current one is the business of the transactions' coordinator.
+/// The coordinator of transactions checks the producer's epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitTransactionOffsets {
-    /// The group; one that does not exist is created, if no member commits.
+    /// The group; a commit without a member creates a missing one.
     pub group: GroupName,
-    /// The producer whose transaction it is.
+    /// The producer of the transaction.
     pub producer: ProducerId,
     /// The member; empty from older clients.
     pub member: MemberId,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
     /// The generation, or the member's epoch; negative from older clients.
     pub generation: Generation,
@@ -206,23 +206,23 @@ pub struct TopicCommit {
     pub partitions: Vec<PartitionCommit>,
 }
 
-/// An offset to keep.
+/// An offset to commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionCommit {
     /// The partition.
     pub partition: Partition,
-    /// Where to go on reading.
+    /// The next offset to read.
     pub offset: Offset,
-    /// The epoch of the leader that was read from, if the client knows it.
+    /// The epoch of the leader that the client read from, if the client knows it.
     pub leader_epoch: Option<LeaderEpoch>,
-    /// Any text; comes back with the offset.
+    /// Any text; a fetch returns it with the offset.
     pub metadata: Arc<str>,
 }
 
 /// The end of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndTransaction {
-    /// The producer whose transaction it is.
+    /// The producer of the transaction.
     pub producer: ProducerId,
     /// Whether it is committed, or else aborted.
     pub committed: bool,
@@ -237,9 +237,9 @@ pub struct FetchOffsets {
     pub member: Option<MemberId>,
     /// Its epoch; negative if there is no member.
     pub member_epoch: Generation,
-    /// What to read; `None` for all that there is.
+    /// The partitions to read; `None` for all with an offset.
     pub topics: Option<Vec<(TopicName, Vec<Partition>)>>,
-    /// From version 7 on: rather an error than an offset that an open transaction is about to change.
+    /// From version 7 on: return an error for an offset that an open transaction may change.
     pub require_stable: bool,
 }
 
@@ -248,14 +248,14 @@ pub struct FetchOffsets {
 pub struct DeleteOffsets {
     /// The group.
     pub group: GroupName,
-    /// What to forget.
+    /// The partitions whose offsets to delete.
     pub topics: Vec<(TopicName, Vec<Partition>)>,
 }
 
 /// Partitions of topics.
 pub type TopicPartitions = Vec<(TopicId, Vec<Partition>)>;
 
-/// Kafka's ConsumerGroupHeartbeat. What is `None` has not changed since the last one.
+/// Kafka's ConsumerGroupHeartbeat. A field that is `None` has not changed since the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerHeartbeat {
     /// The group.
@@ -264,15 +264,15 @@ pub struct ConsumerHeartbeat {
     pub member: MemberId,
     /// In version 0 of the request: a new member may have no id, and gets one.
     pub gets_member_id: bool,
-    /// The member's epoch, or that it joins or leaves.
+    /// The member's epoch, or the request to join or leave.
     pub epoch: Epoch,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// Where it is; kept and shown, but not considered.
+    /// Its rack; stored and shown, but not considered.
     pub rack: Option<Arc<str>>,
-    /// Who sends the request.
+    /// The client that sends the request.
     pub client: Client,
-    /// As whom it is known to the access rules, which say what its regular expression may find.
+    /// Its principal; the access rules for it limit the topics that its regular expression may match.
     pub principal: Arc<str>,
     /// How long the member may take to give up partitions.
     pub rebalance_timeout: Option<Duration>,
@@ -282,47 +282,47 @@ pub struct ConsumerHeartbeat {
     pub regex: Option<Arc<str>>,
     /// The assignor that it wants: `uniform` or `range`.
     pub assignor: Option<Arc<str>>,
-    /// What it owns.
+    /// The partitions that it owns.
     pub owned: Option<TopicPartitions>,
     /// Used if the member needs an id.
     pub random: RandomBytes,
 }
 
-/// Kafka's ShareGroupHeartbeat. What is `None` has not changed since the last one.
+/// Kafka's ShareGroupHeartbeat. A field that is `None` has not changed since the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareHeartbeat {
     /// The group.
     pub group: GroupName,
     /// The member, which has given itself its id.
     pub member: MemberId,
-    /// The member's epoch, or that it joins or leaves.
+    /// The member's epoch, or the request to join or leave.
     pub epoch: Epoch,
-    /// Where it is; kept and shown, but not considered.
+    /// Its rack; stored and shown, but not considered.
     pub rack: Option<Arc<str>>,
-    /// Who sends the request.
+    /// The client that sends the request.
     pub client: Client,
     /// The topics that it subscribes to; they need not exist yet.
     pub topics: Option<Vec<TopicName>>,
 }
 
-/// Kafka's StreamsGroupHeartbeat. What is `None` has not changed since the last one.
+/// Kafka's StreamsGroupHeartbeat. A field that is `None` has not changed since the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamsHeartbeat {
     /// The group.
     pub group: GroupName,
     /// The member, which has given itself its id.
     pub member: MemberId,
-    /// The member's epoch, or that it joins or leaves.
+    /// The member's epoch, or the request to join or leave.
     pub epoch: Epoch,
     /// The epoch of the endpoints that the member knows.
     pub endpoint_epoch: i32,
-    /// Who it is, if it is a static member.
+    /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// Where it is; kept and shown, but not considered.
+    /// Its rack; stored and shown, but not considered.
     pub rack: Option<Arc<str>>,
-    /// Who sends the request.
+    /// The client that sends the request.
     pub client: Client,
-    /// As whom it is known to the access rules.
+    /// Its principal, for the access rules.
     pub principal: Arc<str>,
     /// How long the member may take to give up tasks.
     pub rebalance_timeout: Option<Duration>,
@@ -330,13 +330,13 @@ pub struct StreamsHeartbeat {
     pub topology: Option<Topology>,
     /// The active tasks that it owns.
     pub owned: Option<Tasks>,
-    /// How many standby tasks it says that it owns.
+    /// How many standby tasks it claims to own.
     pub standby: Option<usize>,
-    /// How many warm-up tasks it says that it owns.
+    /// How many warm-up tasks it claims to own.
     pub warmup: Option<usize>,
     /// The process that it is in.
     pub process: Option<Arc<str>>,
-    /// Where other processes find it.
+    /// The address at which other processes reach it.
     pub endpoint: Option<Endpoint>,
     /// Names and values.
     pub tags: Option<Vec<(Arc<str>, Arc<str>)>>,

@@ -1,4 +1,4 @@
-//! Groups on their way back from the log.
+//! Restores groups from the log.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::streams::{StreamsGroup, StreamsMember};
 use super::turn::Turn;
 use super::{Epoch, GroupName, MemberId, Topology};
 
-/// What was read so far; groups can be put together only when all of it was.
+/// The values read so far; a group can be restored only after the last record.
 pub(super) struct Restoring<'r, 't> {
     groups: &'r mut Groups,
     turn: &'r mut Turn<'t>,
@@ -105,7 +105,7 @@ impl<'r, 't> Restoring<'r, 't> {
         group.or_insert_with(|| Group::new(name, now))
     }
 
-    /// Puts the groups together, and starts the sessions of their members.
+    /// Builds the groups, and starts the sessions of their members.
     pub fn complete(mut self) {
         for (name, stored) in std::mem::take(&mut self.classic) {
             let members = self.classic_members.remove(&name).unwrap_or_default();

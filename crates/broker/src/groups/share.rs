@@ -1,8 +1,8 @@
 //! A share group (KIP-932): members that read the same partitions, each record delivered to one of them at a time.
 //!
 //! The coordinator assigns. A partition may be assigned to several members, so none has to give one up before another
-//! gets it: a change of the group makes a new assignment, which members learn with their next heartbeats. Which records
-//! a member gets is not this module's business, but that of [`crate::shares`].
+//! gets it: a change of the group makes a new assignment, which members learn with their next heartbeats.
+//! [`crate::shares`] decides which records a member gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ struct Member {
     assigned: Assignment,
 }
 
-/// Checks what does not depend on the group.
+/// Checks the fields that do not depend on the group.
 pub(super) fn check(heartbeat: &ShareHeartbeat) -> Result<(), HeartbeatRefused> {
     let invalid = |reason| Err(HeartbeatRefused::new(GroupError::InvalidRequest, reason));
     let is_blank = |text: Option<&str>| text.is_some_and(|text| text.trim().is_empty());
@@ -108,7 +108,7 @@ impl ShareGroup {
         members.any(|member| member.stored.subscription.topics.contains(topic))
     }
 
-    /// A topic has come, changed or gone: the next heartbeat makes a new assignment.
+    /// Notes that a topic was created, changed or deleted: the next heartbeat makes a new assignment.
     pub fn topic_changed(&mut self, topic: &TopicName) {
         self.is_stale |= self.subscribes_to(topic);
     }
@@ -127,7 +127,7 @@ impl ShareGroup {
             None if self.members.len() >= turn.config.share_members_max => {
                 return Err(GroupError::GroupMaxSizeReached.into());
             }
-            // The answer with the present epoch may be lost.
+            // The member may have missed the answer with the current epoch.
             Some(Member { stored, .. })
                 if !is_join
                     && heartbeat.epoch != stored.epoch
@@ -203,7 +203,7 @@ impl ShareGroup {
         })
     }
 
-    /// Nothing was heard of a member for the session timeout.
+    /// Removes a member that was silent for the session timeout.
     pub fn session_is_over(&mut self, turn: &mut Turn, member: &MemberId) {
         self.take_out(turn, member);
     }
@@ -295,7 +295,7 @@ impl ShareGroup {
         }
     }
 
-    /// Adds what the log holds of it.
+    /// Adds the records that the log holds of the group.
     pub fn snapshot(&self, records: &mut Vec<Record>) {
         if !self.is_unused() {
             records.push(record(
@@ -309,7 +309,7 @@ impl ShareGroup {
         }
     }
 
-    /// A group as the log has it. The next heartbeat makes a new assignment.
+    /// Restores a group from the log. The next heartbeat makes a new assignment.
     pub fn restore(
         name: GroupName,
         epoch: Epoch,
@@ -339,7 +339,7 @@ impl ShareGroup {
         turn.store(&self.group_key(), &Value::ShareGroup(self.epoch));
     }
 
-    /// Removes what is stored of an empty group.
+    /// Removes the stored records of an empty group.
     pub fn remove_stored(&self, turn: &mut Turn) {
         if !self.is_unused() {
             turn.remove(&self.group_key());

@@ -1,26 +1,26 @@
-//! What is to happen at which time.
+//! The deadlines of groups and members.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::{GroupName, MemberId};
 
-/// What a deadline is for. Each has at most one.
+/// The kind of a deadline, and its owner. At most one deadline is set for each.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Timer {
-    /// Time to look for offsets and groups that have expired.
+    /// Search for expired offsets and groups.
     Expiry,
-    /// The members of a classic group have had their time to join.
+    /// The members of a classic group have run out of time to join.
     ClassicJoin(GroupName),
-    /// They have had their time to ask for their assignment.
+    /// They have run out of time to ask for their assignment.
     ClassicSync(GroupName),
-    /// Nothing was heard of a classic member.
+    /// A classic member was silent for its session timeout.
     ClassicSession(GroupName, MemberId),
-    /// Nothing was heard of a member of a group of KIP-848.
+    /// A member of a group of KIP-848 was silent for its session timeout.
     ConsumerSession(GroupName, MemberId),
-    /// Nothing was heard of a member of a share group.
+    /// A member of a share group was silent for its session timeout.
     ShareSession(GroupName, MemberId),
-    /// A member of a group of KIP-848 has had its time to give up partitions.
+    /// A member of a group of KIP-848 has run out of time to give up partitions.
     ConsumerRebalance(GroupName, MemberId),
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sets a deadline, in place of the one that there may be.
+    /// Sets a deadline; replaces an earlier one of the same kind.
     pub fn set(&mut self, timer: Timer, at: Duration) {
         let place = (at, self.set);
         self.set += 1;
@@ -55,7 +55,7 @@ impl Timers {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    /// Takes what is due.
+    /// Takes the next deadline that has passed.
     pub fn pop(&mut self, now: Duration) -> Option<Timer> {
         let entry = self.due.first_entry()?;
         if entry.key().0 > now {

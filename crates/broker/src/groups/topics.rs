@@ -1,4 +1,4 @@
-//! The topics that there are, as far as groups need to know.
+//! The topics of the broker, as far as groups need them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,22 +11,22 @@ use super::{TopicId, TopicName};
 pub struct Topic {
     /// Its name.
     pub name: TopicName,
-    /// Its id; a topic that is deleted and made again has another.
+    /// Its id; a topic that is deleted and created again has another.
     pub id: TopicId,
     /// How many partitions it has; they are numbered from 0.
     pub partitions: i32,
 }
 
-/// Which topics a client may know of.
+/// Tests whether a client may see a topic.
 pub type Sees<'a> = Box<dyn Fn(&TopicName) -> bool + 'a>;
 
-/// Who may know of which topics.
+/// The access rules for topics.
 pub trait TopicAccess: fmt::Debug + Send + Sync {
-    /// What a client of this name, from this host, may know of; `None` for all topics.
+    /// Returns the topics that a client of this name, from this host, may see; `None` for all topics.
     fn of(&self, principal: &str, host: &str) -> Option<Sees<'_>>;
 }
 
-/// Everybody may know of all topics.
+/// Lets every client see all topics.
 #[derive(Debug)]
 struct Open;
 
@@ -36,7 +36,7 @@ impl TopicAccess for Open {
     }
 }
 
-/// All topics, and who may know of them.
+/// All topics, and the access rules for them.
 #[derive(Debug)]
 pub(super) struct Topics {
     by_name: BTreeMap<TopicName, Topic>,

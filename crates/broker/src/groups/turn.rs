@@ -1,4 +1,4 @@
-//! What an event has at hand, and what comes of it.
+//! The state that one event works on, and the actions that it produces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +21,16 @@ pub struct Moment {
     pub timestamp: Timestamp,
 }
 
-/// What the caller is to do, in this order.
+/// An action for the caller, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Append this to the log. All of one call go in together. No record has more than some megabytes.
+    /// Append this to the log, together with all other records of the same call. No record exceeds a few megabytes.
     Persist(Record),
-    /// Answer a request, but not before all records returned so far are durable: those of earlier
-    /// calls too, and those that follow in the same call. So nobody sees what a crash takes back.
+    /// Answer a request, but not before all records returned so far are durable: those of earlier calls too, and those
+    /// that follow in the same call. So no client sees a state that a crash takes back.
     Answer(RequestId, Answer),
-    /// Make topics that a group needs, if the member that asks for them may. Their absence is seen again later.
+    /// Create topics that a group needs, if the requesting member may. A later heartbeat notices topics that are still
+    /// missing.
     CreateTopics(Creation),
 }
 
@@ -38,9 +39,9 @@ pub enum Action {
 pub struct Creation {
     /// The group.
     pub group: GroupName,
-    /// As whom the member is known to the access rules.
+    /// The member's principal, for the access rules.
     pub principal: Arc<str>,
-    /// Where the member comes from.
+    /// The host of the member.
     pub host: Arc<str>,
     /// The topics, with their partitions.
     pub topics: Vec<InternalTopic>,
@@ -81,12 +82,12 @@ impl<'a> Turn<'a> {
         self.actions.push(Action::Persist(record(key, Some(value))));
     }
 
-    /// Removes what is stored under a key.
+    /// Removes the value of a key.
     pub fn remove(&mut self, key: &Key) {
         self.actions.push(Action::Persist(record(key, None)));
     }
 
-    /// Sets a deadline, in place of the one that there may be.
+    /// Sets a deadline; replaces an earlier one of the same kind.
     pub fn set_timer(&mut self, timer: Timer, after: Duration) {
         let at = self.now.elapsed.saturating_add(after);
         self.timers.set(timer, at);
