@@ -1,4 +1,5 @@
-//! What access rules say, in Kafka's model: who may do what to which resource, and from where.
+//! Access rules in Kafka's model: each allows or denies a user an operation on resources, from a
+//! host.
 //!
 //! The numbers of the types are those of Kafka's protocol, on the wire and in the log.
 
@@ -6,7 +7,7 @@ use std::fmt;
 
 use super::principal::{Host, Principal, is_name};
 
-/// No name of a resource is longer, in bytes.
+/// The longest name of a resource, in bytes.
 const RESOURCE_BYTES_MAX: usize = 1024;
 /// As the name of a [literal](PatternType::Literal) pattern: all resources of its type.
 pub const ANY_RESOURCE: &str = "*";
@@ -24,7 +25,7 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// All that there are.
+            /// All variants.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
             /// The number in Kafka's protocol.
@@ -32,7 +33,8 @@ macro_rules! numbered {
                 self as i8
             }
 
-            /// What the number means; `None` if nothing, or nothing that is supported.
+            /// Returns the variant of a number; `None` if it has no meaning, or one that is not
+            /// supported.
             pub const fn from_code(code: i8) -> Option<Self> {
                 match code {
                     $($number => Some($name::$variant),)*
@@ -52,9 +54,9 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What kinds of things there are rules for.
+    /// The types of resources that rules can cover.
     ResourceType {
-        /// A topic, that is, a stream.
+        /// A topic, which is a stream.
         Topic = 2 "topic",
         /// A consumer group.
         Group = 3 "group",
@@ -66,33 +68,33 @@ numbered! {
 }
 
 numbered! {
-    /// Which resources a pattern's name means.
+    /// The way in which a pattern's name matches resources.
     PatternType {
-        /// The one of this name, or all if it is `*`.
+        /// Matches the resource of this name, or all if it is `*`.
         Literal = 3 "literal",
-        /// All whose names begin with it.
+        /// Matches all resources whose names begin with it.
         Prefixed = 4 "prefixed",
     }
 }
 
 numbered! {
-    /// What can be done to a resource.
+    /// The operations on resources.
     Operation {
-        /// Whatever there is.
+        /// Every operation.
         All = 2 "All",
-        /// Read records, commit positions.
+        /// Read records, commit offsets.
         Read = 3 "Read",
         /// Append records.
         Write = 4 "Write",
-        /// Make a new one.
+        /// Create a new one.
         Create = 5 "Create",
-        /// Remove it, or records of it.
+        /// Delete it, or records of it.
         Delete = 6 "Delete",
         /// Change it, or access to it.
         Alter = 7 "Alter",
-        /// See that it exists, and what it is like.
+        /// See that it exists, and its description.
         Describe = 8 "Describe",
-        /// What brokers do among themselves.
+        /// Requests that brokers send to each other.
         ClusterAction = 9 "ClusterAction",
         /// See its settings.
         DescribeConfigs = 10 "DescribeConfigs",
@@ -100,13 +102,14 @@ numbered! {
         AlterConfigs = 11 "AlterConfigs",
         /// Append records without duplicates.
         IdempotentWrite = 12 "IdempotentWrite",
-        /// Leave transactions open that another system decides about.
+        /// Leave transactions open that another system decides.
         TwoPhaseCommit = 15 "TwoPhaseCommit",
     }
 }
 
 impl ResourceType {
-    /// What can be done to resources of this type, apart from [`All`](Operation::All) of it. As in Apache Kafka.
+    /// Returns the operations on resources of this type, apart from [`All`](Operation::All). As in
+    /// Apache Kafka.
     pub const fn operations(self) -> &'static [Operation] {
         use Operation::*;
         match self {
@@ -136,11 +139,11 @@ impl ResourceType {
 }
 
 numbered! {
-    /// Whether a rule lets through or stops.
+    /// Whether a rule allows or denies.
     Permission {
-        /// Stops, whatever other rules say.
+        /// Denies, whatever other rules allow.
         Deny = 2 "deny",
-        /// Lets through.
+        /// Allows.
         Allow = 3 "allow",
     }
 }
@@ -186,13 +189,13 @@ impl Operations {
 }
 
 impl Operation {
-    /// A rule that stops one of these stops this operation.
+    /// Returns the operations whose denial also denies this operation.
     pub(super) fn denied_by(self) -> Operations {
         Operations::of(&[self, Operation::All])
     }
 
-    /// A rule that lets one of these through lets this operation through: who may change a thing may
-    /// see it.
+    /// Returns the operations whose permission also permits this operation: a client that may
+    /// change a resource may see it.
     pub(super) fn allowed_by(self) -> Operations {
         use Operation::{All, Alter, AlterConfigs, Delete, Describe, DescribeConfigs, Read, Write};
         match self {
@@ -203,12 +206,12 @@ impl Operation {
     }
 }
 
-/// What a request is about.
+/// The resource of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource<'a> {
-    /// What kind of thing.
+    /// Its type.
     pub kind: ResourceType,
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
 }
 
@@ -238,29 +241,29 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// In a rule: which resources it is about.
+/// In a rule: the resources that it covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
-    /// What kind of thing.
+    /// Their type.
     pub kind: ResourceType,
-    /// What they are called.
+    /// Their name, or its beginning.
     pub name: String,
-    /// How the name is meant.
+    /// The way in which the name matches.
     pub pattern_type: PatternType,
 }
 
 /// An access rule, in Kafka's words: an ACL binding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Acl {
-    /// Which resources it is about.
+    /// The resources that the rule covers.
     pub pattern: Pattern,
-    /// Whom.
+    /// The user that it applies to.
     pub principal: Principal,
-    /// Requests from where.
+    /// The origin of the requests that it applies to.
     pub host: Host,
-    /// What they do.
+    /// The operation that it allows or denies.
     pub operation: Operation,
-    /// Whether they may.
+    /// Whether it allows or denies.
     pub permission: Permission,
 }
 
@@ -280,19 +283,19 @@ impl fmt::Display for Acl {
     }
 }
 
-/// Refused: a pattern that no resource can have.
+/// The error for a pattern that matches no possible resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPattern {
-    /// The name.
+    /// The name is not possible.
     #[error("a resource's name has 1 to {RESOURCE_BYTES_MAX} bytes and no control characters")]
     Name,
-    /// The name of the cluster.
+    /// The name is not that of the cluster.
     #[error("the only valid name for the cluster resource is {CLUSTER_NAME}")]
     Cluster,
 }
 
 impl Pattern {
-    /// Checks it.
+    /// Checks the pattern.
     ///
     /// # Errors
     /// When no resource can have the name.
@@ -300,7 +303,7 @@ impl Pattern {
         if !is_name(&self.name) {
             return Err(InvalidPattern::Name);
         }
-        // As in Kafka, which leaves all other names of the cluster to mistakes.
+        // As in Kafka, which treats all other names of the cluster as mistakes.
         let names = [CLUSTER_NAME, ANY_RESOURCE];
         if self.kind == ResourceType::Cluster && !names.contains(&&*self.name) {
             return Err(InvalidPattern::Cluster);
@@ -309,18 +312,18 @@ impl Pattern {
     }
 }
 
-/// Which patterns are looked for.
+/// The patterns that a filter finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternFilter {
-    /// Of either type.
+    /// Patterns of either type.
     Any,
-    /// Those that are about the named resource, by whatever pattern.
+    /// Patterns of every type that match the named resource.
     Match,
-    /// Of this type.
+    /// Patterns of this type.
     Is(PatternType),
 }
 
-/// Which rules are looked for. What is `None` is not looked at.
+/// A filter of access rules. A field that is `None` matches every rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclFilter {
     /// The type of the resource.
@@ -329,18 +332,18 @@ pub struct AclFilter {
     pub name: Option<String>,
     /// How the name is compared.
     pub pattern_type: PatternFilter,
-    /// The principal, as text: one that nobody can have is in no rule.
+    /// The principal, as text: one that is not possible is in no rule.
     pub principal: Option<String>,
     /// The host, likewise.
     pub host: Option<String>,
     /// The operation.
     pub operation: Option<Operation>,
-    /// Whether the rule lets through.
+    /// Whether the rule allows or denies.
     pub permission: Option<Permission>,
 }
 
 impl AclFilter {
-    /// All rules.
+    /// The filter that finds all rules.
     pub const ALL: AclFilter = AclFilter {
         kind: None,
         name: None,
@@ -351,7 +354,7 @@ impl AclFilter {
         permission: None,
     };
 
-    /// Whether it finds this rule.
+    /// Returns whether the filter finds this rule.
     pub fn finds(&self, acl: &Acl) -> bool {
         fn is<T: PartialEq>(filter: Option<T>, value: T) -> bool {
             filter.is_none_or(|filter| filter == value)
@@ -382,7 +385,7 @@ impl AclFilter {
         }
     }
 
-    /// An address is the same in all its forms.
+    /// All forms of an address are the same host.
     fn host_text(&self) -> Option<String> {
         let host = self.host.as_ref()?;
         Some(

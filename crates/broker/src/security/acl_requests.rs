@@ -1,5 +1,5 @@
-//! Kafka's requests about access rules: DescribeAcls, CreateAcls and DeleteAcls. Whether the client may send
-//! them is for the caller to ask.
+//! Kafka's requests about access rules: DescribeAcls, CreateAcls and DeleteAcls. The caller checks
+//! whether the client may send them.
 
 use std::collections::HashSet;
 
@@ -22,12 +22,12 @@ use super::acl::{
 };
 use super::store::Store;
 
-/// There are never more access rules than this: each takes memory. Kafka has no such bound.
+/// The most access rules: each takes memory. Kafka has no such bound.
 pub const ACLS_MAX: usize = 1_000_000;
 
-/// In a filter: whatever it is.
+/// In a filter: matches everything.
 const ANY: i8 = 1;
-/// In a filter: the patterns that are about the named resource.
+/// In a filter: the patterns of every type that match the named resource.
 const MATCH: i8 = 2;
 
 /// Why a request about rules is refused.
@@ -59,7 +59,7 @@ impl Refusal {
 }
 
 impl Store {
-    /// The rules that the request's filter finds, by pattern.
+    /// Returns the rules that the request's filter finds, by pattern.
     pub fn describe_acls(&self, request: &DescribeAclsRequest) -> DescribeAclsResponse {
         let filter = filter(
             [request.resource_type_filter, request.pattern_type_filter],
@@ -83,7 +83,8 @@ impl Store {
         }
     }
 
-    /// The rules that the request adds. Those that are there already are fine.
+    /// Returns the records that add the request's rules. Adding an existing rule succeeds and needs
+    /// no record.
     pub fn create_acls(&self, request: &CreateAclsRequest) -> (CreateAclsResponse, Vec<Record>) {
         let mut records = Vec::new();
         let mut added = HashSet::new();
@@ -119,7 +120,8 @@ impl Store {
         Ok(added.insert(acl).then_some(record))
     }
 
-    /// The rules that the request's filters find, each to be removed once.
+    /// Returns the records that remove the rules that the request's filters find, one for each
+    /// rule.
     pub fn delete_acls(&self, request: &DeleteAclsRequest) -> (DeleteAclsResponse, Vec<Record>) {
         let mut records = Vec::new();
         let mut removed = HashSet::new();

@@ -1,4 +1,4 @@
-//! All access rules, and who may do what.
+//! All access rules, and the decisions by them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -10,22 +10,23 @@ use super::acl::{
 };
 use super::principal::{Host, Principal};
 
-/// No name of a resource, nor of a pattern, has this character in it: followed by it, a prefix is the
-/// name of a resource that no other rule knows.
+/// A character that is in no name of a resource or a pattern: a prefix followed by it is the name
+/// of a resource that no other rule knows.
 const IN_NO_NAME: &str = "\0";
 
-/// What holds beside the rules.
+/// The settings beside the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclSettings {
-    /// They may do everything, whatever the rules say.
+    /// These users may do everything, whatever the rules say.
     pub super_users: HashSet<Principal>,
-    /// Whether everybody may do everything to a resource that no rule is about. Kafka's
+    /// Whether every user may do everything to a resource that no rule covers. Kafka's
     /// `allow.everyone.if.no.acl.found`.
     pub allow_everyone_if_no_acl: bool,
 }
 
 impl AclSettings {
-    /// Without super users; what no rule is about is for everybody only where nobody logs in.
+    /// Returns settings without super users. Resources that no rule covers are open to all users
+    /// only without authentication.
     pub fn new(authentication: bool) -> Self {
         AclSettings {
             super_users: HashSet::new(),
@@ -40,7 +41,7 @@ pub struct Acls {
     settings: AclSettings,
     /// By type, from [`ResourceType::Topic`] on.
     resources: [Resources; ResourceType::ALL.len()],
-    /// How many rules there are.
+    /// The number of rules.
     count: usize,
 }
 
@@ -48,7 +49,7 @@ pub struct Acls {
 #[derive(Debug, Clone, Default)]
 struct Resources {
     literal: HashMap<String, Rules>,
-    /// Sorted, so that those which a name begins with are found without looking at all.
+    /// Sorted, so that the prefixes of a name are found without looking at all rules.
     prefixed: BTreeMap<String, Rules>,
 }
 
@@ -56,7 +57,7 @@ struct Resources {
 #[derive(Debug, Clone, Default)]
 struct Rules(HashMap<Principal, Vec<HostRules>>);
 
-/// The rules of one pattern and one principal. At least one operation is in it.
+/// The rules of one pattern and one principal. It has at least one operation.
 #[derive(Debug, Clone, Copy)]
 struct HostRules {
     host: Host,
@@ -65,7 +66,7 @@ struct HostRules {
 }
 
 impl Acls {
-    /// None.
+    /// Returns a set without rules.
     pub fn new(settings: AclSettings) -> Self {
         Acls {
             settings,
@@ -74,20 +75,20 @@ impl Acls {
         }
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no rule.
+    /// Returns whether there is no rule.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether this user, from this address, may do this to this resource.
+    /// Returns whether this user, from this address, may do this to this resource.
     ///
-    /// A rule that stops it wins. Without any, one is needed that lets it through; where no rule is about
-    /// the resource, be it for others, the settings decide.
+    /// A rule that denies it wins. Otherwise a rule has to allow it; if no rule covers the
+    /// resource, not even for other users, the settings decide.
     pub fn authorize(
         &self,
         principal: &Principal,
@@ -110,8 +111,8 @@ impl Acls {
         verdict.unwrap_or(self.settings.allow_everyone_if_no_acl)
     }
 
-    /// Whether there may be any resource of this type to which this user may do this. Looks at all rules
-    /// about resources of the type.
+    /// Returns whether there may be any resource of this type to which this user may do this. Looks
+    /// at all rules about resources of the type.
     pub fn authorize_any(
         &self,
         principal: &Principal,
@@ -138,8 +139,8 @@ impl Acls {
             })
     }
 
-    /// Whether this user may do this to all resources of this type. Looks at all rules about resources of
-    /// the type.
+    /// Returns whether this user may do this to all resources of this type. Looks at all rules
+    /// about resources of the type.
     pub fn authorize_all(
         &self,
         principal: &Principal,
@@ -152,7 +153,7 @@ impl Acls {
             self.authorize(principal, host, operation, resource)
         };
         let resources = &self.resources[index(kind)];
-        // What rules say of names changes only where one names them, or their beginning.
+        // The decision differs only for names that a rule states, wholly or as a prefix.
         may(IN_NO_NAME)
             && resources
                 .literal
@@ -164,7 +165,7 @@ impl Acls {
                 .all(|prefix| may(&[prefix, IN_NO_NAME].concat()))
     }
 
-    /// The rules that the filter finds, sorted. Looks at all rules.
+    /// Returns the rules that the filter finds, sorted. Looks at all rules.
     pub fn find(&self, filter: &AclFilter) -> Vec<Acl> {
         let mut found = Vec::new();
         for (kind, resources) in ResourceType::ALL.iter().zip(&self.resources) {
@@ -180,14 +181,14 @@ impl Acls {
         found
     }
 
-    /// Whether there is this rule.
+    /// Returns whether this rule exists.
     pub fn contains(&self, acl: &Acl) -> bool {
         let resources = &self.resources[index(acl.pattern.kind)];
         let rules = resources.rules(&acl.pattern);
         rules.is_some_and(|rules| rules.contains(acl))
     }
 
-    /// Adds a rule, unless it is there.
+    /// Adds a rule, unless it exists.
     pub(super) fn insert(&mut self, acl: &Acl) {
         let resources = &mut self.resources[index(acl.pattern.kind)];
         let name = acl.pattern.name.clone();
@@ -200,7 +201,7 @@ impl Acls {
         }
     }
 
-    /// Removes a rule, if it is there.
+    /// Removes a rule, if it exists.
     pub(super) fn remove(&mut self, acl: &Acl) {
         let resources = &mut self.resources[index(acl.pattern.kind)];
         let name = &acl.pattern.name;
@@ -223,7 +224,7 @@ impl Acls {
     }
 }
 
-/// The place of a type among all.
+/// Returns the position of a type among all.
 fn index(kind: ResourceType) -> usize {
     match kind {
         ResourceType::Topic => 0,
@@ -233,7 +234,7 @@ fn index(kind: ResourceType) -> usize {
     }
 }
 
-/// A request that rules are asked about.
+/// A request that the rules decide.
 struct Asked<'a> {
     principals: [&'a Principal; 2],
     host: Host,
@@ -241,7 +242,7 @@ struct Asked<'a> {
     allowed_by: Operations,
 }
 
-/// `User:*`, kept so that a request need not make it.
+/// The principal `User:*`, kept so that requests need not create it.
 static EVERYONE: std::sync::LazyLock<Principal> = std::sync::LazyLock::new(Principal::everyone);
 
 impl<'a> Asked<'a> {
@@ -256,7 +257,7 @@ impl<'a> Asked<'a> {
 }
 
 impl Resources {
-    /// The rules of all patterns that this resource has.
+    /// Returns the rules of all patterns that match this resource.
     fn about<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Rules> {
         let literal = [name, ANY_RESOURCE].into_iter();
         let literal = literal.filter_map(|name| self.literal.get(name));
@@ -297,16 +298,16 @@ impl Resources {
     }
 }
 
-/// Finds what a name begins with.
+/// Finds the prefixes of a name in a sorted map.
 ///
-/// Among sorted texts, those that a name begins with stand before it, the longest last. The nearest
-/// text before the name either is one, or has some beginning in common with the name; what is between
-/// that beginning and the text cannot be one. So every step makes what is searched for shorter, and there
-/// are at most as many steps as the name has bytes.
+/// Among sorted texts, the prefixes of a name stand before it, the longest last. The nearest text
+/// before the name either is a prefix, or shares some beginning with the name; no text between that
+/// beginning and the nearest text can be a prefix. So every step makes the search key shorter, and
+/// there are at most as many steps as the name has bytes.
 struct Prefixes<'a> {
     sorted: &'a BTreeMap<String, Rules>,
     name: &'a str,
-    /// What was not looked at yet.
+    /// The part of the map that was not searched yet.
     bound: Bound<&'a str>,
 }
 
@@ -329,7 +330,7 @@ impl<'a> Iterator for Prefixes<'a> {
 fn common_beginning<'a>(name: &'a str, text: &str) -> &'a str {
     let pairs = name.char_indices().zip(text.chars());
     let mut differ = pairs.filter(|((_, one), other)| one != other);
-    // If none differs, the name is the shorter one.
+    // If no byte differs, the name is the shorter one.
     let end = differ
         .next()
         .map_or(name.len(), |((position, _), _)| position);
@@ -337,7 +338,7 @@ fn common_beginning<'a>(name: &'a str, text: &str) -> &'a str {
 }
 
 impl Rules {
-    /// What they say about a request.
+    /// Returns the decision of these rules about a request.
     fn verdict(&self, request: &Asked<'_>) -> Option<Permission> {
         let mut verdict = None;
         for principal in request.principals {
@@ -362,7 +363,7 @@ impl Rules {
         hosts.any(|rules| rules.operations(acl.permission).contains(acl.operation))
     }
 
-    /// Whether it was not there.
+    /// Adds a rule; returns whether it is new.
     fn insert(&mut self, acl: &Acl) -> bool {
         let hosts = self.0.entry(acl.principal.clone()).or_default();
         let position = hosts.iter().position(|rules| rules.host == acl.host);
@@ -380,7 +381,7 @@ impl Rules {
         is_new
     }
 
-    /// Whether it was there.
+    /// Removes a rule; returns whether it existed.
     fn remove(&mut self, acl: &Acl) -> bool {
         let Some(hosts) = self.0.get_mut(&acl.principal) else {
             return false;

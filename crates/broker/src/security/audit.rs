@@ -1,4 +1,4 @@
-//! Who did what, or tried to: one line for each.
+//! The audit log: one line for each operation or attempt, with its user.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,40 +14,41 @@ use super::record::Change;
 
 /// The `tracing` target of the lines.
 pub const TARGET: &str = "audit";
-/// Longer names, which can only be of users that do not exist, are cut off in lines.
+/// The longest name in a line. Longer names, which can only be of users that do not exist, are cut
+/// off.
 const NAME_CHARACTERS_MAX: usize = 200;
 
-/// Who somebody is, or says that he is.
+/// The identity of a client, proved or claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who<'a> {
-    /// A user.
+    /// An authenticated user.
     Known(&'a Principal),
-    /// Somebody who could not show that he has this name.
+    /// The name that a client claims and could not prove.
     Claimed(&'a str),
 }
 
-/// What somebody does.
+/// An audited operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
-    /// Logs in.
+    /// A login.
     LogIn(Option<Mechanism>),
-    /// Uses a resource.
+    /// The use of a resource.
     Use(Operation, Resource<'a>),
-    /// Sets what another user, or the same, logs in with.
+    /// A new credential for a user, be it the same one.
     SetCredential(&'a str, Hash),
-    /// Removes it.
+    /// The removal of a credential.
     RemoveCredential(&'a str, Hash),
-    /// Adds an access rule.
+    /// A new access rule.
     AddAcl(&'a Acl),
-    /// Removes one.
+    /// The removal of an access rule.
     RemoveAcl(&'a Acl),
-    /// Sets limits of clients.
+    /// New limits of clients.
     Limit(&'a Entity, Limits),
-    /// Sets how many connections a second addresses may open.
+    /// A new limit on the connections that addresses may open per second.
     LimitConnections(IpEntity, Option<ConnectionRate>),
 }
 
-/// One line. It has nothing secret in it, since nothing secret can be put in.
+/// One line. It has no field that could hold a secret.
 ///
 /// ```
 /// use millstream_broker::security::{AuditEvent, AuditAction, Operation, Principal, Resource, Who};
@@ -66,19 +67,19 @@ pub enum Action<'a> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// Who.
+    /// The client's identity.
     pub who: Who<'a>,
-    /// From where.
+    /// The client's address.
     pub from: SocketAddr,
-    /// What.
+    /// The operation.
     pub action: Action<'a>,
-    /// Whether it was let through.
+    /// Whether the broker allowed it.
     pub allowed: bool,
 }
 
 impl Event<'_> {
-    /// Writes the line: for what every record does (using a resource that one may use) at level debug, for
-    /// all else at level info.
+    /// Writes the line: at level debug for the permitted use of a resource, which happens for every
+    /// record, and at level info for everything else.
     pub fn log(&self) {
         match (self.action, self.allowed) {
             (Action::Use(..), true) => tracing::debug!(target: TARGET, "audit: {self}"),
@@ -105,7 +106,7 @@ pub fn log_changes(who: Who<'_>, from: SocketAddr, records: &[Record]) {
 }
 
 impl<'a> Action<'a> {
-    /// What somebody did who made this change; `None` if nobody asked for it.
+    /// Returns the operation that made this change; `None` if no user asked for it.
     pub(super) fn of(change: &'a Change) -> Option<Self> {
         match change {
             Change::Secret(_) => None,

@@ -1,9 +1,10 @@
 //! Decoys: the salts and iteration counts that the broker sends for unknown users in SCRAM's first answer.
 //!
-//! That answer must not tell an unknown user from a known one. So an unknown name gets the [`Shape`] of a known user's
-//! credential: each shape falls to as large a part of the unknown names as of the known users. A name keeps its shape,
-//! unless the known users change so much that the name's turn goes to another shape; then its salt changes, too, as it
-//! does when a known user gets a new password.
+//! That answer must not distinguish unknown users from known ones. So an unknown name gets the
+//! [`Shape`] of a known user's credential: the share of each shape among the unknown names is the
+//! same as among the known users. A name keeps its shape, unless the known users change enough to
+//! give the name another shape; then its salt changes, too, as it does when a known user gets a new
+//! password.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +15,19 @@ use super::users::{ITERATIONS_DEFAULT, SALT_BYTES};
 /// The digits that Kafka's own tools write salts with.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// The part of a credential that a client can compare between users: all but the salt's random content.
+/// The part of a credential that a client can compare between users: all but the salt's random
+/// content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shape {
     iterations: u32,
     salt_bytes: usize,
-    /// Whether the salt consists of [`DIGITS`]. Kafka's own tools make salts so; others take random bytes.
+    /// Whether the salt consists of [`DIGITS`]. Kafka's own tools make these salts; other tools
+    /// take random bytes.
     has_digits: bool,
 }
 
 impl Shape {
-    /// The shape of passwords that are set here.
+    /// The shape of passwords that this project's tools set.
     const DEFAULT: Shape = Shape {
         iterations: ITERATIONS_DEFAULT.0,
         salt_bytes: SALT_BYTES,
@@ -72,7 +75,7 @@ impl Shape {
     }
 }
 
-/// How many known users have credentials of which shape.
+/// The number of known users with credentials of each shape.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Decoys {
     /// No count is 0.
@@ -99,9 +102,9 @@ impl Decoys {
         }
     }
 
-    /// Returns the shape of the name that `key` was made of. Weighted rendezvous hashing: each shape draws an
-    /// exponentially distributed number, divided by its count, and the least wins. So a changed count moves as few names
-    /// as possible, and every start draws the same.
+    /// Returns the shape of the name that `key` was made of. Weighted rendezvous hashing: each
+    /// shape draws an exponentially distributed number, divided by its count, and the least wins.
+    /// So a changed count moves the fewest names possible, and every start draws the same.
     pub(super) fn shape(&self, hash: Hash, key: &Key) -> Shape {
         let (seed, _) = key
             .as_bytes()
@@ -115,7 +118,7 @@ impl Decoys {
     }
 }
 
-/// Exponentially distributed over the seeds.
+/// Returns a number that is exponentially distributed over the seeds.
 fn draw(seed: u64, shape: Shape) -> f64 {
     // 53 bits fit into a float; the half keeps the logarithm's argument above 0.
     let bits = mixed(seed ^ mixed(shape.bits())) >> 11;
@@ -123,7 +126,8 @@ fn draw(seed: u64, shape: Shape) -> f64 {
     -uniform.ln()
 }
 
-/// The finalizer of SplitMix64: each bit of the result depends on all bits of the number.
+/// Returns the number after the finalizer of SplitMix64: each bit of the result depends on all bits
+/// of the number.
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,8 +1,8 @@
-//! Where a broker may listen.
+//! Checks whether a broker may listen on an address.
 
 use std::net::SocketAddr;
 
-/// Refused: everybody who reaches the address could do everything.
+/// The error for an address on which any client could connect and do everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{address} can be reached from other machines, and nobody would have to log in there: turn \
@@ -14,10 +14,10 @@ pub struct Exposed {
     pub address: SocketAddr,
 }
 
-/// What is worth a warning, though it is allowed.
+/// A permitted exposure that deserves a warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Exposure {
-    /// `--insecure` was said, and it makes a difference.
+    /// The option `--insecure` permits it.
     #[error("{0} can be reached from other machines, and nobody has to log in there")]
     Open(SocketAddr),
     /// Passwords sent with PLAIN, and all records, can be read on the way.
@@ -27,10 +27,11 @@ pub enum Exposure {
     Readable(SocketAddr),
 }
 
-/// Whether the broker may listen on this address. What comes back is worth a warning.
+/// Checks whether the broker may listen on this address. Returns the exposures that deserve a
+/// warning.
 ///
 /// # Errors
-/// When others than this machine reach the address, nobody has to log in, and `insecure` was not said.
+/// When other machines reach the address, clients need no login there, and `insecure` is `false`.
 ///
 /// ```
 /// use millstream_broker::security::check_exposure;

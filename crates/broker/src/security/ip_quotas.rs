@@ -1,4 +1,4 @@
-//! How many connections a second IP addresses may open.
+//! Limits on the connections that IP addresses may open per second.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,29 +20,29 @@ impl ConnectionRate {
         is_valid.then_some(ConnectionRate(per_second))
     }
 
-    /// Connections per second.
+    /// Returns the connections per second.
     pub fn per_second(self) -> u32 {
         self.0
     }
 }
 
-/// The addresses that a connection rate counts for.
+/// The addresses that a connection rate applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpEntity {
     /// All addresses without a rate of their own, each by itself.
     Default,
-    /// One address, as [`IpAddr::to_canonical`] has it.
+    /// One address, as [`IpAddr::to_canonical`] returns it.
     Address(IpAddr),
 }
 
 impl IpEntity {
-    /// An address of IPv4 that is written as one of IPv6 counts as the address of IPv4.
+    /// Returns the entity of an address. An IPv4 address in IPv6 form counts as the IPv4 address.
     pub fn of(address: IpAddr) -> IpEntity {
         IpEntity::Address(address.to_canonical())
     }
 }
 
-/// Refused: not an IP address.
+/// The error for text that is not an IP address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an ip is written as an address: the broker looks up no names")]
 pub struct InvalidIp;
@@ -50,7 +50,7 @@ pub struct InvalidIp;
 impl FromStr for IpEntity {
     type Err = InvalidIp;
 
-    /// Reads an address.
+    /// Parses an address.
     fn from_str(text: &str) -> Result<IpEntity, InvalidIp> {
         text.parse().map(IpEntity::of).map_err(|_| InvalidIp)
     }
@@ -85,23 +85,23 @@ impl ConnectionRates {
         self.rates.get(&entity).copied()
     }
 
-    /// Returns the rate that counts for an address: its own, or else the default.
+    /// Returns the rate that applies to an address: its own, or else the default.
     pub fn find(&self, address: IpAddr) -> Option<ConnectionRate> {
         let own = self.get(IpEntity::of(address));
         own.or_else(|| self.get(IpEntity::Default))
     }
 
-    /// All rates.
+    /// Returns all rates.
     pub fn iter(&self) -> impl Iterator<Item = (IpEntity, ConnectionRate)> {
         self.rates.iter().map(|(entity, rate)| (*entity, *rate))
     }
 
-    /// How many rates there are.
+    /// Returns the number of rates.
     pub fn len(&self) -> usize {
         self.rates.len()
     }
 
-    /// Whether no address has a rate.
+    /// Returns whether no address has a rate.
     pub fn is_empty(&self) -> bool {
         self.rates.is_empty()
     }

@@ -1,17 +1,19 @@
-//! Security: who is on the other side of a connection, what he may do, and what he did.
+//! Security: authentication, authorization and the audit log.
 //!
-//! Has no I/O, clock and randomness of its own, but for [`Tls`], which reads files, and `service`, which keeps records
-//! in the log. Everything behaves as in Apache Kafka, so that its clients and tools find what they expect.
+//! It has no I/O, clock and randomness of its own, except for [`Tls`], which reads files, and
+//! `service`, which stores records in the log. Everything behaves as in Apache Kafka, so that its
+//! clients and tools work unchanged.
 //!
-//! - [`Store`]: users and access rules, kept as [`Record`]s in the log, and the requests about them.
+//! - [`Store`]: users and access rules, stored as [`Record`]s in the log, and the requests about
+//!   them.
 //! - [`Authentication`]: the login of one connection, by SASL.
-//! - [`Acls::authorize`]: whether a user may do something.
-//! - [`AuditEvent`]: a line for what was done, or refused.
-//! - [`Tls`]: certificates, and who a client's certificate is of.
-//! - [`check_exposure`]: where a broker may listen.
+//! - [`Acls::authorize`]: whether a user may do an operation.
+//! - [`AuditEvent`]: a line for each operation that was done or refused.
+//! - [`Tls`]: certificates, and the user of a client's certificate.
+//! - [`check_exposure`]: whether a broker may listen on an address.
 //!
-//! The stream that the records are kept in is not for clients: who reads it can try out passwords, and who
-//! has the server key of a user can pretend to that user to be the server.
+//! Clients cannot read the stream of these records: a reader can try out passwords offline, and
+//! with the server key of a user it can impersonate the server to that user.
 
 mod acl;
 mod acl_requests;

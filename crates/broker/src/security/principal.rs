@@ -1,15 +1,15 @@
-//! Who sends requests, and from where.
+//! The users that send requests, and the hosts that these come from.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What all principals begin with: there are users only.
+/// The prefix of all principals: there are users only.
 const KIND: &str = "User:";
 /// Stands for every user, or for every host.
 const EVERY: &str = "*";
-/// No name of a user is longer, in bytes.
+/// The longest name of a user, in bytes.
 pub const NAME_BYTES_MAX: usize = 1024;
 
 /// A user, in Kafka's words: a principal. Written `User:name`.
@@ -17,7 +17,7 @@ pub const NAME_BYTES_MAX: usize = 1024;
 pub struct Principal(Arc<str>);
 
 impl Principal {
-    /// The user of this name; `None` if nobody can be called so.
+    /// Returns the user of this name; `None` if no user can have the name.
     ///
     /// ```
     /// use millstream_broker::security::Principal;
@@ -28,29 +28,29 @@ impl Principal {
         (is_name(name) && name != EVERY).then(|| Principal(name.into()))
     }
 
-    /// Who sends requests over a connection without authentication: `User:ANONYMOUS`.
+    /// Returns the user of connections without authentication: `User:ANONYMOUS`.
     pub fn anonymous() -> Self {
         Principal("ANONYMOUS".into())
     }
 
-    /// In an access rule: every user, `User:*`. No connection is of this user.
+    /// Returns, for an access rule, every user, `User:*`. No connection is of this user.
     pub fn everyone() -> Self {
         Principal(EVERY.into())
     }
 
-    /// The name, without `User:`.
+    /// Returns the name, without `User:`.
     pub fn name(&self) -> &str {
         &self.0
     }
 }
 
-/// Text that may be shown and has a size that may be stored.
+/// Returns whether text is printable and short enough to be stored.
 pub(super) fn is_name(name: &str) -> bool {
     let bytes = 1..=NAME_BYTES_MAX;
     bytes.contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
-/// Refused: not the text of a principal.
+/// The error for text that is not a principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a principal is written User:name, with at most {NAME_BYTES_MAX} bytes and no control characters"
@@ -60,7 +60,7 @@ pub struct InvalidPrincipal;
 impl FromStr for Principal {
     type Err = InvalidPrincipal;
 
-    /// Takes `User:*` too, as [`everyone`](Principal::everyone).
+    /// Accepts `User:*` too, as [`everyone`](Principal::everyone).
     fn from_str(text: &str) -> Result<Self, InvalidPrincipal> {
         let name = text.strip_prefix(KIND).filter(|name| is_name(name));
         name.map(|name| Principal(name.into()))
@@ -80,28 +80,28 @@ impl fmt::Debug for Principal {
     }
 }
 
-/// In an access rule: where requests come from.
+/// In an access rule: the origin of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// Any address, `*`.
+    /// Every address, `*`.
     Any,
-    /// This one.
+    /// This address.
     Address(IpAddr),
 }
 
 impl Host {
-    /// An IPv4 address is the same in its IPv6 form.
+    /// Returns the host of an address. An IPv4 address is the same in its IPv6 form.
     pub fn of(address: IpAddr) -> Self {
         Host::Address(address.to_canonical())
     }
 
-    /// Whether the rule is about requests from an address that [`of`](Self::of) gave.
+    /// Returns whether the rule covers requests from an address that [`of`](Self::of) returned.
     pub(super) fn includes(self, host: Host) -> bool {
         self == Host::Any || self == host
     }
 }
 
-/// Refused: not the text of a host.
+/// The error for text that is not a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the host of an access rule is an IP address, or * for any")]
 pub struct InvalidHost;

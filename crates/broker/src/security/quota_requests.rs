@@ -23,7 +23,7 @@ const PRODUCED: &str = "producer_byte_rate";
 const CONSUMED: &str = "consumer_byte_rate";
 const CONNECTED: &str = "connection_creation_rate";
 
-/// Why a request, or a part of it, is refused.
+/// The reason for which a request, or a part of it, is refused.
 struct Refused {
     error: ResponseError,
     why: String,
@@ -34,14 +34,14 @@ fn invalid(why: impl Into<String>) -> Refused {
     Refused { error, why }
 }
 
-/// The limits that a request is about.
+/// The limits that a request concerns.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Target {
     Client(Entity),
     Ip(IpEntity),
 }
 
-/// What a part of an entity must be to be described.
+/// The condition that a part of an entity must meet to be described.
 enum Wanted<P> {
     Anything,
     Nothing,
@@ -59,7 +59,7 @@ impl<P: PartialEq> Wanted<P> {
         }
     }
 
-    /// `named` reads a name, and `default` stands for the default.
+    /// Parses a part of an entity. `named` reads a name, and `default` stands for the default.
     fn of(
         component: &filter::ComponentData,
         default: P,
@@ -74,7 +74,7 @@ impl<P: PartialEq> Wanted<P> {
     }
 }
 
-/// What is to be described: each part of an entity must match.
+/// The filter of a description: each part of an entity must match.
 struct Filter {
     user: Wanted<EntityPart>,
     client_id: Wanted<EntityPart>,
@@ -94,7 +94,7 @@ fn ip_of(name: &str) -> Result<IpEntity, Refused> {
 }
 
 impl Store {
-    /// Tells the limits that the request is about.
+    /// Answers with the limits that the request's filter matches.
     pub fn describe_quotas(
         &self,
         request: &DescribeClientQuotasRequest,
@@ -130,7 +130,8 @@ impl Store {
         response.with_entries(Some(entries.collect()))
     }
 
-    /// What the request changes. Of an entity whose changes are not all possible, none is made.
+    /// Returns the answer and the records of the request's changes. If one change of an entity is
+    /// not possible, none of that entity is made.
     pub fn alter_quotas(
         &self,
         request: &AlterClientQuotasRequest,
@@ -192,7 +193,8 @@ impl Store {
         Ok(change.map(|change| change.encode()))
     }
 
-    /// What changes of the limits of users and client ids, if anything does, and whether they had none before.
+    /// Returns the change of the limits of users and client ids, if there is one, and whether they
+    /// had no limits before.
     fn limits_change(
         &self,
         entity: Entity,
@@ -208,7 +210,7 @@ impl Store {
         Ok((change, is_new))
     }
 
-    /// The same of the connection rate of addresses.
+    /// Returns the same for the connection rate of addresses.
     fn rate_change(
         &self,
         entity: IpEntity,
@@ -262,7 +264,7 @@ fn wanted(request: &DescribeClientQuotasRequest) -> Result<Filter, Refused> {
     })
 }
 
-/// What a part must be that the request does not name.
+/// Returns the condition for a part that the request does not name.
 fn otherwise<P>(strict: bool) -> Wanted<P> {
     match strict {
         true => Wanted::Nothing,
@@ -317,7 +319,7 @@ fn alter(limits: &mut Limits, change: &asked::OpData) -> Result<(), Refused> {
 }
 
 fn rate_of(value: f64) -> Result<ByteRate, Refused> {
-    // What is not in bounds becomes 0 or too large a number.
+    // A value out of bounds becomes 0 or too large a number.
     let rate = ByteRate::new(value as u64).filter(|_| value.fract() == 0.0);
     rate.ok_or_else(|| invalid("a limit is a whole number of bytes per second, 1 to 2^53"))
 }

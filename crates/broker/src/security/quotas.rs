@@ -1,4 +1,5 @@
-//! How many bytes a second clients may send and be sent, and how many connections a second they may open.
+//! Quotas: limits on the bytes per second that clients may send and receive, and on the connections
+//! per second that they may open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +7,10 @@ use std::sync::Arc;
 use super::ip_quotas::{ConnectionRate, ConnectionRates, IpEntity};
 use super::principal::is_name;
 
-/// There are no more entities with limits.
+/// The most entities with limits.
 pub const QUOTAS_MAX: usize = 10_000;
 
-/// Higher limits are none: larger numbers are not exact in Kafka's protocol.
+/// The highest limit: larger numbers are not exact in Kafka's protocol.
 const BYTES_PER_SECOND_MAX: u64 = 1 << 53;
 
 /// A limit, in bytes per second; at least 1.
@@ -17,20 +18,20 @@ const BYTES_PER_SECOND_MAX: u64 = 1 << 53;
 pub struct ByteRate(u64);
 
 impl ByteRate {
-    /// `None` if it is out of bounds.
+    /// Returns `None` if the limit is out of bounds.
     pub fn new(bytes_per_second: u64) -> Option<ByteRate> {
         let bounds = 1..=BYTES_PER_SECOND_MAX;
         let is_valid = bounds.contains(&bytes_per_second);
         is_valid.then_some(ByteRate(bytes_per_second))
     }
 
-    /// Bytes per second.
+    /// Returns the bytes per second.
     pub fn bytes_per_second(self) -> u64 {
         self.0
     }
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Traffic {
     /// Records that are sent to the broker.
@@ -39,37 +40,38 @@ pub enum Traffic {
     Consumed,
 }
 
-/// Whom a part of an entity means.
+/// The users or client ids that a part of an entity covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntityPart {
     /// All that have no limits of their own, each by itself.
     Default,
-    /// This one.
+    /// This user or client id.
     Named(Arc<str>),
 }
 
 impl EntityPart {
-    /// `None` if nobody can be called so.
+    /// Returns the part of this name; `None` if no user or client id can have it.
     pub fn named(name: &str) -> Option<EntityPart> {
         is_name(name).then(|| EntityPart::Named(name.into()))
     }
 }
 
-/// Whose limits these are: of a user, a client id, or a client id of a user. One of both is there.
+/// The clients of a limit: a user, a client id, or a client id of a user. At least one of both is
+/// present.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entity {
-    /// The user; of any if there is none.
+    /// The user; `None` covers every user.
     pub user: Option<EntityPart>,
-    /// The client id; with any if there is none.
+    /// The client id; `None` covers every client id.
     pub client_id: Option<EntityPart>,
 }
 
 /// The limits of an entity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Of what is sent to the broker.
+    /// The limit on bytes to the broker.
     pub produced: Option<ByteRate>,
-    /// Of what is sent to clients.
+    /// The limit on bytes to clients.
     pub consumed: Option<ByteRate>,
 }
 
@@ -81,20 +83,20 @@ impl Limits {
         }
     }
 
-    /// Whether nothing is limited.
+    /// Returns whether there is no limit.
     pub fn is_empty(&self) -> bool {
         *self == Limits::default()
     }
 }
 
-/// Those who share one limit.
+/// The clients that share one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// What is limited.
+    /// The direction that is limited.
     pub traffic: Traffic,
-    /// The user; all if there is none.
+    /// The user; `None` for all users together.
     pub user: Option<Arc<str>>,
-    /// The client id; all if there is none.
+    /// The client id; `None` for all client ids together.
     pub client_id: Option<Arc<str>>,
 }
 
@@ -106,7 +108,7 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// Sets the limits of an entity; without any it is forgotten.
+    /// Sets the limits of an entity; an entity without limits is removed.
     pub(super) fn set(&mut self, entity: Entity, limits: Limits) {
         match limits.is_empty() {
             true => self.entities.remove(&entity),
@@ -118,38 +120,39 @@ impl Quotas {
         self.connection_rates.set(entity, rate);
     }
 
-    /// How many connections a second addresses may open.
+    /// Returns the connection rates of addresses.
     pub fn connection_rates(&self) -> &ConnectionRates {
         &self.connection_rates
     }
 
-    /// The limits of an entity itself.
+    /// Returns the limits of exactly this entity.
     pub fn get(&self, entity: &Entity) -> Option<&Limits> {
         self.entities.get(entity)
     }
 
-    /// All users and client ids with limits.
+    /// Returns all users and client ids with limits.
     pub fn iter(&self) -> impl Iterator<Item = (&Entity, &Limits)> {
         self.entities.iter()
     }
 
-    /// How many users, client ids and addresses have limits.
+    /// Returns the number of users, client ids and addresses with limits.
     pub fn len(&self) -> usize {
         self.entities.len() + self.connection_rates.len()
     }
 
-    /// Whether there are no limits.
+    /// Returns whether there are no limits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether any user or client id has a limit in bytes.
+    /// Returns whether any user or client id has a limit in bytes.
     pub fn limits_bytes(&self) -> bool {
         !self.entities.is_empty()
     }
 
-    /// The limit for a client of a user, and with whom it is shared. The first that there is counts, in
-    /// Kafka's order: that of the user before that of all users, that of a client id before one without.
+    /// Returns the limit for a client of a user, and the clients that share it. The first in
+    /// Kafka's order applies: the limit of the user before that of all users, that of a client id
+    /// before one without.
     pub fn find(&self, traffic: Traffic, user: &str, client_id: &str) -> Option<(Share, ByteRate)> {
         let (user, client_id): (Arc<str>, Arc<str>) = (user.into(), client_id.into());
         let parts = |name: &Arc<str>| {

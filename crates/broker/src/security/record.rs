@@ -1,6 +1,6 @@
-//! What security keeps in the log, byte for byte.
+//! The security records in the log, byte for byte.
 //!
-//! How numbers, texts and the like are written, [`Writer`] says.
+//! [`Writer`] defines the encoding of numbers and texts.
 //!
 //! ```text
 //! kind  key                                  value
@@ -38,18 +38,18 @@ const ACL: u8 = 3;
 const QUOTA: u8 = 4;
 const CONNECTION_RATE: u8 = 5;
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// What salts of unknown users are derived from.
+    /// The secret that salts of unknown users are derived from.
     Secret(Secret),
-    /// What is known of a user from now on.
+    /// The new credential of a user, or its removal.
     Credential(String, Hash, Option<Credential>),
-    /// There is this rule from now on, or there is not.
+    /// A new access rule, or its removal.
     Acl(Acl, bool),
-    /// Who has which limits from now on.
+    /// The new limits of an entity.
     Quota(Entity, Limits),
-    /// How many connections a second addresses may open from now on.
+    /// The new connection rate of addresses, or its removal.
     ConnectionRate(IpEntity, Option<ConnectionRate>),
 }
 
@@ -130,7 +130,7 @@ fn decode_secret(value: &mut Reader) -> Result<Secret, RecordError> {
     Ok(Secret::from_random(bytes))
 }
 
-/// The number of a hash in Kafka's protocol.
+/// Returns the number of a hash in Kafka's protocol.
 pub(super) const fn hash_code(hash: Hash) -> u8 {
     match hash {
         Hash::Sha256 => 1,
@@ -138,7 +138,7 @@ pub(super) const fn hash_code(hash: Hash) -> u8 {
     }
 }
 
-/// The hash of a number in Kafka's protocol.
+/// Returns the hash of a number in Kafka's protocol.
 pub(super) const fn hash_of_code(code: i8) -> Option<Hash> {
     match code {
         1 => Some(Hash::Sha256),
@@ -204,7 +204,7 @@ fn decode_acl(key: &mut Reader) -> Result<Acl, RecordError> {
     })
 }
 
-/// Of the parts of an entity: what it is.
+/// The kinds of a part of an entity.
 const NO_PART: u8 = 0;
 const DEFAULT_PART: u8 = 1;
 const NAMED_PART: u8 = 2;

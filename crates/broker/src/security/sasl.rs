@@ -1,4 +1,4 @@
-//! The server's side of SASL: who is on the other side of a connection.
+//! The server's side of SASL: authenticates the client of a connection.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use super::principal::Principal;
 use super::tokens::TokenError;
 use super::users::{Claimed, Users};
 
-/// From this version of SaslHandshake on, what follows it is SaslAuthenticate requests.
+/// From this version of SaslHandshake on, SaslAuthenticate requests follow it.
 const VERSION_WITH_REQUESTS: i16 = 1;
 
 /// The login of one connection.
 ///
-/// 1. The client says how it wants to log in: [`handshake`](Self::handshake).
+/// 1. The client chooses a mechanism: [`handshake`](Self::handshake).
 /// 2. It sends one message for PLAIN, two for SCRAM: [`authenticate`](Self::authenticate).
-/// 3. It is known ([`principal`](Self::principal)), or it is refused ([`is_failed`](Self::is_failed)) and
-///    the connection is to be closed when the answer is sent.
+/// 3. It is authenticated ([`principal`](Self::principal)), or it is refused
+///    ([`is_failed`](Self::is_failed)) and the connection is to be closed when the answer is sent.
 ///
 /// ```
 /// use millstream_broker::security::{Authentication, Secret, Users};
@@ -60,7 +60,7 @@ pub struct Authentication {
     session: Option<Session>,
 }
 
-/// A login by a token, which lasts as long as that.
+/// A login by a token, which lasts until the token ends.
 #[derive(Debug, Clone)]
 struct Session {
     principal: Principal,
@@ -69,17 +69,17 @@ struct Session {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing was said.
+    /// The client has sent nothing yet.
     Silent,
-    /// The client has chosen how to log in.
+    /// The client has chosen a mechanism.
     Chosen(Mechanism),
-    /// It has said who it is, and was told what to prove it with.
+    /// The client has sent its name, and got the challenge.
     Challenged(Box<Challenge>),
     Done(Principal),
     Failed,
 }
 
-/// What a proof is checked against.
+/// The data that a proof is checked against.
 #[derive(Debug)]
 struct Challenge {
     client_first: ClientFirst,
@@ -87,16 +87,17 @@ struct Challenge {
     claimed: Claimed,
 }
 
-/// Why a client is not logged in, as Kafka's clients know it. None of it repeats what the client sent.
+/// The reason for which a client is not logged in, as Kafka's clients know it. No message repeats
+/// the client's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
     /// The request is not the next one of a login.
     #[error("a login begins with SaslHandshake, goes on with SaslAuthenticate, and is done once")]
     Order,
-    /// The message is no SASL.
+    /// The message is not SASL.
     #[error("Authentication failed: {0}")]
     Invalid(#[from] InvalidMessage),
-    /// The client wants to act as somebody else.
+    /// The client wants to act as another user.
     #[error(
         "Authentication failed: Client requested an authorization id that is different from username"
     )]
@@ -109,13 +110,13 @@ pub enum LoginError {
         "Authentication failed during authentication due to invalid credentials with SASL mechanism {0}"
     )]
     Proof(Mechanism),
-    /// The token is not good.
+    /// The token is not valid.
     #[error("Authentication failed: the token is refused: {0}")]
     Token(#[from] TokenError),
     /// The client logs in again, as another user.
     #[error("Authentication failed: a connection that logs in again stays with its user")]
     OtherUser,
-    /// The password was not checked, since too many were wrong before.
+    /// The password was not checked, because there were too many wrong ones before.
     #[error(
         "Authentication failed: too many logins of this user from this address have failed; try again in a minute"
     )]
@@ -123,7 +124,7 @@ pub enum LoginError {
 }
 
 impl LoginError {
-    /// The code that a client is told.
+    /// Returns the error code for the client.
     pub fn code(self) -> ResponseError {
         match self {
             LoginError::Order => ResponseError::IllegalSaslState,
@@ -133,7 +134,7 @@ impl LoginError {
 }
 
 impl Authentication {
-    /// Of a new connection, by one of these mechanisms.
+    /// Returns the login of a new connection, by one of these mechanisms.
     pub fn new(mechanisms: Arc<[Mechanism]>) -> Self {
         Authentication {
             mechanisms,
@@ -146,19 +147,19 @@ impl Authentication {
         }
     }
 
-    /// The same, which takes tokens, too, if OAUTHBEARER is among the mechanisms.
+    /// Accepts tokens, too, if OAUTHBEARER is among the mechanisms.
     pub(crate) fn with_tokens(mut self, tokens: Option<Arc<TokenCheck>>) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// When the client has to have logged in again, if it has logged in by a token: otherwise its connection is to be
-    /// closed.
+    /// Returns the time by which the client has to log in again, if it has logged in with a token:
+    /// otherwise its connection is to be closed.
     pub fn session_ends_at(&self) -> Option<Timestamp> {
         Some(self.session.as_ref()?.ends_at)
     }
 
-    /// Who the client is, once it is logged in.
+    /// Returns the client's user, once it is logged in.
     pub fn principal(&self) -> Option<&Principal> {
         match &self.state {
             State::Done(principal) => Some(principal),
@@ -166,27 +167,29 @@ impl Authentication {
         }
     }
 
-    /// Whether the connection is to be closed when what was answered is sent.
+    /// Returns whether the connection is to be closed after the pending answer.
     pub fn is_failed(&self) -> bool {
         matches!(self.state, State::Failed)
     }
 
-    /// The client goes on without having shown who it is.
+    /// Fails the login of a client that goes on unauthenticated.
     pub fn refuse(&mut self) {
         self.state = State::Failed;
     }
 
-    /// How the client logs in, once it has said so.
+    /// Returns the mechanism, once the client has chosen it.
     pub fn mechanism(&self) -> Option<Mechanism> {
         self.mechanism
     }
 
-    /// Who the client says that it is, also if it is refused. Any text, of at most 16 KiB.
+    /// Returns the user name that the client claims, also after a refusal. It is any text, of at
+    /// most 16 KiB.
     pub fn claimed_user(&self) -> Option<&str> {
         self.claimed_user.as_deref()
     }
 
-    /// Whether this request may come now: before a client is logged in, only what it needs for that.
+    /// Returns whether this request may come now: before the login, only those that the login
+    /// needs.
     pub fn admits(&self, api: ApiKey) -> bool {
         use ApiKey::{ApiVersions, SaslAuthenticate, SaslHandshake};
         match &self.state {
@@ -196,14 +199,14 @@ impl Authentication {
         }
     }
 
-    /// Whether the next frame is a message of SASL without a request around it, to be handed to
-    /// [`message`](Self::message): so after the oldest version of SaslHandshake. It is answered by a bare
-    /// message, too, or by closing the connection.
+    /// Returns whether the next frame is a message of SASL without a request around it, to be
+    /// handed to [`message`](Self::message), as it is after the oldest version of SaslHandshake.
+    /// The answer is a bare message, too, or the end of the connection.
     pub fn takes_bare_message(&self) -> bool {
         self.takes_bare_messages && matches!(self.state, State::Chosen(_) | State::Challenged(_))
     }
 
-    /// The client says how it wants to log in.
+    /// Handles the client's choice of a mechanism.
     pub fn handshake(
         &mut self,
         version: i16,
@@ -214,7 +217,7 @@ impl Authentication {
             .iter()
             .map(|mechanism| StrBytes::from_static_str(mechanism.name()));
         let response = SaslHandshakeResponse::default().with_mechanisms(names.collect());
-        // A client that logged in by a token may do so again with a newer one: KIP-368.
+        // A client with a token login may log in again with a newer token: KIP-368.
         let may_begin = match &self.state {
             State::Silent => true,
             State::Done(_) => self.session.is_some() && version >= VERSION_WITH_REQUESTS,
@@ -239,7 +242,7 @@ impl Authentication {
         response
     }
 
-    /// The client goes on. See [`message`](Self::message).
+    /// Handles the next step of the login. See [`message`](Self::message).
     pub fn authenticate(
         &mut self,
         users: &Users,
@@ -249,7 +252,8 @@ impl Authentication {
         response(self.message(users, nonce, &request.auth_bytes))
     }
 
-    /// The user whose password or proof this message is, if [`message`](Self::message) would check it.
+    /// Returns the user whose password or proof this message carries, if [`message`](Self::message)
+    /// would check it.
     pub fn checks(&self, message: &[u8]) -> Option<String> {
         match &self.state {
             State::Chosen(Mechanism::Plain) => {
@@ -260,7 +264,8 @@ impl Authentication {
         }
     }
 
-    /// Whether this message shows a token that names a key which the server does not have.
+    /// Returns whether this message carries a token that names a key which the server does not
+    /// have.
     pub fn shows_unknown_key(&self, message: &[u8]) -> bool {
         match (&self.state, &self.tokens) {
             (State::Chosen(Mechanism::OAuthBearer), Some(tokens)) => BearerMessage::parse(message)
@@ -269,7 +274,8 @@ impl Authentication {
         }
     }
 
-    /// Takes a message and answers it. `nonce` is random, and a new one for every message.
+    /// Handles a message and returns the answer. `nonce` is random, and a new one for every
+    /// message.
     ///
     /// With PLAIN this hashes the password, which takes milliseconds; all else is fast.
     ///
@@ -310,7 +316,7 @@ impl Authentication {
 
     fn check_token(&mut self, message: &[u8]) -> Result<(State, Bytes), LoginError> {
         let message = BearerMessage::parse(message)?;
-        // The mechanism is there only with it.
+        // The mechanism is offered only where tokens are accepted.
         let tokens = self.tokens.as_ref().ok_or(LoginError::Order)?;
         let verified = tokens.check(message.token)?;
         let user = verified.principal.name();
@@ -360,7 +366,7 @@ impl Authentication {
     }
 }
 
-/// The answer to a message, as a response.
+/// Returns the answer to a message, as a response.
 pub fn response(answer: Result<Bytes, LoginError>) -> SaslAuthenticateResponse {
     match answer {
         Ok(bytes) => SaslAuthenticateResponse::default()

@@ -1,4 +1,5 @@
-//! Security at work: its records in a ledger, logins, and the requests about users and access rules.
+//! The security service: its records in a ledger, logins, and the requests about users and access
+//! rules.
 
 mod handle;
 
@@ -34,22 +35,22 @@ use crate::security::{
 use crate::throttle::Throttle;
 use crate::token_check::{TokenCheck, TokenKeysError};
 
-/// The stream that users and access rules are kept in.
+/// The stream of users and access rules.
 pub const LEDGER: &str = "__security";
 
-/// Who is refused is told after so long: trying out passwords takes time.
+/// The delay of the answer to a refused login: it slows down guesses of passwords.
 const REFUSED_AFTER: Duration = Duration::from_millis(100);
 
 /// The login of one connection.
 pub type Login = Arc<Mutex<Authentication>>;
 
-/// Why users are not kept.
+/// The reason for which the security service does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
-    /// The log does not take what is to be kept, or does not give what was kept.
+    /// The log does not store the records, or does not return them.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The log has something else in it than users and rules.
+    /// The log holds something other than users and rules.
     #[error("stream {LEDGER} holds something else than users and access rules: {0}")]
     Record(#[from] RecordError),
     /// A name or a password is out of bounds.
@@ -58,18 +59,18 @@ pub enum SecurityError {
     /// There are no keys to check tokens with.
     #[error(transparent)]
     Tokens(#[from] TokenKeysError),
-    /// There are no random bytes to be had.
+    /// The system returns no random bytes.
     #[error("the operating system gives no random bytes: {0}")]
     Random(#[from] io::Error),
 }
 
-/// Users, access rules, and who may do what.
+/// Users, access rules, and the decisions by them.
 pub struct SecurityService {
-    /// Empty where nobody has to log in.
+    /// Empty where clients need no login.
     mechanisms: Arc<[Mechanism]>,
     tokens: Option<Arc<TokenCheck>>,
     store: RwLock<Store>,
-    /// Whether there is anything that somebody may not do.
+    /// Whether any operation is denied to any user.
     is_restricted: AtomicBool,
     /// Whether any user or client id has a quota.
     is_limited: AtomicBool,
@@ -79,10 +80,10 @@ pub struct SecurityService {
     version: AtomicU64,
     throttle: Throttle,
     connection_pace: ConnectionPace,
-    /// Changes are made one after another.
+    /// Held during a change: changes are made one after another.
     changes: tokio::sync::Mutex<()>,
     ledger: Arc<Ledger>,
-    /// Logins that are worked on at once: passwords are expensive to check.
+    /// The logins in progress at once: passwords are expensive to check.
     logins: Arc<Semaphore>,
     pace: Mutex<LoginPace>,
     peer_lines: PeerLines,
@@ -93,10 +94,10 @@ pub struct SecurityService {
 }
 
 impl SecurityService {
-    /// Goes on where the ledger ends.
+    /// Starts the service from the records of the ledger.
     ///
     /// # Errors
-    /// When the ledger cannot be read or written, or holds something else.
+    /// When the ledger cannot be read or written, or holds other records.
     pub fn open(
         log: &Log,
         config: &SecurityConfig,
@@ -158,17 +159,17 @@ impl SecurityService {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// How clients can log in; empty where they need not.
+    /// Returns the mechanisms of logins; empty where clients need no login.
     pub fn mechanisms(&self) -> &[Mechanism] {
         &self.mechanisms
     }
 
-    /// Another one when users, access rules or quotas have changed.
+    /// Returns a number that changes with users, access rules and quotas.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The login of a new connection; `None` where nobody has to log in.
+    /// Returns the login of a new connection; `None` where clients need no login.
     pub fn login(&self) -> Option<Login> {
         let mechanisms = Arc::clone(&self.mechanisms);
         let has_to = !mechanisms.is_empty();
@@ -178,24 +179,24 @@ impl SecurityService {
         })
     }
 
-    /// The check of tokens, if clients may log in with them.
+    /// Returns the check of tokens, if clients may log in with them.
     pub fn tokens(&self) -> Option<&Arc<TokenCheck>> {
         self.tokens.as_ref()
     }
 
-    /// How long the session of a login by a token still lasts.
+    /// Returns how long the session of a login by a token still lasts.
     pub fn session_lasts(&self, login: &Login) -> Option<Duration> {
         let ends_at = login.lock().session_ends_at()?;
         let ms = ends_at.0.saturating_sub(self.clock.now().0);
         Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
     }
 
-    /// Whether there is anything that somebody may not do.
+    /// Returns whether any operation is denied to any user.
     pub fn is_restricted(&self) -> bool {
         self.is_restricted.load(Ordering::Acquire)
     }
 
-    /// Whether somebody may do something.
+    /// Returns whether a user may do an operation on a resource.
     pub fn permits(
         &self,
         principal: &Principal,
@@ -210,7 +211,7 @@ impl SecurityService {
         !self.is_restricted() || ask(self.store.read().acls())
     }
 
-    /// Whether there may be a resource of this type to which somebody may do this.
+    /// Returns whether there may be a resource of this type on which a user may do this operation.
     pub fn permits_any(
         &self,
         principal: &Principal,
@@ -221,7 +222,7 @@ impl SecurityService {
         self.rules_allow(|acls| acls.authorize_any(principal, from.ip(), operation, kind))
     }
 
-    /// Whether somebody may do something to all resources of this type.
+    /// Returns whether a user may do an operation on all resources of this type.
     pub fn permits_all(
         &self,
         principal: &Principal,
@@ -232,8 +233,8 @@ impl SecurityService {
         self.rules_allow(|acls| acls.authorize_all(principal, from.ip(), operation, kind))
     }
 
-    /// Takes bytes that go over the wire from the quotas of a client, if it has some; for how long it is to
-    /// wait then.
+    /// Takes bytes on the wire from the quotas of a client, if it has some; returns how long it has
+    /// to wait then.
     pub fn throttle(
         &self,
         traffic: Traffic,
@@ -247,7 +248,7 @@ impl SecurityService {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// The quota of a client, and with whom it is shared; `None` if it has none.
+    /// Returns the quota of a client, and the clients that share it; `None` if it has none.
     pub fn limit(
         &self,
         traffic: Traffic,
@@ -264,7 +265,8 @@ impl SecurityService {
     /// Counts a connection from an address, if the address has a quota of connections.
     ///
     /// # Errors
-    /// When the address is over its quota: for how long the connection is held before it is closed.
+    /// When the address is over its quota: returns for how long to hold the connection before
+    /// closing it.
     pub fn admit_connection(&self, from: IpAddr) -> Result<(), Duration> {
         if !self.is_paced.load(Ordering::Relaxed) {
             return Ok(());
@@ -276,12 +278,13 @@ impl SecurityService {
         })
     }
 
-    /// Whether any user or client id has a quota.
+    /// Returns whether any user or client id has a quota.
     fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Relaxed)
     }
 
-    /// Takes a message of SASL. Hashes passwords, so it may take milliseconds; after wrong ones the check waits.
+    /// Handles a message of SASL. Hashes passwords, so it may take milliseconds; after wrong ones
+    /// the check waits.
     pub async fn message(
         self: &Arc<Self>,
         login: &Login,
@@ -304,7 +307,7 @@ impl SecurityService {
             return Ok(Err(LoginError::TooManyFailed));
         };
         let (service, login) = (Arc::clone(self), Arc::clone(login));
-        // A client that goes away does not stop what has begun: its attempt counts.
+        // A check that has begun goes on when the client disconnects: its attempt counts.
         let taken = tokio::task::spawn_blocking(move || {
             let mut login = login.lock();
             let answer = login.message(service.store.read().users(), &nonce, &message);
@@ -340,7 +343,7 @@ impl SecurityService {
         }
     }
 
-    /// Counts and writes down how a login ended, if it has.
+    /// Counts and audits the outcome of a login, if it has ended.
     fn ended(&self, login: &Authentication, from: SocketAddr, attempt: Option<Attempt>) {
         let now = self.clock.monotonic();
         if login.is_failed() {
@@ -354,7 +357,7 @@ impl SecurityService {
         self.note(login, from);
     }
 
-    /// Writes down how a login ended, if it has.
+    /// Audits the outcome of a login, if it has ended.
     fn note(&self, login: &Authentication, from: SocketAddr) {
         let who = match login.principal() {
             Some(principal) => Who::Known(principal),
@@ -369,7 +372,7 @@ impl SecurityService {
         });
     }
 
-    /// Writes an audit line. Those that a client brings about without a login are bounded.
+    /// Writes an audit line. Those that a client can cause without a login are bounded.
     pub fn audit(&self, event: &AuditEvent<'_>) {
         let is_known = || match event.who {
             Who::Known(principal) => *principal != Principal::anonymous(),
@@ -381,20 +384,20 @@ impl SecurityService {
         }
     }
 
-    /// The lines that clients bring about without a login.
+    /// Returns the bounded lines that clients can cause without a login.
     pub fn peer_lines(&self) -> &PeerLines {
         &self.peer_lines
     }
 
-    /// Logs in without messages of SASL around the credentials; `None` if that is refused. Also returns when the token ends, if
-    /// it is one.
+    /// Logs in without messages of SASL around the credentials; `None` if that is refused. Also
+    /// returns the end of the token, if the credentials are a token.
     pub async fn log_in(
         self: &Arc<Self>,
         from: SocketAddr,
         credentials: &Credentials,
     ) -> Option<(Principal, Option<Timestamp>)> {
         let (mechanism, message) = match credentials {
-            // It separates the parts of the message.
+            // The character NUL separates the parts of the message.
             Credentials::Password { user, password }
                 if user.contains('\0') || password.contains('\0') =>
             {
@@ -424,22 +427,22 @@ impl SecurityService {
         Some((login.principal()?.clone(), login.session_ends_at()))
     }
 
-    /// The time of the service's clock.
+    /// Returns the time of the service's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Logins that were refused.
+    /// Returns the number of refused logins.
     pub fn refused_logins(&self) -> u64 {
         self.refused_logins.get()
     }
 
-    /// Counts something that a user wanted to do and may not.
+    /// Counts an operation that was denied to a user.
     pub fn count_denied(&self) {
         self.denied.add_one();
     }
 
-    /// What users wanted to do and may not.
+    /// Returns the number of denied operations.
     pub fn denied(&self) -> u64 {
         self.denied.get()
     }
@@ -463,7 +466,8 @@ impl SecurityService {
         })
     }
 
-    /// Makes a change: what `plan` says is kept, and takes effect when it is durable.
+    /// Makes a change: stores the records that `plan` returns, and applies them when they are
+    /// durable.
     async fn change(
         &self,
         who: &Principal,
@@ -490,10 +494,10 @@ impl SecurityService {
     }
 }
 
-/// Sets a user's password in a log that no broker works with; takes milliseconds.
+/// Sets a user's password in a log that no broker uses; takes milliseconds.
 ///
 /// # Errors
-/// When the name or the password is out of bounds, or the log does not take it.
+/// When the name or the password is out of bounds, or the log does not store it.
 pub fn set_password(
     log: &Log,
     clock: Arc<dyn Clock>,

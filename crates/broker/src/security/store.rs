@@ -1,4 +1,4 @@
-//! All that security keeps in the log.
+//! The security state that the log stores.
 
 use millstream_wire::sasl::{Credential, Hash, Iterations};
 
@@ -11,9 +11,9 @@ use super::{Record, RecordError};
 
 /// Users, access rules and quotas.
 ///
-/// What asks for a change returns records and changes nothing. Whoever makes a change appends them to the
-/// log, waits until they are durable, and hands each to [`apply`](Self::apply). Changes are made one after
-/// another, since each is checked against what is here.
+/// A request for a change returns records and changes nothing. The caller appends these to the log,
+/// waits until they are durable, and hands each to [`apply`](Self::apply). Changes are made one
+/// after another, since each is checked against the current state.
 ///
 /// ```
 /// use millstream_broker::security::{AclSettings, Principal, Resource, Operation, Secret, Store};
@@ -41,11 +41,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// From the records of the log, oldest first. If there is no secret among them, `spare` is taken, and
-    /// comes back as a record for the log.
+    /// Restores the state from the records of the log, oldest first. If there is no secret among
+    /// them, it takes `spare`, and returns it as a record for the log.
     ///
     /// # Errors
-    /// When a record is damaged, or was written by a later program.
+    /// When a record is damaged, or was written by a later version of the program.
     pub fn restore(
         settings: AclSettings,
         records: impl IntoIterator<Item = Record>,
@@ -66,10 +66,10 @@ impl Store {
         Ok((store, first))
     }
 
-    /// Takes over what a record says.
+    /// Applies a record.
     ///
     /// # Errors
-    /// When it is damaged, or was written by a later program.
+    /// When it is damaged, or was written by a later version of the program.
     pub fn apply(&mut self, record: Record) -> Result<(), RecordError> {
         self.make(Change::decode(record)?);
         Ok(())
@@ -86,7 +86,7 @@ impl Store {
         }
     }
 
-    /// Records that [`restore`](Self::restore) makes the same of.
+    /// Returns records from which [`restore`](Self::restore) makes the same state.
     pub fn snapshot(&self) -> Vec<Record> {
         let secret = Change::Secret(self.users.secret().clone());
         let credentials = self.users.iter().flat_map(|(user, credentials)| {
@@ -106,22 +106,22 @@ impl Store {
         changes.map(|change| change.encode()).collect()
     }
 
-    /// The users.
+    /// Returns the users.
     pub fn users(&self) -> &Users {
         &self.users
     }
 
-    /// The access rules.
+    /// Returns the access rules.
     pub fn acls(&self) -> &Acls {
         &self.acls
     }
 
-    /// How many bytes a second clients may send and be sent, and how many connections a second they may open.
+    /// Returns the quotas of clients and addresses.
     pub fn quotas(&self) -> &Quotas {
         &self.quotas
     }
 
-    /// Sets a user's password; takes milliseconds. `salt` is random.
+    /// Returns the record that sets a user's password; takes milliseconds. `salt` is random.
     ///
     /// # Errors
     /// When the name, the password or the count of iterations is out of bounds, or there are too many users.
@@ -144,23 +144,23 @@ impl Store {
         Ok(Change::Credential(user.to_owned(), hash, Some(credential)).encode())
     }
 
-    /// Removes what is known of a user for this hash; `None` if that is nothing.
+    /// Returns the record that removes a user's credential for this hash; `None` if there is none.
     pub fn user_tombstone(&self, user: &str, hash: Hash) -> Option<Record> {
         self.users.credential(user, hash)?;
         Some(Change::Credential(user.to_owned(), hash, None).encode())
     }
 
-    /// Adds an access rule; `None` if it is there.
+    /// Returns the record that adds an access rule; `None` if the rule exists.
     ///
     /// # Errors
-    /// When no resource can be called so.
+    /// When no resource can have the name.
     pub fn acl_record(&self, acl: &Acl) -> Result<Option<Record>, InvalidPattern> {
         acl.pattern.check()?;
         let is_new = !self.acls.contains(acl);
         Ok(is_new.then(|| Change::Acl(acl.clone(), true).encode()))
     }
 
-    /// Removes an access rule; `None` if there is none.
+    /// Returns the record that removes an access rule; `None` if there is none.
     pub fn acl_tombstone(&self, acl: &Acl) -> Option<Record> {
         let is_there = self.acls.contains(acl);
         is_there.then(|| Change::Acl(acl.clone(), false).encode())

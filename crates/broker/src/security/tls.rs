@@ -1,4 +1,4 @@
-//! TLS: certificates, keys, and whose certificate a client shows.
+//! TLS: certificates, keys, and the users of client certificates.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,43 +16,44 @@ use x509_cert::ext::pkix::BasicConstraints;
 
 use super::principal::Principal;
 
-/// No file of certificates or keys is larger, in bytes.
+/// The largest file of certificates or keys, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where certificates and keys are. All files are PEM.
+/// The files of certificates and keys, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The server's certificate, followed by those of the authorities between it and the root.
     pub certificates: PathBuf,
     /// The key of the server's certificate.
     pub key: PathBuf,
-    /// Clients may show certificates that one of these authorities has signed; without, they are not asked.
+    /// Clients may show certificates that one of these authorities has signed; without this, the
+    /// server asks for none.
     pub authorities: Option<PathBuf>,
 }
 
-/// Why files do not make a server with TLS. Does not repeat what is in them.
+/// The reason for which the files do not make a TLS server. No message repeats their contents.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is too large to be what it should be.
+    /// A file is too large.
     #[error("{}: larger than {FILE_BYTES_MAX} bytes", path.display())]
     TooLarge {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// A file has not what it should have.
+    /// A file has wrong contents.
     #[error("{}: {what}", path.display())]
     Content {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// Key and certificate do not belong together.
@@ -84,7 +85,7 @@ pub struct Tls {
 #[derive(Debug)]
 struct Current {
     config: Arc<ServerConfig>,
-    /// What it was made of.
+    /// The file contents that the current config was made of.
     contents: Contents,
 }
 
@@ -92,7 +93,7 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// When a file is missing, or is not what it should be.
+    /// When a file is missing or has wrong contents.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let contents = Contents::read(&files)?;
         let current = Current {
@@ -103,17 +104,18 @@ impl Tls {
         Ok(Tls { files, current })
     }
 
-    /// For the next connection.
+    /// Returns the config for the next connection.
     pub fn config(&self) -> Arc<ServerConfig> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current.config)
     }
 
-    /// Reads the files again, and tells whether they were changed; to be called from time to time.
+    /// Reads the files again, and returns whether they have changed; to be called from time to
+    /// time.
     ///
     /// # Errors
-    /// When the files are not what they should be, perhaps because not all are renewed yet. What was read
-    /// before stays in use.
+    /// When the files have wrong contents, perhaps because not all are renewed yet. The previous
+    /// contents stay in use.
     pub fn refresh(&self) -> Result<bool, TlsError> {
         let contents = Contents::read(&self.files)?;
         let is_same = {
@@ -130,14 +132,14 @@ impl Tls {
     }
 }
 
-/// Who a client is by its certificate, which TLS has checked: `User:` and the subject, as in
+/// Returns the user of a certificate that TLS has checked: `User:` and the subject, as in
 /// `User:CN=alice,O=Example`. `None` if the certificate has no subject that can be a user.
 pub fn principal_of(certificate: &CertificateDer<'_>) -> Option<Principal> {
     let certificate = Certificate::from_der(certificate).ok()?;
     Principal::user(&certificate.tbs_certificate().subject().to_string())
 }
 
-/// Tells which side ended a TLS handshake, and why.
+/// Returns which side ended a TLS handshake, and why.
 pub fn handshake_failure(error: &io::Error) -> String {
     let of_tls = error.get_ref().and_then(|error| error.downcast_ref());
     match of_tls {
@@ -161,7 +163,7 @@ pub fn handshake_failure(error: &io::Error) -> String {
     }
 }
 
-/// Whether a client sends this alert because of the broker's certificate.
+/// Returns whether a client sends this alert because of the broker's certificate.
 fn is_about_certificates(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -214,7 +216,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     };
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    // A pipe or a device has no size beforehand.
+    // The size of a pipe or a device is not known beforehand.
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -243,7 +245,7 @@ fn server_config(files: &TlsFiles, contents: &Contents) -> Result<ServerConfig, 
                 Arc::new(roots(path, bytes)?),
                 provider,
             );
-            // Those without can log in otherwise.
+            // Clients without a certificate can log in otherwise.
             let verifier = verifier.allow_unauthenticated().build();
             builder.with_client_cert_verifier(
                 verifier.map_err(|error| TlsError::content(path, error))?,
@@ -254,7 +256,8 @@ fn server_config(files: &TlsFiles, contents: &Contents) -> Result<ServerConfig, 
     config.map_err(|error| refused(files, error))
 }
 
-/// Warns of a certificate that clients written in Rust, ours among them, refuse from a server; others take it.
+/// Warns of a certificate that clients written in Rust, ours among them, refuse from a server;
+/// other clients accept it.
 fn warn_of_authority(path: &Path, certificate: &CertificateDer<'_>) {
     let is_authority = || {
         let certificate = Certificate::from_der(certificate).ok()?;
@@ -278,7 +281,7 @@ fn refused(files: &TlsFiles, error: rustls::Error) -> TlsError {
             key: files.key.clone(),
             certificates: files.certificates.clone(),
         },
-        // It says so of a key that it cannot use.
+        // The library reports a key that it cannot use in this way.
         rustls::Error::General(what) => TlsError::content(&files.key, what),
         error => TlsError::content(&files.certificates, error),
     }

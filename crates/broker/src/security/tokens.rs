@@ -16,68 +16,69 @@ use serde_json::{Map, Value};
 
 use super::principal::Principal;
 
-/// No set of keys is larger, in bytes.
+/// The largest set of keys, in bytes.
 pub const KEYS_BYTES_MAX: usize = 256 << 10;
 
-/// No set has more keys.
+/// The most keys of a set.
 const KEYS_MAX: usize = 100;
 
-/// Clocks of the server and of the issuer may differ so much.
+/// The largest accepted difference between the clocks of the server and of the issuer.
 const CLOCK_SKEW_MS: i64 = 30_000;
 
-/// What a token must say beside being signed.
+/// The required claims of a signed token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRules {
     /// The issuer that a token must name (`iss`).
     pub issuer: String,
-    /// For whom it must have been issued (`aud`): otherwise tokens for other services would be good here.
+    /// The audience that a token must name (`aud`): otherwise tokens for other services would be
+    /// valid here.
     pub audience: String,
     /// The claim that names the user; usually `sub`.
     pub user_claim: String,
 }
 
-/// Why a token is refused. None of it repeats the token.
+/// The reason for which a token is refused. No message repeats the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It is no token.
+    /// The text is not a token.
     #[error("it is not a JSON Web Token with a signature")]
     Malformed,
-    /// It is signed in a way that is not accepted, or not signed at all.
+    /// The signature uses an algorithm that is not accepted, or there is none.
     #[error("it is not signed by RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 or EdDSA")]
     Algorithm,
-    /// The set has no key that could have signed it.
+    /// The set has no key that could have signed the token.
     #[error("the server does not know the key that has signed it")]
     UnknownKey,
-    /// Its signature is wrong.
+    /// The signature is wrong.
     #[error("its signature is wrong")]
     Signature,
-    /// Its time is over.
+    /// The token has expired.
     #[error("it has expired, or does not say when it does")]
     Expired,
-    /// Its time is yet to come.
+    /// The token is not valid yet.
     #[error("it is not valid yet")]
     Early,
-    /// Another one has issued it.
+    /// Another issuer has issued the token.
     #[error("its issuer is not the server's")]
     Issuer,
-    /// It is for another service.
+    /// The token is for another service.
     #[error("it is not for the server's audience")]
     Audience,
-    /// It names no user.
+    /// The token names no user.
     #[error("it does not name a user")]
     User,
 }
 
-/// A token that is good.
+/// A valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// The user that it names.
     pub principal: Principal,
-    /// From then on it is not good any more.
+    /// The end of its validity.
     pub ends_at: Timestamp,
 }
 
-/// A set of public keys, of those who sign tokens.
+/// A set of public keys of token issuers.
 #[derive(Debug, Default)]
 pub struct TokenKeys {
     keys: Vec<Key>,
@@ -86,7 +87,7 @@ pub struct TokenKeys {
 #[derive(Debug)]
 struct Key {
     id: Option<String>,
-    /// The only algorithm that it may be used with, if it says so.
+    /// The only algorithm that the key may be used with, if it names one.
     algorithm: Option<String>,
     material: Material,
 }
@@ -96,7 +97,7 @@ enum Material {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
-    /// Points without compression.
+    /// An uncompressed point.
     P256(Vec<u8>),
     P384(Vec<u8>),
     Ed25519(Vec<u8>),
@@ -113,7 +114,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// As RFC 7517 and 7518 write keys.
+/// A key, as RFC 7517 and 7518 write it.
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,
@@ -133,7 +134,7 @@ struct Jwks {
     keys: Vec<Value>,
 }
 
-/// As RFC 7515 writes what a token is signed with.
+/// A token's header, as RFC 7515 writes it.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -143,10 +144,10 @@ struct Header {
 }
 
 impl TokenKeys {
-    /// Reads a set of keys. Those that sign in other ways, or do not sign, are passed over.
+    /// Parses a set of keys. Skips keys of other algorithms, and those that are not for signatures.
     ///
     /// # Errors
-    /// Why it is no set, or has no key that can be used.
+    /// When the text is no set, or has no usable key; the error gives the reason.
     pub fn parse(json: &[u8]) -> Result<TokenKeys, String> {
         if json.len() > KEYS_BYTES_MAX {
             return Err(format!("it is larger than {KEYS_BYTES_MAX} bytes"));
@@ -163,7 +164,8 @@ impl TokenKeys {
         }
     }
 
-    /// Whether a token names a key, and the set has none of that name and none without a name.
+    /// Returns whether a token names a key, and the set has none of that name and none without a
+    /// name.
     pub fn lacks_key_of(&self, token: &str) -> bool {
         let header = token.split('.').next().unwrap_or_default();
         let Ok(Header { kid: Some(id), .. }) = json_of(header) else {
@@ -176,7 +178,7 @@ impl TokenKeys {
     /// Checks a token.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// When the token is refused.
     pub fn check(
         &self,
         token: &str,
@@ -297,13 +299,13 @@ fn rsa_parameters(algorithm: &str) -> Option<&'static RsaParameters> {
     })
 }
 
-/// Claims of a wrong type are refused, and never passed over.
+/// Claims of a wrong type are refused, never skipped.
 fn check_claims(
     claims: &Map<String, Value>,
     rules: &TokenRules,
     now: Timestamp,
 ) -> Result<Verified, TokenError> {
-    // Seconds since 1970, perhaps with a fraction; too large ones are as far away as can be.
+    // Seconds since 1970, perhaps with a fraction; too large ones saturate.
     let time = |value: &Value| value.as_f64().map(|seconds| (seconds * 1e3) as i64);
     let text = |name: &str| claims.get(name).and_then(Value::as_str);
     let expires = claims.get("exp").and_then(time);
@@ -346,7 +348,7 @@ fn json_of<T: for<'a> Deserialize<'a>>(text: &str) -> Result<T, TokenError> {
     serde_json::from_slice(&bytes).map_err(|_| TokenError::Malformed)
 }
 
-/// As `ring` wants numbers.
+/// Returns a number without leading zeros, as `ring` expects it.
 fn without_zeros(number: Vec<u8>) -> Vec<u8> {
     number.into_iter().skip_while(|byte| *byte == 0).collect()
 }

@@ -1,5 +1,5 @@
-//! Kafka's requests about users: DescribeUserScramCredentials and AlterUserScramCredentials. Whether the
-//! client may send them is for the caller to ask.
+//! Kafka's requests about users: DescribeUserScramCredentials and AlterUserScramCredentials. The
+//! caller checks whether the client may send them.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,7 +22,7 @@ use super::record::{Change, hash_code, hash_of_code};
 use super::store::Store;
 use super::users::{self, USERS_MAX, UserError};
 
-/// Why a user is not described or changed.
+/// The error for a user that is not described or changed.
 type Refusal = (ResponseError, String);
 
 fn refusal(error: ResponseError, message: impl ToString) -> Refusal {
@@ -30,7 +30,7 @@ fn refusal(error: ResponseError, message: impl ToString) -> Refusal {
 }
 
 impl Store {
-    /// What is known of the users that the request names, or of all: hashes and counts of iterations.
+    /// Describes the users that the request names, or all: their hashes and counts of iterations.
     pub fn describe_users(
         &self,
         request: &DescribeUserScramCredentialsRequest,
@@ -73,7 +73,8 @@ impl Store {
             .with_error_message(Some(StrBytes::from_static_str(message)))
     }
 
-    /// What the request changes. Of a user whose changes are not all possible, none is made.
+    /// Returns the answer and the records of the request's changes. If one change of a user is not
+    /// possible, none of that user is made.
     pub fn alter_users(
         &self,
         request: &AlterUserScramCredentialsRequest,
@@ -144,7 +145,7 @@ impl Alteration<'_> {
         match (result, change) {
             (Ok(records), Ok(record)) => records.push(record),
             (result @ Ok(_), Err(refusal)) => *result = Err(refusal),
-            // What was wrong first is said.
+            // The answer has the first error only.
             (Err(_), _) => {}
         }
     }

@@ -1,6 +1,7 @@
-//! The users, and what shows that a client is one of them.
+//! The users, and the credentials that prove a client's identity.
 //!
-//! Passwords are not kept, only what SCRAM derives from them; PLAIN is checked against the same.
+//! Only the keys that SCRAM derives from a password are stored, never the password; PLAIN is
+//! checked against the same keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,27 +11,28 @@ use millstream_wire::sasl::{Credential, Hash, Iterations, Key};
 use super::decoy::{Decoys, Shape};
 use super::principal::Principal;
 
-/// There are never more users than this: each takes memory. Kafka has no such bound.
+/// The most users: each takes memory. Kafka has no such bound.
 pub const USERS_MAX: usize = 1_000_000;
-/// A password is hashed at least so often. Kafka's bound.
+/// The fewest iterations of a password's hash. Kafka's bound.
 pub const ITERATIONS_MIN: Iterations = Iterations(4096);
-/// A password is hashed at most so often: otherwise a login takes too long. Kafka's bound.
+/// The most iterations of a password's hash: more would make a login too slow. Kafka's bound.
 pub const ITERATIONS_MAX: Iterations = Iterations(16_384);
-/// A password is hashed so often where nothing is said.
+/// The iterations of a password's hash where the user gives none.
 pub const ITERATIONS_DEFAULT: Iterations = ITERATIONS_MIN;
-/// Size of the salt, in bytes, of passwords that are set here.
+/// Size of the salt, in bytes, of passwords that this project's tools set.
 pub const SALT_BYTES: usize = 24;
-/// No salt is longer, in bytes.
+/// The longest salt, in bytes.
 const SALT_BYTES_MAX: usize = 255;
 /// Size of [`Secret`], in bytes.
 pub const SECRET_BYTES: usize = 32;
 
-/// From this the salt of unknown users is derived: they have always the same one, as those that exist.
+/// The secret that the salts of unknown users are derived from: each always gets the same salt, as
+/// users that exist do.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SECRET_BYTES]);
 
 impl Secret {
-    /// From random bytes, which nobody may be able to guess.
+    /// Makes a secret from random bytes, which must not be guessable.
     pub fn from_random(random: [u8; SECRET_BYTES]) -> Self {
         Secret(random)
     }
@@ -46,30 +48,30 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a user or a credential is not taken.
+/// The reason for which a user or a credential is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// The name.
+    /// The name is out of bounds.
     #[error("a user's name has 1 to 1024 bytes and no control characters, and is not *")]
     Name,
-    /// The password.
+    /// The password is out of bounds.
     #[error("a password must not be empty or contain a zero byte")]
     Password,
-    /// The count of iterations.
+    /// The count of iterations is out of bounds.
     #[error("a password is to be hashed {ITERATIONS_MIN} to {ITERATIONS_MAX} times")]
     Iterations,
-    /// The salt.
+    /// The salt is out of bounds.
     #[error("the salt has 1 to {SALT_BYTES_MAX} bytes")]
     Salt,
-    /// The hashed password.
+    /// The hashed password is out of bounds.
     #[error("the salted password is empty")]
     SaltedPassword,
-    /// One more user.
+    /// There are too many users.
     #[error("there may be {USERS_MAX} users at most")]
     TooMany,
 }
 
-/// Checks what a password is hashed with.
+/// Checks the inputs of a password's hash.
 pub(super) fn check(user: &str, salt: &[u8], iterations: Iterations) -> Result<(), UserError> {
     Principal::user(user).ok_or(UserError::Name)?;
     if !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations) {
@@ -91,7 +93,7 @@ pub struct Users {
     decoys: Decoys,
 }
 
-/// What is kept of one user, by hash.
+/// The stored credentials of one user, by hash.
 #[derive(Debug, Clone, Default)]
 struct Credentials {
     sha256: Option<Credential>,
@@ -118,17 +120,17 @@ impl Credentials {
     }
 }
 
-/// What a client's claim is checked against.
+/// The data that a client's proof is checked against.
 #[derive(Debug, Clone)]
 pub(super) struct Claimed {
-    /// Made up, if the user does not exist.
+    /// The user's credential; made up if the user does not exist.
     pub credential: Credential,
-    /// Whether the user exists: if not, no proof is good.
+    /// Whether the user exists: if not, no proof is valid.
     pub exists: bool,
 }
 
 impl Users {
-    /// None.
+    /// Returns a set without users.
     pub fn new(secret: Secret) -> Self {
         Users {
             secret,
@@ -137,27 +139,27 @@ impl Users {
         }
     }
 
-    /// How many users there are.
+    /// Returns the number of users.
     pub fn len(&self) -> usize {
         self.credentials.len()
     }
 
-    /// Whether there is a user of this name.
+    /// Returns whether there is a user of this name.
     pub fn contains(&self, user: &str) -> bool {
         self.credentials.contains_key(user)
     }
 
-    /// Whether there is no user.
+    /// Returns whether there is no user.
     pub fn is_empty(&self) -> bool {
         self.credentials.is_empty()
     }
 
-    /// What is known of a user for SCRAM with this hash.
+    /// Returns a user's SCRAM credential for this hash.
     pub fn credential(&self, user: &str, hash: Hash) -> Option<&Credential> {
         self.credentials.get(user)?.of(hash)
     }
 
-    /// All that is known of a user: one or two credentials, none if there is no such user.
+    /// Returns all credentials of a user: one or two, or none if there is no such user.
     pub fn credentials(&self, user: &str) -> impl Iterator<Item = &Credential> {
         self.credentials
             .get(user)
@@ -165,13 +167,13 @@ impl Users {
             .flat_map(Credentials::iter)
     }
 
-    /// The names of all users, sorted, each with its credentials.
+    /// Returns the names of all users, sorted, each with its credentials.
     pub fn iter(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &Credential>)> {
         let all = self.credentials.iter();
         all.map(|(name, credentials)| (name.as_str(), credentials.iter()))
     }
 
-    /// For SCRAM with this hash.
+    /// Returns the credential that a SCRAM login with this hash is checked against.
     pub(super) fn claimed(&self, user: &str, hash: Hash) -> Claimed {
         // Made up in any case, so that it takes the same time.
         let made_up = self.made_up(user, hash);
@@ -182,8 +184,8 @@ impl Users {
         }
     }
 
-    /// For PLAIN: whether a user exists and this is its password. Of two credentials the stronger one
-    /// counts.
+    /// Returns, for PLAIN, whether the user exists and this is its password. Of two credentials the
+    /// stronger one counts.
     pub(super) fn has_password(&self, user: &str, password: &str) -> bool {
         let claims = [Hash::Sha512, Hash::Sha256].map(|hash| {
             let claimed = self.claimed(user, hash);
@@ -194,7 +196,7 @@ impl Users {
         known.next().is_some_and(|(_, is_password)| is_password)
     }
 
-    /// As the credential of a user that exists, with a password that nobody has.
+    /// Returns a credential like that of an existing user, with a password that no client has.
     fn made_up(&self, user: &str, hash: Hash) -> Credential {
         let code = |purpose: &str| -> Key {
             let message = [purpose, hash_name(hash), user].join("\0");
@@ -217,7 +219,7 @@ impl Users {
         self.secret = secret;
     }
 
-    /// Sets a credential in place of the one that there may be, or removes it.
+    /// Sets a credential in place of an earlier one, or removes it.
     pub(super) fn set(&mut self, user: &str, hash: Hash, credential: Option<Credential>) {
         if credential.is_none() && !self.credentials.contains_key(user) {
             return;

@@ -54,7 +54,7 @@ fn change(
 ) -> Reply {
     let service = Arc::clone(service);
     let (who, from) = (client.access().principal().clone(), client.peer().address);
-    // A client that goes away does not stop what has begun.
+    // A change that has begun goes on when the client disconnects.
     let made = tokio::spawn(async move {
         let made = service.change(&who, from, |store| plan(store, version, &request));
         made.await.unwrap_or_else(|error| {

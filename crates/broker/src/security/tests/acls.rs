@@ -13,7 +13,7 @@ use super::*;
 const HOME: &str = "10.0.0.1";
 const AWAY: &str = "10.0.0.2";
 
-/// A store with these rules, and settings that let nobody do anything else.
+/// Returns a store with these rules, and settings that allow nothing else.
 fn acls(rules: &[Acl]) -> Acls {
     acls_with(AclSettings::new(true), rules)
 }
@@ -256,7 +256,7 @@ fn any_resource_of_a_type() {
     ));
 }
 
-/// As the documentation of Kafka's authorizer says it, rule by rule.
+/// Decides as the documentation of Kafka's authorizer says, rule by rule.
 fn model_authorize(
     rules: &[Acl],
     allow_everyone: bool,
@@ -332,7 +332,8 @@ fn model_finds(filter: &AclFilter, acl: &Acl) -> bool {
             .is_none_or(|text| *text == acl.host.to_string())
 }
 
-/// Short, of few characters that sort around each other, so that many are a beginning of others.
+/// Returns short names, of few characters that sort around each other, so that many are prefixes of
+/// others.
 fn name() -> impl Strategy<Value = String> {
     "[aé!~]{1,4}"
 }

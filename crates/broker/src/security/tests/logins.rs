@@ -1,4 +1,4 @@
-//! Logging in, from the client's first byte on.
+//! Logins, from the client's first byte on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ fn hello(mechanism: &str) -> SaslHandshakeRequest {
     SaslHandshakeRequest::default().with_mechanism(StrBytes::from_string(mechanism.to_owned()))
 }
 
-/// Sends bytes; what comes back are the server's, or its code and text.
+/// Sends bytes; returns the server's answer, or the code and text of its error.
 fn send(login: &mut Authentication, users: &Users, bytes: Bytes) -> Result<Bytes, (i16, String)> {
     let request = SaslAuthenticateRequest::default().with_auth_bytes(bytes);
     let response = login.authenticate(users, &nonce(2), &request);
@@ -43,7 +43,7 @@ fn send(login: &mut Authentication, users: &Users, bytes: Bytes) -> Result<Bytes
     }
 }
 
-/// All of a login; what comes back is who the client is, or what the server said.
+/// Runs a whole login; returns the client's user, or the server's error.
 fn log_in(
     users: &Users,
     mechanism: Mechanism,
@@ -131,7 +131,7 @@ fn of_two_passwords_plain_takes_the_stronger() {
     assert!(store.users().is_empty());
 }
 
-/// The server's first answer.
+/// Returns the server's first answer.
 fn challenge(users: &Users, user: &str) -> String {
     let mut login = begun(SHA_256);
     let (_, bytes) = Client::start(SHA_256, user, "any", &nonce(1)).unwrap();
@@ -152,7 +152,7 @@ fn unknown_users_look_like_others() {
         assert_eq!(known.iterations(), unknown.iterations());
         assert_eq!(known.salt().len(), unknown.salt().len());
     }
-    // The same salt every time, also after a restart, and not that of others.
+    // The salt is the same every time, also after a restart, and differs from other users'.
     assert_eq!(unknown, challenge(store.users(), "bob"));
     assert_ne!(unknown, challenge(store.users(), "carol"));
     let other = Secret::from_random([8; SECRET_BYTES]);
@@ -165,7 +165,8 @@ fn unknown_users_look_like_others() {
     assert_ne!(unknown, challenge(elsewhere.users(), "bob"));
 }
 
-/// The first answer without its random content: iterations, the length of the salt, and whether it is a text.
+/// Returns the comparable part of the first answer: iterations, the length of the salt, and whether
+/// it is a text.
 fn visible(challenge: &str) -> (u32, usize, bool) {
     let first = ServerFirst::parse(challenge.as_bytes()).unwrap();
     let is_text = first.salt.iter().all(u8::is_ascii_alphanumeric);
@@ -176,7 +177,7 @@ fn visible(challenge: &str) -> (u32, usize, bool) {
 fn the_first_answer_does_not_tell_known_users_from_unknown_ones() {
     let mut store = empty();
     let random: Vec<u8> = (100..100 + SALT_BYTES as u8).collect();
-    // As this project's client, as `user init`, and as Kafka's own tools set passwords.
+    // Salts as this project's client, `user init`, and Kafka's own tools make them.
     let kinds: [(usize, u32, &[u8]); 3] = [
         (60, 8192, &random),
         (30, 4096, &random),
@@ -214,7 +215,7 @@ fn the_first_answer_does_not_tell_known_users_from_unknown_ones() {
         .map(|number| visible(&challenge(store.users(), &format!("known {number}"))))
         .collect();
     assert!(counts.keys().eq(&known), "{counts:?} {known:?}");
-    // As large a part of the unknown names as of the known users, give or take a quarter.
+    // The shares among the unknown names and the known users agree within a quarter.
     for (users, iterations, salt) in kinds {
         let is_text = salt.iter().all(u8::is_ascii_alphanumeric);
         let count = counts[&(iterations, salt.len(), is_text)];
@@ -255,7 +256,7 @@ fn a_client_finds_out_that_the_server_does_not_know_it() {
     let Progress::Send(client, _) = client.answer(&answer).unwrap() else {
         panic!("it has to prove that it has the password");
     };
-    // The other server lets in everybody, and says so with what it knows.
+    // The false server accepts every client, and answers with all it knows.
     let mut other = begun(SHA_256);
     send(&mut other, false_one.users(), bytes.clone()).unwrap();
     let (guesser, _) = Client::start(SHA_256, "alice", "guessed", &nonce(1)).unwrap();
@@ -287,7 +288,7 @@ fn nobody_acts_for_others() {
     assert!(send(&mut login, store.users(), "n,a=alice,n=alice,r=abc".into()).is_ok());
 }
 
-/// Somebody who reads along and sends the same again.
+/// An eavesdropper replays a proof.
 #[test]
 fn a_proof_is_good_once() {
     let store = with_user("alice", "secret", Hash::Sha256);
@@ -302,12 +303,12 @@ fn a_proof_is_good_once() {
         let mut login = begun(SHA_256);
         login.message(store.users(), &fresh, &first).unwrap();
         let result = login.message(store.users(), &nonce(9), &proof);
-        // Only a server that draws the same nonce again takes it.
+        // Only a server that draws the same nonce again accepts it.
         assert_eq!(result.is_ok(), fresh == nonce(2));
     }
 }
 
-/// A client that has the password, but does not say what it should.
+/// A client with the right password that breaks the protocol.
 #[test]
 fn a_proof_is_not_all() {
     let store = with_user("alice", "secret", Hash::Sha256);
@@ -325,7 +326,7 @@ fn a_proof_is_not_all() {
         answer.is_ok()
     };
     assert!(log_in("biws", str::to_owned));
-    // It has heard another answer, or the server another beginning: "y,,".
+    // The client has seen another answer, or the server another beginning: "y,,".
     assert!(!log_in("biws", |nonce| format!("{nonce}x")));
     assert!(!log_in("biws", |_| "abc".to_owned()));
     assert!(!log_in("eSws", str::to_owned));
@@ -408,7 +409,7 @@ fn any_message() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever is sent, nobody is logged in by chance, and a login that failed has failed.
+    /// No random input logs a client in, and a failed login stays failed.
     #[test]
     fn any_bytes_are_answered(
         mechanism in prop::sample::select(vec![SHA_256, SHA_512]),
@@ -427,7 +428,7 @@ proptest! {
 }
 
 proptest! {
-    // Each hashes a password.
+    // Each case hashes a password.
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
     fn any_bytes_are_no_password(message in any_message()) {

@@ -1,4 +1,4 @@
-//! Tests of more than one part.
+//! Tests of several parts together.
 
 mod acls;
 mod logins;
@@ -13,14 +13,14 @@ use super::*;
 
 const SECRET: [u8; SECRET_BYTES] = [7; SECRET_BYTES];
 
-/// Without rules and users, where somebody has to log in.
+/// Returns a store without rules and users, where clients have to log in.
 fn empty() -> Store {
     let secret = Secret::from_random(SECRET);
     let (store, _) = Store::restore(AclSettings::new(true), [], secret).unwrap();
     store
 }
 
-/// A store with one user.
+/// Returns a store with one user.
 fn with_user(user: &str, password: &str, hash: Hash) -> Store {
     let mut store = empty();
     let salt = [1; SALT_BYTES];

@@ -1,4 +1,4 @@
-//! What is kept in the log, byte for byte.
+//! The records in the log, byte for byte.
 
 use bytes::Bytes;
 use millstream_wire::sasl::Credential;
@@ -138,7 +138,7 @@ fn damaged_records_are_refused() {
         invalid("resource")
     );
 
-    // Weaker than anybody can set it.
+    // Weaker than requests can set it.
     let mut record = Change::Credential("al".to_owned(), Hash::Sha256, Some(credential())).encode();
     let mut value = record.value.unwrap().to_vec();
     value[3] = 0;
@@ -169,7 +169,7 @@ fn what_was_removed_stays_away() {
     assert!(first.is_none() && restored.users().is_empty() && restored.acls().is_empty());
     assert_eq!(restored.snapshot(), store.snapshot());
 
-    // To remove what is not there is fine, as after a compaction that kept only the tombstone.
+    // Removing a missing record succeeds, as after a compaction that kept only the tombstone.
     store
         .apply(Record {
             value: None,
@@ -203,7 +203,7 @@ proptest! {
         let key = [&[kind][..], &key].concat();
         let record = Record { key: key.into(), value: value.map(Bytes::from) };
         if let Ok(change) = Change::decode(record.clone()) {
-            // An address may be written in more ways than one.
+            // An address may be written in several ways.
             let again = change.encode();
             prop_assert_eq!(Change::decode(again), Ok(change));
         }

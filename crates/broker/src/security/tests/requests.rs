@@ -41,7 +41,7 @@ fn remove(user: &str, mechanism: i8) -> ScramCredentialDeletion {
         .with_mechanism(mechanism)
 }
 
-/// Makes the changes; what comes back is each user's code.
+/// Makes the changes; returns each user's error code.
 fn alter(
     store: &mut Store,
     deletions: Vec<ScramCredentialDeletion>,
@@ -61,7 +61,7 @@ fn alter(
     results.collect()
 }
 
-/// Name, code, and mechanisms with their counts of iterations.
+/// Name, error code, and mechanisms with their counts of iterations.
 type Described = (String, i16, Vec<(i8, i32)>);
 
 fn describe(store: &Store, users: Option<&[&str]>) -> Vec<Described> {
@@ -196,7 +196,7 @@ fn users_are_refused() {
     );
     let empty = set("alice", 1, 4096).with_salted_password(Bytes::new());
     check(vec![], vec![empty], UnacceptableCredential);
-    // One that is fine does not help the other.
+    // One valid change does not help the other of the same user.
     check(
         vec![remove("alice", 1)],
         vec![set("alice", 1, 4096)],
@@ -214,7 +214,7 @@ fn users_are_refused() {
     );
 }
 
-/// Kafka takes them, and so did its tools before they hashed passwords themselves.
+/// Kafka accepts them, and its tools made them before they hashed passwords themselves.
 #[test]
 fn salted_passwords_of_unusual_lengths_are_taken() {
     let mut store = with_user("bob", "secret", Hash::Sha256);
@@ -229,7 +229,7 @@ fn salted_passwords_of_unusual_lengths_are_taken() {
     }
 }
 
-/// Allows everybody to read topics.
+/// Returns the creation of a rule that allows every user to read topics.
 fn creation(name: &str) -> AclCreation {
     AclCreation::default()
         .with_resource_type(2)
@@ -265,7 +265,7 @@ fn all() -> DescribeAclsRequest {
         .with_permission_type(1)
 }
 
-/// Patterns, and how many rules each has.
+/// Returns the patterns, and the number of rules of each.
 fn described(store: &Store, request: &DescribeAclsRequest) -> Vec<(String, i8, usize)> {
     let response = store.describe_acls(request);
     assert_eq!(response.error_code, 0, "{:?}", response.error_message);
@@ -384,7 +384,7 @@ fn rules_are_refused() {
         assert_eq!(codes, [ResponseError::InvalidRequest.code()], "{message}");
     }
     assert!(store.acls().is_empty());
-    // One that is fine is made, whatever the others are.
+    // A valid creation succeeds beside invalid ones.
     let cluster = creation("kafka-cluster").with_resource_type(4);
     let codes = create(&mut store, vec![creation(""), cluster]);
     assert_eq!(codes, [ResponseError::InvalidRequest.code(), 0]);

@@ -1,4 +1,4 @@
-//! Nothing secret is printed, whatever is printed.
+//! No output of `Debug` or `Display` contains a secret.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,8 @@ use super::*;
 
 const PASSWORD: &str = "correct horse";
 
-/// How bytes may appear in what is printed: as text, as numbers, in hexadecimal digits.
+/// Returns the forms in which bytes may appear in output: as text, as numbers, in hexadecimal
+/// digits.
 fn forms(bytes: &[u8]) -> Vec<String> {
     let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -29,7 +30,7 @@ fn check(printed: &str) {
     ];
     for secret in secrets {
         for form in forms(secret) {
-            // Of a key the beginning is too much already.
+            // The beginning of a key is too much already.
             let end = form.len().min(16);
             assert!(!printed.contains(&form[..end]), "{printed}");
         }
@@ -54,7 +55,7 @@ fn debug_and_display() {
     ));
 }
 
-/// At every step, and whatever the password is sent as.
+/// At every step, and in every form of the password.
 #[test]
 fn logins() {
     let store = with_user("alice", PASSWORD, Hash::Sha256);

@@ -1,4 +1,4 @@
-//! TLS: handshakes in memory, and files that are not what they should be.
+//! TLS: handshakes in memory, and files with wrong contents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl Pki {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// Makes a certificate for localhost and its key: `name.pem` and `name.key`.
+    /// Creates a certificate for localhost and its key: `name.pem` and `name.key`.
     fn issue(&self, name: &str, subject: &[(DnType, &str)]) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name = Default::default();
@@ -68,7 +68,7 @@ impl Pki {
         CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap()
     }
 
-    /// A client that trusts the authority, and may show a certificate.
+    /// Returns a client that trusts the authority, and may show a certificate.
     fn client(&self, name: Option<&str>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate("authority")).unwrap();
@@ -88,7 +88,8 @@ impl Pki {
     }
 }
 
-/// The certificates that server and client have seen of each other; `None` if either refused.
+/// Returns the certificates that server and client have seen of each other; `None` if either
+/// refused.
 fn shake_hands(tls: &Tls, client: ClientConfig) -> Option<[Option<CertificateDer<'static>>; 2]> {
     let name = ServerName::try_from("localhost").unwrap();
     let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
@@ -130,7 +131,7 @@ fn clients_find_the_certificate() {
     let [client, server] = shake_hands(&tls, pki.client(None)).unwrap();
     assert_eq!(client, None);
     assert_eq!(server, Some(pki.certificate("server")));
-    // Another authority has not signed it.
+    // A client that trusts another authority refuses the server.
     assert!(shake_hands(&tls, Pki::new().client(None)).is_none());
 }
 
@@ -151,7 +152,7 @@ fn clients_show_who_they_are() {
     let [client, _] = shake_hands(&tls, pki.client(None)).unwrap();
     assert_eq!(client, None);
 
-    // Signed by somebody else.
+    // Another authority signed this client's certificate.
     let other = Pki::new();
     other.issue("alice", &subject);
     for file in ["alice.pem", "alice.key"] {
@@ -184,7 +185,7 @@ fn renewed_files_are_read_again() {
     assert!(!tls.refresh().unwrap());
     let before = pki.certificate("server");
 
-    // The certificate is there already, its key is not yet.
+    // The certificate is renewed already, its key is not yet.
     let old_key = fs::read_to_string(pki.path("server.key")).unwrap();
     pki.issue("server", &[(DnType::CommonName, "server")]);
     let key = fs::read_to_string(pki.path("server.key")).unwrap();
