@@ -229,7 +229,7 @@ pub struct ListedGroup {
     pub group_type: GroupType,
 }
 
-/// A summary of a group, for the status pages and metrics.
+/// A summary of a group, for the broker's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// The group.

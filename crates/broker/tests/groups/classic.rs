@@ -58,7 +58,7 @@ fn the_first_members_wait_for_others_and_start_together() {
     let second = world.new_member("second");
     let second = world.send(Request::JoinGroup(second));
 
-    // The second one makes them wait once more.
+    // The second member makes them wait once more.
     world.pass(2 * SECOND);
     assert_eq!(world.answer(first), None);
     world.pass(delay);
@@ -162,7 +162,7 @@ fn a_new_member_that_is_not_let_in_for_long_is_told_to_try_again() {
     let new = world.new_member("new");
     let new = world.send(Request::JoinGroup(new));
     for _ in 0..100 {
-        // The old one sends heartbeats, and does not join again.
+        // The old incarnation sends heartbeats, and does not join again.
         assert_eq!(world.answer(new), None);
         let heartbeat = world.heartbeat(&members[0]);
         assert_eq!(heartbeat, Err(GroupError::RebalanceInProgress));

@@ -1,4 +1,4 @@
-//! The protocol of KIP-848, step by step: who has what, and when.
+//! The protocol of KIP-848, step by step: which member has which partitions, and when.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ fn a_lost_answer_with_a_new_epoch_does_no_harm() {
     b.leave(&mut world, Epoch::LEAVE).unwrap();
     let lost = beat(&mut world, staying(&a.id, Epoch(1))).unwrap();
     assert_eq!(lost.epoch, Epoch(3));
-    // It says what it owns, with the epoch that it knows.
+    // The member names the partitions that it owns, with the epoch that it knows.
     let mut again = staying(&a.id, Epoch(1));
     again.owned = Some(vec![(TopicId(ORDERS), (0..4).map(Partition).collect())]);
     assert_eq!(beat(&mut world, again).unwrap().epoch, Epoch(3));
@@ -147,7 +147,7 @@ fn a_member_that_lost_its_way_joins_again_and_keeps_its_partitions() {
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
     let again = join_one(&mut world, "a");
-    // With nothing left there was nothing to give up.
+    // The member had no partitions left to give up.
     assert_eq!((again.epoch, again.wanted.len()), (Epoch(2), 2));
     a.wanted = again.wanted;
     b.beat(&mut world).unwrap();
@@ -181,7 +181,7 @@ fn a_static_member_that_leaves_for_now_finds_its_partitions_again() {
     other.beat(&mut world).unwrap();
     assert_eq!(other.wanted.len(), 2);
 
-    // The first is out now.
+    // The first member is out now.
     let mut old = staying(&"first".into(), Epoch(1));
     assert_eq!(
         beat(&mut world, old.clone()),
@@ -243,7 +243,7 @@ fn members_go_on_after_a_restart() {
     b.beat(&mut world).unwrap();
     assert_eq!((a.epoch, b.epoch, b.wanted.len()), (Epoch(2), Epoch(2), 2));
 
-    // Who had yet to give up when the restart came has its time from then on.
+    // After a restart, a member that has yet to give up partitions gets its whole timeout again.
     let mut c = join_one(&mut world, "c");
     a.beat(&mut world).unwrap();
     b.beat(&mut world).unwrap();

@@ -1,4 +1,4 @@
-//! Groups of KIP-848: topics, assignors, offsets, and what else there is to say of them.
+//! Groups of KIP-848: topics, assignors, offsets, access rules and descriptions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ fn topics_by_regular_expression() {
     assert_eq!(described(&mut world).members.len(), 1);
 }
 
-/// Members may know of the topics whose names begin with theirs.
+/// Lets members see the topics whose names begin with theirs.
 #[derive(Debug)]
 struct OwnPrefix;
 
@@ -117,7 +117,7 @@ fn a_regular_expression_finds_what_the_member_may_know_of() {
     let b = Consumer::join(&mut world, heartbeat("b")).unwrap();
     assert_eq!((a.wanted, b.wanted), (of(1, 0..1), of(2, 0..1)));
 
-    // The rules are asked again when the member is somebody else, and when they have changed.
+    // The group asks the rules again when the member has another principal, and when the rules have changed.
     let beat_as = |world: &mut World, principal: &str, epoch| {
         let mut heartbeat = staying(&a.id, epoch);
         heartbeat.principal = principal.into();
@@ -133,7 +133,7 @@ fn a_regular_expression_finds_what_the_member_may_know_of() {
     assert_eq!(beat_as(&mut world, "pay-", Epoch(3)), nothing);
 }
 
-/// Nobody may know of any topic.
+/// Hides all topics from all members.
 #[derive(Debug)]
 struct Nobody;
 
@@ -217,7 +217,7 @@ fn commits_of_an_older_epoch_are_of_what_the_member_had_then_and_has_still() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
-    // It is to give up two, and may commit until it has.
+    // The member is to give up two partitions, and may commit until it has.
     a.beat(&mut world).unwrap();
     assert_eq!(commits_taken(&mut world, &a.id, 1), [0, 1, 2, 3]);
     a.follow(&mut world).unwrap();
@@ -226,7 +226,7 @@ fn commits_of_an_older_epoch_are_of_what_the_member_had_then_and_has_still() {
     assert_eq!((a.epoch, kept.len()), (Epoch(2), 2));
     assert_eq!(commits_taken(&mut world, &a.id, 1), kept);
 
-    // What it gets later it had not then.
+    // The member did not have its later partitions in the earlier epoch.
     b.leave(&mut world, Epoch::LEAVE).unwrap();
     a.beat(&mut world).unwrap();
     a.follow(&mut world).unwrap();

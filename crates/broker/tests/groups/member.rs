@@ -1,4 +1,4 @@
-//! A member of a group of KIP-848, and short ways to ask for it.
+//! A member of a group of KIP-848, and helpers that send its requests.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub struct Consumer {
     pub instance: Option<InstanceId>,
     pub epoch: Epoch,
     pub owned: BTreeSet<(u128, i32)>,
-    /// What it was told to have.
+    /// The partitions that it was last told to have.
     pub wanted: BTreeSet<(u128, i32)>,
 }
 
@@ -26,7 +26,7 @@ pub fn world() -> World {
     world
 }
 
-/// What a consumer of topic `orders` sends to join.
+/// The heartbeat of a consumer of topic `orders` that joins.
 pub fn joining(id: &str) -> ConsumerHeartbeat {
     ConsumerHeartbeat {
         group: GROUP.into(),
@@ -46,7 +46,7 @@ pub fn joining(id: &str) -> ConsumerHeartbeat {
     }
 }
 
-/// What a member sends that has nothing to tell.
+/// The heartbeat of a member without changes.
 pub fn staying(member: &MemberId, epoch: Epoch) -> ConsumerHeartbeat {
     ConsumerHeartbeat {
         epoch,
@@ -98,7 +98,7 @@ impl Consumer {
         }
     }
 
-    /// Sends a heartbeat that says nothing; does not act on what it learns.
+    /// Sends a heartbeat without changes; does not act on the answer.
     pub fn beat(&mut self, world: &mut World) -> Result<(), GroupError> {
         let mut heartbeat = staying(&self.id, self.epoch);
         heartbeat.instance = self.instance.clone();
@@ -107,7 +107,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Does as it was told, and says so.
+    /// Takes the partitions that it was told to have, and confirms them.
     pub fn follow(&mut self, world: &mut World) -> Result<(), GroupError> {
         self.owned = self.wanted.clone();
         let topics = self.owned.iter();

@@ -109,7 +109,7 @@ fn the_group_of_a_flow_takes_neither_members_nor_other_offsets() {
         assert_eq!(refused.unwrap_err(), GroupError::InvalidRequest);
         assert_eq!(world.commit(commit_of_flow("orders", 7)), Ok(()));
         assert_eq!(world.fetch("orders", false), Ok(Some(7)));
-        // Others see a group without members.
+        // An administrator sees a group without members.
         let listed = world.list(&[], &[]);
         let listed = (&*listed[0].protocol_type, listed[0].state);
         assert_eq!(listed, ("", GroupState::Empty));
@@ -261,7 +261,7 @@ fn a_transaction_names_members_of_this_generation() {
     };
     assert_eq!(commit_at(Generation(0)), Err(GroupError::IllegalGeneration));
     assert_eq!(commit_at(members[0].generation), Ok(()));
-    // Older producers say nothing of members.
+    // Older producers do not send a member.
     assert_eq!(commit_in_transaction(&mut world, "orders", 10), Ok(()));
 }
 
@@ -301,7 +301,7 @@ fn offsets_expire_when_the_group_has_been_empty_for_long() {
     let members = world.stable_group(&["a"]);
     assert_eq!(world.commit(commit_by(&members[0], "orders", 1)), Ok(()));
     let retention = world.config.offsets_retention;
-    // The clock on the wall jumps ahead, but members are there.
+    // The wall clock jumps ahead, but the group has members.
     world.now.timestamp.0 += retention.as_millis() as i64;
     for _ in 0..240 {
         world.pass(SESSION / 2);
@@ -349,7 +349,7 @@ fn an_offset_of_a_topic_that_living_members_left_expires() {
     for topic in ["orders", "payments"] {
         assert_eq!(world.commit(commit_by(&members[0], topic, 1)), Ok(()));
     }
-    // The clock on the wall jumps ahead.
+    // The wall clock jumps ahead.
     let retention = world.config.offsets_retention;
     world.now.timestamp.0 += retention.as_millis() as i64;
     while world.fetch("payments", false) != Ok(None) {

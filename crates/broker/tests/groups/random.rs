@@ -4,7 +4,7 @@ use std::env;
 
 use fastrand::Rng;
 
-/// How many runs there are of each kind, unless `MILLSTREAM_CASES` says so.
+/// The number of runs of each kind, unless `MILLSTREAM_CASES` sets it.
 const CASES: u64 = 150;
 
 /// Runs cases with new seeds, or the one that `MILLSTREAM_SEED` names.
@@ -19,7 +19,7 @@ pub fn run(case: impl Fn(&mut Rng)) {
     }
 }
 
-/// Tells the seed of a case that fails.
+/// Prints the seed of a case that fails.
 struct ToldSeed(u64);
 
 impl Drop for ToldSeed {

@@ -1,8 +1,8 @@
 //! Clients of a classic group that come, go, crash and come back at random.
 //!
-//! After every event: the snapshot is what was persisted; no request is answered twice; none waits longer
-//! than it may; generations do not go back; of each there is one leader; and nobody is given what another
-//! member of the generation has.
+//! After every event: the snapshot equals the persisted records; no request is answered twice; none waits longer than
+//! it may; generations do not go back; each has one leader; and no member gets an assignment that another member of
+//! the generation has.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::support::*;
 /// The longest that a request may wait: a rebalance, and the wait of an empty group's first members.
 const WAIT_MAX: Duration = Duration::from_secs(60 + 3);
 
-/// A client of a group. What it waits for is lost when it crashes.
+/// A client of a group. A crash loses the requests that it waits for.
 #[derive(Debug, Default)]
 struct Client {
     name: String,
     instance: Option<InstanceId>,
     member: MemberId,
-    /// What it joins with; changes now and then.
+    /// The number of topics that it joins with; changes now and then.
     topics: usize,
     waits: Option<(RequestId, Duration)>,
     joined: Option<Joined>,
     is_stable: bool,
 }
 
-/// What is known of a generation.
+/// The facts about a generation.
 #[derive(Debug, Default)]
 struct Known {
     leader: MemberId,
-    /// What was given out.
+    /// The assignments given out, each with its member.
     given: BTreeMap<Bytes, String>,
 }
 
@@ -44,7 +44,7 @@ struct Run {
     generations: BTreeMap<Generation, Known>,
     /// The last generation that became stable: that one outlives restarts.
     stable: Generation,
-    /// The last that anybody joined since the last restart.
+    /// The last generation that any client joined since the last restart.
     last: Generation,
 }
 
@@ -104,7 +104,7 @@ impl Run {
         }
     }
 
-    /// Lets a client do what it would do next.
+    /// Makes a client take its next step.
     fn act(&mut self, place: usize) {
         let client = &self.clients[place];
         if client.waits.is_some() {
@@ -145,7 +145,7 @@ impl Run {
         self.send(place, Request::JoinGroup(join));
     }
 
-    /// The leader gives each member something that nobody else has.
+    /// Syncs as the leader does: each member gets an assignment of its own.
     fn sync(&mut self, place: usize, joined: &Joined) {
         let members = joined.members.iter().filter(|_| !joined.skip_assignment);
         let gift = |id: &MemberId| Bytes::from(format!("{} of {}", id, joined.generation));
@@ -165,7 +165,7 @@ impl Run {
         self.receive();
     }
 
-    /// Hands the answers that are there to who waits for them.
+    /// Hands answers to the clients that wait for them.
     fn receive(&mut self) {
         for place in 0..self.clients.len() {
             let waits = self.clients[place].waits;
@@ -229,7 +229,7 @@ impl Run {
         }
     }
 
-    /// Does what a client does with an error.
+    /// Reacts to an error as a client does.
     fn refused(&mut self, place: usize, error: GroupError) {
         let client = &mut self.clients[place];
         match error {
@@ -276,7 +276,7 @@ impl Run {
         }
     }
 
-    /// Clients whose requests are lost send them again.
+    /// Restarts the coordinator. Clients whose requests are lost send them again.
     fn restart(&mut self) {
         self.world.restart();
         self.last = self.stable;
@@ -309,7 +309,7 @@ impl Run {
         }
     }
 
-    /// Left alone, all clients end up in one stable generation.
+    /// Checks that clients left alone end up in one stable generation.
     fn converge(&mut self) {
         for _ in 0..60 {
             for place in 0..self.clients.len() {

@@ -1,8 +1,8 @@
 //! Members of a group of KIP-848 that come, go, crash and come back at random, as topics do.
 //!
-//! After every event: the snapshot is what was persisted; no partition is owned by two members, be it as the
-//! coordinator sees it or as they see it themselves; epochs do not go back, and none is ahead of the
-//! group's. Left alone, all members reach the group's epoch, and all partitions are owned.
+//! After every event: the snapshot equals the persisted records; no partition is owned by two members, be it as the
+//! coordinator sees it or as they see it themselves; epochs do not go back, and none is ahead of the group's. Left
+//! alone, all members reach the group's epoch, and all partitions are owned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +25,7 @@ struct Member {
     is_in: bool,
     epoch: Epoch,
     owned: Places,
-    /// What it was told to have, if it has not done so yet.
+    /// The partitions that it was told to have, until it has taken them.
     told: Option<Places>,
 }
 
@@ -82,7 +82,7 @@ impl Run {
             55..60 if is_in => self.leave(place, Epoch::LEAVE),
             60..65 if is_in => self.leave(place, Epoch::LEAVE_FOR_NOW),
             65..70 => self.forget(place),
-            // It has lost its way, and begins anew under its id.
+            // The member gives up its epoch, and joins again under its id.
             70..73 => self.join(place),
             73..77 => self.subscribe(rng, place),
             77..80 => self.change_topic(rng),
@@ -124,7 +124,7 @@ impl Run {
         }
     }
 
-    /// A member crashes: what it had is lost to it.
+    /// Crashes a member: it loses its partitions.
     fn forget(&mut self, place: usize) {
         let member = &mut self.members[place];
         *member = Member {
@@ -174,13 +174,13 @@ impl Run {
         let heartbeat = self.heartbeat(place, Epoch::JOIN);
         match self.ask(heartbeat) {
             Ok(beat) => self.learn(place, beat),
-            // The one that it was has crashed, and its session goes on.
+            // The earlier incarnation has crashed, and its session goes on.
             Err(GroupError::UnreleasedInstanceId) => {}
             Err(error) => panic!("{error:?} was not to be expected"),
         }
     }
 
-    /// Does what it was told, and sends a heartbeat, whose answer may be lost.
+    /// Takes the assignment it was told, and sends a heartbeat; the answer may be lost.
     fn beat(&mut self, place: usize, is_lost: bool) {
         let member = &mut self.members[place];
         if let Some(told) = member.told.take() {
@@ -196,7 +196,7 @@ impl Run {
         }
     }
 
-    /// Takes what is new at once; gives up the rest later.
+    /// Takes new partitions at once; gives up the others later.
     fn learn(&mut self, place: usize, beat: ConsumerBeat) {
         let member = &mut self.members[place];
         member.is_in = true;
@@ -243,7 +243,7 @@ impl Run {
             assert!(described.epoch <= group.target_epoch);
             only_owner(&mut assigned, &described.member, named(&described.assigned));
             only_owner(&mut targeted, &described.member, named(&described.target));
-            // Who was put out does not know it yet; but nobody listens to it any more.
+            // A removed member does not know it yet; but the group ignores it.
             let mut members = self.members.iter().filter(|member| member.is_in);
             if let Some(member) = members.find(|member| member.id == described.member) {
                 only_owner(&mut owned, &described.member, member.owned.iter().copied());
@@ -251,7 +251,7 @@ impl Run {
         }
     }
 
-    /// Left alone, all members follow, and all partitions that anybody subscribes to are owned.
+    /// Checks that members left alone follow the target, and that all subscribed partitions are owned.
     fn converge(&mut self) {
         for _ in 0..30 {
             for place in 0..self.members.len() {
@@ -282,7 +282,7 @@ impl Run {
             }
         }
         assert_eq!(owned, wanted);
-        // And a heartbeat more changes nothing.
+        // One more heartbeat changes nothing.
         let records = self.world.records.len();
         self.beat(0, false);
         assert_eq!(self.world.records.len(), records);

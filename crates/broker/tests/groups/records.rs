@@ -1,4 +1,4 @@
-//! What groups keep in the log, byte for byte.
+//! The records of groups in the log, byte for byte.
 
 use bytes::Bytes;
 use millstream_base::ProducerId;

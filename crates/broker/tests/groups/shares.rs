@@ -63,7 +63,7 @@ fn members_get_all_partitions_between_them_and_new_epochs_with_each_change() {
     assert_eq!((second.epoch, partitions(&second)), (Epoch(2), vec![1]));
     let news = beat(&mut world, staying("a", Epoch(1))).unwrap();
     assert_eq!((news.epoch, partitions(&news)), (Epoch(2), vec![0, 2]));
-    // The answer was lost, so the member says its epoch again.
+    // The answer was lost, so the member sends its epoch again.
     let again = beat(&mut world, staying("a", Epoch(1))).unwrap();
     assert_eq!(again, news);
     let quiet = beat(&mut world, staying("a", Epoch(2))).unwrap();

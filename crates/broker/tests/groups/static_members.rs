@@ -60,7 +60,7 @@ fn a_static_follower_comes_back_without_a_rebalance() {
         "it has what it had"
     );
 
-    // The one before it is out, also after a restart.
+    // The earlier incarnation is out, also after a restart.
     let mut old = heartbeat(follower);
     old.instance = Some(instance.as_str().into());
     for _ in 0..2 {

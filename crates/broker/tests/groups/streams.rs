@@ -1,4 +1,4 @@
-//! Groups of Kafka Streams: topologies, tasks, and the topics that the broker makes.
+//! Groups of Kafka Streams: topologies, tasks, and the topics that the broker creates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn topology(epoch: i32) -> Topology {
     }
 }
 
-/// The topology with so many partitions.
+/// The topology with this number of partitions.
 fn configured(partitions: i32) -> Topology {
     let mut topology = topology(0);
     let second = topology.subtopologies.get_mut("1").unwrap();
@@ -97,7 +97,7 @@ fn set(tasks: &Tasks) -> BTreeSet<(String, i32)> {
     tasks.collect()
 }
 
-/// All tasks of `topology` with so many partitions.
+/// All tasks of `topology` with this number of partitions.
 fn all(partitions: i32) -> BTreeSet<(String, i32)> {
     let of = |id: &'static str| (0..partitions).map(move |partition| (id.to_owned(), partition));
     of("0").chain(of("1")).collect()
@@ -111,7 +111,7 @@ fn world(partitions: i32) -> World {
     world
 }
 
-/// A member that does what it is told.
+/// A member that follows its assignment.
 struct Member {
     id: &'static str,
     epoch: Epoch,
@@ -137,7 +137,7 @@ impl Member {
         }
     }
 
-    /// Tells what it owns, which is what it was told last.
+    /// Sends the tasks that it owns: those of the last answer.
     fn follow(&mut self, world: &mut World) {
         let heartbeat = StreamsHeartbeat {
             owned: Some(self.tasks.clone()),
@@ -213,7 +213,7 @@ fn the_broker_is_told_to_make_topics_that_are_missing() {
     let mut epoch = answer.epoch;
     epoch = beat(&mut world, staying("a", epoch)).unwrap().epoch;
     assert_eq!(world.creations.len(), 0);
-    // The reason is told if they cannot be made, and the next try comes later.
+    // If the broker cannot create them, members learn the reason, and the next try comes later.
     world
         .coordinator
         .creation_failed(&GROUP.into(), "The disk is full.".to_owned());
@@ -282,7 +282,7 @@ fn a_newer_topology_takes_the_place_of_the_older_one() {
         Err(GroupError::StreamsInvalidTopology)
     );
     beat(&mut world, heartbeat(1)).unwrap();
-    // The member of the older one gives all up, and is told why.
+    // The member of the older topology gives up all tasks, and learns why.
     let answer = beat(&mut world, staying("a", a.epoch)).unwrap();
     assert_eq!(answer.status[0].0, StreamsStatus::StaleTopology);
     a.learn(answer);
@@ -414,7 +414,7 @@ fn one_member_may_ask_all_to_shut_down() {
     let answer = beat(&mut world, staying("b", b.epoch)).unwrap();
     let told = answer.status.last().unwrap();
     assert_eq!(told.0, StreamsStatus::ShutdownApplication);
-    // Its wish goes with it.
+    // Its request to shut down goes with it.
     beat(&mut world, staying("a", Epoch::LEAVE)).unwrap();
     let answer = beat(&mut world, staying("b", answer.epoch)).unwrap();
     assert_eq!(answer.status, []);
@@ -555,7 +555,7 @@ fn heartbeats_of_unknown_members_and_other_epochs_are_refused() {
         let refused = beat(&mut world, staying(member, epoch));
         assert_eq!(refused, Err(error), "{member} {epoch:?}");
     }
-    // Only a member that tells what it owns may have missed its last answer.
+    // Only a member that names its tasks may have missed its last answer.
     Member::join(&mut world, "b");
     a.learn(beat(&mut world, staying("a", a.epoch)).unwrap());
     a.follow(&mut world);
@@ -749,7 +749,7 @@ fn commits_of_an_older_epoch_are_of_tasks_that_the_member_had_then_and_has_still
     );
 }
 
-/// The kinds of records that are kept of a group beside those of any group whose members have epochs.
+/// The kinds of records that a group of Kafka Streams has beside those of any group whose members have epochs.
 const STREAMS_GROUP: u8 = 20;
 const STREAMS_MEMBER: u8 = 21;
 

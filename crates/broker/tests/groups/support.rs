@@ -1,4 +1,4 @@
-//! A coordinator with its clock and its log, and short ways to ask it.
+//! A coordinator with its clock and its log, and helpers that send requests to it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub const SESSION: Duration = Duration::from_secs(10);
 pub const REBALANCE: Duration = Duration::from_secs(60);
 pub const GROUP: &str = "group";
 
-/// A coordinator, and everything around it that is real to it.
+/// A coordinator, its clock and its log.
 pub struct World {
     pub config: Config,
     pub coordinator: Coordinator,
@@ -21,7 +21,7 @@ pub struct World {
     pub log: BTreeMap<Bytes, Bytes>,
     /// Everything that was ever appended.
     pub records: Vec<Record>,
-    /// Topics that it was told to make.
+    /// Topics that the coordinator asked to create.
     pub creations: Vec<Creation>,
     answers: BTreeMap<RequestId, Answer>,
     requests: u64,
@@ -119,14 +119,14 @@ impl World {
         );
     }
 
-    /// What the coordinator says that the log holds.
+    /// The coordinator's own view of the log.
     pub fn snapshot(&self) -> BTreeMap<Bytes, Bytes> {
         let records = self.coordinator.snapshot().into_iter();
         let entries = records.map(|record| (record.key, record.value.expect("no tombstones")));
         entries.collect()
     }
 
-    /// Starts again from the log. Requests that wait are lost with their connections.
+    /// Restarts the coordinator from the log. Waiting requests are lost with their connections.
     pub fn restart(&mut self) {
         let records: Vec<Record> = match self.requests % 2 {
             0 => self.records.clone(),
@@ -361,7 +361,7 @@ pub fn left(answer: Answer) -> Vec<Option<GroupError>> {
     }
 }
 
-/// A commit of partition 0 of a topic by nobody in particular.
+/// A commit of partition 0 of a topic, without a member.
 pub fn commit(topic: &str, offset: u64) -> CommitOffsets {
     CommitOffsets {
         group: GROUP.into(),
@@ -374,7 +374,7 @@ pub fn commit(topic: &str, offset: u64) -> CommitOffsets {
     }
 }
 
-/// The same by a member.
+/// A commit of partition 0 of a topic, by a member.
 pub fn commit_by(member: &Joined, topic: &str, offset: u64) -> CommitOffsets {
     CommitOffsets {
         member: member.member.clone(),

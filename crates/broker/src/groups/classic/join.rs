@@ -9,7 +9,7 @@ use crate::groups::config::{MEMBER_BYTES_MAX, PROTOCOLS_MAX};
 use crate::groups::turn::Turn;
 use crate::groups::{GroupError, InstanceId, JoinGroup, MemberId, Protocol, RequestId};
 
-/// Checks what does not depend on the group.
+/// Checks the fields that do not depend on the group.
 pub fn check(join: &JoinGroup, turn: &Turn) -> Result<(), GroupError> {
     let timeouts = turn.config.session_timeout_min..=turn.config.session_timeout_max;
     if !timeouts.contains(&join.session_timeout) {
@@ -44,10 +44,10 @@ pub fn check(join: &JoinGroup, turn: &Turn) -> Result<(), GroupError> {
 }
 
 impl ClassicGroup {
-    /// Lets a member join, who is answered at once or when the rebalance gets that far.
+    /// Lets a member join. The answer comes at once, or when the rebalance has collected all members.
     pub fn join(&mut self, turn: &mut Turn, request: RequestId, join: JoinGroup) {
         let refused = if !self.has_room_for(&join.member, turn) {
-            // A member that comes too late for the last place is none any more.
+            // A pending member that comes too late for the last place loses its id.
             self.remove(&join.member, turn);
             Some((GroupError::GroupMaxSizeReached, MemberId::default()))
         } else if !self.supports(&join) {
@@ -85,7 +85,7 @@ impl ClassicGroup {
         let members_max = turn.config.members_max;
         match self.state {
             State::Empty => true,
-            // Who has waited longest has the first claim.
+            // Members that wait for the rebalance go before new ones.
             State::Preparing => {
                 let waits = |member: &Member| member.awaiting_join.is_some();
                 self.members.get(member).is_some_and(waits)
@@ -126,8 +126,8 @@ impl ClassicGroup {
         }
     }
 
-    /// Gives a new member its id. It joins when it comes back with it, so that of a client that tries again
-    /// and again after a lost answer only one member comes to be.
+    /// Gives a new member its id. It joins when it sends the request again with the id, so that a client that retries
+    /// after a lost answer becomes only one member.
     fn give_id(&mut self, turn: &mut Turn, request: RequestId, join: JoinGroup, member: MemberId) {
         if self.pending_join.len() >= turn.config.members_max {
             let error = GroupError::GroupMaxSizeReached;
@@ -169,7 +169,7 @@ impl ClassicGroup {
         self.rebalance_or_complete(turn);
     }
 
-    /// A member joins that belongs to the group already.
+    /// Handles the request of a member that belongs to the group already.
     fn join_again(&mut self, turn: &mut Turn, request: RequestId, join: JoinGroup) {
         let Some(member) = self.members.get(&join.member) else {
             return refuse_join(turn, request, GroupError::UnknownMemberId, join.member);
@@ -180,8 +180,8 @@ impl ClassicGroup {
             State::Empty => {
                 refuse_join(turn, request, GroupError::UnknownMemberId, join.member);
             }
-            // It has missed the answer, or is a follower that need not make all others join again. The
-            // leader, though, may know of changes that are not seen here, such as new partitions.
+            // The member has missed the answer, or is a follower, which need not start a rebalance. A leader starts
+            // one, since it may know of changes that the broker does not see, for example new partitions.
             State::Completing if !has_changed => self.tell(turn, request, &join.member),
             State::Stable if !has_changed && !is_leader => self.tell(turn, request, &join.member),
             State::Preparing | State::Completing | State::Stable => {
@@ -191,12 +191,13 @@ impl ClassicGroup {
         }
     }
 
-    /// Answers with the generation as it is.
+    /// Answers with the current generation.
     fn tell(&self, turn: &mut Turn, request: RequestId, member: &MemberId) {
         turn.answer(request, Answer::JoinGroup(Ok(self.joined(member))));
     }
 
-    /// Takes over what a member says of itself, and keeps its request until all have joined.
+    /// Replaces a member's protocols and timeouts by those of the request, and holds the request until all have
+    /// joined.
     fn update(
         &mut self,
         turn: &mut Turn,
@@ -210,14 +211,14 @@ impl ClassicGroup {
         member.protocols = copied(join.protocols);
         member.session_timeout = join.session_timeout;
         member.rebalance_timeout = join.rebalance_timeout;
-        // Who asks again has given up on the request before.
+        // A member that sends a new request has given up the earlier one.
         let before = std::mem::replace(&mut member.awaiting_join, request);
         if let Some(before) = before {
             refuse_join(turn, before, GroupError::RebalanceInProgress, id.clone());
         }
     }
 
-    /// A static member comes back, without the id that it had.
+    /// Replaces a static member that comes back without its id.
     fn replace_static(
         &mut self,
         turn: &mut Turn,
@@ -235,21 +236,21 @@ impl ClassicGroup {
         self.update(turn, None, &new, join);
         self.extend_session(&new, turn);
         match self.state {
-            // The others need not notice: it takes up its old assignment.
+            // No rebalance: the member takes up its old assignment, and the others notice nothing.
             State::Stable if self.protocol == self.choose_protocol() => {
                 self.store(turn);
                 let mut joined = self.joined(&new);
                 if can_skip_assignment {
                     joined.skip_assignment = joined.leader == new;
                 } else {
-                    // It must not assign, so it is not told that it leads.
+                    // The member must not assign, so the answer names another leader.
                     joined.leader = leader;
                     joined.members = Vec::new();
                 }
                 turn.answer(request, Answer::JoinGroup(Ok(joined)));
             }
             State::Completing | State::Stable => {
-                // In the middle of a rebalance the leader may have been told the old id.
+                // In the middle of a rebalance the leader may have received the old id.
                 self.await_join(&new, request);
                 self.prepare_rebalance(turn);
             }
@@ -266,7 +267,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Puts a static member under its new id. Who still waits under the old one is fenced.
+    /// Gives a static member its new id. Requests that wait under the old id are fenced.
     fn rename(&mut self, turn: &mut Turn, instance: &InstanceId, old: &MemberId, new: &MemberId) {
         let leads = self.leader.as_ref() == Some(old);
         let awaits_sync = self.pending_sync.contains(old);
@@ -294,7 +295,7 @@ impl ClassicGroup {
     }
 }
 
-/// Copied, since they are kept, and may be slices of something larger.
+/// Copies the protocols: they are kept, and may be slices of a larger buffer.
 fn copied(mut protocols: Vec<Protocol>) -> Vec<Protocol> {
     for protocol in &mut protocols {
         protocol.metadata = Bytes::copy_from_slice(&protocol.metadata);

@@ -33,7 +33,7 @@ impl ClassicGroup {
         if self.members.len() < members_before {
             self.rebalance_or_complete(turn);
         } else {
-            // Somebody who was given an id does not join with it any more, perhaps.
+            // The group may have been waiting for a pending member that has now left.
             self.complete_if_all_joined(turn);
         }
         left
@@ -55,11 +55,11 @@ impl ClassicGroup {
         Ok(())
     }
 
-    /// Nothing was heard of a member for its session timeout.
+    /// Removes a member that was silent for its session timeout.
     pub fn session_is_over(&mut self, turn: &mut Turn, member: &MemberId) {
         if let Some(state) = self.members.get(member) {
             let waits = state.awaiting_join.is_some() || state.awaiting_sync.is_some();
-            // Who waits for us cannot send heartbeats. A new member, though, may be one that gave up.
+            // A member that waits for the coordinator cannot send heartbeats. A new member, though, may have given up.
             if waits && !state.is_new {
                 return;
             }
@@ -78,13 +78,13 @@ impl ClassicGroup {
         }
     }
 
-    /// Takes a member out, and answers what it waits for.
+    /// Removes a member, and refuses the requests that it waits for.
     fn drop_member(&mut self, turn: &mut Turn, member: &MemberId) {
         let Some(removed) = self.remove(member, turn) else {
             return;
         };
         if let Some(request) = removed.awaiting_join {
-            // If it is still there, it joins as a new one.
+            // A live client joins again as a new member.
             refuse_join(
                 turn,
                 request,

@@ -3,13 +3,13 @@
 //! ```text
 //! Empty ──join──► PreparingRebalance ──all joined, or time is up──► CompletingRebalance
 //!   ▲                │  ▲   ▲                                         │            │
-//!   └──nobody joined─┘  │   └──── a member joins, leaves, fails ──────┘   the leader syncs
+//!   └──none joined───┘  │   └──── a member joins, leaves, fails ──────┘   the leader syncs
 //!                       │                                                          ▼
 //!                       └───────────── a member joins, leaves, fails ─────────── Stable
 //! ```
 //!
-//! Only a generation that became stable is stored, and a group that became empty: a rebalance that a
-//! restart interrupts is begun again by its members.
+//! The log holds only stable generations and empty groups: the members of a rebalance that a restart interrupts begin
+//! it again.
 
 mod join;
 mod membership;
@@ -45,7 +45,7 @@ pub(super) const CONSUMER: &str = "consumer";
 enum State {
     /// No members.
     Empty,
-    /// Members are joining; each that has waits for its answer.
+    /// Members are joining; the ones that have joined wait for their answers.
     Preparing,
     /// All have joined; the leader is to assign.
     Completing,
@@ -61,34 +61,35 @@ pub(super) struct ClassicGroup {
     /// When the state last changed: offsets expire from then on when the group is empty.
     state_since: Timestamp,
     generation: Generation,
-    /// Since the first member joined.
+    /// Set by the first member.
     protocol_type: Option<Arc<str>>,
-    /// The one that was chosen for this generation.
+    /// The protocol chosen for this generation.
     protocol: Option<Arc<str>>,
     /// Some member, as soon as there is one.
     leader: Option<MemberId>,
     members: BTreeMap<MemberId, Member>,
     /// The members of `members` that are static.
     static_members: BTreeMap<InstanceId, MemberId>,
-    /// Ids that were given out to clients that have not joined with them yet.
+    /// Ids given to clients that have not joined with them yet.
     pending_join: BTreeSet<MemberId>,
     /// Members that have not yet asked for the assignment of this generation.
     pending_sync: BTreeSet<MemberId>,
-    /// While the first members of an empty group wait for others.
+    /// Set while the first members of an empty group wait for other members.
     initial: Option<InitialDelay>,
-    /// What the members of this generation subscribe to, if they are consumers and say so.
+    /// The topics that the members of this generation subscribe to, if all are consumers whose subscriptions can be
+    /// read.
     subscribed: Option<BTreeSet<TopicName>>,
     stored: Option<Stored>,
 }
 
-/// The wait of an empty group's first members for others.
+/// The wait of an empty group's first members for other members.
 #[derive(Debug)]
 struct InitialDelay {
     /// The wait that is under way.
     delay: Duration,
-    /// How long there may be further ones.
+    /// The most that further waits may take.
     left: Duration,
-    /// Whether somebody joined meanwhile: who starts many members starts some more.
+    /// Whether a member joined during this wait; if so, more may follow, and the group waits once more.
     joined_meanwhile: bool,
 }
 
@@ -98,12 +99,12 @@ struct Member {
     client: Client,
     session_timeout: Duration,
     rebalance_timeout: Duration,
-    /// The one that it likes best first; never empty.
+    /// Its protocols, the favourite first; never empty.
     protocols: Vec<Protocol>,
     assignment: Bytes,
     awaiting_join: Option<RequestId>,
     awaiting_sync: Option<RequestId>,
-    /// Has not been told its id yet, so sends no heartbeats.
+    /// The member has not received its id yet, so it sends no heartbeats.
     is_new: bool,
 }
 
@@ -136,7 +137,7 @@ impl ClassicGroup {
         self.state == State::Empty
     }
 
-    /// Whether nobody belongs to it, nor is about to.
+    /// Whether the group has no member and no pending one.
     pub fn is_abandoned(&self) -> bool {
         self.is_empty() && self.pending_join.is_empty()
     }
@@ -146,7 +147,7 @@ impl ClassicGroup {
         self.state_since = turn.now.timestamp;
     }
 
-    /// Checks that the member belongs to the group, and is the one of its instance id that does.
+    /// Checks that the member belongs to the group, and holds its instance id if it names one.
     fn check_member(
         &self,
         member: &MemberId,
@@ -186,7 +187,7 @@ impl ClassicGroup {
             return Err(GroupError::UnknownMemberId);
         }
         match self.state {
-            // It has joined, so it knows how to go on.
+            // The member has joined already, so it knows how to react to this error.
             State::Completing if !is_transactional => Err(GroupError::RebalanceInProgress),
             _ => Ok(()),
         }
@@ -199,7 +200,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Whether offsets of the topic are in use.
+    /// Whether the group subscribes to the topic, and so keeps its offsets.
     pub fn subscribes_to(&self, topic: &TopicName) -> bool {
         match &self.subscribed {
             Some(topics) => topics.contains(topic),
@@ -219,7 +220,8 @@ impl ClassicGroup {
         }
     }
 
-    /// From when on an offset's retention counts that was committed then; `None` if it is kept.
+    /// The time from which the retention of an offset committed at `committed_at` counts; `None` while the offset must
+    /// stay.
     pub fn retained_since(&self, committed_at: Timestamp) -> Option<Timestamp> {
         match (&self.protocol_type, self.state) {
             (None, _) => Some(committed_at),
@@ -250,7 +252,7 @@ impl ClassicGroup {
     }
 
     pub fn described(&self) -> DescribedGroup {
-        // Until the group is stable, what members say and have may change any moment.
+        // Until the group is stable, metadata and assignments may change at any moment.
         let protocol = self
             .protocol
             .clone()
@@ -278,14 +280,14 @@ impl ClassicGroup {
         Timer::ClassicSession(self.name.clone(), member.clone())
     }
 
-    /// Gives a member its session timeout from now on.
+    /// Restarts a member's session timeout.
     fn extend_session(&self, member: &MemberId, turn: &mut Turn) {
         if let Some(state) = self.members.get(member) {
             turn.set_timer(self.session_timer(member), state.session_timeout);
         }
     }
 
-    /// Takes a member out, or an id that was given to one. Who waits is not answered.
+    /// Removes a member or a pending id. Leaves the waiting requests of the member to the caller.
     fn remove(&mut self, member: &MemberId, turn: &mut Turn) -> Option<Member> {
         let removed = self.members.remove(member);
         if let Some(instance) = removed.as_ref().and_then(|member| member.instance.as_ref()) {
@@ -300,7 +302,7 @@ impl ClassicGroup {
         removed
     }
 
-    /// What a member that has joined is told.
+    /// The answer to a member that has joined.
     fn joined(&self, member: &MemberId) -> Joined {
         let leader = self.leader.clone().unwrap_or_default();
         let protocol = self.protocol.as_deref();
@@ -333,7 +335,7 @@ impl ClassicGroup {
 }
 
 impl Member {
-    /// What it says under a protocol.
+    /// Its metadata for a protocol.
     fn metadata(&self, protocol: Option<&str>) -> Bytes {
         let mut protocols = self.protocols.iter();
         let found = protocols.find(|offered| Some(&*offered.name) == protocol);
@@ -347,7 +349,7 @@ impl Member {
     }
 }
 
-/// The answer to who was not let in.
+/// Refuses a request to join.
 fn refuse_join(turn: &mut Turn, request: RequestId, error: GroupError, member: MemberId) {
     let refused = JoinRefused { error, member };
     turn.answer(request, Answer::JoinGroup(Err(refused)));

@@ -1,4 +1,4 @@
-//! Putting a classic group together anew.
+//! The rebalance of a classic group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::groups::turn::Turn;
 use crate::groups::{Generation, GroupError, MemberId};
 
 impl ClassicGroup {
-    /// Begins a rebalance, or sees whether the one under way has all members now.
+    /// Begins a rebalance, or completes the one under way if all members have joined.
     pub(super) fn rebalance_or_complete(&mut self, turn: &mut Turn) {
         match self.state {
             State::Preparing => self.complete_if_all_joined(turn),
@@ -36,7 +36,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Gives members that start at the same time the chance to be in the first generation together.
+    /// Waits, so that members that start at the same time get into the first generation together.
     fn wait_for_others(&mut self, turn: &mut Turn) {
         let delay = turn.config.initial_rebalance_delay;
         self.initial = Some(InitialDelay {
@@ -47,7 +47,7 @@ impl ClassicGroup {
         turn.set_timer(self.join_timer(), delay);
     }
 
-    /// The time to join is up.
+    /// Ends the time to join.
     pub fn join_time_is_up(&mut self, turn: &mut Turn) {
         if self.state != State::Preparing {
             return;
@@ -64,7 +64,8 @@ impl ClassicGroup {
         }
     }
 
-    /// Goes on if everybody has joined; an empty group's first members wait for others, though.
+    /// Completes the rebalance if all members have joined. The first members of an empty group wait for other members,
+    /// though.
     pub(super) fn complete_if_all_joined(&mut self, turn: &mut Turn) {
         if self.state == State::Preparing && self.initial.is_none() && self.have_all_joined() {
             self.complete_join(turn);
@@ -76,7 +77,8 @@ impl ClassicGroup {
         self.pending_join.is_empty() && members.all(|member| member.awaiting_join.is_some())
     }
 
-    /// Goes on to the next generation with who has joined. A static member stays, since it may come back.
+    /// Begins the next generation with the members that have joined. An absent static member stays, since it may come
+    /// back.
     pub(super) fn complete_join(&mut self, turn: &mut Turn) {
         turn.cancel_timer(&self.join_timer());
         let absent = self
@@ -122,7 +124,7 @@ impl ClassicGroup {
         turn.set_timer(self.sync_timer(), self.rebalance_timeout());
     }
 
-    /// Makes sure that the leader is a member that joined; `false` if none did.
+    /// Makes a member that has joined the leader; `false` if none has.
     fn elect_leader(&mut self) -> bool {
         let has_joined = |id: &MemberId| {
             let member = self.members.get(id);
@@ -138,8 +140,8 @@ impl ClassicGroup {
         true
     }
 
-    /// The protocol that most members like best among those that all of them support; of several, the one
-    /// that the leader likes best.
+    /// The protocol that most members prefer among those that all of them support; if several tie, the leader's
+    /// favourite.
     pub(super) fn choose_protocol(&self) -> Option<Arc<str>> {
         let is_common = |name: &Arc<str>| self.members.values().all(|member| member.supports(name));
         let leader = self
@@ -165,13 +167,13 @@ impl ClassicGroup {
         Some(Arc::clone(candidates[chosen]))
     }
 
-    /// The longest that any member asks for.
+    /// The longest rebalance timeout of all members.
     fn rebalance_timeout(&self) -> Duration {
         let timeouts = self.members.values().map(|member| member.rebalance_timeout);
         timeouts.max().unwrap_or_default()
     }
 
-    /// Those who wait for an assignment of the old generation must join the new one.
+    /// Refuses the members that wait for an assignment of the old generation: they must join the new one.
     fn refuse_syncs(&mut self, turn: &mut Turn) {
         let mut refused = Vec::new();
         for (id, member) in &mut self.members {

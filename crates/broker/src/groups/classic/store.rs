@@ -1,4 +1,4 @@
-//! What is stored of a classic group, and going on from it.
+//! The records of a classic group, and its restore from them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::groups::turn::Turn;
 use crate::groups::{GroupName, MemberId, Protocol};
 use crate::ledger::Record;
 
-/// What the log holds of a classic group.
+/// The log's state of a classic group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     group: StoredGroup,
@@ -19,7 +19,7 @@ pub(super) struct Stored {
 }
 
 impl ClassicGroup {
-    /// Stores the group as it is.
+    /// Stores the current state of the group.
     pub(super) fn store(&mut self, turn: &mut Turn) {
         let current = self.to_store();
         let before = self.stored.take();
@@ -39,7 +39,7 @@ impl ClassicGroup {
         self.stored = Some(current);
     }
 
-    /// Stores that there is such a group, if nothing is stored of it yet.
+    /// Stores a new group, if the log does not hold it yet.
     pub(super) fn store_if_new(&mut self, turn: &mut Turn) {
         let has_come_to_be = !self.members.is_empty() || !self.pending_join.is_empty();
         if self.stored.is_some() || !has_come_to_be {
@@ -55,12 +55,12 @@ impl ClassicGroup {
         self.stored = Some(stored);
     }
 
-    /// Whether there is nothing of it, here or in the log.
+    /// Whether it has no state, here or in the log.
     pub fn is_unused(&self) -> bool {
         self.is_abandoned() && self.stored.is_none()
     }
 
-    /// Removes all that is stored of it.
+    /// Removes all records of the group.
     pub fn remove_stored(&mut self, turn: &mut Turn) {
         if let Some(stored) = self.stored.take() {
             for id in stored.members.keys() {
@@ -70,7 +70,7 @@ impl ClassicGroup {
         }
     }
 
-    /// Adds what the log holds of it.
+    /// Adds the records that the log holds of the group.
     pub fn snapshot(&self, records: &mut Vec<Record>) {
         if let Some(stored) = &self.stored {
             for (id, member) in &stored.members {
@@ -82,7 +82,7 @@ impl ClassicGroup {
         }
     }
 
-    /// A group as the log has it. Each member has its session timeout from now on.
+    /// Restores a group from the log. Each member's session timeout starts again now.
     pub fn restore(
         name: GroupName,
         group: StoredGroup,

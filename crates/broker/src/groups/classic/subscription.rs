@@ -1,4 +1,4 @@
-//! What consumers of the classic protocol say they subscribe to.
+//! The topics that consumers of the classic protocol subscribe to.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::ClassicGroup;
 use crate::groups::TopicName;
 
 impl ClassicGroup {
-    /// The topics that any member subscribes to; `None` if the members are no consumers, or one of them says
-    /// it in a way that is not understood.
+    /// The topics that any member subscribes to; `None` if the members are no consumers, or the subscription of one of
+    /// them cannot be read.
     pub(super) fn subscriptions(&self) -> Option<BTreeSet<TopicName>> {
         if !self.is_of_consumers() {
             return None;
@@ -22,8 +22,8 @@ impl ClassicGroup {
     }
 }
 
-/// The topics of a subscription as Kafka's consumers write it: an i16 version, an i32 count, and the names,
-/// each with an i16 length. What later versions add comes behind.
+/// Reads the topics of a subscription as Kafka's consumers write it: an i16 version, an i32 count, and the names, each
+/// with an i16 length. The fields of later versions follow behind them.
 fn read_topics(mut bytes: Bytes) -> Option<Vec<TopicName>> {
     if bytes.remaining() < 6 || bytes.get_i16() < 0 {
         return None;

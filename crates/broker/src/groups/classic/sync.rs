@@ -1,4 +1,4 @@
-//! Handing out the assignment of a generation.
+//! The distribution of the assignment of a generation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,20 +62,20 @@ impl ClassicGroup {
         let Some(member) = self.members.get_mut(id) else {
             return;
         };
-        // Who asks again has given up on the request before.
+        // A member that sends a new request has given up the earlier one.
         if let Some(before) = member.awaiting_sync.replace(request) {
             let error = GroupError::RebalanceInProgress;
             turn.answer(before, Answer::SyncGroup(Err(error)));
         }
     }
 
-    /// Gives everybody what the leader says; who is not named gets nothing.
+    /// Gives each member its assignment by the leader; a member without one gets an empty one.
     fn assign(&mut self, turn: &mut Turn, assignments: Vec<(MemberId, Bytes)>) {
         let mut assignments: HashMap<MemberId, Bytes> = assignments.into_iter().collect();
         let mut waiting = Vec::new();
         for (id, member) in &mut self.members {
             let assignment = assignments.remove(id).unwrap_or_default();
-            // Copied: the others' are in the same request.
+            // Copy it: the request also holds the assignments of the others.
             member.assignment = Bytes::copy_from_slice(&assignment);
             waiting.extend(
                 member
@@ -94,7 +94,7 @@ impl ClassicGroup {
         }
     }
 
-    /// The time to ask for the assignment is up: who has not is gone.
+    /// Ends the time to ask for the assignment, and removes the members that have not asked.
     pub fn sync_time_is_up(&mut self, turn: &mut Turn) {
         if !matches!(self.state, State::Completing | State::Stable) || self.pending_sync.is_empty()
         {

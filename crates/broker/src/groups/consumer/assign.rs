@@ -1,4 +1,4 @@
-//! The target: what each member is to have.
+//! The target assignment: the partitions that each member is to have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use crate::groups::turn::Turn;
 use crate::groups::{Epoch, MemberId, TopicId, TopicName};
 
 impl ConsumerGroup {
-    /// Assigns these tasks from the next heartbeat on, in place of what members subscribe to.
+    /// Makes the group assign these tasks from the next heartbeat on, instead of the partitions of subscribed topics.
     pub fn set_tasks(&mut self, counts: BTreeMap<TopicId, i32>, workers: BTreeSet<MemberId>) {
         self.tasks = Some(Tasks { counts, workers });
     }
 
-    /// Something that its assignment depends on may have changed: at the next heartbeat it is seen what this means.
+    /// Makes the next heartbeat check whether the assignment has to change.
     pub fn note_change(&mut self) {
         self.topics_changed = true;
     }
 
-    /// Whether the next heartbeat looks at what its assignment depends on.
+    /// Whether the next heartbeat checks if the assignment has to change.
     pub fn may_have_changed(&self) -> bool {
         self.topics_changed || self.epoch > self.target_epoch
     }
@@ -61,8 +61,8 @@ impl ConsumerGroup {
         self.patterns = matched.collect();
     }
 
-    /// The members in the order in which they are given partitions: that of their instance ids, so that a
-    /// static member that comes back gets the same, and of their ids.
+    /// The members in the order of assignment: static members by instance id, so that one that comes back gets the
+    /// same partitions, then the others by member id.
     fn order(&self) -> Vec<MemberId> {
         let mut order: Vec<(bool, &str, &MemberId)> = Vec::with_capacity(self.members.len());
         for (id, member) in &self.members {
@@ -75,7 +75,7 @@ impl ConsumerGroup {
         order.into_iter().map(|(_, _, id)| id.clone()).collect()
     }
 
-    /// The topics that members subscribe to, and which members do, by their place in `order`.
+    /// The topics that members subscribe to, with their subscribers as places in `order`.
     fn demands(&self, order: &[MemberId], topics: &Topics) -> Vec<Demand> {
         if let Some(tasks) = &self.tasks {
             return tasks.demands(order);
@@ -100,8 +100,8 @@ impl ConsumerGroup {
         demands.into_values().collect()
     }
 
-    /// The topics that a member subscribes to, each once; they need not exist. What a regular expression
-    /// matches is subscribed to if the member may know of it.
+    /// The topics that a member subscribes to, each once; they need not exist. Topics that match its regular
+    /// expression count if the member may see them.
     fn subscribed<'a>(
         &'a self,
         member: &'a Member,
@@ -135,7 +135,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// Stores what a member is to have. Nothing is not stored.
+    /// Stores a member's target assignment. An empty one takes no record.
     pub(super) fn store_target(&self, turn: &mut Turn, id: &MemberId) {
         let key = Key::Target(self.name.clone(), id.clone());
         match self.members.get(id).map(|member| &member.target) {
@@ -144,7 +144,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// The assignor that most members want.
+    /// The assignor with the most votes of members.
     pub(super) fn assignor(&self) -> &'static str {
         let mut votes = [0; assignor::NAMES.len()];
         for member in self.members.values() {
@@ -164,13 +164,14 @@ impl ConsumerGroup {
         assignor::NAMES[place]
     }
 
-    /// Who may know of which topics has changed: at the next heartbeat it is seen what this means.
+    /// Makes the next heartbeat check the assignment if a regular expression is in use: the access rules have changed.
     pub fn access_changed(&mut self) {
         let mut members = self.members.values();
         self.topics_changed |= members.any(|member| member.subscription.regex.is_some());
     }
 
-    /// A topic has come, changed or gone: at the next heartbeat it is seen what this means.
+    /// Makes the next heartbeat check the assignment if a member may subscribe to the topic, which was created,
+    /// changed or deleted.
     pub fn topic_changed(&mut self, topic: &TopicName) {
         let mut members = self.members.values();
         self.topics_changed |= members.any(|member| {
@@ -203,8 +204,8 @@ impl Epoch {
     }
 }
 
-/// Tells topics and who subscribes to them from others (FNV-1a, 64 bits). No defence against somebody who
-/// makes up ids; then a change of topics would only be noticed with the next change of members.
+/// Hashes topics and their subscribers, to detect a change (FNV-1a, 64 bits). A client may forge a collision by its
+/// choice of ids; then the group notices a change of topics only with the next change of members.
 fn hash(demands: &[Demand]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     let mut add = |bytes: &[u8]| {

@@ -1,7 +1,7 @@
-//! Who is to have which partitions.
+//! The assignors: they compute which member is to have which partitions.
 //!
-//! Members are numbered from 0. Whoever subscribes to a topic may be given its partitions, and each
-//! partition of a topic with subscribers is given to one of them.
+//! Members are numbered from 0. Only subscribers of a topic may get its partitions, and each partition of a topic with
+//! subscribers goes to one of them.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::groups::{Partition, TopicId};
 /// The names of the assignors, the default first.
 pub(super) const NAMES: [&str; 2] = ["uniform", "range"];
 
-/// A topic, and who subscribes to it.
+/// A topic, and its subscribers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Demand {
     pub topic: TopicId,
@@ -21,7 +21,7 @@ pub(super) struct Demand {
     pub subscribers: Vec<usize>,
 }
 
-/// Assigns, given what each member was assigned before.
+/// Computes a new assignment for each member, given the previous ones.
 type Assignor = fn(&[Demand], &[&Assignment]) -> Vec<Assignment>;
 
 /// An assignor by its name; the default for any other name.
@@ -65,7 +65,7 @@ fn uniform(demands: &[Demand], before: &[&Assignment]) -> Vec<Assignment> {
     for demand in demands {
         free.push((demand, draft.keep(demand, before)));
     }
-    // Topics with few subscribers first: the others can even out what these leave uneven.
+    // Topics with few subscribers first: their loads end up uneven, and the other topics can even them out.
     free.sort_by_key(|(demand, _)| demand.subscribers.len());
     for (demand, partitions) in &free {
         draft.hand_out(demand, partitions);
@@ -75,7 +75,7 @@ fn uniform(demands: &[Demand], before: &[&Assignment]) -> Vec<Assignment> {
     draft.targets
 }
 
-/// A target that is being made.
+/// An unfinished target assignment.
 struct Draft {
     targets: Vec<Assignment>,
     /// How many partitions each member has.
@@ -91,7 +91,7 @@ impl Draft {
         self.loads[member] += 1;
     }
 
-    /// Leaves partitions with who had them; returns the others.
+    /// Leaves partitions with their previous owners; returns the others.
     fn keep(&mut self, demand: &Demand, before: &[&Assignment]) -> Vec<Partition> {
         let mut kept = BTreeSet::new();
         for member in &demand.subscribers {
@@ -105,7 +105,7 @@ impl Draft {
         all.filter(|partition| !kept.contains(partition)).collect()
     }
 
-    /// Gives partitions that nobody has to the subscribers with the least.
+    /// Gives unowned partitions to the subscribers with the least load.
     fn hand_out(&mut self, demand: &Demand, partitions: &[Partition]) {
         let mut by_load = self.by_load(&demand.subscribers);
         for partition in partitions {
@@ -125,8 +125,8 @@ impl Draft {
         has_moved
     }
 
-    /// Moves partitions of a topic from who has most to who has least, as long as that brings their loads
-    /// closer together; returns whether any was moved.
+    /// Moves partitions of a topic from the subscriber with the highest load to the one with the lowest, for as long
+    /// as that brings their loads closer together; returns whether any was moved.
     fn even_out(&mut self, demand: &Demand) -> bool {
         let mut has_moved = false;
         let mut by_load = self.by_load(&demand.subscribers);
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(loads(&uniform(&demands, &[&Assignment::new(); 2])), [4, 4]);
     }
 
-    /// Members, topics with their subscribers, and what members had before, which may be anything.
+    /// Members, topics with their subscribers, and arbitrary previous assignments of the members.
     fn cases() -> impl Strategy<Value = (Vec<Demand>, Vec<Assignment>)> {
         (1..6_usize).prop_flat_map(|members| {
             let subscribers = prop::collection::btree_set(0..members, 1..=members);
@@ -254,7 +254,7 @@ mod tests {
         })
     }
 
-    /// Each partition has one owner, who subscribes to its topic.
+    /// Checks that each partition has one owner, and that the owner subscribes to its topic.
     fn check(demands: &[Demand], targets: &[Assignment]) -> Result<(), TestCaseError> {
         let mut given = BTreeMap::new();
         for (member, target) in targets.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The heartbeat: by it members join, follow the target, and stay.
+//! The heartbeat: members join by it, follow the target assignment, and stay.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::groups::{ConsumerHeartbeat, Epoch, GroupError, MemberId, TopicPartiti
 
 type Result<T> = std::result::Result<T, HeartbeatRefused>;
 
-/// Checks what does not depend on the group.
+/// Checks the fields that do not depend on the group.
 pub(in crate::groups) fn check(heartbeat: &ConsumerHeartbeat) -> Result<()> {
     let invalid = |reason| Err(HeartbeatRefused::new(GroupError::InvalidRequest, reason));
     let is_blank = |text: Option<&str>| text.is_some_and(|text| text.trim().is_empty());
@@ -87,7 +87,7 @@ fn check_bounds(heartbeat: &ConsumerHeartbeat) -> Result<()> {
 }
 
 impl ConsumerGroup {
-    /// Handles the heartbeat of who joins or stays.
+    /// Handles the heartbeat of a member that joins or stays.
     pub fn heartbeat(
         &mut self,
         turn: &mut Turn,
@@ -100,7 +100,7 @@ impl ConsumerGroup {
         let owned = heartbeat.owned.as_ref().map(to_assignment);
         let replaced = self.check_member(turn, &heartbeat)?;
         let subscription = self.subscription(&heartbeat, replaced.as_ref())?;
-        // All checks are behind: nothing was changed so far.
+        // All checks have passed; nothing has changed so far.
         let is_full = heartbeat.epoch == Epoch::JOIN
             || heartbeat.rebalance_timeout.is_some()
                 && heartbeat.topics.is_some()
@@ -127,7 +127,7 @@ impl ConsumerGroup {
         })
     }
 
-    /// Checks that the member may go on, or join; returns the static member whose place it takes.
+    /// Checks that the member may stay or join; returns the static member that it replaces.
     pub fn check_member(
         &self,
         turn: &Turn,
@@ -142,7 +142,7 @@ impl ConsumerGroup {
         self.admit(heartbeat, owned.as_ref())
     }
 
-    /// What the member says of itself from now on: what it does not mention stays.
+    /// The member's new subscription: a field that the heartbeat omits stays as it was.
     fn subscription(
         &self,
         heartbeat: &ConsumerHeartbeat,
@@ -196,7 +196,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Takes over what a member says of itself; returns whether it subscribes to something else.
+    /// Replaces a member's subscription; returns whether its topics or its regular expression have changed.
     fn subscribe(&mut self, turn: &mut Turn, id: &MemberId, subscription: Subscription) -> bool {
         let is_new = !self.members.contains_key(id);
         let member = self.members.entry(id.clone()).or_default();

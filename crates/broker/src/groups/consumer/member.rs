@@ -9,50 +9,50 @@ use crate::groups::{Client, Epoch, Generation, InstanceId, Partition, TopicId, T
 /// Partitions of topics; no topic without partitions.
 pub type Assignment = BTreeMap<TopicId, BTreeSet<Partition>>;
 
-/// What a member says of itself.
+/// A member's subscription and settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subscription {
     pub instance: Option<InstanceId>,
     pub rack: Option<Arc<str>>,
     pub client: Client,
-    /// As whom the access rules know it; empty if that was not kept.
+    /// Its principal, for the access rules; empty if the stored record is older than this field.
     pub principal: Arc<str>,
     pub rebalance_timeout: Duration,
     pub topics: BTreeSet<TopicName>,
-    /// A regular expression for further topics, of which it gets those that it may know of.
+    /// A regular expression for further topics; it matches only topics that the member may see.
     pub regex: Option<Arc<str>>,
     pub assignor: Option<Arc<str>>,
 }
 
-/// What a member has.
+/// A member's epoch and its partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Current {
     /// 0 before the first target.
     pub epoch: Epoch,
-    /// The one before: an answer with a new one may be lost.
+    /// The epoch before: the member may have missed the answer with the new one.
     pub previous_epoch: Epoch,
     pub state: MemberState,
     pub assigned: Assignment,
-    /// What it has yet to give up.
+    /// The partitions that it has yet to give up.
     pub revoking: Assignment,
-    /// The epoch in which it got each partition of both: an older one says nothing of it.
+    /// The epoch in which it got each partition of both; older records lack this.
     pub since: BTreeMap<(TopicId, Partition), Epoch>,
 }
 
 /// How far a member has followed the target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemberState {
-    /// It has what the target of its epoch gives it.
+    /// It has the target assignment of its epoch.
     #[default]
     Stable,
     /// It has yet to give up partitions.
     Unrevoked,
-    /// It has given up what it should, and waits for others to do so.
+    /// It has given up its partitions, and waits for other members to give up theirs.
     Unreleased,
 }
 
 impl Current {
-    /// Whether the member has all that the target of an epoch gives it.
+    /// Whether the member has the whole target assignment of an epoch.
     pub fn has_reached(&self, epoch: Epoch) -> bool {
         self.state == MemberState::Stable && self.epoch == epoch
     }
@@ -63,7 +63,7 @@ impl Current {
         since.is_some_and(|since| since.0 <= epoch.0)
     }
 
-    /// What nobody else may have yet.
+    /// The partitions that no other member may have yet.
     pub fn owned(&self) -> impl Iterator<Item = (TopicId, Partition)> {
         let all = self.assigned.iter().chain(&self.revoking);
         all.flat_map(|(topic, partitions)| partitions.iter().map(|partition| (*topic, *partition)))

@@ -1,4 +1,4 @@
-//! Who belongs to the group: joining, coming back, leaving, and being put out.
+//! The members of a group: they join, come back, leave, and are removed.
 
 use super::{Assignment, ConsumerGroup, Current, Member, MemberState};
 use crate::groups::answer::{ConsumerBeat, HeartbeatRefused};
@@ -7,7 +7,7 @@ use crate::groups::turn::Turn;
 use crate::groups::{ConsumerHeartbeat, Epoch, GroupError, MemberId};
 
 impl ConsumerGroup {
-    /// Checks that the member may go on, or join; returns the static member whose place it takes.
+    /// Checks that the member may stay or join; returns the static member that it replaces.
     pub(super) fn admit(
         &self,
         heartbeat: &ConsumerHeartbeat,
@@ -22,7 +22,7 @@ impl ConsumerGroup {
             self.check_instance(heartbeat, holder)?;
         } else if let Some(holder) = holder.filter(|holder| *holder != id) {
             let has_left = |member: &Member| member.current.epoch == Epoch::LEAVE_FOR_NOW;
-            // Nor may a member with a place of its own take another's.
+            // Nor may a member that belongs to the group already take the place of another.
             let is_free = self.members.get(holder).is_none_or(has_left);
             return match is_free && !self.members.contains_key(id) {
                 true => Ok(Some(holder.clone())),
@@ -63,14 +63,13 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether somebody who joins would take another's place.
+    /// Whether a joining member would replace a static one.
     pub(super) fn replaces(&self, heartbeat: &ConsumerHeartbeat) -> bool {
         let instance = heartbeat.instance.as_ref();
         instance.is_some_and(|instance| self.static_members.contains_key(instance))
     }
 
-    /// Puts a static member that came back in the place of the one that it was. What that one had is kept
-    /// for it.
+    /// Replaces a static member by its next incarnation, and keeps its partitions for that one.
     pub(super) fn replace(&mut self, turn: &mut Turn, old: &MemberId, new: &MemberId) {
         let Some(replaced) = self.take_out(turn, old) else {
             return;
@@ -96,7 +95,7 @@ impl ConsumerGroup {
         self.set_current(turn, new, current);
     }
 
-    /// Takes a member out, with all that is stored of it.
+    /// Removes a member, with all of its records.
     fn take_out(&mut self, turn: &mut Turn, id: &MemberId) -> Option<Member> {
         let member = self.members.remove(id)?;
         for place in member.current.owned() {
@@ -113,20 +112,20 @@ impl ConsumerGroup {
         Some(member)
     }
 
-    /// Puts a member out. The others get what it had with their next heartbeats.
+    /// Removes a member from the group. The others get its partitions with their next heartbeats.
     fn put_out(&mut self, turn: &mut Turn, id: &MemberId) {
         if self.take_out(turn, id).is_none() {
             return;
         }
         self.epoch = self.epoch.next();
         if self.members.is_empty() {
-            // Nobody is left to make a target for.
+            // No member is left, so an empty target is complete.
             self.target_epoch = self.epoch;
         }
         self.store_group(turn);
     }
 
-    /// Handles the heartbeat of who leaves: for good, or, as a static member, for a while.
+    /// Handles the heartbeat of a member that leaves: for good, or, as a static member, for a while.
     pub fn leave(
         &mut self,
         turn: &mut Turn,
@@ -158,12 +157,12 @@ impl ConsumerGroup {
         })
     }
 
-    /// Nothing was heard of a member for the session timeout.
+    /// Removes a member that was silent for the session timeout.
     pub fn session_is_over(&mut self, turn: &mut Turn, id: &MemberId) {
         self.put_out(turn, id);
     }
 
-    /// A member has not given up what it should.
+    /// Removes a member that has not given up its partitions in time.
     pub fn rebalance_time_is_up(&mut self, turn: &mut Turn, id: &MemberId) {
         let is_unrevoked = |member: &Member| member.current.state == MemberState::Unrevoked;
         if self.members.get(id).is_some_and(is_unrevoked) {

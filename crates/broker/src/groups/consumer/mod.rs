@@ -1,9 +1,9 @@
 //! A group of the protocol of KIP-848: the coordinator assigns, and members follow one by one.
 //!
-//! The group has an epoch, which grows with every change of its members, of what they subscribe to and of
-//! those topics. For each epoch there is a *target*: what each member is to have. A member learns with
-//! its heartbeats what to give up and what to take, and has the epoch of the target as soon as it has given
-//! up what it is not to have. Only then does somebody else get it: no partition has two owners.
+//! The group has an epoch, which grows with every change of its members, of their subscriptions and of those topics.
+//! For each epoch there is a *target*: the partitions that each member is to have. A member's heartbeats tell it which
+//! partitions to give up and which to take. It reaches the epoch of the target as soon as it has given up the
+//! partitions outside of the target. Only then do they go to another member: no partition has two owners.
 //!
 //! ```text
 //!             a new target               all that it lacks is free
@@ -11,7 +11,7 @@
 //!        │                      │ has given up, but not all is free      ▲
 //!        │ a new target,        ▼                                        │
 //!        └─────────────────► Unreleased ─────────────────────────────────┘
-//!          nothing to give up              what it lacks is free
+//!          nothing to give up              all that it lacks is free
 //! ```
 
 mod assign;
@@ -49,33 +49,34 @@ pub(super) use self::store::StoredConsumerMember;
 pub(super) struct ConsumerGroup {
     name: GroupName,
     epoch: Epoch,
-    /// The epoch that the members' targets are of; behind `epoch` until the next heartbeat.
+    /// The epoch of the members' targets; behind `epoch` until the next heartbeat.
     target_epoch: Epoch,
-    /// Tells whether the topics that members subscribe to, and who does, are still what they were for the target.
+    /// The hash of the topics and their subscribers that the target was computed from; a difference calls for a new
+    /// target.
     topics_hash: u64,
     /// Topics may have changed since the target was made.
     topics_changed: bool,
     members: BTreeMap<MemberId, Member>,
     /// The members of `members` that are static.
     static_members: BTreeMap<InstanceId, MemberId>,
-    /// Who has a partition, or has yet to give it up.
+    /// The member that has a partition, or has yet to give it up.
     owners: BTreeMap<(TopicId, Partition), MemberId>,
     /// The topics that match each regular expression in use, as of the target.
     patterns: BTreeMap<Arc<str>, BTreeSet<TopicName>>,
-    /// What is assigned in place of the topics that members subscribe to, in a group of Kafka Streams.
+    /// The tasks to assign instead of the partitions of subscribed topics, in a group of Kafka Streams.
     tasks: Option<Tasks>,
 }
 
-/// What a group assigns that does not go by subscriptions: every member may have every task.
+/// Tasks that a group assigns regardless of subscriptions: every worker may have every task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Tasks {
-    /// How many there are, by what stands for a topic.
+    /// The number of tasks of each subtopology; its id takes the place of a topic's.
     counts: BTreeMap<TopicId, i32>,
-    /// The members that may have some.
+    /// The members that may have tasks.
     workers: BTreeSet<MemberId>,
 }
 
-/// A member, for those who look at it.
+/// A member, as shown to administrators.
 pub(super) struct MemberView<'a> {
     pub instance: Option<&'a InstanceId>,
     pub rack: Option<&'a Arc<str>>,
@@ -108,7 +109,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// The same group, which assigns tasks from now on; there are none yet.
+    /// Makes the group assign tasks from now on; there are none yet.
     pub fn of_tasks(mut self) -> Self {
         self.tasks = Some(Tasks::default());
         self
@@ -156,9 +157,9 @@ impl ConsumerGroup {
         self.epoch == Epoch(0)
     }
 
-    /// Checks a commit of offsets. A member that has not heard yet that it is in the next epoch may commit
-    /// those of partitions that it had before and has still (KIP-1251). `ids` are those by which the group assigns a topic:
-    /// having a partition of one of them is enough.
+    /// Checks a commit of offsets. A member that has not learned yet that it is in the next epoch may commit offsets
+    /// of partitions that it had before and has still (KIP-1251). `ids` are the ids by which the group assigns a
+    /// topic: a partition of one of them is enough.
     pub fn check_commit(
         &self,
         member: &MemberId,
@@ -213,14 +214,15 @@ impl ConsumerGroup {
         }
     }
 
-    /// Whether offsets of the topic are in use: also if its name matches and no member may know of it.
+    /// Whether the group subscribes to the topic, and so keeps its offsets: also if a regular expression matches its
+    /// name and no member may see it.
     pub fn subscribes_to(&self, topic: &TopicName) -> bool {
         let mut members = self.members.values();
         members.any(|member| {
             let subscription = &member.subscription;
             subscription.topics.contains(topic)
                 || subscription.regex.as_ref().is_some_and(|regex| {
-                    // What a regular expression matches is known only after the next heartbeat.
+                    // The matches of a regular expression are known only after the next heartbeat.
                     let matched = self.patterns.get(regex).filter(|_| !self.topics_changed);
                     matched.is_none_or(|topics| topics.contains(topic))
                 })
@@ -298,7 +300,7 @@ impl ConsumerGroup {
     }
 }
 
-/// Topics that are gone have no name to show.
+/// Adds the names of topics; deleted topics have no name to show, and are left out.
 pub(super) fn with_names(assignment: &Assignment, topics: &Topics) -> Vec<TopicAssignment> {
     let named = assignment.iter().filter_map(|(id, partitions)| {
         Some(TopicAssignment {

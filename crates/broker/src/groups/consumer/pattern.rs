@@ -1,4 +1,4 @@
-//! Topics by regular expression.
+//! Regular expressions of topics.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// Compiles a regular expression that has to match a whole name.
 pub(in crate::groups) fn compile(regex: &str) -> Result<Regex, regex::Error> {
-    // By itself first: what is no regular expression could become one between parentheses.
+    // Compile the expression by itself first: an invalid one could become a valid one between parentheses.
     build(regex)?;
     build(&format!("^(?:{regex})$"))
 }

@@ -1,4 +1,4 @@
-//! A member on its way from what it has to its target.
+//! The steps of a member from its current assignment to its target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use crate::groups::record::{Key, Value};
 use crate::groups::turn::Turn;
 use crate::groups::{Epoch, MemberId, Partition, TopicId};
 
-/// What is missing from a member's target.
+/// The difference between a member's current assignment and its target.
 struct Next {
-    /// What it keeps, or gets now.
+    /// The partitions that it keeps, or gets now.
     assigned: Assignment,
-    /// What it is to give up.
+    /// The partitions that it is to give up.
     revoking: Assignment,
-    /// What is free for it.
+    /// The partitions that it lacks and that are free.
     free: Assignment,
-    /// Whether there is something that others have yet to give up.
+    /// Whether it lacks partitions that other members have yet to give up.
     has_to_wait: bool,
 }
 
 impl ConsumerGroup {
-    /// Takes a member as far towards its target as the others allow. `owned` is what the member says that
-    /// it has, if it does.
+    /// Moves a member as close to its target as the other members allow. `owned` are the partitions that the member
+    /// claims to have, if it names them.
     pub(super) fn reconcile(&mut self, turn: &mut Turn, id: &MemberId, owned: Option<&Assignment>) {
         let Some(member) = self.members.get(id) else {
             return;
@@ -40,7 +40,7 @@ impl ConsumerGroup {
     fn next(&self, current: &Current, target: &Assignment, owned: Option<&Assignment>) -> Current {
         let mut next = self.compare(&current.assigned, target);
         if owns_any(owned, &next.revoking) {
-            // It keeps its epoch until it has given these up.
+            // The member keeps its epoch until it has given these up.
             return Current {
                 epoch: current.epoch,
                 previous_epoch: current.epoch,
@@ -90,8 +90,8 @@ impl ConsumerGroup {
         for (topic, partitions) in target {
             let kept = has.get(topic).unwrap_or(&nothing);
             for partition in partitions.difference(kept) {
-                // What it is about to give up itself is not free either: it gets that back with the next
-                // heartbeat.
+                // A partition that the member itself is about to give up is not free either: it gets that back with
+                // the next heartbeat.
                 match self.owners.contains_key(&(*topic, *partition)) {
                     true => next.has_to_wait = true,
                     false => add(&mut next.free, *topic, *partition),
@@ -101,7 +101,7 @@ impl ConsumerGroup {
         next
     }
 
-    /// Changes what a member has, and stores it. What is new has been its since this epoch.
+    /// Replaces a member's current assignment, and stores it. New partitions are its own since this epoch.
     pub(super) fn set_current(&mut self, turn: &mut Turn, id: &MemberId, mut next: Current) {
         let Some(member) = self.members.get_mut(id) else {
             return;
@@ -134,7 +134,7 @@ impl ConsumerGroup {
         );
     }
 
-    /// Whether a member that says what it owns, and brought this epoch, may go on.
+    /// Whether a member with this epoch and these partitions may go on.
     pub(super) fn is_current(current: &Current, epoch: Epoch, owned: Option<&Assignment>) -> bool {
         let is_part = |owned: &Assignment| {
             owned.iter().all(|(topic, partitions)| {
@@ -142,7 +142,7 @@ impl ConsumerGroup {
                 assigned.is_some_and(|assigned| partitions.is_subset(assigned))
             })
         };
-        // It joins again, with nothing; or it has missed the answer with its new epoch.
+        // The member joins again, with nothing; or it has missed the answer with its new epoch.
         epoch == Epoch::JOIN
             || epoch == current.epoch
             || epoch < current.epoch
@@ -151,7 +151,7 @@ impl ConsumerGroup {
     }
 }
 
-/// Whether a member may own any of these; it does unless it says otherwise.
+/// Whether a member may own any of these partitions; it does unless its heartbeat names others.
 fn owns_any(owned: Option<&Assignment>, these: &Assignment) -> bool {
     let Some(owned) = owned else {
         return !these.is_empty();

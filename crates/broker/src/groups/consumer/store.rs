@@ -1,4 +1,4 @@
-//! What is stored of a group of KIP-848, which is all of it, and going on from it.
+//! The records of a group of KIP-848, which hold all of its state, and its restore from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::groups::turn::Turn;
 use crate::groups::{GroupName, MemberId};
 use crate::ledger::Record;
 
-/// What the log holds of a member.
+/// The log's state of a member.
 #[derive(Debug, Default)]
 pub(in crate::groups) struct StoredConsumerMember {
     pub subscription: Option<Subscription>,
@@ -21,14 +21,14 @@ impl ConsumerGroup {
         turn.store(&self.key(), &Value::ConsumerGroup(self.to_store()));
     }
 
-    /// Removes what is stored of an empty group.
+    /// Removes the stored records of an empty group.
     pub fn remove_stored(&self, turn: &mut Turn) {
         if !self.is_unused() {
             turn.remove(&self.key());
         }
     }
 
-    /// Adds what the log holds of it.
+    /// Adds the records that the log holds of the group.
     pub fn snapshot(&self, records: &mut Vec<Record>) {
         if !self.is_unused() {
             records.push(record(
@@ -53,7 +53,7 @@ impl ConsumerGroup {
         }
     }
 
-    /// A group as the log has it.
+    /// Restores a group from the log.
     pub fn restore(
         name: GroupName,
         group: StoredConsumerGroup,
@@ -63,7 +63,7 @@ impl ConsumerGroup {
         restored.epoch = group.epoch;
         restored.target_epoch = group.target_epoch;
         restored.topics_hash = group.topics_hash;
-        // What happened to topics since is not known.
+        // Topics may have changed since the last record.
         restored.topics_changed = true;
         for (id, stored) in members {
             restored.restore_member(id, stored);
@@ -72,7 +72,7 @@ impl ConsumerGroup {
     }
 
     fn restore_member(&mut self, id: MemberId, stored: StoredConsumerMember) {
-        // Without a subscription a crash took the end of what was stored of it, and it joins again.
+        // A member without a subscription is cut off: a crash lost the last of its records. It joins again.
         let Some(subscription) = stored.subscription else {
             return;
         };
@@ -103,7 +103,7 @@ impl ConsumerGroup {
         self.members.insert(id, member);
     }
 
-    /// Starts the sessions of all members, and the time of those that have to give up partitions.
+    /// Starts the sessions of all members, and the rebalance timeouts of those that have to give up partitions.
     pub fn start_sessions(&self, turn: &mut Turn) {
         for (id, member) in &self.members {
             turn.set_timer(self.session_timer(id), self.session_timeout(turn));

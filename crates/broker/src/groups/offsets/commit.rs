@@ -1,4 +1,4 @@
-//! Committing offsets, at once or with a transaction, and deleting them.
+//! Commits offsets, at once or with a transaction, and deletes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::groups::record::{CommittedOffset, Key, Value};
 use crate::groups::turn::Turn;
 use crate::groups::{GroupError, GroupName, Partition, PartitionCommit, TopicCommit, TopicName};
 
-/// Every partition refused for the same reason.
+/// Refuses every partition for the same reason.
 pub fn refused(topics: Vec<TopicCommit>, error: GroupError) -> Vec<TopicResults> {
     each(topics, |_, _| Err(error))
 }
 
-/// Does something with every partition.
+/// Applies a function to every partition.
 fn each(
     topics: Vec<TopicCommit>,
     mut commit: impl FnMut(&TopicName, PartitionCommit) -> Result<(), GroupError>,
@@ -96,7 +96,7 @@ impl Offsets {
         Ok(CommittedOffset {
             offset: commit.offset,
             leader_epoch: commit.leader_epoch,
-            // Copied, since it is kept.
+            // Copy it, since it is kept.
             metadata: Arc::from(&*commit.metadata),
             committed_at: turn.now.timestamp,
             expires_at,
@@ -104,8 +104,7 @@ impl Offsets {
         })
     }
 
-    /// Ends a transaction: what it would commit is committed, unless a later commit has overtaken it, or is
-    /// dropped.
+    /// Ends a transaction: commits its pending offsets, unless a later commit has overtaken them, or drops them.
     pub fn end_transaction(
         &mut self,
         turn: &mut Turn,
@@ -134,7 +133,7 @@ impl Offsets {
         }
     }
 
-    /// Forgets offsets, but not of topics that the group subscribes to.
+    /// Deletes offsets, except those of topics that the group subscribes to.
     pub fn delete(
         &mut self,
         turn: &mut Turn,

@@ -1,11 +1,11 @@
-//! Reading offsets.
+//! Reads offsets.
 
 use super::Offsets;
 use crate::groups::answer::{FetchedOffset, TopicOffsets};
 use crate::groups::{GroupError, Partition, TopicName};
 
 impl Offsets {
-    /// Reads offsets, all that there are if none are named.
+    /// Reads offsets; all of the group if the request names none.
     pub fn fetch(
         &self,
         topics: Option<Vec<(TopicName, Vec<Partition>)>>,

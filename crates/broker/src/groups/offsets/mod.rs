@@ -16,11 +16,11 @@ use crate::ledger::Record;
 /// The offsets of one group.
 #[derive(Debug, Default)]
 pub(super) struct Offsets {
-    /// What is committed.
+    /// The committed offsets.
     committed: BTreeMap<TopicName, BTreeMap<Partition, CommittedOffset>>,
-    /// What will be when its transaction is committed. No entry is empty.
+    /// The offsets of open transactions; they are committed with them. No entry is empty.
     pending: BTreeMap<ProducerId, BTreeMap<(TopicName, Partition), CommittedOffset>>,
-    /// How many there are in both.
+    /// The number of offsets in both.
     count: usize,
     /// The order of the next commit.
     next_order: u64,
@@ -35,14 +35,15 @@ impl Offsets {
         !self.pending.is_empty()
     }
 
-    /// Whether they show how far a flow is, which commits all offsets of its group. Looks at the first only.
+    /// Whether the offsets are the positions of a flow, which commits all offsets of its group. Looks at the first
+    /// only.
     pub fn are_of_flow(&self) -> bool {
         let mut committed = self.committed.values().flat_map(BTreeMap::values);
         let first = committed.next();
         first.is_some_and(|offset| &*offset.metadata == FLOW_OFFSETS)
     }
 
-    /// What is committed, by topic and partition.
+    /// The committed offsets, by topic and partition.
     pub fn positions(&self) -> Vec<(TopicName, Vec<(u32, Offset)>)> {
         let topics = self.committed.iter().map(|(topic, partitions)| {
             let offsets = partitions
@@ -79,7 +80,7 @@ impl Offsets {
         }
     }
 
-    /// Forgets a partition, also what transactions would commit to it.
+    /// Removes the offset of a partition, and those that open transactions would commit to it.
     fn remove(
         &mut self,
         turn: &mut Turn,
@@ -112,7 +113,7 @@ impl Offsets {
         self.pending.retain(|_, offsets| !offsets.is_empty());
     }
 
-    /// Forgets all offsets.
+    /// Removes all offsets.
     pub fn clear(&mut self, turn: &mut Turn, group: &GroupName) {
         for key in self.entries(group).map(|(key, _)| key) {
             turn.remove(&key);
@@ -123,7 +124,7 @@ impl Offsets {
         };
     }
 
-    /// Forgets all offsets of a topic, which is gone.
+    /// Removes all offsets of a deleted topic.
     pub fn remove_topic(&mut self, turn: &mut Turn, group: &GroupName, topic: &TopicName) {
         let committed = self.committed.get(topic).into_iter().flatten();
         let pending = self.pending.values().flat_map(|offsets| offsets.keys());
@@ -135,8 +136,8 @@ impl Offsets {
         }
     }
 
-    /// Forgets what has expired of topics that are not in use. `since` says from when on an offset's
-    /// retention counts that was committed then, and `None` if it is kept.
+    /// Removes expired offsets of topics that are not in use. `since` returns the time from which the retention of an
+    /// offset counts, given the time of its commit, and `None` if the offset must stay.
     pub fn expire(
         &mut self,
         turn: &mut Turn,
@@ -170,7 +171,7 @@ impl Offsets {
         }
     }
 
-    /// What is stored of the offsets.
+    /// The keys and values of all stored offsets.
     fn entries<'a>(
         &'a self,
         group: &'a GroupName,
@@ -199,13 +200,13 @@ impl Offsets {
         );
     }
 
-    /// Takes over a stored offset.
+    /// Restores a stored offset.
     pub fn restore(&mut self, topic: TopicName, partition: Partition, offset: CommittedOffset) {
         self.next_order = self.next_order.max(offset.order.saturating_add(1));
         self.insert(&topic, partition, offset);
     }
 
-    /// Takes over a stored offset of an open transaction.
+    /// Restores a stored offset of an open transaction.
     pub fn restore_pending(
         &mut self,
         producer: ProducerId,

@@ -1,6 +1,6 @@
-//! What groups keep in the log, byte for byte.
+//! The records of groups in the log, byte for byte.
 //!
-//! How numbers, texts and the like are written, [`Writer`] says; `?` is before what may be missing.
+//! [`Writer`] defines the encoding of numbers and texts; `?` marks an optional field.
 //!
 //! ```text
 //! kind  key                                  value
@@ -15,30 +15,30 @@
 //!       topic: text, partition i32
 //! 5     group: text                          group of KIP-848: epoch i32, target epoch i32,
 //!                                            hash of the topics u64
-//! 6     group: text, member: text            what its member says: instance ?text, rack ?text,
+//! 6     group: text, member: text            its member: instance ?text, rack ?text,
 //!                                            client text, host text, rebalance timeout duration,
-//!                                            topics: count u32 and so many text, regex ?text,
+//!                                            topics: count u32 and as many text, regex ?text,
 //!                                            assignor ?text, principal text (not in older ones)
-//! 7     group: text, member: text            what it is to have: partitions
-//! 8     group: text, member: text            what it has: epoch i32, previous epoch i32, state u8
+//! 7     group: text, member: text            its target assignment: partitions
+//! 8     group: text, member: text            its current assignment: epoch i32, previous epoch i32, state u8
 //!                                            (0 stable, 1 unrevoked, 2 unreleased), assigned
 //!                                            partitions, partitions to give up, and for each of
 //!                                            both i32, the epoch in which it came (not in older ones)
 //! 9     group: text                          share group: epoch i32
-//! 10    group: text, member: text            its member: epoch i32, previous epoch i32, and what it says, as 6
+//! 10    group: text, member: text            its member: epoch i32, previous epoch i32, and the fields of 6
 //! 20    group: text                          group of Kafka Streams, beside 5 to 8, where a subtopology
 //!                                            (by the FNV-1a hash of its id, 128 bits) is a topic:
 //!                                            epoch i32, u32 count of subtopologies, and for each its id
 //!                                            text, sources, regular expressions, changelogs,
 //!                                            repartition sinks, repartition sources, copartitions
-//! 21    group: text, member: text            what its member says: epoch of the topology i32, process
+//! 21    group: text, member: text            its member: epoch of the topology i32, process
 //!                                            text, endpoint ?(text, u32), tags
 //! ```
 //!
-//! `partitions` are a u32 count of topics, and for each its id (16 bytes), a u32 count and so many i32.
+//! `partitions` are a u32 count of topics, and for each its id (16 bytes), a u32 count and as many i32.
 //!
-//! A member of a classic group counts only if it has the generation of its group: so a generation of which
-//! a crash took the end is told from a whole one.
+//! A member of a classic group counts only if it has the generation of its group. This distinguishes a whole generation
+//! from one whose last records a crash has lost.
 
 mod consumer;
 mod streams;
@@ -71,7 +71,7 @@ const SHARE_MEMBER: u8 = 10;
 const STREAMS_GROUP: u8 = 20;
 const STREAMS_MEMBER: u8 = 21;
 
-/// What a record is about.
+/// The key of a record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     ClassicGroup(GroupName),
@@ -88,7 +88,7 @@ pub(super) enum Key {
     StreamsMember(GroupName, MemberId),
 }
 
-/// What is kept under a key; of the variant of the same name, an offset for both kinds of offsets.
+/// The value of a record: the variant with the name of its key's, or `Offset` for both kinds of offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
     ClassicGroup(StoredGroup),
@@ -122,7 +122,7 @@ pub(super) struct StoredMember {
     pub client: Client,
     pub rebalance_timeout: Duration,
     pub session_timeout: Duration,
-    /// What it said under the chosen protocol.
+    /// Its metadata for the chosen protocol.
     pub metadata: Bytes,
     pub assignment: Bytes,
 }
@@ -134,7 +134,7 @@ pub(super) struct CommittedOffset {
     pub leader_epoch: Option<LeaderEpoch>,
     pub metadata: Arc<str>,
     pub committed_at: Timestamp,
-    /// Where the client says so itself.
+    /// Set if the client itself chose a retention.
     pub expires_at: Option<Timestamp>,
     /// Grows with every commit of the group: of two, the later one counts, whenever a transaction ends.
     pub order: u64,
@@ -152,13 +152,13 @@ pub(super) struct StoredConsumerGroup {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct StoredShareMember {
     pub epoch: Epoch,
-    /// The one before: an answer with a new one may be lost.
+    /// The epoch before: the member may have missed the answer with the new one.
     pub previous_epoch: Epoch,
-    /// Names topics, and has no regular expression.
+    /// Its topics; it has no regular expression.
     pub subscription: Subscription,
 }
 
-/// A record that says what is kept under a key, or that nothing is.
+/// A record that sets the value of a key, or removes it.
 pub(super) fn record(key: &Key, value: Option<&Value>) -> Record {
     Record {
         key: key.encode(),
@@ -166,7 +166,7 @@ pub(super) fn record(key: &Key, value: Option<&Value>) -> Record {
     }
 }
 
-/// What a record says.
+/// Decodes a record into its key and its value.
 pub(super) fn decode(record: Record) -> Result<(Key, Option<Value>), RecordError> {
     let key = Key::decode(record.key)?;
     let value = record.value.map(|value| Value::decode(&key, value));
@@ -333,7 +333,7 @@ impl StoredMember {
             client: read_client(reader)?,
             rebalance_timeout: reader.duration("rebalance timeout")?,
             session_timeout: reader.duration("session timeout")?,
-            // Copied: they are kept, and what they are read from is large.
+            // Copied: the metadata stays in memory, and the buffer that holds it is large.
             metadata: Bytes::copy_from_slice(&reader.bytes("metadata")?),
             assignment: Bytes::copy_from_slice(&reader.bytes("assignment")?),
         })

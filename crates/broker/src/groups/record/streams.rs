@@ -1,4 +1,4 @@
-//! The values of groups of Kafka Streams. Lists have their length before them, a u32.
+//! The values of groups of Kafka Streams. A list follows its length, a u32.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

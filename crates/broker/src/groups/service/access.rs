@@ -1,4 +1,4 @@
-//! Which topics the members of groups may know of, by the access rules.
+//! The topics that the members of groups may see, by the access rules.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ impl TopicAccess for Rules {
         let principal: Option<Principal> = principal.parse().ok();
         let address: Option<IpAddr> = host.trim_start_matches('/').parse().ok();
         let Some((principal, address)) = principal.zip(address) else {
-            // Of a member that is known from before there were rules: it says who it is with its next heartbeat.
+            // The stored member is older than the rules, and has no principal: its next heartbeat brings one.
             return Some(Box::new(|_| false));
         };
         let from = SocketAddr::new(address, 0);

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::groups::Answer;
 use crate::reply::Reply;
 
-/// Carries out a request about groups.
+/// Handles a request about groups.
 pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: Request) -> Reply {
     let asked = requests::translate(broker, client, version, &request);
     let groups = broker.groups();
@@ -28,7 +28,7 @@ pub fn handle(broker: &Arc<Broker>, client: &Client, version: i16, request: Requ
         for answer in answers {
             match answer.await {
                 Ok(answer) => answered.push(answer),
-                // Clients look for the coordinator again, and come back.
+                // Clients look the coordinator up again, and retry.
                 Err(_) => {
                     let error = match damaged.is_damaged() {
                         true => ResponseError::CoordinatorNotAvailable,

@@ -12,10 +12,10 @@ use crate::security::service::SecurityService;
 use crate::security::{Operation, Principal, Resource};
 use crate::topic_names::check_name;
 
-/// Whether the topics of groups were made, or why not, until the coordinator takes note of it.
+/// The results of creating topics for groups, until the coordinator takes note of them.
 pub type Outcomes = Arc<Mutex<Vec<(GroupName, Result<(), String>)>>>;
 
-/// Makes topics in a thread of its own, since that waits for the disk.
+/// Creates topics in a thread of its own, since that waits for the disk.
 pub fn create(log: &Log, security: &Arc<SecurityService>, outcomes: &Outcomes, creation: Creation) {
     let (log, security) = (log.clone(), Arc::clone(security));
     let outcomes = Arc::clone(outcomes);

@@ -31,7 +31,7 @@ use crate::security::service::SecurityService;
 /// The stream that groups are kept in.
 pub const LEDGER: &str = "__groups";
 
-/// How often the topics are looked through for groups that the coordinator assigns to.
+/// The interval between searches for changed topics, for groups that the coordinator assigns to.
 const TOPICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When nothing is due.
@@ -40,7 +40,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Answers that are released together.
 type Released = Vec<(oneshot::Sender<Answer>, Answer)>;
 
-/// The coordinator, and what it works with.
+/// The group coordinator, and the log, access rules and clock that it works with.
 pub struct GroupService {
     at_work: Mutex<AtWork>,
     ledger: Arc<Ledger>,
@@ -58,20 +58,20 @@ struct AtWork {
     coordinator: Coordinator,
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
     next_id: u64,
-    /// Everything before is to be durable before an answer is given.
+    /// Everything before this offset has to be durable before an answer may follow.
     appended: Offset,
     /// As the coordinator knows them: ids and partitions.
     topics: HashMap<String, (u128, u32)>,
     topics_known_at: Option<Duration>,
-    /// The access rules that the coordinator goes by.
+    /// The version of the access rules that the coordinator has applied.
     access_version: u64,
 }
 
 impl GroupService {
-    /// Goes on where the ledger ends. Where that is damaged, no request is answered.
+    /// Restores the coordinator from the ledger. If that is damaged, no request is answered.
     ///
     /// # Errors
-    /// When the ledger cannot be read, or holds something else.
+    /// When the ledger cannot be read, or holds records of another kind.
     pub fn open(
         log: &Log,
         config: Config,
@@ -107,12 +107,12 @@ impl GroupService {
         })
     }
 
-    /// Whether no request about groups is answered, since they cannot be read.
+    /// Whether requests about groups go unanswered, since the ledger cannot be read.
     pub fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// Does what is due, for as long as it is polled.
+    /// Handles deadlines as they pass, for as long as it is polled.
     pub async fn keep_time(self: Arc<Self>) {
         loop {
             let deadline = self.at_work.lock().coordinator.next_deadline();
@@ -131,12 +131,12 @@ impl GroupService {
         }
     }
 
-    /// Whether there is, or ever was, a group.
+    /// Whether a group exists, or ever existed.
     pub fn has_had_groups(&self) -> bool {
         self.ledger.lane().next_offset() > Offset(0)
     }
 
-    /// Where the groups stand, in the order of their names.
+    /// Summaries of all groups, ordered by name.
     pub fn standings(&self) -> Vec<Standing> {
         self.at_work.lock().coordinator.standings()
     }
@@ -152,8 +152,8 @@ impl GroupService {
         at_work.coordinator.has_share_member(group, member)
     }
 
-    /// Hands a request to the coordinator. The answer does not come if the coordinator could not keep
-    /// what it decided.
+    /// Hands a request to the coordinator. The sender of the answer is dropped if the ledger could not store the
+    /// coordinator's records.
     pub fn ask(&self, request: Request) -> oneshot::Receiver<Answer> {
         let (sender, receiver) = oneshot::channel();
         if self.is_damaged() {
@@ -161,7 +161,7 @@ impl GroupService {
         }
         let now = moment(&*self.clock);
         let mut at_work = self.at_work.lock();
-        // It has to know them before anything else.
+        // The coordinator has to know the topics before such a request.
         let needs_topics = matches!(
             request,
             Request::ConsumerHeartbeat(_)
@@ -188,7 +188,7 @@ impl GroupService {
         receiver
     }
 
-    /// Carries out what the coordinator says.
+    /// Carries out the coordinator's actions.
     fn act(&self, at_work: &mut AtWork, now: Moment, actions: Vec<Action>) {
         let mut records = Vec::new();
         let mut released: Released = Vec::new();
@@ -217,7 +217,7 @@ impl GroupService {
 
     /// Gives answers when everything before `offset` is durable.
     fn release(&self, offset: Offset, released: Released) {
-        // Who asked may be gone.
+        // The connection that asked may be gone.
         let give = |released: Released| {
             for (sender, answer) in released {
                 let _ = sender.send(answer);
@@ -231,14 +231,14 @@ impl GroupService {
         }
         let ledger = Arc::clone(&self.ledger);
         tokio::spawn(async move {
-            // Otherwise the senders are dropped, which says that it failed.
+            // Otherwise the senders are dropped, which tells the receivers of the failure.
             if ledger.lane().durable(offset).await.is_ok() {
                 give(released);
             }
         });
     }
 
-    /// The coordinator is ahead of the log: it goes back to what is there. Who waits is told nothing.
+    /// Restores the coordinator from the ledger, since its memory is ahead of that. Waiting requests get no answer.
     fn start_again(&self, at_work: &mut AtWork, now: Moment, error: &LogError) {
         tracing::warn!("groups cannot be kept, and go back to what is kept: {error}");
         at_work.waiting.clear();
@@ -260,7 +260,7 @@ impl GroupService {
         at_work.coordinator.set_group_config(group.into(), config);
     }
 
-    /// A topic was made, changed or deleted.
+    /// Notes that a topic was created, changed or deleted.
     pub fn topics_changed(&self) {
         self.at_work.lock().topics_known_at = None;
     }
@@ -286,7 +286,7 @@ impl GroupService {
             let known = (stream.uuid().as_u128(), stream.lane_count());
             let before = gone.remove(stream.name());
             if before.is_some_and(|(id, _)| id != known.0) {
-                // It was deleted and made again: offsets of then are not for its records.
+                // The topic was deleted and created again: the old offsets do not apply to its records.
                 let name = TopicName::from(stream.name());
                 let actions = at_work.coordinator.remove_topic(now, &name);
                 self.act(at_work, now, actions);

@@ -1,4 +1,4 @@
-//! From Kafka's messages to what the coordinator is asked.
+//! Conversion of Kafka's messages into the coordinator's requests.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,8 +22,7 @@ use crate::groups::{
     Request, ShareHeartbeat, SyncGroup, TopicCommit, TopicId, TopicName,
 };
 
-/// What the coordinator is asked: one request for each group where a message may name several that are
-/// answered apart.
+/// Converts a message into requests: one for each group if the message may name several that are answered apart.
 pub fn translate(
     broker: &Broker,
     client: &Client,
@@ -84,7 +83,7 @@ pub fn translate(
     }
 }
 
-/// What is kept is copied: it would hold on to the whole buffer of its connection.
+/// Copies a text that stays in memory: the original would hold on to the whole buffer of its connection.
 pub(super) fn text(text: &StrBytes) -> Arc<str> {
     Arc::from(&**text)
 }
@@ -97,7 +96,7 @@ fn group(name: &messages::GroupId) -> GroupName {
     GroupName::from(&***name)
 }
 
-/// Each once, however often it is named: an answer is no larger than all groups together.
+/// Returns each group once, however often the request names it: an answer is no larger than all groups together.
 fn groups(names: &[messages::GroupId]) -> Vec<GroupName> {
     let mut named = HashSet::new();
     let names = names.iter().filter(|name| named.insert(&***name));

@@ -1,4 +1,4 @@
-//! From what the coordinator answers to Kafka's messages.
+//! Conversion of the coordinator's answers into Kafka's messages.
 
 use millstream_wire::messages::consumer_group_describe_response as describe_consumer;
 use millstream_wire::messages::consumer_group_heartbeat_response as consumer_beat;
@@ -30,7 +30,7 @@ use crate::groups::{
     TopicResults,
 };
 
-/// What is sent; `answers` are those to what the request was translated into, in that order.
+/// Converts answers into a response; `answers` are in the order of the requests that the message became.
 pub fn translate(version: i16, request: &WireRequest, mut answers: Vec<Answer>) -> Response {
     if let WireRequest::OffsetFetch(request) = request
         && version >= 8
@@ -69,7 +69,7 @@ pub fn translate(version: i16, request: &WireRequest, mut answers: Vec<Answer>) 
         Some(Answer::DescribeShareGroups(answer)) => described_share(answer).into(),
         Some(Answer::StreamsHeartbeat(answer)) => streams::beat(answer).into(),
         Some(Answer::DescribeStreamsGroups(answer)) => streams::described(answer).into(),
-        // Asked by others than clients; or nothing was asked.
+        // Only the broker itself sends these requests; or there was no request.
         Some(Answer::CommitTransactionOffsets(_) | Answer::EndTransaction) | None => {
             refuse(request, version, ResponseError::InvalidRequest, None)
         }
@@ -183,7 +183,7 @@ fn described(version: i16, groups: Vec<DescribedGroup>) -> DescribeGroupsRespons
                 .with_member_metadata(member.metadata)
                 .with_member_assignment(member.assignment)
         });
-        // Before version 6 only the state tells.
+        // Before version 6 only the state says so.
         let error = group.error.filter(|_| version >= 6);
         describe::DescribedGroup::default()
             .with_error_code(code(error))
@@ -289,7 +289,7 @@ fn fetched_group(group: messages::GroupId, answer: Answer) -> fetch::OffsetFetch
     response.with_topics(topics.collect())
 }
 
-/// An offset as it is sent; -1 for none.
+/// An offset as a response carries it; -1 for none.
 struct SentOffset {
     offset: i64,
     leader_epoch: i32,

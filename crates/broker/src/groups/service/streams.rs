@@ -1,4 +1,4 @@
-//! The messages of groups of Kafka Streams, and what the coordinator knows of them.
+//! Conversion between Kafka's messages of groups of Kafka Streams and the coordinator's requests and answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::groups::{
     StreamsHeartbeat, StreamsMemberState, Subtopology, Tasks, TopicName, Topology,
 };
 
-/// How far a warm-up task may be behind, and how often members tell how far their tasks are: Kafka's defaults. No warm-up
-/// tasks are assigned.
+/// How far a warm-up task may be behind, and the interval between members' reports of their tasks' progress: Kafka's
+/// defaults. No warm-up tasks are assigned.
 const ACCEPTABLE_RECOVERY_LAG: i32 = 10_000;
 const TASK_OFFSET_INTERVAL_MS: i32 = 60_000;
 

@@ -1,4 +1,4 @@
-//! The heartbeat: by it members bring the topology, get tasks, and stay.
+//! The heartbeat: members bring the topology by it, get tasks, and stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::groups::{
 
 type Result<T> = std::result::Result<T, HeartbeatRefused>;
 
-/// The broker is told again to make topics that are still missing after so long.
+/// If topics are still missing after this time, the coordinator asks the broker again to create them.
 const CREATE_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// Checks what does not depend on the group.
+/// Checks the fields that do not depend on the group.
 pub(in crate::groups) fn check(heartbeat: &StreamsHeartbeat) -> Result<()> {
     let invalid = |reason: &str| Err(HeartbeatRefused::new(GroupError::InvalidRequest, reason));
     consumer::check(&of_members(heartbeat))?;
@@ -66,7 +66,7 @@ pub(in crate::groups) fn check(heartbeat: &StreamsHeartbeat) -> Result<()> {
     Ok(())
 }
 
-/// What members of any group with epochs say: a subtopology is a topic.
+/// The part of a heartbeat that all groups with epochs share: a subtopology stands for a topic.
 fn of_members(heartbeat: &StreamsHeartbeat) -> ConsumerHeartbeat {
     let owned = heartbeat.owned.as_ref().map(|tasks| {
         let owned = tasks.iter();
@@ -102,7 +102,7 @@ impl StreamsGroup {
         let of_members = of_members(&heartbeat);
         self.tasks.check_member(turn, &of_members)?;
         self.check_topology(heartbeat.topology.as_ref())?;
-        // All checks are behind: nothing was changed so far.
+        // All checks have passed; nothing has changed so far.
         let id = heartbeat.member.clone();
         self.take_topology(turn, heartbeat.topology.as_ref());
         self.note_member(turn, &heartbeat);
@@ -147,19 +147,20 @@ impl StreamsGroup {
         })
     }
 
-    /// Nothing was heard of a member for the session timeout.
+    /// Removes a member that was silent for the session timeout.
     pub fn session_is_over(&mut self, turn: &mut Turn, id: &MemberId) {
         self.tasks.session_is_over(turn, id);
         self.forget_gone(turn);
     }
 
-    /// A member has not given up what it should.
+    /// Removes a member that has not given up its tasks in time.
     pub fn rebalance_time_is_up(&mut self, turn: &mut Turn, id: &MemberId) {
         self.tasks.rebalance_time_is_up(turn, id);
         self.forget_gone(turn);
     }
 
-    /// Of two topologies with one epoch one is wrong, and nothing tells which.
+    /// Refuses a topology that differs from the group's at the same epoch: one of the two is wrong, and nothing shows
+    /// which.
     fn check_topology(&self, brought: Option<&Topology>) -> Result<()> {
         let (Some(known), Some(brought)) = (&self.topology, brought) else {
             return Ok(());
@@ -177,7 +178,7 @@ impl StreamsGroup {
         }
     }
 
-    /// A newer topology takes the place of the group's, and any does in a group without members.
+    /// Replaces the group's topology by a newer one; a group without members takes any.
     fn take_topology(&mut self, turn: &mut Turn, brought: Option<&Topology>) {
         let Some(brought) = brought else {
             return;
@@ -193,7 +194,7 @@ impl StreamsGroup {
         }
     }
 
-    /// Keeps what a member says of itself: what it does not mention stays.
+    /// Stores the member's fields; one that the heartbeat omits stays as it was.
     fn note_member(&mut self, turn: &mut Turn, heartbeat: &StreamsHeartbeat) {
         let known = self.members.get(&heartbeat.member);
         let mut member = known.cloned().unwrap_or_default();
@@ -217,7 +218,7 @@ impl StreamsGroup {
         }
     }
 
-    /// Finds out which tasks there are, if that may have changed, and has topics made that are missing.
+    /// Computes the tasks again, if they may have changed, and asks the broker to create missing topics.
     fn refresh_plan(&mut self, turn: &mut Turn, heartbeat: &StreamsHeartbeat, id: &MemberId) {
         let Some(topology) = &self.topology else {
             return;
@@ -254,7 +255,7 @@ impl StreamsGroup {
         }
     }
 
-    /// What a member is told of the group.
+    /// The faults of the group, as a member is to see them.
     fn status(&self, id: &MemberId) -> Vec<(StreamsStatus, String)> {
         let mut status = Vec::new();
         let group = self.topology.as_ref().map(|topology| topology.epoch);
@@ -276,7 +277,7 @@ impl StreamsGroup {
         status
     }
 
-    /// Forgets what members said that do not belong to the group any more.
+    /// Removes the state of members that no longer belong to the group.
     pub(super) fn forget_gone(&mut self, turn: &mut Turn) {
         let tasks = &self.tasks;
         self.members.retain(|id, _| {
@@ -295,7 +296,7 @@ impl StreamsGroup {
         }
     }
 
-    /// Which partitions each endpoint has: those of the sources of its tasks.
+    /// Computes the partitions of each endpoint: those of the sources of its tasks.
     fn refresh_endpoints(&mut self) {
         let has_endpoint = |member: &StreamsMember| member.endpoint.is_some();
         if self.endpoints.is_empty() && !self.members.values().any(has_endpoint) {

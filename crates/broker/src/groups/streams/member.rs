@@ -8,7 +8,7 @@ use crate::groups::{Partition, TopicName};
 /// Tasks: subtopologies, and partitions of their sources.
 pub type Tasks = Vec<(Arc<str>, Vec<Partition>)>;
 
-/// Where a member is found.
+/// The address of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The host.
@@ -26,7 +26,7 @@ pub struct EndpointPartitions {
     pub partitions: BTreeMap<TopicName, Vec<Partition>>,
 }
 
-/// What a member says of itself beside what members of any group say.
+/// A member's fields beyond those of members of any group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamsMember {
     pub topology_epoch: i32,

@@ -1,11 +1,12 @@
-//! A group of Kafka Streams (KIP-1071): the coordinator turns the topology of an application into tasks and assigns them.
+//! A group of Kafka Streams (KIP-1071): the coordinator turns the topology of an application into tasks and assigns
+//! them.
 //!
 //! A task is a partition of the sources of a subtopology. Members get tasks as members of groups of KIP-848 get
-//! partitions, by the same code: [`ConsumerGroup`], for which a subtopology is a topic. So no task has two owners. What
-//! is added here is the topology: which tasks there are, and which topics the broker makes for them.
+//! partitions, by the same code: [`ConsumerGroup`], for which a subtopology is a topic. So no task has two owners.
+//! This module adds the topology: it yields the tasks, and the topics that the broker creates for them.
 //!
 //! Standby and warm-up tasks are not assigned. While a topic is missing or partitioned wrongly there are no tasks, and
-//! members are told what is wrong.
+//! the members' heartbeats report the fault.
 
 mod heartbeat;
 mod member;
@@ -28,7 +29,7 @@ pub(super) use super::consumer::compile;
 use super::consumer::{Assignment, ConsumerGroup};
 use super::{GroupName, MemberId, TopicId, TopicName};
 
-/// What groups of Kafka Streams are for.
+/// The protocol type of groups of Kafka Streams.
 const STREAMS: &str = "streams";
 
 /// A group of Kafka Streams.
@@ -48,9 +49,9 @@ pub(super) struct StreamsGroup {
     endpoints: Vec<EndpointPartitions>,
     /// Grows with each change of `endpoints`.
     endpoint_epoch: i32,
-    /// When the broker was last told to make topics.
+    /// The time of the last request to create topics.
     creates_since: Option<Duration>,
-    /// Why it could not.
+    /// The reason why the broker could not create them.
     creation_error: Option<String>,
 }
 
@@ -79,12 +80,12 @@ impl StreamsGroup {
         }
     }
 
-    /// Its members, for what is the same of all groups whose members have epochs.
+    /// Its members, as the part that all groups with epochs share.
     pub fn tasks(&self) -> &ConsumerGroup {
         &self.tasks
     }
 
-    /// Whether offsets of the topic are in use.
+    /// Whether the group reads the topic, and so keeps its offsets.
     pub fn subscribes_to(&self, topic: &TopicName) -> bool {
         let mut sources = self.plan.sources.values();
         let is_read =
@@ -99,7 +100,8 @@ impl StreamsGroup {
         reading.map(|(id, _)| *id).collect()
     }
 
-    /// A topic has come, changed or gone: at the next heartbeat it is seen what this means.
+    /// Makes the next heartbeat check the tasks if the topology may name the topic, which was created, changed or
+    /// deleted.
     pub fn topic_changed(&mut self, topic: &TopicName) {
         let has_regexes = self.topology.as_ref().is_some_and(Topology::has_regexes);
         if has_regexes || self.named.contains(topic) {
@@ -107,14 +109,15 @@ impl StreamsGroup {
         }
     }
 
-    /// Who may know of which topics has changed.
+    /// Makes the next heartbeat check the tasks if the topology has regular expressions: the access rules have
+    /// changed.
     pub fn access_changed(&mut self) {
         if self.topology.as_ref().is_some_and(Topology::has_regexes) {
             self.tasks.note_change();
         }
     }
 
-    /// The broker could not make topics for it.
+    /// Notes that the broker could not create topics for the group.
     pub fn creation_failed(&mut self, why: String) {
         self.creation_error = Some(why);
     }
@@ -167,7 +170,7 @@ impl StreamsGroup {
         }
     }
 
-    /// Tasks by the ids of their subtopologies. Those of a topology that is gone have none.
+    /// Tasks by the ids of their subtopologies. Tasks of an earlier topology are left out.
     fn named(&self, assignment: &Assignment) -> Tasks {
         let parts = self.topology.iter().flat_map(|it| it.subtopologies.keys());
         let named = parts.filter_map(|id| {

@@ -1,4 +1,4 @@
-//! What is stored of a group of Kafka Streams beside its members and their tasks, and going on from it.
+//! The records of a group of Kafka Streams beside its members and their tasks, and its restore from them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::groups::turn::Turn;
 use crate::ledger::Record;
 
 impl StreamsGroup {
-    /// A group as the log has it. `topology` tells it from a group of consumers.
+    /// Restores a group from the log. Its `topology` distinguishes it from a group of consumers.
     pub fn restore(
         tasks: ConsumerGroup,
         topology: Topology,
@@ -26,7 +26,7 @@ impl StreamsGroup {
         }
     }
 
-    /// Removes what is stored of an empty group.
+    /// Removes the stored records of an empty group.
     pub fn remove_stored(&self, turn: &mut Turn) {
         if self.topology.is_some() {
             turn.remove(&self.key());
@@ -34,7 +34,7 @@ impl StreamsGroup {
         self.tasks.remove_stored(turn);
     }
 
-    /// Adds what the log holds of it.
+    /// Adds the records that the log holds of the group.
     pub fn snapshot(&self, records: &mut Vec<Record>) {
         if let Some(topology) = &self.topology {
             let value = Value::StreamsGroup(topology.clone());

@@ -1,4 +1,4 @@
-//! The topology of an application, and what it comes to with the topics that there are: tasks, or what is missing.
+//! The topology of an application, and the tasks or missing topics that follow from it and the existing topics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct Subtopology {
     pub copartitions: Vec<Copartition>,
 }
 
-/// A topic that the broker makes for an application.
+/// A topic that the broker creates for an application.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InternalTopic {
     /// Its name.
@@ -63,7 +63,7 @@ pub struct Copartition {
     pub repartition_sources: Vec<i16>,
 }
 
-/// What keeps a group of Kafka Streams from its work: Kafka's status of the same name.
+/// A fault that stops a group of Kafka Streams: Kafka's status of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(i8)]
 pub enum StreamsStatus {
@@ -73,7 +73,7 @@ pub enum StreamsStatus {
     MissingSourceTopics = 1,
     /// Topics have other numbers of partitions than the application needs.
     IncorrectlyPartitionedTopics = 2,
-    /// Topics that the broker makes do not exist yet.
+    /// Topics that the broker creates do not exist yet.
     MissingInternalTopics = 3,
     /// A member asked all members to shut down.
     ShutdownApplication = 4,
@@ -86,14 +86,14 @@ impl StreamsStatus {
     }
 }
 
-/// What a topology comes to.
+/// The result of a topology with the existing topics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// How many tasks each subtopology has; none while anything is missing.
     pub tasks: BTreeMap<TopicId, i32>,
     /// The sources of each subtopology, with their partitions.
     pub sources: BTreeMap<TopicId, BTreeMap<TopicName, i32>>,
-    /// What keeps the group from its work.
+    /// The fault that stops the group.
     pub fault: Option<(StreamsStatus, String)>,
     /// The internal topics that do not exist, with their partitions.
     pub missing: Vec<InternalTopic>,
@@ -111,8 +111,8 @@ impl Plan {
     }
 }
 
-/// The number of a subtopology where groups know topics by ids (FNV-1a, 128 bits). Two ids of one topology with one number
-/// are [refused](Topology::check).
+/// The id of a subtopology where groups know topics by ids (FNV-1a, 128 bits). [`Topology::check`] refuses a topology
+/// in which two subtopologies have the same one.
 pub(super) fn task_id(subtopology: &str) -> TopicId {
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for byte in subtopology.bytes() {
@@ -123,7 +123,7 @@ pub(super) fn task_id(subtopology: &str) -> TopicId {
 }
 
 impl Topology {
-    /// Checks what does not depend on topics.
+    /// Checks the parts that do not depend on topics.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.subtopologies.is_empty() {
             return Err("the topology has no subtopologies".to_owned());
@@ -168,7 +168,7 @@ impl Topology {
         Ok(())
     }
 
-    /// The topics that it names, but for those of regular expressions.
+    /// The topics that it names; those of regular expressions are left out.
     pub fn topics(&self) -> impl Iterator<Item = &TopicName> {
         self.subtopologies.values().flat_map(|part| {
             let internal = part.changelogs.iter().chain(&part.repartition_sources);
@@ -177,8 +177,8 @@ impl Topology {
         })
     }
 
-    /// The topology with the numbers of partitions of internal topics, and with topics in place of regular expressions;
-    /// as it is if these are not known.
+    /// The topology with the partition counts of internal topics, and with topics in place of regular expressions;
+    /// unchanged if these are not known.
     pub(super) fn configured(&self, plan: &Plan) -> Topology {
         let parts = self.subtopologies.iter().map(|(id, part)| {
             let sources = plan.sources.get(&task_id(id))?;
@@ -208,7 +208,7 @@ impl Topology {
         parts.any(|part| !part.source_regexes.is_empty())
     }
 
-    /// What it comes to with the topics that there are. `sees` says which topics a regular expression may find.
+    /// Applies the topology to the existing topics. `sees` tests whether a regular expression may find a topic.
     pub(super) fn plan(
         &self,
         topics: &Topics,
@@ -217,7 +217,7 @@ impl Topology {
     ) -> Plan {
         let partitions = |topic: &TopicName| topics.get(topic).map(|topic| topic.partitions);
         let mut missing = BTreeSet::new();
-        // What each subtopology reads beside repartition topics.
+        // The topics that each subtopology reads, without repartition topics.
         let mut sources = Sources::new();
         let mut by_regex: BTreeMap<&str, BTreeSet<TopicName>> = BTreeMap::new();
         for (id, part) in &self.subtopologies {
@@ -261,8 +261,8 @@ impl Topology {
         self.with_internal_topics(topics, sources, &repartition)
     }
 
-    /// How many partitions each repartition topic has: as many as it says, or as its copartitioned sources, or as the
-    /// subtopologies that write it. Adds them to the sources.
+    /// The partition count of each repartition topic: its own, or that of its copartitioned sources, or that of the
+    /// subtopologies that write it. Adds the counts to the sources.
     fn repartition_counts<'a>(
         &'a self,
         sources: &mut Sources<'a>,
@@ -291,14 +291,15 @@ impl Topology {
         Ok(counts)
     }
 
-    /// The partitions of the repartition topics that say how many they have, and of those that get the most that a
-    /// subtopology reads that writes them. Topics whose writers read in a circle are left out. Looks at each subtopology
-    /// once, after all that write what it reads.
+    /// The partition counts of the repartition topics that set their own, and of those that follow from their writers:
+    /// the highest count that any subtopology reads that writes the topic. Topics whose writers read in a circle are
+    /// left out. Visits each subtopology once, after all writers of its sources.
     fn counts_as_written(&self, sources: &Sources<'_>) -> BTreeMap<TopicName, i32> {
         let mut counts: BTreeMap<TopicName, i32> = BTreeMap::new();
         let mut readers: BTreeMap<&TopicName, &Arc<str>> = BTreeMap::new();
         let mut writers: BTreeMap<&TopicName, usize> = BTreeMap::new();
-        // How many topics each subtopology reads whose partitions are not known yet, and the most partitions of the others.
+        // For each subtopology, how many of its topics have no known partition count yet, and the highest count of the
+        // others.
         let mut reads: BTreeMap<&str, (usize, i32)> = BTreeMap::new();
         for (id, part) in &self.subtopologies {
             let external = sources.get(&**id).into_iter().flat_map(BTreeMap::values);
@@ -346,7 +347,7 @@ impl Topology {
         counts
     }
 
-    /// Says which topic has more partitions than a topic may have, or that there are too many tasks.
+    /// Refuses a topic with more partitions than a topic may have, and a topology with too many tasks.
     fn check_size(&self, sources: &Sources<'_>, partitions_max: u32) -> Result<(), String> {
         let mut tasks: i64 = 0;
         for topics in sources.values() {
@@ -489,7 +490,7 @@ impl Subtopology {
     }
 }
 
-/// The first of some names, and how many more there are.
+/// Lists the first of some names, and the number of the others.
 fn listed<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> String {
     let mut names = names.into_iter();
     let first: Vec<String> = names
@@ -626,7 +627,7 @@ mod tests {
         assert!(made.fault.is_some());
     }
 
-    /// `in` → `r999` → … → `r0`: each subtopology reads what the one after it writes.
+    /// `in` → `r999` → … → `r0`: each subtopology reads the topic that the one after it writes.
     #[test]
     fn a_long_chain_of_repartition_topics_is_followed_to_its_beginning() {
         let parts = (0..1_000_u32).map(|place| {
