@@ -7,10 +7,10 @@
 //!       └────────┴──────┴────┴────┴───────┴─────────┴─────────┴──────────┴─────────────┘
 //! ```
 //!
-//! Numbers are little-endian: the time in milliseconds since 1970 UTC, the ad's number, the kind
-//! (0 view, 1 click, 2 purchase), the form of the ad (0 to 4). User and page are UUIDs, the address
-//! is an IPv6 one, the user agent is padded with zeros. 136 bytes are what the systems of the
-//! literature send around in this benchmark.
+//! Numbers are little-endian: the time in milliseconds since 1970 UTC, the ad's number, the kind (0
+//! view, 1 click, 2 purchase), the form of the ad (0 to 4). User and page are UUIDs, the address is
+//! an IPv6 one, the user agent is padded with zeros. The systems of the literature send events of
+//! 136 bytes in this benchmark.
 
 use std::fmt;
 
@@ -42,55 +42,55 @@ impl fmt::Display for Campaign {
     }
 }
 
-/// What somebody did with an ad.
+/// A user's action on an ad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// It was on somebody's page.
+    /// The ad was shown on a user's page.
     View = 0,
     /// It was clicked.
     Click = 1,
-    /// Something was bought through it.
+    /// A purchase followed.
     Purchase = 2,
 }
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When it happened.
+    /// The time of the action.
     pub time: Timestamp,
     /// The ad.
     pub ad: Ad,
-    /// What was done with it.
+    /// The action.
     pub kind: Kind,
     /// Banner, modal, sponsored search, mail, mobile: 0 to 4.
     pub form: u8,
-    /// Who.
+    /// The user.
     pub user: u128,
-    /// Where it was shown.
+    /// The page that showed it.
     pub page: u128,
-    /// From which address.
+    /// The user's address.
     pub address: u128,
-    /// With which program.
+    /// The user's program.
     pub agent: [u8; AGENT_BYTES],
 }
 
-/// Why bytes are no event.
+/// The reason for which bytes are no event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
     /// There are too many or too few.
     #[error("an event has {EVENT_BYTES} bytes, and this record {0}")]
     Length(usize),
-    /// No such kind is known.
+    /// The kind is unknown.
     #[error("an event's kind is 0, 1 or 2, and this one's {0}")]
     Kind(u8),
-    /// No such ad is known.
+    /// The ad is unknown.
     #[error("ads are numbered from 0 to {max}, and this event is about {0}", max = crate::ADS - 1)]
     Ad(u32),
 }
 
 impl Event {
-    /// The value of the event's record.
+    /// Returns the value of the event's record.
     pub fn encode(&self) -> [u8; EVENT_BYTES] {
         let mut bytes = [0; EVENT_BYTES];
         bytes[0..8].copy_from_slice(&self.time.0.to_le_bytes());
@@ -104,10 +104,10 @@ impl Event {
         bytes
     }
 
-    /// The event in a record's value.
+    /// Returns the event in a record's value.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the value is not an event.
     pub fn decode(value: &[u8]) -> Result<Event, EventError> {
         let bytes: &[u8; EVENT_BYTES] = value
             .try_into()

@@ -38,16 +38,16 @@ pub const WINDOW_MS: i64 = 10_000;
 /// How far events may be out of order; one that is further behind is left out if its window is over.
 const DISORDER_MAX: Duration = Duration::from_secs(1);
 
-/// How often the flow keeps what it needs to go on: after a crash it does so much again.
+/// The interval of checkpoints: after a crash the flow repeats at most the work of this time.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often a flow that is to finish looks whether it has read everything.
+/// How often a finishing flow checks whether it has read everything.
 const LAG_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The name of the flow.
 const FLOW: &str = "ads";
 
-/// What is counted in a window.
+/// The counts of a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdCounts {
     /// Times that an ad of the campaign was seen.
@@ -70,7 +70,7 @@ pub struct AdsTotals {
     pub windows: u64,
     /// Events in them.
     pub counted: u64,
-    /// Views and clicks that came when their window was over.
+    /// Views and clicks that came after their window was closed.
     pub late: u64,
 }
 
@@ -106,7 +106,7 @@ impl Aggregate<(Campaign, Kind, Timestamp)> for CountAds {
     }
 }
 
-/// Why the application cannot run.
+/// The reason for which the application cannot run.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AdsError {
     /// The log refuses.
@@ -117,7 +117,7 @@ pub enum AdsError {
     Flow(#[from] FlowError),
 }
 
-/// The flow at work.
+/// The running flow.
 pub struct AdsFlow {
     events: Stream,
     running: Arc<Running>,
@@ -137,16 +137,17 @@ struct EventCounts {
 struct EventCountsState(Arc<EventCounts>);
 
 impl AdsFlow {
-    /// Starts the flow on the streams of a log, which are created where they are missing.
+    /// Starts the flow on the streams of a log, and creates missing streams.
     ///
-    /// The flow goes on from its last checkpoint, which is in the log: its counts cover everything since its first
-    /// start, also what retention has removed meanwhile, however the last run ended. Where there is no checkpoint it
-    /// begins at the earliest event, and with it the streams of counts and of dead letters. Records that are no events
-    /// go to the stream `ads.dead_letters`. Each count and each dead letter is there once, however runs end.
+    /// The flow resumes from its last checkpoint, which is in the log: its counts cover everything
+    /// since its first start, also events that retention has removed meanwhile, however the last
+    /// run ended. Without a checkpoint it begins at the earliest event, and recreates the streams
+    /// of counts and of dead letters. Records that are no events go to the stream
+    /// `ads.dead_letters`. Each count and each dead letter is there once, however runs end.
     ///
     /// # Errors
-    /// When the log refuses, there are no threads for the flow, or the checkpoint does not fit: then
-    /// [`forget`](AdsFlow::forget) makes it begin anew.
+    /// When the log refuses, the flow's threads cannot be started, or the checkpoint does not fit:
+    /// then [`forget`](AdsFlow::forget) makes it begin anew.
     pub fn start(log: &Log, settings: FlowSettings) -> Result<AdsFlow, AdsError> {
         let dead_letters = DeadLetterStream::new(log, FLOW);
         let place = LogCheckpoints::new(log, FLOW);
@@ -168,7 +169,7 @@ impl AdsFlow {
         let read = Arc::new(EventCounts::default());
         let tally = Arc::clone(&read);
         let campaigns = campaign_of_ads();
-        // One reader keeps the order of the events, which the windows go by.
+        // One reader keeps the order of the events, which the watermarks depend on.
         let source = StreamSource::new(&events);
         let mut flow = Flow::with_settings(FLOW, settings);
         flow.state("totals", EventCountsState(Arc::clone(&read)));
@@ -194,12 +195,13 @@ impl AdsFlow {
         })
     }
 
-    /// The stream of events.
+    /// Returns the stream of events.
     pub fn events(&self) -> &Stream {
         &self.events
     }
 
-    /// Forgets the checkpoint, the counts and the dead letters in a log: the next start begins at the earliest event.
+    /// Deletes the checkpoint, the counts and the dead letters in a log: the next start begins at
+    /// the earliest event.
     ///
     /// # Errors
     /// When the log refuses.
@@ -211,17 +213,17 @@ impl AdsFlow {
         Ok(delete_results(log)?)
     }
 
-    /// Durable events that the flow has not read.
+    /// Returns the number of durable events that the flow has not read.
     pub fn lag_records(&self) -> u64 {
         self.running.lag_records().unwrap_or(0)
     }
 
-    /// The flow, for its metrics and its state.
+    /// Returns the flow, for its metrics and its state.
     pub fn running(&self) -> &Arc<Running> {
         &self.running
     }
 
-    /// The sums at this moment.
+    /// Returns the current sums.
     pub fn totals(&self) -> AdsTotals {
         let windows = self.counts.totals();
         AdsTotals {
@@ -234,10 +236,11 @@ impl AdsFlow {
         }
     }
 
-    /// Counts everything that is durable now, and stops. Windows stay open for what comes with the next start.
+    /// Counts all records that are durable now, and stops. Windows stay open for the records that
+    /// come before the next start.
     ///
     /// # Errors
-    /// Why the flow has failed.
+    /// When the flow has failed; the error gives the reason.
     pub fn finish(&self) -> Result<AdsTotals, AdsError> {
         while self.lag_records() > 0 && !self.running.is_finished() {
             thread::sleep(LAG_INTERVAL);
@@ -248,7 +251,7 @@ impl AdsFlow {
     }
 }
 
-/// Deletes what a flow has written that begins anew.
+/// Deletes the results of earlier runs of a flow that begins anew.
 fn delete_results(log: &Log) -> Result<(), LogError> {
     let dead_letters = DeadLetterStream::new(log, FLOW);
     for results in [COUNTS_STREAM, dead_letters.stream()] {

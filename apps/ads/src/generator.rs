@@ -5,16 +5,16 @@ use millstream_base::Timestamp;
 
 use crate::event::{AGENT_BYTES, Ad, Campaign, Event, Kind};
 
-/// How many campaigns there are.
+/// The number of campaigns.
 pub const CAMPAIGNS: u32 = 100;
 
-/// How many ads each campaign has.
+/// The number of ads of each campaign.
 pub const AD_CAMPAIGNS: u32 = 10;
 
-/// How many ads there are.
+/// The number of ads.
 pub const ADS: u32 = CAMPAIGNS * AD_CAMPAIGNS;
 
-/// Which ads belong to which campaign is the same in every run, since stored events outlive a run.
+/// The campaign of an ad is the same in every run, since stored events outlive a run.
 const CAMPAIGNS_SEED: u64 = 0xAD5;
 
 /// Programs that people use.
@@ -31,28 +31,28 @@ const fn agent(name: &str) -> [u8; AGENT_BYTES] {
     padded
 }
 
-/// The campaign of each ad, by the ad's number.
+/// Returns the campaign of each ad, by the ad's number.
 pub fn campaign_of_ads() -> Vec<Campaign> {
     let mut campaigns: Vec<Campaign> = (0..ADS).map(|ad| Campaign(ad / AD_CAMPAIGNS)).collect();
     Rng::with_seed(CAMPAIGNS_SEED).shuffle(&mut campaigns);
     campaigns
 }
 
-/// Makes events; the same ones for the same seed and times.
+/// Generates events; the same ones for the same seed and times.
 #[derive(Debug, Clone)]
 pub struct Generator {
     random: Rng,
 }
 
 impl Generator {
-    /// A generator for a seed.
+    /// Returns a generator for a seed.
     pub fn new(seed: u64) -> Generator {
         Generator {
             random: Rng::with_seed(seed),
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn event(&mut self, time: Timestamp) -> Event {
         let random = &mut self.random;
         let kind = match random.u8(0..3) {

@@ -22,7 +22,7 @@ impl WordCount {
     /// Starts this rank's part. `files` are the same on all ranks.
     ///
     /// # Errors
-    /// When not all ranks run the same, or there are no threads for the flow.
+    /// When the ranks' files differ, or the flow's threads cannot be started.
     pub fn start(
         files: LineFiles,
         prefix: &[u8],
@@ -48,13 +48,13 @@ impl WordCount {
         })
     }
 
-    /// This rank's flow, for its metrics and its end.
+    /// Returns this rank's flow, for its metrics and its end.
     pub fn running(&self) -> &Arc<Running> {
         &self.running
     }
 
-    /// What all ranks have counted, on the rank `at`; nothing on the others. All of them call it, at the
-    /// end of their flows.
+    /// Returns the counts of all ranks, on the rank `at`; no counts on the others. All ranks call
+    /// it, at the end of their flows.
     ///
     /// # Errors
     /// When a rank fails.

@@ -16,18 +16,18 @@ use crate::words::{BlockWords, SomeWords};
 /// The name of the flow.
 pub const FLOW: &str = "logparser";
 
-/// How the work is divided into stages.
+/// The division of the work into stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staging {
     /// One stage: words are handed from operator to operator within a loop.
     Fused,
-    /// Four stages, `read`, `split`, `filter` and `count`. An item between them is a block and where
-    /// its words are: all of them behind `split`, the ones that are looked for behind `filter`. A word by
-    /// itself takes less time to find than to hand on.
+    /// Four stages, `read`, `split`, `filter` and `count`. An item between them is a block and the
+    /// positions of its words: of all words behind `split`, of the matching ones behind `filter`.
+    /// Finding a word takes less time than handing it on by itself.
     Separate,
 }
 
-/// The flow at work.
+/// The running flow.
 pub struct LogParser {
     running: Arc<Running>,
     count: Partial<u64>,
@@ -35,7 +35,7 @@ pub struct LogParser {
     settings: FlowSettings,
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Words that start with the prefix.
@@ -44,7 +44,7 @@ pub struct Totals {
     pub words: u64,
     /// Bytes of the lines.
     pub bytes: u64,
-    /// How many of them were read before the checkpoint that the flow went on from.
+    /// The part of `bytes` that was read before the checkpoint that the flow resumed from.
     pub bytes_before: u64,
 }
 
@@ -74,7 +74,7 @@ impl LogParser {
     /// Starts to count the words of `files` that start with `prefix`.
     ///
     /// # Errors
-    /// When there are no threads for the flow.
+    /// When the flow's threads cannot be started.
     pub fn start(
         files: LineFiles,
         prefix: &[u8],
@@ -127,8 +127,8 @@ impl LogParser {
         })
     }
 
-    /// What all ranks have found, on the rank `at`; nothing on the others. All of them call it, at the end of
-    /// their flows.
+    /// Returns the results of all ranks, on the rank `at`; empty results on the others. All ranks
+    /// call it, at the end of their flows.
     ///
     /// # Errors
     /// When a rank fails.
@@ -146,27 +146,28 @@ impl LogParser {
         gathered("gathered counts", settings, vec![own], at, Totals::merge)
     }
 
-    /// The flow, for its metrics and its end.
+    /// Returns the flow, for its metrics and its end.
     pub fn running(&self) -> &Arc<Running> {
         &self.running
     }
 
-    /// Words so far that start with the prefix.
+    /// Returns the number of words so far that start with the prefix.
     pub fn count(&self) -> u64 {
         self.count.merged()
     }
 
-    /// All words so far.
+    /// Returns the number of all words so far.
     pub fn words(&self) -> u64 {
         self.read.words()
     }
 
-    /// Bytes of the lines so far.
+    /// Returns the bytes of the lines so far.
     pub fn bytes(&self) -> u64 {
         self.read.bytes()
     }
 
-    /// How many of them were read before the checkpoint that the flow goes on from.
+    /// Returns the part of [`bytes`](Self::bytes) that was read before the checkpoint that the flow
+    /// resumes from.
     pub fn bytes_before(&self) -> u64 {
         self.read.bytes_before()
     }

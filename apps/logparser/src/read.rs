@@ -1,4 +1,4 @@
-//! Files of lines, and how much of them was read so far.
+//! Files of lines, and the number of bytes read so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,13 @@ use millstream_flow::sources::{LineBlock, LineFiles};
 use millstream_flow::{BoxError, Output, Source, SourceLanes, SourceStatus};
 use serde::{Deserialize, Serialize};
 
-/// Added to once per block, by whoever takes it apart.
+/// The counts of read data. The stage that splits a block adds to them once per block.
 #[derive(Default)]
 pub struct ReadCounts {
     bytes: AtomicU64,
     words: AtomicU64,
-    /// How many of the bytes were read before the checkpoint that the flow goes on from. Written before it begins.
+    /// The bytes that were read before the checkpoint that the flow resumes from. Written before it
+    /// begins.
     bytes_before: AtomicU64,
 }
 
@@ -37,12 +38,13 @@ impl ReadCounts {
     }
 }
 
-/// Gives the lines of files. What was counted of them is kept with their position: at a checkpoint all lines that
-/// were given have been counted.
+/// Reads the lines of files, and stores the counts with its position: at a checkpoint all lines
+/// that it has returned have been counted.
 pub struct CountedLines {
     files: LineFiles,
     counts: Arc<ReadCounts>,
-    /// What is looked for: other words would be counted in a flow that goes on with another one.
+    /// The prefix that words are matched with: a flow that resumed with another one would count
+    /// other words.
     prefix: Arc<[u8]>,
 }
 
@@ -55,7 +57,7 @@ struct Saved {
 }
 
 impl CountedLines {
-    /// So many sources that share the work.
+    /// Returns `instances` sources that share the work.
     pub fn split(
         files: LineFiles,
         instances: usize,

@@ -1,6 +1,6 @@
 //! Splits text into words. Stands alone, so that the benchmarks' peer in timely dataflow splits in the same way.
 
-/// Hands on the words of a text: the longest runs of bytes that are not ASCII white space.
+/// Calls `each` for the words of a text: the longest runs of bytes that are not ASCII white space.
 ///
 /// White space is looked for in 64 bytes at once, which compilers turn into few instructions; then
 /// only the places where it is are gone through.

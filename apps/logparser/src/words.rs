@@ -15,12 +15,12 @@ const STEP: usize = u64::BITS as usize;
 #[derive(Debug, Clone)]
 pub struct BlockWords {
     block: Bytes,
-    /// For each 64 bytes of the block a bit for each of them, from the lowest on. Behind the end of
-    /// the block there is nothing but white space.
+    /// One bit for each byte of the block, 64 in a word, from the lowest on. The bits behind the
+    /// end of the block count as white space.
     white_space: Arc<Vec<u64>>,
 }
 
-/// Some words of a block, where they stand. A clone is another reference to the same memory.
+/// Some words of a block, in place. A clone is another reference to the same memory.
 #[derive(Debug, Clone)]
 pub struct SomeWords {
     block: Bytes,
@@ -45,7 +45,7 @@ impl BlockWords {
         }
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     pub fn len(&self) -> u64 {
         let mut is_after_gap = 1;
         let starts = self.white_space.iter().map(|gaps| {
@@ -56,7 +56,7 @@ impl BlockWords {
         starts.sum()
     }
 
-    /// The words for which `keep` holds; `None` if there are none.
+    /// Returns the words for which `keep` holds; `None` if there are none.
     pub fn filter(&self, keep: impl Fn(&[u8]) -> bool) -> Option<SomeWords> {
         let block = &self.block[..];
         let mut spans = Vec::new();
@@ -83,7 +83,7 @@ impl BlockWords {
 }
 
 impl SomeWords {
-    /// The words, in order.
+    /// Returns the words, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let spans = self.spans.iter();
         spans.map(|span| &self.block[span.start as usize..span.end as usize])

@@ -18,7 +18,7 @@ const LIMITS: LineLimits = LineLimits {
     line_bytes_max: 1 << 14,
 };
 
-/// Words beginning with `prefix`, and all words.
+/// Returns the number of words beginning with `prefix`, and of all words.
 fn count(text: &[u8], prefix: &[u8]) -> (u64, u64) {
     let (mut count, mut words) = (0, 0);
     let mut word = Vec::new();
@@ -76,7 +76,8 @@ fn check(texts: &[&[u8]], prefix: &[u8]) {
     }
 }
 
-/// Text with all that is awkward: no UTF-8, words of every length, all kinds of white space, zeros.
+/// Returns text with awkward contents: no UTF-8, words of every length, all kinds of white space,
+/// zeros.
 fn awkward_text(bytes: usize) -> Vec<u8> {
     let mut random = 12345_u32;
     let byte = |_| {

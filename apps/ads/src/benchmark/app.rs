@@ -2,29 +2,29 @@
 
 use crate::workload::{ADS, CAMPAIGNS, WindowCounts};
 
-/// What is counted. Each is a graph of an in-memory generator in every instance, and of:
+/// A benchmark application. Each is a graph of an in-memory generator in every instance, and of:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum App {
-    /// One windowed count: events by ad, which is the key that they bring along.
+    /// One windowed count: events by ad, the key that they carry.
     Swa,
     /// Views alone; the campaign of each ad, from a table; views by campaign.
     Ysb,
-    /// Views and clicks, apart; the campaign of each ad; views by campaign, clicks by campaign; both joined by window:
-    /// clicks for each view.
+    /// Views and clicks, separately; the campaign of each ad; views by campaign, clicks by
+    /// campaign; both joined by window: clicks for each view.
     YsbStar,
 }
 
-/// What a window says of a key.
+/// The counts of one key in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counts {
     /// Events, or views.
     pub count: u64,
-    /// 0 where none are counted.
+    /// 0 where clicks are not counted.
     pub clicks: u64,
 }
 
 impl App {
-    /// How the command line, and the peers, call it.
+    /// Returns the application's name on the command line and among the peers.
     pub fn name(self) -> &'static str {
         match self {
             App::Swa => "swa",
@@ -33,7 +33,7 @@ impl App {
         }
     }
 
-    /// Keys are numbers below this.
+    /// Returns the bound of the keys: all are below this.
     pub fn keys(self) -> u32 {
         match self {
             App::Swa => ADS,
@@ -41,14 +41,15 @@ impl App {
         }
     }
 
-    /// What a window that holds these events must say of a key; `None` when it must say nothing.
+    /// Returns the expected counts of a key in a window with these events; `None` when no result is
+    /// expected.
     pub fn expected(self, window: &WindowCounts, key: u32) -> Option<Counts> {
         let (count, clicks) = match self {
             App::Swa => (window.of_ad(key).events(), 0),
             App::Ysb => (window.of_campaign(key).views, 0),
             App::YsbStar => {
                 let counts = window.of_campaign(key);
-                // A join has nothing where one side has nothing.
+                // A join has no result where one side has none.
                 match counts.views.min(counts.clicks) {
                     0 => (0, 0),
                     _ => (counts.views, counts.clicks),

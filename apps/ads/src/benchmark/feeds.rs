@@ -14,16 +14,17 @@ use serde::{Deserialize, Serialize};
 use super::outcome::{Order, Released};
 use crate::workload::{Block, Events, Fed, Feed, Head, Made, Position};
 
-/// A run, and what its sources and its sink tell of it.
+/// A run, with the reports of its sources and its sink.
 pub struct Run {
     pub order: Order,
-    /// The rank on which results come together.
+    /// The rank that collects the results.
     gather_at: u32,
     instances: Range<u32>,
     clock: Arc<dyn Clock>,
-    /// When the first source was asked for events, by that clock.
+    /// The time of the first poll of a source, by that clock.
     started: OnceLock<Duration>,
-    /// How long the run had lasted at the checkpoint that it goes on from, in nanoseconds. Written before it starts.
+    /// The duration of the run up to the checkpoint that it resumes from, in nanoseconds. Written
+    /// before it starts.
     before_ns: AtomicU64,
     pub told: Mutex<Told>,
 }
@@ -38,7 +39,7 @@ pub struct Told {
 }
 
 impl Run {
-    /// The part of a rank that has these instances.
+    /// Returns the share of the run on a rank with these instances.
     pub fn new(order: Order, gather_at: u32, instances: Range<u32>, clock: &Arc<dyn Clock>) -> Run {
         Run {
             order,
@@ -54,14 +55,14 @@ impl Run {
         }
     }
 
-    /// How long the run has lasted, without the time between its end and a resume.
+    /// Returns the duration of the run, without the time between its end and a resume.
     fn elapsed(&self) -> Duration {
         let now = self.clock.monotonic();
         let since = now.saturating_sub(*self.started.get_or_init(|| now));
         Duration::from_nanos(self.before_ns.load(Ordering::Relaxed)) + since
     }
 
-    /// By the clock that gives events their times.
+    /// Returns the time by the clock that gives events their times.
     pub fn now_ms(&self) -> f64 {
         self.order.start_ms as f64 + self.elapsed().as_secs_f64() * 1e3
     }
@@ -70,13 +71,13 @@ impl Run {
         self.tell(|told| told.released.extend(released));
     }
 
-    /// What was released, for a checkpoint.
+    /// Returns the released results, for a checkpoint.
     pub fn save_released(&self) -> Result<Vec<u8>, BoxError> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(postcard::to_stdvec(&told.released)?)
     }
 
-    /// What came later is forgotten: it is released again.
+    /// Discards the results after the checkpoint: they are released again.
     pub fn restore_released(&self, saved: &[u8]) -> Result<(), BoxError> {
         let released = postcard::from_bytes(saved)?;
         self.tell(|told| told.released = released);
@@ -88,17 +89,17 @@ impl Run {
     }
 }
 
-/// The events of one instance, in blocks that come back when they are read.
+/// The events of one instance, in blocks that are reused when they are read.
 pub struct Feeds {
     run: Arc<Run>,
-    /// Among the instances of the rank.
+    /// The position among the instances of the rank.
     place: usize,
     feed: Feed,
     read: Arc<Mutex<Vec<Block>>>,
 }
 
 impl Feeds {
-    /// One for each instance.
+    /// Returns one for each instance.
     pub fn of(run: &Arc<Run>) -> Vec<Feeds> {
         let instances = run.instances.clone().enumerate();
         let feeds = instances.map(|(place, instance)| Feeds {
@@ -116,7 +117,7 @@ impl Feeds {
     }
 }
 
-/// What an instance needs to go on.
+/// The state from which an instance resumes.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     /// Another order would have other windows, or other events.
@@ -186,7 +187,7 @@ impl Source for Feeds {
         let elapsed_ns = u64::try_from(saved.elapsed.as_nanos())?;
         run.before_ns.fetch_max(elapsed_ns, Ordering::Relaxed);
         run.tell(|told| {
-            // Who had come to the end is not asked again.
+            // An instance that had ended is not polled again.
             told.made[self.place] = saved.position.made.clone();
             told.seconds = told.seconds.max(saved.seconds);
         });
@@ -221,7 +222,7 @@ impl Lent {
         self.block.events()
     }
 
-    /// Of all of its events.
+    /// Returns the time of all its events.
     pub fn time(&self) -> Timestamp {
         let first = self.events().next();
         Timestamp(first.map_or(i64::MIN, |event| event.time_ms()))
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(poll(&mut first).len(), 300_000);
         let saved = first.save().unwrap();
 
-        // After the next start of the machine.
+        // As after a reboot of the machine.
         let clock = Set::at(2);
         let mut second = feed(&clock, ORDER);
         second.restore(&saved).unwrap();

@@ -18,7 +18,7 @@ use super::feeds::{Feeds, Lent, Run};
 use super::outcome::{Order, Outcome, Released};
 use crate::workload::{Event, Head, Kind, Made, campaign_of_ads};
 
-/// One of the applications at work, as far as it is on this rank.
+/// The part of a running application on this rank.
 pub struct BenchmarkFlow {
     running: Arc<Running>,
     run: Arc<Run>,
@@ -27,11 +27,11 @@ pub struct BenchmarkFlow {
 }
 
 impl BenchmarkFlow {
-    /// Starts this rank's part: as many instances as it has workers. What windows say comes together on the
-    /// rank `gather_at`. The order is the same on all ranks, and so are their workers.
+    /// Starts this rank's part: as many instances as it has workers. The rank `gather_at` collects
+    /// the results of all windows. The order is the same on all ranks, and so are their workers.
     ///
     /// # Errors
-    /// When not all ranks run the same, or there are no threads for the flow.
+    /// When the ranks' orders or workers differ, or the flow's threads cannot be started.
     pub fn start(
         app: App,
         order: Order,
@@ -60,13 +60,13 @@ impl BenchmarkFlow {
         })
     }
 
-    /// This rank's flow, for its metrics and its end.
+    /// Returns this rank's flow, for its metrics and its end.
     pub fn running(&self) -> &Arc<Running> {
         &self.running
     }
 
-    /// What was made on all ranks, and what windows said of it; nothing of that on other ranks than the one on
-    /// which all comes together. All of them call it, at the end of their flows.
+    /// Returns the generated counts and the released results of all ranks; on ranks other than the
+    /// collecting one, an empty outcome. All ranks call it, at the end of their flows.
     ///
     /// # Errors
     /// When a rank fails.
@@ -95,7 +95,7 @@ impl BenchmarkFlow {
     }
 }
 
-/// What one instance has made.
+/// The counts that one instance has generated.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct MadeOf {
     instance: usize,
@@ -103,7 +103,7 @@ struct MadeOf {
     seconds: f64,
 }
 
-/// What all have made, in no particular order.
+/// The counts of all instances, in no particular order.
 #[derive(Debug, Default)]
 struct AllMade(Vec<MadeOf>);
 
@@ -121,7 +121,7 @@ impl PartialState for AllMade {
     }
 }
 
-/// Where results go.
+/// The destinations of the results.
 struct End {
     run: Arc<Run>,
     gather_at: u32,
@@ -165,7 +165,7 @@ struct Both {
     time_max_ms: i64,
 }
 
-/// How many views, or clicks, a campaign has in a window.
+/// The number of views, or clicks, of a campaign in a window.
 #[derive(Debug, Clone, Copy)]
 struct OfKind {
     campaign: u32,
@@ -231,7 +231,7 @@ fn time_of(head: &Head) -> Timestamp {
     Timestamp(Event::new(head).time_ms())
 }
 
-/// Notes what windows say, and when.
+/// Notes the results of windows, and the times of their release.
 struct Release(Arc<Run>);
 
 impl Sink<WindowResult<u32, u64>> for Release {
@@ -266,7 +266,7 @@ impl Sink<WindowResult<u32, u64>> for Release {
 impl Sink<WindowResult<u32, Both>> for Release {
     fn push(&mut self, items: &[WindowResult<u32, Both>], _: &Waker) -> Result<usize, BoxError> {
         let released_ms = self.0.now_ms();
-        // As a join, which has nothing where one side has nothing.
+        // As in a join, which has no result where one side has none.
         let joined = items
             .iter()
             .filter(|result| result.value.views > 0 && result.value.clicks > 0);

@@ -1,4 +1,4 @@
-//! What is asked for, what was done, and whether that was right.
+//! The order of a benchmark run, its outcome, and the check of the outcome.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::app::{App, Counts};
 use crate::workload::{Expected, Made, Schedule};
 
-/// How late a generator may be at the end: this part of its events is missing.
+/// The largest part of its events that an on-time generator may be missing at the end.
 const BEHIND: f64 = 0.01;
 
-/// One run.
+/// The settings of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// Instances of the generator, on all ranks together.
     pub instances: u32,
-    /// Events in a second, of all instances together; 0: as many as can be.
+    /// Events per second of all instances together; 0 for the highest possible rate.
     pub rate: u64,
-    /// How long events are made.
+    /// How long events are generated.
     pub duration_ms: u64,
     /// Length of the windows.
     pub window_ms: i64,
@@ -26,7 +26,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// A window of 10 seconds, and what of a window lies before.
+    /// Returns a run over one whole window, with a tenth of a window before it and after it.
     pub fn of_window(window_ms: i64, rate: u64, instances: u32) -> Order {
         /// Any time would do; it is the start of a window of each length.
         const EPOCH_MS: i64 = 1_700_000_000_000;
@@ -40,7 +40,7 @@ impl Order {
         }
     }
 
-    /// What one instance has to make.
+    /// Returns the schedule of one instance.
     pub fn schedule(&self) -> Schedule {
         Schedule {
             start_ms: self.start_ms,
@@ -50,13 +50,13 @@ impl Order {
         }
     }
 
-    /// How many events there must be at the end, where there is a rate.
+    /// Returns the number of events at the end, where there is a rate.
     fn events(&self) -> u64 {
         self.rate * self.duration_ms / 1000
     }
 }
 
-/// What a window said of a key.
+/// The result of a window for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Released {
     /// The start of the window.
@@ -65,7 +65,7 @@ pub struct Released {
     pub key: u32,
     /// Events, or views.
     pub count: u64,
-    /// 0 where none are counted.
+    /// 0 where clicks are not counted.
     pub clicks: u64,
     /// Clicks for each view, where clicks are counted.
     pub ratio: f64,
@@ -75,27 +75,27 @@ pub struct Released {
     pub released_ms: f64,
 }
 
-/// A run that is over.
+/// The outcome of a finished run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// From the start until the last event was made.
+    /// From the start until the last event was generated.
     pub seconds: f64,
     /// By instance.
     pub made: Vec<Vec<Made>>,
-    /// What windows said.
+    /// The results of all windows.
     pub released: Vec<Released>,
 }
 
-/// What a run tells of its rate.
+/// The measurements of a run at its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Probe {
-    /// Events in a second that were asked for; 0: as many as could be.
+    /// The ordered events per second; 0 for the highest possible rate.
     pub rate: u64,
-    /// Events in a second that were made.
+    /// The generated events per second.
     pub achieved: f64,
-    /// Whether the generator made what was asked for.
+    /// Whether the generator kept the ordered rate.
     pub is_on_time: bool,
-    /// Results that did not come, or were wrong since events were dropped.
+    /// Results that are missing, or wrong because events were dropped.
     pub missing: u64,
     /// From the time of the last event of a result until it was released.
     pub latency: Latency,
@@ -104,15 +104,15 @@ pub struct Probe {
 /// In milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Of all.
+    /// The mean of all.
     pub mean: f64,
-    /// Half of them are no longer.
+    /// The median.
     pub p50: f64,
-    /// 99 % of them are no longer.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
-/// Holds a run against what its generator made.
+/// Compares a run's results with the counts of its generator.
 pub fn probe(app: App, order: &Order, outcome: &Outcome) -> Probe {
     let expected = Expected::of(&outcome.made);
     let mut found: HashMap<(i64, u32), Vec<&Released>> = HashMap::new();
@@ -143,7 +143,7 @@ pub fn probe(app: App, order: &Order, outcome: &Outcome) -> Probe {
         rate: order.rate,
         achieved: events as f64 / outcome.seconds,
         is_on_time: events as f64 >= order.events() as f64 * (1.0 - BEHIND),
-        // What is left was made by nobody.
+        // The remaining results match no generated event.
         missing: missing + found.len() as u64,
         latency: Latency::of(latencies),
     }
@@ -161,7 +161,7 @@ fn says(released: &Released, counts: Counts, app: App) -> bool {
 }
 
 impl Latency {
-    /// Of these values.
+    /// Returns the latencies of these values.
     pub fn of(mut values: Vec<f64>) -> Latency {
         values.sort_unstable_by(f64::total_cmp);
         let at = |part: f64| {

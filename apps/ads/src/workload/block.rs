@@ -1,16 +1,16 @@
-//! Events that lie one behind the other.
+//! Contiguous events in memory.
 
 use super::facts::{AD, EVENT_BYTES_MAX, FORM, Facts, KIND, Kind, LENGTH};
 use super::feed::BATCH_EVENTS;
 
-/// What an event begins with: all that is counted by.
+/// The first bytes of an event: all fields that are counted by.
 pub type Head = [u8; 16];
 
 /// Events in memory, at most [`BATCH_EVENTS`]. A block is made once and filled again and again.
 #[derive(Debug, Clone)]
 pub struct Block {
     bytes: Box<[u8]>,
-    /// How many of the bytes are events.
+    /// The length of the events, in bytes.
     len: usize,
 }
 
@@ -24,7 +24,7 @@ impl Default for Block {
 }
 
 impl Block {
-    /// A block without room, to hold the place of another.
+    /// Returns a block without room, to hold the place of another.
     pub fn empty() -> Block {
         Block {
             bytes: Box::default(),
@@ -32,7 +32,7 @@ impl Block {
         }
     }
 
-    /// Takes new events in the place of the old ones.
+    /// Replaces the block's events with new ones.
     #[inline]
     pub(super) fn fill(&mut self, events: impl Iterator<Item = Facts>, time_ms: i64) {
         self.len = 0;
@@ -44,26 +44,26 @@ impl Block {
         }
     }
 
-    /// The events, in order.
+    /// Returns the events, in order.
     #[inline]
     pub fn events(&self) -> Events<'_> {
         Events::new(self.as_bytes())
     }
 
-    /// All events' bytes.
+    /// Returns the bytes of all events.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// Goes through events, each where it lies.
+/// Iterates over events in place.
 #[derive(Debug, Clone)]
 pub struct Events<'b> {
     bytes: &'b [u8],
 }
 
 impl<'b> Events<'b> {
-    /// Goes through the events of a block.
+    /// Returns an iterator over the events of a block.
     #[inline]
     pub fn new(bytes: &'b [u8]) -> Events<'b> {
         Events { bytes }
@@ -76,59 +76,59 @@ impl<'b> Iterator for Events<'b> {
     #[inline]
     fn next(&mut self) -> Option<Event<'b>> {
         let event = Event::new(self.bytes.first_chunk()?);
-        // What is cut short, or says so, ends the block.
+        // An event that is cut short, or whose length is too small, ends the block.
         let length = event.len_bytes().max(size_of::<Head>());
         self.bytes = self.bytes.get(length..)?;
         Some(event)
     }
 }
 
-/// An event where it lies.
+/// An event in place.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'b> {
     head: &'b Head,
 }
 
 impl<'b> Event<'b> {
-    /// The event that begins so.
+    /// Returns the event that begins with this head.
     #[inline]
     pub fn new(head: &'b Head) -> Event<'b> {
         Event { head }
     }
 
-    /// What it begins with.
+    /// Returns the event's head.
     #[inline]
     pub fn head(self) -> &'b Head {
         self.head
     }
 
-    /// When it was made, in milliseconds since 1970 UTC.
+    /// Returns the event's time, in milliseconds since 1970 UTC.
     #[inline]
     pub fn time_ms(self) -> i64 {
         let [a, b, c, d, e, f, g, h, ..] = *self.head;
         i64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// The ad's number.
+    /// Returns the ad's number.
     #[inline]
     pub fn ad(self) -> u32 {
         let head = self.head;
         u32::from_le_bytes([head[AD], head[AD + 1], head[AD + 2], head[AD + 3]])
     }
 
-    /// What was done with the ad.
+    /// Returns the action on the ad.
     #[inline]
     pub fn kind(self) -> Kind {
         Kind::of(self.head[KIND])
     }
 
-    /// Banner, modal, sponsored search, mail, mobile: 0 to 4.
+    /// Returns the ad's form: banner, modal, sponsored search, mail, mobile: 0 to 4.
     #[inline]
     pub fn form(self) -> u8 {
         self.head[FORM]
     }
 
-    /// How long it is.
+    /// Returns the event's length.
     #[inline]
     pub fn len_bytes(self) -> usize {
         usize::from(u16::from_le_bytes([
@@ -173,7 +173,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Events::new(&bytes[..cut]).count() < 3);
         }
-        // A length of 0 does not hold a reader for ever.
+        // An event of length 0 does not hold a reader for ever.
         assert_eq!(Events::new(&[0; 64]).count(), 4);
     }
 }

@@ -1,4 +1,4 @@
-//! What must have been counted.
+//! The expected counts of a run.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use super::facts::{ADS, Facts, campaign_of_ads};
 use super::feed::Made;
 
-/// How many events of each kind there were.
+/// The number of events of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KindCounts {
     /// Times that an ad was seen.
@@ -18,7 +18,7 @@ pub struct KindCounts {
 }
 
 impl KindCounts {
-    /// Of all kinds.
+    /// Returns the number of events of all kinds.
     pub fn events(&self) -> u64 {
         self.views + self.clicks + self.purchases
     }
@@ -30,7 +30,7 @@ impl KindCounts {
     }
 }
 
-/// What lies in one window.
+/// The events of one window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowCounts {
     /// By the ad's number, then by kind.
@@ -46,7 +46,7 @@ impl Default for WindowCounts {
 }
 
 impl WindowCounts {
-    /// The events about an ad.
+    /// Returns the counts of an ad.
     pub fn of_ad(&self, ad: u32) -> KindCounts {
         let [views, clicks, purchases] = self.by_ad[ad as usize];
         KindCounts {
@@ -56,7 +56,7 @@ impl WindowCounts {
         }
     }
 
-    /// The events about all ads of a campaign.
+    /// Returns the counts of all ads of a campaign.
     pub fn of_campaign(&self, campaign: u32) -> KindCounts {
         let mut counts = KindCounts::default();
         for (of, ad) in campaign_of_ads().into_iter().zip(0..) {
@@ -68,16 +68,16 @@ impl WindowCounts {
     }
 }
 
-/// What instances have made, by window.
+/// The events that instances have generated, by window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expected {
     windows: BTreeMap<i64, WindowCounts>,
-    /// The start of each instance's last window; the least of them.
+    /// The earliest start of any instance's last window.
     complete_until_ms: i64,
 }
 
 impl Expected {
-    /// Counts again what instances have made, each from its first event on.
+    /// Recounts the events that instances have generated, each from its first event on.
     pub fn of(instances: &[Vec<Made>]) -> Expected {
         let mut expected = Expected {
             windows: BTreeMap::new(),
@@ -107,12 +107,12 @@ impl Expected {
         expected
     }
 
-    /// By the windows' starts, in milliseconds since 1970 UTC.
+    /// Returns the windows by their starts, in milliseconds since 1970 UTC.
     pub fn windows(&self) -> &BTreeMap<i64, WindowCounts> {
         &self.windows
     }
 
-    /// Every instance has made events of this time or later: windows that end until then are complete.
+    /// Returns the time that every instance has reached: windows that end until then are complete.
     pub fn complete_until_ms(&self) -> i64 {
         self.complete_until_ms
     }

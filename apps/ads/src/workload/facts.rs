@@ -1,9 +1,9 @@
-//! What an event says.
+//! The contents of an event.
 
-/// How many campaigns there are.
+/// The number of campaigns.
 pub const CAMPAIGNS: u32 = 100;
 
-/// How many ads there are, ten for each campaign.
+/// The number of ads, ten for each campaign.
 pub const ADS: u32 = 1000;
 
 /// The length of the longest event.
@@ -21,11 +21,11 @@ const AGENT_BYTES_MAX: usize = 96;
 /// Coprime to the number of ads, so that each ad has its own place among those of all campaigns.
 const SCATTER: u32 = 7919;
 
-/// Programs that people use, and how long their names are: on average 72 bytes, multiples of 8.
+/// The lengths of the user agents' names: 72 bytes on average, multiples of 8.
 const AGENT_LENGTHS: [u16; 8] = [48, 56, 64, 72, 72, 80, 88, 96];
 const AGENTS: [[u8; AGENT_BYTES_MAX]; 8] = agents();
 
-/// What tells users, pages and addresses of one event apart.
+/// The seeds that make users, pages and addresses of one event differ.
 const PEOPLE: [u64; 6] = [
     0x9E6C_63D0_876A_68DE,
     0x3C79_AC49_2BA7_B653,
@@ -48,19 +48,19 @@ const fn agents() -> [[u8; AGENT_BYTES_MAX]; 8] {
     agents
 }
 
-/// What somebody did with an ad.
+/// A user's action on an ad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It was on somebody's page.
+    /// The ad was shown on a user's page.
     View,
     /// It was clicked.
     Click,
-    /// Something was bought through it.
+    /// A purchase followed.
     Purchase,
 }
 
 impl Kind {
-    /// The kind that a byte stands for.
+    /// Returns the kind that a byte stands for.
     #[inline]
     pub fn of(byte: u8) -> Kind {
         match byte {
@@ -71,13 +71,14 @@ impl Kind {
     }
 }
 
-/// What an event says, but for its time.
+/// The contents of an event, except its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts(u64);
 
 impl Facts {
-    /// What an instance's event of this number says: the finalizer of SplitMix64 (Steele et al., "Fast splittable
-    /// pseudorandom number generators", 2014) over both.
+    /// Returns the contents of the event with this number of an instance: the finalizer of
+    /// SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators", 2014) over
+    /// both.
     #[inline]
     pub fn new(instance: u32, number: u64) -> Facts {
         let seed = (u64::from(instance) << 40) + number + 1;
@@ -87,13 +88,13 @@ impl Facts {
         Facts(bits ^ (bits >> 31))
     }
 
-    /// The ad's number.
+    /// Returns the ad's number.
     #[inline]
     pub fn ad(self) -> u32 {
         (((self.0 >> 32) * u64::from(ADS)) >> 32) as u32
     }
 
-    /// What was done with it: views, clicks and purchases are as frequent.
+    /// Returns the action: views, clicks and purchases have equal shares.
     #[inline]
     pub fn kind(self) -> Kind {
         Kind::of(self.kind_byte())
@@ -109,7 +110,7 @@ impl Facts {
         (((self.0 & 0xFFFF) * 5) >> 16) as u8
     }
 
-    /// Writes the event, and tells its length. What lies behind it is written over as well.
+    /// Writes the event, and returns its length. It overwrites bytes behind the event as well.
     #[inline]
     pub(super) fn write(self, time_ms: i64, to: &mut [u8; EVENT_BYTES_MAX]) -> usize {
         let agent = (self.0 >> 32) as usize % AGENTS.len();
@@ -133,7 +134,7 @@ impl Facts {
     }
 }
 
-/// The campaign of each ad, by the ad's number: the table that a static join looks into.
+/// Returns the campaign of each ad, by the ad's number: the table of a static join.
 pub fn campaign_of_ads() -> [u32; ADS as usize] {
     let mut campaigns = [0; ADS as usize];
     for (campaign, ad) in campaigns.iter_mut().zip(0..) {
@@ -146,7 +147,7 @@ pub fn campaign_of_ads() -> [u32; ADS as usize] {
 mod tests {
     use super::*;
 
-    /// Other programs make the same events: their tests hold these numbers too.
+    /// Other programs generate the same events: their tests hold these numbers too.
     #[test]
     fn the_first_events_say_what_they_always_said() {
         let said = |instance, number| {

@@ -1,4 +1,4 @@
-//! Events in time: when they are due, and how many were made.
+//! Events in time: their due times, and the number that was generated.
 
 use std::time::Duration;
 
@@ -7,53 +7,55 @@ use serde::{Deserialize, Serialize};
 use super::block::Block;
 use super::facts::Facts;
 
-/// How many events are made at a time, all with the same time: they stay in a core's cache until they are read.
+/// The most events of one block, all with the same time: they stay in a core's cache until they are
+/// read.
 pub const BATCH_EVENTS: usize = 256;
 
-/// How long an instance that is behind goes on after the end: about a turn of who makes the events.
+/// How long an instance that is behind goes on after the end: about one turn of the thread that
+/// generates its events.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// How long is waited at least, so that few wake-ups make many events.
+/// The shortest wait, so that few wake-ups make many events.
 const WAIT_MIN: Duration = Duration::from_micros(500);
 
-/// When an instance makes its events.
+/// The schedule of an instance's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// The time of events at the start, in milliseconds since 1970 UTC: it goes on as a wall clock does, and starts
-    /// where the windows of the run shall lie around it.
+    /// The time of events at the start, in milliseconds since 1970 UTC: it advances like a wall
+    /// clock, and its start places the windows of the run.
     pub start_ms: i64,
-    /// Length of the windows for which is noted how many events were made.
+    /// Length of the windows for which the generated events are counted.
     pub window_ms: i64,
-    /// Events of this instance in a second; 0: as many as can be made.
+    /// Events per second of this instance; 0 for the highest possible rate.
     pub rate: u64,
-    /// How long it makes events.
+    /// How long it generates events.
     pub duration_ms: u64,
 }
 
-/// How many events were made for a window.
+/// The number of generated events in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// The start of the window, in milliseconds since 1970 UTC.
     pub window_ms: i64,
-    /// How many events lie in it.
+    /// The number of events in it.
     pub events: u64,
 }
 
-/// What [`Feed::next`] has to give.
+/// The result of [`Feed::next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fed {
     /// The block is filled.
     Events,
-    /// No event is due for so long.
+    /// No event is due for this long.
     Wait(Duration),
-    /// There are no more, ever.
+    /// The schedule has ended.
     End,
 }
 
 /// The events of one instance, as they fall due.
 ///
-/// An event's time is the time at which it is due: who makes events late adds to the latency of what is counted from
-/// them. Without a rate events are due when they are asked for.
+/// An event's time is its due time: a late generator adds to the latency of the results. Without a
+/// rate events are due when they are requested.
 #[derive(Debug, Clone)]
 pub struct Feed {
     schedule: Schedule,
@@ -61,17 +63,18 @@ pub struct Feed {
     position: Position,
 }
 
-/// What one instance has made so far: another one that starts from there makes what comes next.
+/// The progress of one instance: another instance that starts from it generates the following
+/// events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The number of the next event.
     pub next: u64,
-    /// How many events were made, by window, in order of time.
+    /// The number of generated events, by window, in order of time.
     pub made: Vec<Made>,
 }
 
 impl Feed {
-    /// The events of an instance, from its first one on.
+    /// Returns the events of an instance, from its first one on.
     pub fn new(schedule: Schedule, instance: u32) -> Feed {
         Feed {
             schedule,
@@ -80,7 +83,7 @@ impl Feed {
         }
     }
 
-    /// Fills a block with what is due so long after the start.
+    /// Fills a block with the events that are due `elapsed` after the start.
     #[inline]
     pub fn next(&mut self, elapsed: Duration, block: &mut Block) -> Fed {
         let (events, time_ms) = match self.schedule.due(elapsed, self.position.next) {
@@ -106,33 +109,33 @@ impl Feed {
         }
     }
 
-    /// How many events were made, by window, in order of time.
+    /// Returns the number of generated events, by window, in order of time.
     pub fn made(&self) -> &[Made] {
         &self.position.made
     }
 
-    /// How far it is.
+    /// Returns the progress.
     pub fn position(&self) -> &Position {
         &self.position
     }
 
-    /// Goes on from where another one of the same schedule and instance was. What is due then is told by
-    /// the time that had passed.
+    /// Resumes from the progress of an instance with the same schedule and number. Due times count
+    /// from the start of the whole run.
     pub fn go_on_from(&mut self, position: Position) {
         self.position = position;
     }
 }
 
-/// What is due.
+/// The due events.
 enum Due {
-    /// So many events, with this time.
+    /// This many events, with this time.
     Events(u64, i64),
     Later(Duration),
     Never,
 }
 
 impl Schedule {
-    /// What is due when so many events are made.
+    /// Returns the due events when `made` events were generated before.
     fn due(&self, elapsed: Duration, made: u64) -> Due {
         let duration = Duration::from_millis(self.duration_ms);
         let batch = BATCH_EVENTS as u64;
@@ -174,7 +177,8 @@ mod tests {
         duration_ms: 7_000,
     };
 
-    /// Runs by a clock that goes on by a millisecond when there is nothing to make; gives how many events there were.
+    /// Runs by a clock that advances by a millisecond when nothing is due; returns the number of
+    /// events.
     fn run(feed: &mut Feed, mut each: impl FnMut(Duration, &Block)) -> u64 {
         let mut block = Block::default();
         let mut elapsed = Duration::ZERO;

@@ -1,4 +1,5 @@
-//! The events of the benchmarks SWA, YSB and YSB* (Venugopal et al., "AIR", section 5.1), made and read in memory.
+//! The events of the benchmarks SWA, YSB and YSB* (Venugopal et al., "AIR", section 5.1), generated
+//! and read in memory.
 //!
 //! An event's length varies, 136 bytes on average, and lies at a multiple of 8 bytes in a [`Block`]:
 //!
@@ -12,9 +13,9 @@
 //! Numbers are little-endian: the time in milliseconds since 1970 UTC, the ad's number, the kind (0 view, 1 click,
 //! 2 purchase), the form of the ad (0 to 4), the event's length in bytes, three numbers of 128 bits.
 //!
-//! What an event says follows from the instance that makes it and its number there. So after a run that has only noted
-//! how many events were made for each window, [`Expected`] tells what must have been counted, and programs in other
-//! languages make the same events.
+//! An event's contents follow from its instance and its number there. So after a run that has only
+//! noted the number of events in each window, [`Expected`] returns the expected counts, and
+//! programs in other languages generate the same events.
 //!
 //! ```
 //! use std::time::Duration;
