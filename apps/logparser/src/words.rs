@@ -15,8 +15,8 @@ const STEP: usize = u64::BITS as usize;
 #[derive(Debug, Clone)]
 pub struct BlockWords {
     block: Bytes,
-    /// One bit for each byte of the block, 64 in a word, from the lowest on. The bits behind the
-    /// end of the block count as white space.
+    /// One bit for each byte of the block, 64 to a number, from the lowest on: whether it is white
+    /// space. The bytes behind the end of the block count as white space.
     white_space: Arc<Vec<u64>>,
 }
 

@@ -13,7 +13,7 @@ use millstream_wire::native::{
 
 use crate::client::{Broker, Client, answer, ask, chunk, creation, settings};
 
-/// A request for so many chunks, each with its streamlet.
+/// Returns a request for these chunks, each with its streamlet.
 pub fn writing(stream: StreamId, chunks: &[(u32, &Bytes)]) -> WriteChunksRequest {
     let chunks = chunks.iter().map(|(streamlet, chunk)| ChunkToWrite {
         streamlet: StreamletIndex(*streamlet),
@@ -25,7 +25,7 @@ pub fn writing(stream: StreamId, chunks: &[(u32, &Bytes)]) -> WriteChunksRequest
     }
 }
 
-/// Writes one chunk. What refuses the whole request is told as if it refused the chunk.
+/// Writes one chunk. Returns an error of the whole request as if it were the chunk's.
 pub fn write(client: &mut Client, stream: StreamId, streamlet: u32, chunk: &Bytes) -> WrittenChunk {
     let mut response = ask!(client, WriteChunks, writing(stream, &[(streamlet, chunk)]));
     match response.chunks.pop() {
@@ -199,7 +199,7 @@ fn in_memory_nobody_waits_for_the_disk() {
     assert_eq!(broker.log().stats().journal_blocks, blocks);
 }
 
-/// Stored, it would end each reader of its lane.
+/// If it were stored, it would end each reader of its partition.
 #[test]
 fn a_chunk_whose_header_contradicts_itself_is_refused() {
     let broker = Broker::start();

@@ -1,4 +1,4 @@
-//! A broker at work, and somebody who speaks its protocol.
+//! A running broker, and a client that speaks its protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Whether nothing is answered for so long.
+    /// Returns whether no answer comes within `time`.
     pub fn is_silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let peeked = self.stream.peek(&mut [0]);
@@ -143,7 +143,7 @@ impl Client {
         self.received.is_empty() && peeked.is_err_and(|error| is_late(error.kind()))
     }
 
-    /// Creates a stream with so many streamlets and lanes.
+    /// Creates a stream with this many streamlets and lanes.
     pub fn create(&mut self, name: &str, streamlets: u32, lanes: u32) -> StreamId {
         let request = creation(name, settings(streamlets, lanes));
         let created: CreateStreamResponse = ask!(self, CreateStream, request);
@@ -160,7 +160,7 @@ pub fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 
-/// Settings of a stream whose groups are small.
+/// Returns settings of a stream whose groups are small.
 pub fn settings(streamlets: u32, lanes: u32) -> StreamSettings {
     StreamSettings {
         streamlets,

@@ -1,4 +1,4 @@
-//! Groups and segments: which there are, and consumers who share them.
+//! Groups and segments: lists of them, and consumers that share them.
 
 use bytes::Bytes;
 use millstream_base::{Cursor, GroupId, Position, SegmentIndex, StreamId, StreamletIndex};
@@ -89,7 +89,7 @@ fn starts(client: &mut Client, group: Cursor, from: u32, most: u32) -> NextSegme
     ask!(client, NextSegments, request)
 }
 
-/// A stream with four groups or more, of what is given.
+/// Creates a stream with at least four groups, and returns its chunks.
 fn filled(client: &mut Client, name: &str) -> (StreamId, Vec<Bytes>) {
     let stream = client.create(name, 1, 1);
     let values: Vec<Bytes> = (0..16).map(|n| Bytes::from(vec![n; 30_000])).collect();
@@ -228,7 +228,7 @@ fn what_is_done_stays_done_over_a_restart_and_the_rest_is_handed_out_again() {
     broker.restart();
     let mut client = broker.client();
     let again = next(&mut client, stream, "two", 1);
-    // Which segment that is depends on how the group is cut now.
+    // The segment depends on how the group is divided now.
     let places = again.iter().map(|cursor| (cursor.group, cursor.position));
     assert_eq!(places.collect::<Vec<_>>(), [(half.group, half.position)]);
 }
@@ -238,7 +238,7 @@ fn released_groups_go_to_others() {
     let broker = Broker::start();
     let mut client = broker.client();
     let (stream, _) = filled(&mut client, "given-back");
-    // Nobody has anything yet.
+    // No consumer has anything yet.
     assert_eq!(release(&mut client, stream, "one"), 0);
     let handed = next(&mut client, stream, "one", 100);
     let (_, end) = read_group(&mut client, handed[0], 1 << 20);

@@ -1,4 +1,4 @@
-//! The native requests, over the network: what they do, and how they are refused.
+//! The native requests, over the network: their effects and their errors.
 
 mod chunks;
 mod client;

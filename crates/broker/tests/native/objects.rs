@@ -14,7 +14,7 @@ use millstream_wire::native::{
 
 use crate::client::{Broker, Client, answer, ask, text};
 
-/// What a broker gives of an object in one answer.
+/// The broker's bound on the bytes of an object in one answer.
 const CONTENT_BYTES_MAX: usize = 4 << 20;
 
 fn content(bytes: usize) -> Bytes {
@@ -33,7 +33,7 @@ fn part(name: &str, start: u64, content: Bytes, is_last: bool) -> PutObjectReque
     }
 }
 
-/// Puts an object in parts of so many bytes, all sent before the first is answered.
+/// Uploads an object in parts of `part_bytes` bytes, all sent before the first is answered.
 fn put(client: &mut Client, name: &str, content: &Bytes, part_bytes: usize) -> PutObjectResponse {
     let mut parts: Vec<Bytes> = (0..content.len())
         .step_by(part_bytes)
@@ -65,7 +65,7 @@ fn get(client: &mut Client, name: &str, start: u64, bytes_max: u32) -> GetObject
     ask!(client, GetObject, request)
 }
 
-/// Reads an object from a place on to its end, in answers of so many bytes.
+/// Reads an object from a position to its end, in answers of at most `bytes_max` bytes.
 fn get_all(client: &mut Client, name: &str, from: usize, bytes_max: u32) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
@@ -220,7 +220,7 @@ fn an_object_that_cannot_be_is_refused_and_the_connection_goes_on() {
         let invalid = ResponseError::InvalidTopicException.code();
         assert_eq!(refused.error_code, invalid, "{name}");
     }
-    // All parts of it are told.
+    // All parts of it get an answer.
     for start in 0..20 {
         client.send(part("taken", start * 1000, some.clone(), start == 19));
     }
@@ -250,7 +250,7 @@ fn parts_follow_each_other() {
     assert_eq!(send("huge", 0, false), 0);
     assert_eq!(send("huge", u64::MAX, true), invalid);
 
-    // Begun anew, it has only what came since.
+    // An upload that begins anew has only the later parts.
     assert_eq!(send("anew", 0, false), 0);
     assert_eq!(send("anew", 0, false), 0);
     assert_eq!(send("anew", 1000, true), 0);

@@ -36,7 +36,7 @@ fn reading(cursors: &[Cursor], bytes_max: u32, bytes_min: u32, wait_ms: u32) -> 
     }
 }
 
-/// What there is from cursors on.
+/// Reads the available chunks from cursors on.
 fn read(client: &mut Client, cursors: &[Cursor], bytes_max: u32) -> ReadChunksResponse {
     ask!(client, ReadChunks, reading(cursors, bytes_max, 0, 0))
 }
@@ -55,7 +55,7 @@ fn values(read: &ReadFromCursor) -> Vec<Bytes> {
     values
 }
 
-/// Reads one group to its end, in answers of so many bytes.
+/// Reads one group to its end, in answers of at most `bytes_max` bytes.
 pub fn read_group(client: &mut Client, mut cursor: Cursor, bytes_max: u32) -> (Vec<Bytes>, Cursor) {
     let mut all = Vec::new();
     loop {

@@ -206,7 +206,7 @@ fn a_stream_grows_and_never_shrinks() {
     let stream = client.create("growing", 1, 2);
     assert_eq!(grow(&mut client, "growing", 2, 3), 0);
     assert_eq!(by_name(&mut client, "growing").lanes.len(), 6);
-    // Into a streamlet that is new.
+    // This writes into a new streamlet.
     assert_eq!(write(&mut client, stream, 1, &chunk(b"x")).error_code, 0);
 
     let invalid = ResponseError::InvalidPartitions.code();

@@ -1,5 +1,5 @@
-//! What administrators ask of a cluster, as one broker answers it: elections, reassignments, folders, quorum, features,
-//! and the topics that Kafka keeps for itself.
+//! Requests of administrators, as one broker answers them: elections, reassignments, folders,
+//! quorum, features, and Kafka's internal topics.
 
 use millstream_wire::messages::alter_partition_reassignments_request::{
     ReassignablePartition, ReassignableTopic,
@@ -214,7 +214,7 @@ fn create(client: &mut Connection, name: &str) -> i16 {
     ask!(client, CreateTopics, 7, request).topics[0].error_code
 }
 
-/// They were refused, though tools such as Debezium and Strimzi call their topics so.
+/// The broker refused them, though tools like Debezium and Strimzi use these names.
 #[test]
 fn topics_whose_names_begin_with_two_underscores_are_topics_as_all_others() {
     let node = Node::start();
@@ -225,7 +225,7 @@ fn topics_whose_names_begin_with_two_underscores_are_topics_as_all_others() {
         let shown = metadata(&mut client, Some(&[name]));
         assert_eq!((shown[0].error_code, shown[0].is_internal), (0, false));
     }
-    // One that a client asks for is made, too.
+    // A topic that a client asks for is created, too.
     assert_eq!(metadata(&mut client, Some(&["__made"]))[0].error_code, 0);
     let all = metadata(&mut client, None);
     let names: Vec<String> = all

@@ -26,8 +26,8 @@ fn silent_connections_cost_little_and_others_are_served() {
     drop(silent);
 }
 
-/// What many do not take is kept from nobody: neither what is read from disk for others, nor room for what
-/// is appended.
+/// Clients that do not read their answers must not use up the memory of others: neither that for
+/// reading from disk nor that for appends.
 #[test]
 fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
     const GREEDY: i32 = 64;
@@ -35,7 +35,7 @@ fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
     let mut client = node.connect();
     client.create_topic("t", GREEDY);
     let large = "x".repeat(1 << 20);
-    // Twice what fits into memory.
+    // Writes twice the size of the memory.
     for _ in 0..2 {
         for partition in 0..GREEDY {
             client.produce("t", partition, &[&large]);
@@ -94,7 +94,7 @@ fn who_never_reads_keeps_neither_memory_nor_others() {
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 200 << 20, "{grown} bytes more");
     thread::sleep(Duration::from_secs(2));
-    // It is not waited for any longer; what the sockets have taken may still be read.
+    // The broker no longer waits for it; the bytes in the sockets may still be read.
     let mut bytes = 0;
     while let Some(read) = greedy.receive_some() {
         bytes += read;

@@ -135,7 +135,7 @@ fn create(client: &mut Connection, name: &str, settings: &[(&str, &str)]) -> i16
     ask!(client, CreateTopics, 7, request).topics[0].error_code
 }
 
-/// What a topic's only partition holds.
+/// Returns the records of a topic's only partition.
 fn stored(node: &Node, topic: &str) -> Vec<Vec<u8>> {
     let lane = node.log().stream(topic).unwrap().partition(0).unwrap();
     let fetched = lane.fetch(
@@ -193,7 +193,8 @@ fn every_setting_of_kafkas_topics_is_taken_and_shown() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
-    // As an operator sets them who comes from Kafka; none of them asks for anything that one broker cannot do.
+    // The settings of an operator with Kafka experience; none of them requires more than one broker
+    // can do.
     let settings = [
         ("cleanup.policy", "delete"),
         ("compression.gzip.level", "9"),
@@ -294,7 +295,7 @@ fn settings_of_topics_are_refused_where_their_values_make_no_sense() {
         assert!(message.contains(why), "{name}={value}: {message}");
         assert_eq!(create(&mut client, "u", &[(name, value)]), invalid);
     }
-    // A new topic that asks for this keeps every record; one that has its retention already does not.
+    // A new topic with this policy keeps every record; one that has its retention already does not.
     for policy in ["compact", "delete,compact"] {
         let change = ("cleanup.policy", SET, policy);
         let (error, message) = alter(&mut client, (TOPIC, "t"), change);
@@ -420,7 +421,7 @@ fn chunks_are_stored_with_the_codec_that_their_topic_asks_for() {
             assert_eq!(values(chunk), expected, "{name}");
         }
     }
-    // What came with the codec already is stored byte for byte, but for its place.
+    // Records that come with the codec already are stored byte for byte, except for their offsets.
     let chunk = compressed(Compression::Zstd, &[5]);
     assert_eq!(produce(&mut client, "zstd", chunk.clone()).0, 0);
     assert_eq!(stored(&node, "zstd").last().unwrap()[21..], chunk[21..]);

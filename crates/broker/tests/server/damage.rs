@@ -1,4 +1,5 @@
-//! Files are damaged while no server runs: what clients of Kafka are told by the next one.
+//! Damages files while no server runs, and checks the answers of the next server to Kafka's
+//! clients.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ fn a_fetch_of_damaged_chunks_is_answered_with_corrupt_message() {
     assert_eq!(values(&client.fetch("t", 0, 0)), ["value", "value"]);
     let told = client.fetch("t", 0, 2).error_code;
     assert_eq!(told, ResponseError::CorruptMessage.code());
-    // The fetch before has met it, too, behind what it gave.
+    // The fetch before has met the damage, too, behind its last record.
     assert_eq!(node.log().stats().damaged_reads, 2);
     assert_eq!(node.log().stats().faulted_lanes, 1);
 }

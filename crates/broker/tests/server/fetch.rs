@@ -73,7 +73,7 @@ fn a_fetch_waits_for_its_least_bytes() {
     let mut producer = node.connect();
     producer.produce("t", 0, &["first"]);
     let bytes = chunk(&["first"]).len() as i32;
-    // What is there is not enough, and stays there.
+    // The available records are not enough, and stay available.
     let request = fetch_request(&[("t", 0, 0)]).with_min_bytes(bytes + 1);
     let started_at = Instant::now();
     let response = fetch(&mut client, request.clone().with_max_wait_ms(300));

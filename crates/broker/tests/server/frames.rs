@@ -1,4 +1,4 @@
-//! What is no request: the connection is closed, and others go on.
+//! Invalid requests: the broker closes the connection, and other connections go on.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ fn random_bytes_close_their_connection_and_no_other() {
     for round in 0..300 {
         let mut bytes: Vec<u8> = (0..random.usize(4..200)).map(|_| random.u8(..)).collect();
         if round % 2 == 0 {
-            // A frame that is whole, so that what is in it is looked at.
+            // The frame is whole, so that the broker parses its contents.
             let length = bytes.len() as u32 - 4;
             bytes[..4].copy_from_slice(&length.to_be_bytes());
         }
@@ -148,7 +148,7 @@ fn ask_versions_in(client: &mut Connection, version: i16) -> i16 {
     response.error_code
 }
 
-/// What a broker of Kafka 4.3.1 did with each of them.
+/// The expected answers are those of a Kafka 4.3.1 broker.
 #[test]
 fn unknown_requests_and_versions_are_answered_or_end_the_connection_as_with_kafka() {
     let node = Node::start();
@@ -199,7 +199,7 @@ fn who_asks_for_versions_in_an_unknown_one_is_told_which_there_are() {
         ResponseError::UnsupportedVersion.code()
     );
     assert!(response.api_keys.len() > 40);
-    // It goes on with one that it was told.
+    // The client goes on with a version from the answer.
     client.ask(4, ApiVersionsRequest::default());
 }
 
@@ -213,7 +213,7 @@ fn half_a_request_does_not_keep_its_connection() {
     let started_at = Instant::now();
     assert_eq!(client.receive_frame(), None);
     assert!(started_at.elapsed() < Duration::from_secs(20));
-    // Who says nothing at all stays.
+    // A silent client stays connected.
     idle.create_topic("t", 1);
 }
 
@@ -282,7 +282,7 @@ fn connections_beyond_the_bound_are_closed_at_once() {
     });
 }
 
-/// Only to see that a client that resets its connection harms nobody.
+/// This client only shows that a reset connection harms no other client.
 #[test]
 fn clients_that_vanish_harm_nobody() {
     let node = Node::start();

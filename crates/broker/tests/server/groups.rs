@@ -1,4 +1,4 @@
-//! Consumer groups over the wire, and what stays of them when the broker starts again.
+//! Consumer groups over the wire, and their state after a restart of the broker.
 
 use bytes::Bytes;
 use millstream_base::Offset;
@@ -33,7 +33,7 @@ fn join_request(member: &StrBytes) -> JoinGroupRequest {
 
 /// Joins the group as the only member, and is its leader.
 fn join(client: &mut Connection) -> JoinGroupResponse {
-    // The first answer tells only what it is called.
+    // The first answer has only the member's id.
     let first = ask!(client, JoinGroup, 5, join_request(&StrBytes::default()));
     assert_eq!(first.error_code, ResponseError::MemberIdRequired.code());
     let joined = ask!(client, JoinGroup, 5, join_request(&first.member_id));

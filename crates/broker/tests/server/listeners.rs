@@ -72,7 +72,7 @@ fn clients_are_sent_to_the_advertised_address() {
     check_told(&node, 1, "localhost", node.addresses()[1].port());
 }
 
-/// Clients were told `0.0.0.0`, which is no address to connect to.
+/// Clients got `0.0.0.0`, which is no address to connect to.
 #[test]
 fn a_listener_on_all_addresses_tells_clients_the_one_that_they_connected_to() {
     let node = Node::with(|config| {
@@ -99,7 +99,7 @@ fn one_listener_asks_for_a_login_and_another_one_does_not() {
     let [guarded, open] = node.addresses() else {
         panic!("there are two listeners")
     };
-    // The broker refuses what comes before the login.
+    // The broker refuses requests before the login.
     let mut unknown = Connection::to(*guarded);
     unknown.send(12, MetadataRequest::default());
     unknown.receive(ApiKey::Metadata, 12);

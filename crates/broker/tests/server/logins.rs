@@ -1,4 +1,4 @@
-//! Who comes: by SASL, with the right password, or not at all.
+//! Logins by SASL: a client connects with the right password, or not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use millstream_wire::{ApiKey, ResponseError};
 
 use crate::support::{Connection, Node, ask, text};
 
-/// The one who may do everything.
+/// The super user.
 pub const ADMIN: (&str, &str) = ("admin", "admin's secret");
 
 /// A server where clients have to log in, and `admin` may do everything.
@@ -48,7 +48,7 @@ fn nonce() -> Nonce {
 }
 
 impl Connection {
-    /// Says how it wants to log in; returns the error.
+    /// Chooses a mechanism; returns the error.
     fn shake_hands(&mut self, version: i16, mechanism: &str) -> i16 {
         let request = SaslHandshakeRequest::default().with_mechanism(text(mechanism));
         ask!(self, SaslHandshake, version, request).error_code
@@ -106,7 +106,7 @@ fn who_has_the_password_is_let_in() {
     let node = guarded();
     for mechanism in Mechanism::PASSWORDS {
         let mut client = node.connect();
-        // This much anybody is told.
+        // Every client gets this answer.
         let versions = ask!(client, ApiVersions, 3, ApiVersionsRequest::default());
         assert_eq!(versions.error_code, 0);
         client.try_log_in(mechanism, ADMIN).unwrap();
@@ -210,7 +210,7 @@ fn users_come_and_go_over_the_network_and_last() {
     let mut admin = node.connect().log_in(ADMIN);
     assert_eq!(admin.set_password(alice), 0);
     drop(node.connect().log_in(alice));
-    // Who is not allowed to cannot make users.
+    // A client without the right cannot create users.
     let mut client = node.connect().log_in(alice);
     let denied = ResponseError::ClusterAuthorizationFailed.code();
     assert_eq!(client.set_password(("bob", "bob's secret")), denied);
@@ -253,7 +253,7 @@ fn where_nobody_has_to_log_in_a_login_is_out_of_place() {
     client.create_topic("t", 1);
 }
 
-/// A connection whose own address is another one of this machine.
+/// Returns a connection from another address of this machine.
 pub fn connect_from(node: &Node, from: [u8; 4]) -> Connection {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

@@ -1,5 +1,5 @@
-//! The broker over TCP: a server on a free port of this machine, and clients that send what real ones
-//! send, and what none should.
+//! The broker over TCP: a server on a free port of this machine, and clients that send valid
+//! requests, and invalid ones.
 
 mod administration;
 mod bounds;

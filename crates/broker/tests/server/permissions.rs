@@ -1,5 +1,5 @@
-//! What a client may do: every request needs what Kafka says it needs, and the part of a request that may
-//! not be carried out does not hold up the rest.
+//! Authorization: every request needs the same rights as in Kafka, and a refused part of a request
+//! does not hold up the rest.
 
 use bytes::Bytes;
 use millstream_base::{Cursor, GroupId, Position, SegmentIndex, StreamId, StreamletIndex};
@@ -124,7 +124,7 @@ impl Connection {
     }
 }
 
-/// A server that alice knows, too; her connection, and that of the one who may do everything.
+/// Starts a server with the user alice, too; returns her connection, and that of the super user.
 pub fn two_clients() -> (Node, Connection, Connection) {
     let node = guarded();
     let mut admin = node.connect().log_in(ADMIN);
@@ -286,7 +286,7 @@ fn topic_cases() -> Vec<Case> {
     ]
 }
 
-/// About the cluster, and settings of what is no topic.
+/// Requests about the cluster, and about settings of resources other than topics.
 fn cluster_cases() -> Vec<Case> {
     let described = |kind: i8, name: &str| {
         let resource = DescribeConfigsResource::default()
@@ -753,7 +753,7 @@ fn native_cases(stream: StreamId) -> Vec<Case> {
     ]
 }
 
-/// What says that something is not allowed.
+/// Returns whether an answer says that something is not allowed.
 fn is_denied(response: &impl std::fmt::Debug) -> bool {
     let response = format!("{response:?}");
     [
@@ -904,7 +904,7 @@ fn cursors_in_unknown_streams_do_not_hold_up_the_others() {
         cursors: vec![others, mine, missing, mine, others],
         bytes_max: 1 << 20,
         bytes_min: 1 << 20,
-        // Nobody waits for that: the unknown ones are told at once.
+        // No request waits for that: the unknown ones are answered at once.
         wait_ms_max: 3_600_000,
     };
     let read = ask!(alice, ReadChunks, 0, request);
@@ -979,7 +979,7 @@ fn what_may_be_done_of_a_request_is_done() {
     );
     assert_eq!(values(partition(1)), ["old", "new"]);
 
-    // All that there are: only what she may know of.
+    // A list of everything shows only the topics that she may know of.
     let request = MetadataRequest::default().with_topics(None);
     let metadata = ask!(alice, Metadata, 12, request);
     let names = metadata
@@ -988,7 +988,7 @@ fn what_may_be_done_of_a_request_is_done() {
         .map(|topic| topic.name.clone().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), [topic_name("mine")]);
 
-    // Who wants no answer can only be told by closing the connection.
+    // Without an answer, closing the connection is the only way to report the error.
     let request = produce_request("others", 0, chunk(&["new"])).with_acks(0);
     alice.send(9, request);
     assert!(alice.receive_frame().is_none());

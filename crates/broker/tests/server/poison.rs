@@ -14,14 +14,14 @@ const RECORD_COUNT: usize = 57;
 const FIRST_RECORD: usize = 61;
 const SECOND_RECORD: usize = 69;
 
-// Where the fields of such a record are; numbers are zigzag varints.
+// The positions of the fields of this record; numbers are zigzag varints.
 const LENGTH: usize = 0;
 const OFFSET_DELTA: usize = 3;
 const KEY_LENGTH: usize = 4;
 const VALUE_LENGTH: usize = 5;
 const HEADER_COUNT: usize = 7;
 
-/// The chunk with other bytes in these places, and a checksum that is right for them.
+/// Returns the chunk with other bytes in these places, and the matching checksum.
 fn changed(chunk: &[u8], changes: &[(usize, &[u8])]) -> Bytes {
     let mut chunk = chunk.to_vec();
     for (at, bytes) in changes {
@@ -32,8 +32,8 @@ fn changed(chunk: &[u8], changes: &[(usize, &[u8])]) -> Bytes {
     Bytes::from(chunk)
 }
 
-/// Sends a chunk over Kafka's request, and to the log itself. Both refuse it, and what comes
-/// next is stored and read as if it had never come.
+/// Sends a chunk in Kafka's request, and to the log itself. Both refuse it, and the next chunk is
+/// stored and read as if the first had never come.
 #[track_caller]
 fn assert_refused(chunk: &Bytes, reason: &str) {
     assert_refused_by(&Node::start(), chunk, reason);

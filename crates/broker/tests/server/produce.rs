@@ -1,4 +1,4 @@
-//! Produce: what is stored, what is refused, and who is answered.
+//! Produce: stored chunks, refused chunks, and their answers.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use millstream_wire::messages::ProduceRequest;
@@ -32,7 +32,7 @@ fn every_kind_of_acknowledgement_stores_what_was_sent() {
         let answer = answer(&mut client, 9, request);
         assert_eq!((answer.error_code, answer.base_offset), (0, offset as i64));
     }
-    // Nobody is answered; what comes next is.
+    // This request gets no answer; the next one does.
     client.send(9, produce_request("t", 0, chunk(&["silent"])).with_acks(0));
     assert_eq!(client.produce("t", 0, &["last"]), 3);
     let fetched = client.fetch("t", 0, 0);
@@ -136,7 +136,7 @@ fn chunks_that_are_too_large_are_told() {
     assert_eq!(client.produce("t", 0, &["value"]), 0);
 }
 
-/// Newer fields of an answer must not get into older versions, whatever is answered.
+/// Newer fields of an answer must not get into older versions, whether it has offsets or errors.
 #[test]
 fn every_version_is_answered_with_offsets_and_with_errors() {
     let node = Node::start();

@@ -82,7 +82,7 @@ impl Connection {
         answer.subscription
     }
 
-    /// What was asked for before.
+    /// Receives the answer to the pending request.
     fn received(&mut self) -> ReceiveResponse {
         match self.receive(ApiKey::Receive, 0) {
             (_, Response::Receive(response)) => response,
@@ -263,7 +263,7 @@ fn what_cannot_be_subscribed_to_is_refused_with_the_reason() {
     assert_eq!(error, Some(ResponseError::InvalidRequest));
     assert!(message.contains("column 7"), "{message}");
 
-    // So many of one connection, and no more.
+    // One connection may have this many, and no more.
     for _ in 0..64 {
         client.subscribe(lanes(&[(0, 0)]));
     }
@@ -338,7 +338,7 @@ fn subscribers_of_one_application_get_what_others_leave() {
     let mut two = node.connect();
     let second = two.subscribe(of_application("words", "two"));
     two.send(0, receive_request(second));
-    // The group is with the other one, who goes before he has committed anything.
+    // The other consumer has the group, and goes before it has committed anything.
     one.produce("t", 0, &["b"]);
     drop(one);
     assert_eq!(two.received_values(), [value(0, "a"), value(0, "b")]);
@@ -385,7 +385,7 @@ fn who_may_not_read_any_more_receives_nothing_more() {
     drop(node);
 }
 
-/// What was asked for while it was allowed was answered whenever there was something.
+/// An earlier fault: the broker answered a request from before the ban with later records.
 #[test]
 fn who_waits_while_what_it_reads_is_forbidden_receives_nothing_more() {
     let (node, mut admin, mut client) = two_clients();
@@ -425,7 +425,7 @@ fn who_may_not_read_as_an_application_any_more_receives_nothing_more() {
     drop(node);
 }
 
-/// One whose machine had gone without a word was waited for as long as nothing came.
+/// When a client's machine had vanished, its request stayed open until there were records.
 #[test]
 fn who_waits_for_long_is_answered_with_nothing_and_asks_again() {
     let node = Node::with(|config| config.idle_max = Duration::from_millis(500));
@@ -456,7 +456,8 @@ fn a_server_that_ends_answers_who_waits() {
     drop(dir);
 }
 
-/// Each of them kept what it decompressed: 15 KB of a producer took gigabytes of the server, and kept its threads.
+/// Each subscription kept its decompressed records: 15 KB of a producer took gigabytes of the
+/// server, and blocked its threads.
 #[test]
 fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer() {
     const CONNECTIONS: usize = 4;
@@ -466,7 +467,7 @@ fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer()
     let mut producer = node.connect();
     producer.create_topic("t", 1);
     producer.create_topic("other", 1);
-    // 5 MB of records in some hundred bytes; nobody wants them but the last one.
+    // 5 MB of records in some hundred bytes; only the last one matches.
     let mut last = Offset(0);
     for key in [None, None, None, Some(&b"wanted"[..])] {
         let mut builder = ChunkBuilder::new(Compression::Zstd);

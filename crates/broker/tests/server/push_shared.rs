@@ -1,4 +1,4 @@
-//! Subscriptions of consumers on the same machine, who share the log's memory.
+//! Subscriptions of consumers on the same machine, which share the log's memory.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -307,7 +307,7 @@ fn only_who_may_read_everything_shares_memory() {
     admin.produce("t", 0, &["a"]);
     assert_eq!(consumer.values(0), [value(0, "a")]);
 
-    // What was allowed is forbidden again: what comes then is not pushed.
+    // The permission is withdrawn: later records are not pushed.
     admin.forbid_all();
     admin.produce("t", 0, &["b"]);
     let (refused, _) = consumer.end();
@@ -361,7 +361,7 @@ fn a_subscriber_that_lies_loses_its_own_subscription() {
         let mut liar = Consumer::begin(node.connect_locally(), vec![lanes(&[(0, 0)])]);
         producer.produce("t", 0, &["a"]);
         drop(liar.take(0));
-        // Its progress, beyond what it was handed.
+        // It moves its progress beyond the last handed-out chunk.
         let file = OpenOptions::new()
             .write(true)
             .open(&liar.rings_path)
@@ -375,7 +375,7 @@ fn a_subscriber_that_lies_loses_its_own_subscription() {
             Taken::Ended(_)
         ));
     }
-    // Whatever is written over what the broker has written.
+    // It overwrites everything that the broker has written.
     let mut vandal = Consumer::begin(node.connect_locally(), vec![lanes(&[(0, 0)])]);
     let file = OpenOptions::new()
         .write(true)
@@ -408,7 +408,7 @@ fn a_subscriber_that_stalls_loses_its_own_subscription() {
     assert_eq!(refused, Some(ResponseError::RequestTimedOut));
     assert!(why.contains("in hand"), "{why}");
     assert!(!hold.is_live());
-    // Who has nothing in hand may wait for ever.
+    // A consumer without chunks in hand may wait for ever.
     producer.produce("t", 0, &["b"]);
     assert_eq!(idles.values(0), [value(0, "b")]);
 }
@@ -431,7 +431,7 @@ fn a_source_that_stalls_beside_one_that_goes_on_is_noticed() {
     assert_eq!(consumer.end().0, Some(ResponseError::RequestTimedOut));
 }
 
-/// Progress was told only when nothing was left out for a second.
+/// Progress was reported only after a second in which the filter skipped nothing.
 #[test]
 fn how_far_a_filter_has_looked_is_told_while_it_keeps_leaving_out() {
     let node = start(|_| {});
@@ -460,7 +460,8 @@ fn how_far_a_filter_has_looked_is_told_while_it_keeps_leaving_out() {
     });
 }
 
-/// Half of the pool is for all of them together: who goes on gets what others hold who do not.
+/// All of them together may hold half of the pool: a consumer that makes progress gets the memory
+/// of those that do not.
 #[test]
 fn memory_that_is_short_is_taken_from_who_has_not_gone_on_for_longest() {
     let node = start(|_| {});
@@ -493,7 +494,7 @@ fn memory_that_is_short_is_taken_from_who_has_not_gone_on_for_longest() {
     assert!(held.iter().all(|hold| !hold.is_live()));
 }
 
-/// One that stood still had all of it, and nobody could read from the disk any more.
+/// One consumer that stood still had all of it, and no other could read from the disk any more.
 #[test]
 fn half_of_the_memory_for_catch_up_reads_is_left_to_others() {
     let node = start(|_| {});
@@ -552,7 +553,7 @@ fn a_consumer_without_futexes_is_woken_by_an_answer() {
     let mut producer = node.connect();
     producer.create_topic("t", 1);
     let mut consumer = Consumer::begin(node.connect_locally(), vec![lanes(&[(0, 0)])]);
-    // It sets the flag that says so, and then looks once more.
+    // It sets the flag that it waits, and then looks once more.
     let file = OpenOptions::new()
         .write(true)
         .open(&consumer.rings_path)

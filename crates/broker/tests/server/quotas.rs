@@ -1,4 +1,5 @@
-//! Quotas: who sends or is sent more than he may is told to wait, and waits.
+//! Quotas: the broker holds a client that sends or receives more than its quota, and tells it for
+//! how long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ const PRODUCED: &str = "producer_byte_rate";
 const CONSUMED: &str = "consumer_byte_rate";
 const CONNECTED: &str = "connection_creation_rate";
 
-/// A value that is a little larger than a megabyte with what is around it.
+/// Returns a value that is a little larger than a megabyte in its record batch.
 fn megabyte() -> String {
     "x".repeat(1 << 20)
 }
@@ -35,7 +36,7 @@ fn entity(parts: &[(&'static str, Option<&'static str>)]) -> Vec<EntityData> {
     parts.collect()
 }
 
-/// So that every client has a quota for what it reads.
+/// Gives every client a quota for reading.
 pub fn limit_reading(client: &mut Connection) {
     assert_eq!(set(client, &[("user", None)], CONSUMED, Some(1e6)), 0);
 }
@@ -83,7 +84,7 @@ fn component(kind: &'static str, match_type: i8, name: Option<&'static str>) -> 
         .with_match(name.map(text))
 }
 
-/// Sends a megabyte; for how long the client is told to wait.
+/// Sends a megabyte; returns for how long the broker holds the client.
 fn produce(client: &mut Connection) -> Duration {
     let request = produce_request("t", 0, chunk(&[&megabyte()]));
     let response = ask!(client, Produce, 9, request);
@@ -116,9 +117,9 @@ fn a_client_that_sends_more_than_it_may_is_told_and_waits_and_others_do_not() {
         assert_eq!(produce(&mut other), Duration::ZERO);
     }
     assert!(started.elapsed() < Duration::from_secs(3), "others wait");
-    // What is not limited is answered, when it may be asked for again.
+    // Other requests are answered when the hold is over.
     assert_eq!(client.produce("t", 0, &["small"]), 12);
-    // Without a limit nobody waits.
+    // Without a limit no client waits.
     assert_eq!(set(&mut admin, &limited, PRODUCED, None), 0);
     for _ in 0..4 {
         assert_eq!(produce(&mut client), Duration::ZERO);
@@ -173,7 +174,7 @@ fn what_a_client_is_sent_is_limited_too() {
         panic!("it is an answer to that");
     };
     assert!(started.elapsed() >= told.mul_f64(0.9));
-    // What it sends is not.
+    // Its writes are not limited.
     assert_eq!(produce(&mut node.connect()), Duration::ZERO);
 }
 
@@ -209,7 +210,7 @@ fn who_is_deep_in_debt_is_told_of_all_of_it() {
     let told = produce(&mut client);
     // A megabyte at ten kilobytes a second, one of which is free.
     assert!(told >= Duration::from_secs(103), "told {told:?}");
-    // Whoever has the same name has the same debt.
+    // Another connection of the same name has the same debt.
     let mut again = node.connect();
     let request = produce_request("t", 0, chunk(&["small"]));
     let told = ask!(again, Produce, 9, request).throttle_time_ms;
@@ -259,7 +260,7 @@ fn quotas_are_described_altered_and_kept() {
     assert_eq!(default, [of_users]);
     let exact = vec![component("client-id", 0, Some("app"))];
     assert_eq!(describe(&mut client, exact.clone()), [of_app]);
-    // Only what has nothing else.
+    // Matches only entities without other parts.
     let strict = DescribeClientQuotasRequest::default()
         .with_components(vec![component("client-id", 2, None)])
         .with_strict(true);

@@ -1,4 +1,4 @@
-//! Fetch sessions (KIP-227): what is told, to whom, and when no longer.
+//! Fetch sessions (KIP-227): their contents, their partial answers, and their end.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ fn only_what_has_changed_is_told() {
     let told = partitions(&response);
     assert_eq!((told.len(), told[0].partition), (1, 1));
     assert_eq!(values(told[0]), ["value"]);
-    // Not read on, so it is told again.
+    // The client has not read on, so the answer repeats the partition.
     assert_eq!(partitions(&next(&mut client, id, 3, &[])).len(), 1);
     assert_eq!(
         partitions(&next(&mut client, id, 4, &[("t", 1, 1)])).len(),
@@ -150,7 +150,7 @@ fn no_partition_is_starved_by_those_before_it() {
     for partition in 0..3 {
         client.produce("t", partition, &["value"]);
     }
-    // Room for one chunk, and nobody reads on.
+    // There is room for one chunk, and the client does not read on.
     let first = fetch_request(&places)
         .with_session_epoch(0)
         .with_max_bytes(1);
@@ -184,7 +184,7 @@ fn a_topic_that_is_made_later_is_found_by_the_session() {
     );
     let unknown = ResponseError::UnknownTopicOrPartition.code();
     assert_eq!(partitions(&first)[0].error_code, unknown);
-    // Told again for as long as it is so, and at once.
+    // The error is repeated for as long as it lasts, and at once.
     let started_at = Instant::now();
     let request = fetch_request(&[])
         .with_session_id(first.session_id)

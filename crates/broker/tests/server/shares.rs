@@ -1,4 +1,5 @@
-//! Share groups over the wire: which member gets which record, how often, and what outlives the broker.
+//! Share groups over the wire: the records that each member gets, their delivery counts, and the
+//! state that survives a restart of the broker.
 
 mod hostile;
 mod member;

@@ -1,4 +1,4 @@
-//! The end of a server: what came is answered, and nobody keeps it from ending.
+//! The end of a server: pending requests are answered, and no client delays the end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use millstream_wire::{ApiKey, Response};
 
 use crate::support::{Node, chunk, fetch_request, produce_request};
 
-/// A server ends within this, whatever its clients do, on a busy machine.
+/// A server ends within this time, whatever its clients do, also on a busy machine.
 const END_MAX: Duration = Duration::from_secs(25);
 
 #[test]
@@ -19,7 +19,7 @@ fn what_came_before_the_end_is_answered() {
     client.create_topic("t", 1);
     let mut waiting = node.connect();
     waiting.send(11, fetch_request(&[("t", 0, 0)]).with_max_wait_ms(600_000));
-    // An answer to this one says that the other has most likely come, too.
+    // An answer to this request makes it likely that the other has come, too.
     client.ask(3, ApiVersionsRequest::default());
     thread::sleep(Duration::from_millis(300));
     node.stop();

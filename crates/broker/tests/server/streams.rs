@@ -117,7 +117,7 @@ fn join_until(
     answer
 }
 
-/// Joins, and waits until the members are told this of the topics that are missing.
+/// Joins, and waits until the members get this status about missing topics.
 fn join_until_told(client: &mut Connection, request: StreamsGroupHeartbeatRequest, why: &str) {
     join_until(client, request, |answer| {
         let status = answer.status.as_deref().unwrap_or_default();

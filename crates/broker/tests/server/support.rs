@@ -41,7 +41,8 @@ macro_rules! ask {
 }
 pub(crate) use ask;
 
-/// Taken by every server of these tests, so that those who measure the memory of their process are alone.
+/// Every server of these tests takes it, so that the tests that measure the memory of their process
+/// run alone.
 static TURN: RwLock<()> = RwLock::new(());
 
 enum Turn {
@@ -88,13 +89,13 @@ impl Node {
         )
     }
 
-    /// A server whose log has other settings, while no other test has one.
+    /// Starts a server whose log has other settings, while no other test has one.
     pub fn alone_with_log(change_log: impl FnOnce(&mut LogConfig)) -> Node {
         let dir = tempfile::tempdir().unwrap();
         Node::in_turn(Turn::alone(), dir, change_log, |_| {}, |_| {})
     }
 
-    /// A server whose log somebody has worked with before.
+    /// Starts a server on an existing log.
     pub fn on(
         dir: TempDir,
         prepare: impl FnOnce(&Log),
@@ -103,7 +104,7 @@ impl Node {
         Node::in_turn(Turn::shared(), dir, |_| {}, prepare, change)
     }
 
-    /// A server whose log has other settings than the defaults.
+    /// Starts a server whose log has other settings than the defaults.
     pub fn with_log(dir: TempDir, change_log: impl FnOnce(&mut LogConfig)) -> Node {
         Node::in_turn(Turn::shared(), dir, change_log, |_| {}, |_| {})
     }
@@ -191,7 +192,7 @@ impl Node {
     }
 }
 
-/// What the bytes of a connection go through.
+/// The transport of a connection.
 pub trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
@@ -228,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// A connection whose bytes go through a stream, over TCP in the end.
+    /// Returns a connection over a stream, which runs over TCP in the end.
     pub fn over(stream: Box<dyn Stream>, tcp: TcpStream) -> Connection {
         Connection {
             stream,
@@ -239,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// What it calls itself from now on.
+    /// Sets the client id of later requests.
     pub fn set_client_id(&mut self, client_id: &'static str) {
         self.client_id = client_id;
     }
@@ -273,7 +274,7 @@ impl Connection {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// The next answer: to which request, and what.
+    /// Receives the next answer: the request's number, and the response.
     pub fn receive(&mut self, api: ApiKey, version: i16) -> (i32, Response) {
         let frame = self.receive_frame().expect("the connection is open");
         decode_response(api, version, frame).unwrap()
@@ -295,7 +296,7 @@ impl Connection {
         }
     }
 
-    /// Takes something of what the other side has sent; `None` when it has closed the connection.
+    /// Receives some bytes of the other side; `None` when it has closed the connection.
     pub fn receive_some(&mut self) -> Option<usize> {
         let mut bytes = vec![0; 1 << 20];
         match self.stream.read(&mut bytes) {
@@ -345,7 +346,7 @@ impl Connection {
         produced.base_offset
     }
 
-    /// What is in a partition from an offset on, at once.
+    /// Fetches the available records of a partition from an offset on, without waiting.
     pub fn fetch(&mut self, topic: &str, partition: i32, offset: i64) -> FetchedPartition {
         let request = fetch_request(&[(topic, partition, offset)]).with_max_wait_ms(0);
         let fetched = ask!(self, Fetch, 11, request);
@@ -390,7 +391,7 @@ pub fn produce_request(topic: &str, partition: i32, records: Bytes) -> ProduceRe
         .with_topic_data(vec![topic])
 }
 
-/// Asks for partitions from offsets on, without a session, and for at least one byte.
+/// Returns a fetch of partitions from offsets on, without a session, for at least one byte.
 pub fn fetch_request(places: &[(&str, i32, i64)]) -> FetchRequest {
     let topics = places.iter().map(|(topic, partition, offset)| {
         let partition = FetchPartition::default()

@@ -1,4 +1,4 @@
-//! TLS: connections are encrypted, and a certificate shows who a client is.
+//! TLS: connections are encrypted, and a certificate names the client's user.
 
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -101,7 +101,7 @@ fn records_go_through_tls() {
     let pki = Pki::new();
     let node = Node::with(|config| config.tls = Some(pki.files()));
     write_and_read(&mut pki.connect(&node, None), "t");
-    // Who does not speak TLS gets no answer, and does no harm.
+    // A client that does not speak TLS gets no answer, and does no harm.
     let mut plain = node.connect();
     plain.send_bytes(&[0, 0, 0, 8, 0, 18, 0, 0, 0, 0, 0, 1]);
     while plain.receive_some().is_some() {}

@@ -117,7 +117,7 @@ fn keys_of(signer: &Signer, id: &str) -> Answer {
     ok(&json!({ "keys": [signer.public(id)] }).to_string())
 }
 
-/// A server that takes tokens whose keys this server has.
+/// Starts a server that accepts tokens signed by the keys of this key server.
 fn node(server: &KeyServer, pki: &Pki) -> Node {
     let config = TokenConfig {
         keys: KeySource::Url(server.url("https://localhost")),
@@ -169,7 +169,7 @@ fn keys_stay_when_their_url_fails_and_many_unknown_keys_are_one_fetch() {
     check(&node, &signer, "k", true);
 }
 
-/// What a fetch gives.
+/// Returns the error of a fetch.
 #[track_caller]
 fn fetch(server: &KeyServer, start: &str, authorities: Option<PathBuf>) -> FetchError {
     let fetched = server.url(start).fetch(authorities.as_deref());

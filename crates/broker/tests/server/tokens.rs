@@ -303,7 +303,7 @@ fn tokens_are_refused_that_no_known_key_has_signed() {
     let changed = base64(with("sub", "admin".into()).to_string());
     let token = format!("{}.{changed}.{}", parts[0], parts[2]);
     assert_eq!(check(&keys, &token), Err(TokenError::Signature));
-    // No tokens, or with what would have to be understood.
+    // Malformed tokens, or one with an extension that the server would have to understand.
     let critical = unsigned(&json!({ "alg": "RS256", "crit": ["exp"] }), &claims());
     for token in [
         "",
@@ -351,7 +351,8 @@ fn node(signer: &Signer, keys: &Path) -> Node {
     })
 }
 
-/// A token of a user for this many seconds from now on, beside what clocks may differ by.
+/// Returns a token of a user that is valid for this many seconds from now on, beside the clock
+/// skew.
 fn token_for(signer: &Signer, user: &str, seconds: f64) -> String {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -444,7 +445,7 @@ fn who_has_a_bad_token_is_told_so_and_shut_out() {
         assert!(client.receive_frame().is_none());
     }
     assert_eq!(node.broker().status().logins_refused, 3);
-    // A user whose token is good may do what rules allow, and passwords are good as before.
+    // A user with a valid token may do what rules allow, and passwords still work.
     let mut bob = node.connect();
     assert_eq!(bob.show(&token_for(&signer, "bob", 600.0)).error_code, 0);
     let request = MetadataRequest::default().with_topics(None);

@@ -1,4 +1,4 @@
-//! What a client is told that it may do.
+//! The permitted operations in answers to a client.
 
 use millstream_broker::security::Operation;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
@@ -16,7 +16,8 @@ fn bits(operations: &[Operation]) -> i32 {
     codes.fold(0, |bits, code| bits | 1 << code)
 }
 
-/// What is told of what may be done with topic `t`, twice, with group `g`, twice, and with the cluster, twice.
+/// Returns the permitted operations on topic `t`, twice, on group `g`, twice, and on the cluster,
+/// twice.
 fn operations_told(client: &mut Connection, is_asked: bool) -> [i32; 6] {
     let named = MetadataRequestTopic::default().with_name(Some(topic_name("t")));
     let request = MetadataRequest::default()
@@ -82,7 +83,7 @@ fn who_asks_is_told_what_it_may_do() {
     admin.allow("alice", (Alter, CLUSTER));
     let of_cluster = bits(&[Alter, Describe]);
     assert_eq!(operations_told(&mut alice, true)[4..], [of_cluster; 2]);
-    // Who does not ask is told nothing, but where there is nothing to ask it with.
+    // A client that does not ask gets none, except in answers to requests without the field.
     let nothing = i32::MIN;
     let told = operations_told(&mut alice, false);
     let expected = [nothing, of_topic, nothing, nothing, nothing, nothing];

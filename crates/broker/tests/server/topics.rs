@@ -1,4 +1,4 @@
-//! Topics: made, shown, changed and deleted; and what is told of the node.
+//! Topics: created, listed, changed and deleted; and the answers about the node.
 
 use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
@@ -95,7 +95,7 @@ fn a_topic_that_is_asked_for_is_made_if_that_is_wanted() {
     assert_eq!(refused.topics[0].error_code, unknown);
 }
 
-/// As Java's administrators do, who say an empty name beside the id.
+/// Java's administrators do this: they send an empty name beside the id.
 #[test]
 fn topics_are_found_by_id_whatever_name_stands_beside_it() {
     let node = Node::start();
@@ -163,7 +163,7 @@ fn a_topic_is_told_once_however_often_it_is_named() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 10);
-    // Named so often, all together would be a thousand times what was asked for.
+    // An answer for each repetition would be a thousand times the size of the request.
     let names = vec!["t"; 50_000];
     assert_eq!(metadata(&mut client, 9, &names).topics.len(), 1);
     let resource = DescribeConfigsResource::default()
@@ -329,7 +329,8 @@ fn a_topic_is_deleted_by_name_or_id() {
     let unknown = ResponseError::UnknownTopicOrPartition.code();
     let unknown_id = ResponseError::UnknownTopicId.code();
     assert_eq!(errors, [0, unknown, 0, unknown_id, unknown_id, unknown]);
-    // One of the same name has nothing of it, also for who used the old one.
+    // A new topic of the same name has none of its records, also for a client that used the old
+    // one.
     client.create_topic("t", 1);
     assert_eq!(client.produce("t", 0, &["new"]), 0);
     assert!(node.log().stream("__groups").is_ok());
@@ -494,7 +495,7 @@ fn partitions_of_the_node_have_a_bound_over_all_topics_and_requests() {
         assert_eq!(grow(&mut client, 101, validate_only), refused);
         assert_eq!(grow(&mut client, 99, validate_only), 0);
     }
-    // A topic that is made by being asked for, and an object.
+    // A topic that is created on request, and an object.
     client.create_topic("v", 1);
     let asked = metadata(&mut client, 9, &["w"]);
     assert_eq!(asked.topics[0].error_code, refused);

@@ -22,7 +22,7 @@ fn tx() -> TransactionalId {
     TransactionalId(StrBytes::from_static_str("tx"))
 }
 
-/// A node with a topic `t` of so many partitions.
+/// Starts a node with a topic `t` of this many partitions.
 fn with_topic(partitions: i32) -> (Node, Connection) {
     let node = Node::start();
     let mut client = node.connect();
@@ -202,7 +202,8 @@ fn newer_clients_add_nothing_and_have_an_epoch_for_each_transaction() {
     assert_eq!(offsets.collect::<Vec<_>>(), [Offset(2)]);
 }
 
-/// The marker by which an administrator aborts what a producer has in a partition of `t`.
+/// Returns the marker by which an administrator aborts a producer's transaction in a partition of
+/// `t`.
 fn marker(id: i64, epoch: i16, partition: i32) -> WritableTxnMarker {
     let topic = WritableTxnMarkerTopic::default()
         .with_name(topic_name("t"))

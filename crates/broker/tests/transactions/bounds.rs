@@ -1,4 +1,4 @@
-//! What clients may not do to the memory of others.
+//! Bounds on the memory that clients can take.
 
 use millstream_broker::transactions::TransactionError::*;
 use millstream_broker::transactions::*;
@@ -81,7 +81,7 @@ fn all_names_together_have_only_so_many_bytes() {
     let mut world = World::with(config);
     let mut current = world.init().unwrap();
     assert_eq!(begin(&mut world, "01234567890"), Err(PolicyViolation));
-    // What a transaction takes is given back with its end, also over restarts.
+    // The memory of a transaction is freed with its end, also over restarts.
     for _ in 0..3 {
         assert_eq!(world.add(current, &[("0123456789", 0)]), Ok(()));
         assert_eq!(world.add(current, &[("0123456789", 1)]), Ok(()));

@@ -273,7 +273,7 @@ fn an_administrator_aborts_all_of_a_transaction_by_one_of_its_partitions() {
     assert_eq!(abort(&mut world, producer, 0), Ok(Abort::Unknown));
     assert_eq!(world.end(producer, Outcome::Committed), Err(ProducerFenced));
 
-    // What is decided is not undone.
+    // A decided outcome is final.
     let mut world = World::new();
     let producer = world.ongoing();
     world.end(producer, Outcome::Committed).unwrap();

@@ -1,4 +1,4 @@
-//! What administrators ask.
+//! Requests of administrators.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use millstream_broker::transactions::*;
 
 use crate::support::*;
 
-/// Three transactional ids: one that is empty, one that is open for a minute, one that is ended.
+/// Creates three transactional ids: one that is empty, one that is open for a minute, one that is
+/// ended.
 fn three() -> World {
     let mut world = World::new();
     let begin = |world: &mut World, id: &str| {

@@ -11,7 +11,7 @@ use crate::support::*;
 fn without_id() -> InitProducerId {
     InitProducerId {
         transactional_id: None,
-        // What clients send that have no transactions.
+        // Clients without transactions send this.
         timeout: Duration::from_millis(i32::MAX as u64),
         ..init(None)
     }
@@ -201,7 +201,7 @@ fn a_producer_can_be_fenced_in_the_last_epoch_that_is_given() {
     }
 }
 
-/// The next producer, without looking at what is persisted.
+/// Returns the next producer, without a check of the persisted records.
 fn next(world: &mut World, expected: Option<Producer>) -> Producer {
     let request = Request::InitProducerId(init(expected));
     let id = millstream_broker::groups::RequestId(0);

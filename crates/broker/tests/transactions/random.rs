@@ -1,5 +1,5 @@
-//! Random runs: clients that come, go and crash, a log that loses what is not durable, markers that fail; and
-//! named invariants that are checked after every event.
+//! Random runs: clients that come, go and crash, a log that loses records that are not durable,
+//! markers that fail; and named invariants that are checked after every event.
 
 use std::env;
 
@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use crate::simulation::{Seen, Simulation};
 
-/// How many runs there are, unless `MILLSTREAM_CASES` says so.
+/// The number of runs, unless `MILLSTREAM_CASES` sets another.
 const CASES: u64 = 200;
 const EVENTS: usize = 1500;
 

@@ -15,7 +15,8 @@ pub const GROUP: &str = "readers";
 
 pub type Answered<T> = Result<T, TransactionError>;
 
-/// A coordinator, and everything around it that is real to it. All that it persists is durable at once.
+/// A coordinator with the parts around it that are real to it. All persisted records are durable at
+/// once.
 pub struct World {
     pub config: Config,
     pub coordinator: Coordinator,
@@ -24,7 +25,7 @@ pub struct World {
     pub records: Vec<Record>,
     /// Markers that are to be written, and were not reported yet.
     pub markers: Vec<(Ending, Vec<TopicPartition>)>,
-    /// Groups that are to be told, and were not reported yet.
+    /// Groups that are to be notified, and were not reported yet.
     pub groups: Vec<(Ending, Vec<String>)>,
     log: BTreeMap<Bytes, Bytes>,
     requests: u64,
@@ -115,7 +116,7 @@ impl World {
         answers
     }
 
-    /// Takes note of what was persisted.
+    /// Notes a persisted record.
     pub fn append(&mut self, record: Record) {
         self.records.push(record.clone());
         match record.value {
@@ -124,7 +125,7 @@ impl World {
         };
     }
 
-    /// What the coordinator says that the log holds.
+    /// Returns the records that the coordinator believes to be in the log.
     fn snapshot(&self) -> BTreeMap<Bytes, Bytes> {
         let records = self.coordinator.snapshot().into_iter();
         let entries = records.map(|record| (record.key, record.value.expect("no tombstones")));

@@ -33,7 +33,7 @@ fn the_next_producer_has_the_timeout_that_it_asks_for() {
     let mut world = World::new();
     let first = world.init_with(two_phase(None)).unwrap();
     world.add(first, &[("orders", 0)]).unwrap();
-    // It aborts what is open.
+    // It aborts the open transaction.
     assert_eq!(world.init(), Err(TransactionError::ConcurrentTransactions));
     world.tell();
     let second = world.init().unwrap();

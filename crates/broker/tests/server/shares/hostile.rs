@@ -1,4 +1,5 @@
-//! What happens around records in flight: topics, groups and transactions that end, a full disk, repeated requests.
+//! Events around records in flight: topics, groups and transactions that end, a full disk, repeated
+//! requests.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A member of a share group, and short ways to what tests of share groups do again and again.
+//! A member of a share group, and helpers for frequent steps in tests of share groups.
 
 use millstream_record::Chunks;
 use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
@@ -127,7 +127,7 @@ impl Member {
         response
     }
 
-    /// What it gets at once: offset and delivery count of each record.
+    /// Fetches the available records: offset and delivery count of each.
     pub(super) fn fetch(&mut self) -> Vec<(i64, i16)> {
         let request = self.request(Vec::new());
         acquired(&self.ask(request))
@@ -142,7 +142,7 @@ impl Member {
         self.client.send(self.version, request);
     }
 
-    /// What a request got that waited.
+    /// Returns the records for a fetch that waited.
     pub(super) fn end_fetch(&mut self) -> Vec<(i64, i16)> {
         match self.client.receive(ApiKey::ShareFetch, self.version).1 {
             Response::ShareFetch(response) => acquired(&response),
@@ -212,7 +212,7 @@ pub(super) fn start_offset(client: &mut Connection) -> i64 {
     described(client).map_or(-1, |partition| partition.start_offset)
 }
 
-/// What is told of partition 0; `None` if the group has no position.
+/// Describes partition 0; `None` if the group has no position.
 pub(super) fn described(client: &mut Connection) -> Option<SharePartitionOffsets> {
     let group = DescribeShareGroupOffsetsRequestGroup::default()
         .with_group_id(group_id("g"))

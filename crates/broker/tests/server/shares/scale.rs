@@ -17,10 +17,10 @@ use crate::support::{Connection, Node, ask, group_id, resident_bytes, text, topi
 /// The largest value of `share.partition.max.record.locks`.
 const LOCKS_MAX: usize = 10_000;
 
-/// What a state takes in memory at most, its share of the tree included.
+/// The largest size of a state in memory, its share of the tree included.
 const STATE_BYTES_MAX: usize = 200;
 
-/// No step takes longer, also on a busy machine. What is quadratic does.
+/// No step takes longer, also on a busy machine. A quadratic one does.
 const STEP_MAX: Duration = Duration::from_secs(30);
 
 /// Does a step; tells how long it took.

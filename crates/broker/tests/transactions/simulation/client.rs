@@ -19,11 +19,11 @@ pub struct Client {
     producer: Option<Producer>,
     /// The transaction that it is in, from the first append on.
     token: Option<Token>,
-    /// What it has asked to end, until it is told.
+    /// The requested outcome, until it is answered.
     ending: Option<Outcome>,
-    /// Whether it was told that another has taken its place.
+    /// Whether the client knows that another has taken its place.
     pub is_told_to_stop: bool,
-    /// What it waits for.
+    /// The request that it waits for.
     pub waiting: Option<RequestId>,
 }
 
@@ -46,7 +46,7 @@ pub struct Append {
     pub producer: Producer,
     pub lane: LaneIndex,
     pub token: Token,
-    /// The lane's when it was asked for.
+    /// The partition's guard at the time of the request.
     pub guard: u64,
 }
 
@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// What it does next, unless it waits.
+    /// Returns the next request, unless the client waits.
     pub fn next_request(&mut self, rng: &mut Rng) -> Option<Request> {
         if self.waiting.is_some() {
             return None;
@@ -106,7 +106,8 @@ impl Client {
         })
     }
 
-    /// Newer clients only add, and write what was added; older ones write what was verified.
+    /// Newer clients only add partitions, and write to added ones; older ones write to verified
+    /// ones.
     fn add_or_verify(&self, producer: Producer, lane: LaneIndex, is_add: bool) -> Request {
         let transactional_id = TransactionalId::from(self.transactional_id);
         let group = lane
@@ -168,7 +169,8 @@ impl Client {
                 true
             }
             (Answer::EndTransaction(Err(error)), _) => {
-                // It goes on as if nothing were, as no good client does, unless it is told to try again.
+                // It ignores the error, as no correct client does, unless the error asks for a
+                // retry.
                 if *error != TransactionError::ConcurrentTransactions {
                     self.ending = None;
                     self.token = None;
@@ -182,7 +184,7 @@ impl Client {
         }
     }
 
-    /// What it appends when that was granted.
+    /// Returns the append that follows a granted request.
     pub fn appends(&mut self, sent: &Sent, tokens: &mut Tokens) -> Option<Append> {
         let (producer, lane) = match &sent.request {
             Request::AddPartitions(add) if self.is_newer => {

@@ -1,4 +1,4 @@
-//! What partitions and groups do with transactions; and what became of these.
+//! The transactional work of partitions and groups; and the fates of transactions.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::client::Append;
 /// One transaction, as the client means it.
 pub type Token = usize;
 
-/// What is known of transactions.
+/// The fates of transactions.
 #[derive(Debug, Default)]
 pub struct Tokens(Vec<Fate>);
 
 #[derive(Debug, Default)]
 struct Fate {
-    /// What the client was told.
+    /// The outcome that the client got.
     told: Option<Outcome>,
-    /// What became visible somewhere.
+    /// The outcome that is visible in some place.
     visible: Option<Outcome>,
 }
 
@@ -40,7 +40,7 @@ impl Tokens {
         self.check_one_outcome(token);
     }
 
-    /// What a client is told is what happens, everywhere.
+    /// The outcome that a client got holds everywhere.
     fn check_one_outcome(&self, token: Token) {
         if let Fate {
             told: Some(told),
@@ -58,7 +58,7 @@ impl Tokens {
 /// A partition, or a group.
 #[derive(Debug, Clone, Default)]
 pub struct Lane {
-    /// Of each producer, what it has written into its open transaction.
+    /// The writes of each producer in its open transaction.
     open: BTreeMap<ProducerId, Vec<Token>>,
     /// The epoch below which a producer is fenced.
     epochs: BTreeMap<ProducerId, ProducerEpoch>,
@@ -72,7 +72,7 @@ impl Lane {
         self.markers
     }
 
-    /// Takes in something; or not, if the producer is fenced or what allowed it may be over.
+    /// Accepts a write; refuses it if the producer is fenced or its permission may be over.
     pub fn append(&mut self, append: &Append, _tokens: &mut Tokens) -> bool {
         let Producer { id, epoch } = append.producer;
         let is_fenced = self.epochs.get(&id).is_some_and(|known| *known > epoch);

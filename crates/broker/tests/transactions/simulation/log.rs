@@ -10,10 +10,10 @@ use millstream_broker::transactions::*;
 
 use crate::support;
 
-/// What one call has returned.
+/// The result of one call.
 pub struct Call {
     pub records: Vec<Record>,
-    /// What has to wait for the records.
+    /// The actions that have to wait for the records.
     pub gated: Vec<Action>,
 }
 
@@ -33,7 +33,7 @@ impl Call {
     }
 }
 
-/// What is durable.
+/// The durable records.
 #[derive(Default)]
 pub struct Log {
     records: Vec<Record>,
@@ -70,7 +70,7 @@ impl Log {
         self.records.push(record);
     }
 
-    /// What is going to be committed is committed and nothing else; the same for aborts.
+    /// A transaction that is to be committed is only ever committed; the same for aborts.
     fn check_outcome_is_final(&self, id: &str, after: Option<State>) {
         let before = self.ids.get(id).map(|(state, _)| *state);
         let is_fine = match before {
@@ -117,7 +117,7 @@ impl Log {
         coordinator
     }
 
-    /// A transactional id whose epochs are all but used up.
+    /// Adds a transactional id that has almost no epochs left.
     pub fn append_used_up(&mut self, id: &'static str, now: Moment) {
         static RECORDS: OnceLock<Vec<Record>> = OnceLock::new();
         let records = RECORDS.get_or_init(|| used_up(id, now));
@@ -151,13 +151,13 @@ fn id_of(record: &Record) -> Option<String> {
     }
 }
 
-/// What a record says.
+/// Returns the state and the producer of a record.
 fn described(record: &Record, id: &str, now: Moment) -> Option<(State, Producer)> {
     let restored = Coordinator::restore(Config::default(), now, [record.clone()]);
     describe(&mut restored.unwrap(), id, now)
 }
 
-/// What a coordinator says.
+/// Returns the state and the producer that a coordinator describes.
 pub fn describe(coordinator: &mut Coordinator, id: &str, now: Moment) -> Option<(State, Producer)> {
     let request = Request::DescribeTransactions(vec![id.into()]);
     let actions = coordinator.handle(now, RequestId(0), request);

@@ -21,11 +21,12 @@ const TOPIC: &str = "orders";
 const PARTITIONS: usize = 3;
 const GROUPS: [&str; 2] = ["g0", "g1"];
 
-/// A partition, or behind them a group: what keeps something that a transaction makes visible.
+/// A partition or, behind the partitions, a group: a place where a transaction makes writes
+/// visible.
 type LaneIndex = usize;
 const LANES: usize = PARTITIONS + GROUPS.len();
 
-/// What was seen over all runs, so that no run is without a point.
+/// The cases that all runs together have reached, so that no run is without a point.
 #[derive(Debug, Default)]
 pub struct Seen {
     commits: u32,
@@ -63,12 +64,12 @@ pub struct Simulation<'s> {
     now: Moment,
     coordinator: Coordinator,
     log: Log,
-    /// What was returned and may not be done before the log is durable.
+    /// Returned actions that may not be done before the log is durable.
     calls: Vec<Call>,
     lanes: Vec<Lane>,
     tokens: Tokens,
     clients: Vec<Client>,
-    /// Markers under way, and groups that are being told.
+    /// Markers in flight, and groups that are being notified.
     telling: Vec<(Ending, LaneIndex)>,
     /// Appends under way, which the coordinator has allowed.
     appends: Vec<Append>,
@@ -153,7 +154,7 @@ impl<'s> Simulation<'s> {
             client: index,
             request: request.clone(),
             is_fenced: is_known && is_older,
-            // Who goes on under a transactional id that was forgotten begins.
+            // A client that resumes a forgotten transactional id begins anew.
             is_beginning: !is_known || client.begun.is_none(),
             guards: self.lanes.iter().map(Lane::guard).collect(),
         };
@@ -162,7 +163,7 @@ impl<'s> Simulation<'s> {
         self.calls.push(Call::new(actions));
     }
 
-    /// Some of what was returned becomes durable, and what waits for it is done.
+    /// Makes some of the returned records durable, and does the actions that wait for them.
     fn sync(&mut self) {
         let count = match self.rng.bool() {
             true => self.calls.len(),
@@ -308,7 +309,8 @@ impl<'s> Simulation<'s> {
         self.now.timestamp.0 += passed.as_millis() as i64;
     }
 
-    /// The coordinator goes on where the log ends, which may be anywhere behind what is durable.
+    /// Restarts the coordinator from a log that has all durable records and, in order, any number
+    /// of the others.
     fn crash(&mut self) {
         if !self.telling.is_empty() {
             self.seen.crashes_while_ending += 1;
