@@ -48,7 +48,7 @@ const fn setting(
 const SESSION: Values = Values::Int(SESSION_MS_MIN, SESSION_MS_MAX);
 const HEARTBEAT: Values = Values::Int(HEARTBEAT_MS_MIN, SESSION_MS_MAX);
 const OWN_PACE: &str =
-    "Has no effect: the broker assigns when members come, go or change what they read.";
+    "Has no effect: the broker assigns when members join, leave or change their subscription.";
 
 /// All settings of groups, by their names.
 const SETTINGS: [Setting; 17] = [
@@ -80,13 +80,13 @@ const SETTINGS: [Setting; 17] = [
         SHARE_RESET,
         Values::Checked(check_offset_reset),
         "latest",
-        "Where a share group begins that has no position: latest, earliest, or by_duration: and a duration of ISO 8601.",
+        "Where a share group without a position begins: latest, earliest, or by_duration: and a duration of ISO 8601.",
     ),
     setting(
         SHARE_DELIVERIES,
         Values::Int(2, 10),
         "5",
-        "How often a record is delivered to a share group before it is given up.",
+        "How often a record is delivered to a share group before it is archived.",
     ),
     setting(
         SHARE_HEARTBEAT,

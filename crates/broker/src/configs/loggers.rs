@@ -77,7 +77,7 @@ pub fn alter(
                 Err(why) => Err(Refused::invalid(format!("{target}: {why}"))),
             },
             Change::Delete if *target == ROOT => {
-                let why = format!("the level of {ROOT} can be changed, and not be taken away");
+                let why = format!("the level of {ROOT} can be changed, but not removed");
                 Err(Refused::request(why))
             }
             Change::Delete => Ok((*target, None)),

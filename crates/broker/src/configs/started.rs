@@ -107,14 +107,14 @@ pub fn fixed(broker: &Broker) -> Vec<Fixed> {
         GROUP_BYTES,
         int,
         "134217728",
-        "The size of a group of segments of topics that do not say another one.",
+        "The size of a group of segments, for topics without a size of their own.",
         "134217728".to_owned(),
     );
     put(
         "log.retention.hours",
         Values::Int(-1, i32::MAX),
         "-1",
-        "Records are kept for ever unless the topic, or log.retention.ms, says otherwise.",
+        "Records are kept for ever unless the topic, or log.retention.ms, sets a bound.",
         "-1".to_owned(),
     );
     put(
@@ -135,7 +135,7 @@ pub fn fixed(broker: &Broker) -> Vec<Fixed> {
         "queued.max.request.bytes",
         Values::Long(-1),
         "536870912",
-        "Memory of all requests that are being worked on. Connections wait for their turn.",
+        "The most memory of all requests in progress. Beyond it, connections wait.",
         config.requests_bytes_max.to_string(),
     );
     put(
@@ -191,14 +191,14 @@ pub fn fixed(broker: &Broker) -> Vec<Fixed> {
         "group.consumer.session.timeout.ms",
         int,
         "45000",
-        "How long a member of a consumer group may be silent, unless the group says otherwise.",
+        "How long a member of a consumer group may be silent, unless the group has a setting of its own.",
         millis(groups.consumer_session_timeout),
     );
     put(
         "group.consumer.heartbeat.interval.ms",
         int,
         "5000",
-        "How often a member of a consumer group sends a heartbeat, unless the group says otherwise.",
+        "How often a member of a consumer group sends a heartbeat, unless the group has a setting of its own.",
         millis(groups.consumer_heartbeat_interval),
     );
     put(
@@ -219,7 +219,7 @@ pub fn fixed(broker: &Broker) -> Vec<Fixed> {
         "offsets.retention.check.interval.ms",
         long,
         "600000",
-        "How often committed offsets are looked through for those to remove.",
+        "The interval between searches for expired offsets.",
         millis(groups.offsets_retention_check_interval),
     );
     put(
@@ -252,7 +252,7 @@ pub fn fixed(broker: &Broker) -> Vec<Fixed> {
         "super.users",
         Values::Text,
         "",
-        "The users that may do everything, whatever the access rules say.",
+        "The users that may do everything, regardless of the access rules.",
         users.join(";"),
     );
     put(

@@ -79,7 +79,7 @@ impl ConfigStore {
         let (records, is_damaged) = match ledger.read() {
             Err(error @ LogError::Corrupted { .. }) => {
                 tracing::error!(
-                    "settings that were changed while the broker ran have their defaults: {error}"
+                    "settings that were changed while the broker ran cannot be read, so their defaults apply: {error}"
                 );
                 (Vec::new(), true)
             }

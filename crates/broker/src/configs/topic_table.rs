@@ -64,7 +64,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.cleanup.policy"),
         Values::List(&["compact", DELETE]),
         DELETE,
-        "What happens to old records: they are deleted when retention no longer keeps them. Compaction is not supported yet.",
+        "The policy for old records: they are deleted when retention no longer keeps them. Compaction is not supported yet.",
     ),
     topic(
         GZIP_LEVEL,
@@ -85,7 +85,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some(COMPRESSION),
         Values::Choice(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]),
         "producer",
-        "How batches are stored: producer for the codec that they came with, uncompressed, or the name of a codec. The server compresses anew what came with another one.",
+        "How batches are stored: producer for the codec that they came with, uncompressed, or the name of a codec. The server compresses batches with another codec anew.",
     ),
     topic(
         ZSTD_LEVEL,
@@ -190,7 +190,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.message.timestamp.type"),
         Values::Choice(&["CreateTime", "LogAppendTime"]),
         "CreateTime",
-        "Which time records have: the one that their producer gave them, or that of their append.",
+        "The timestamp of records: that of their producer, or the time of their append.",
     ),
     topic(
         "min.cleanable.dirty.ratio",
@@ -260,7 +260,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.segment.bytes"),
         Values::Int(GROUP_BYTES_MIN, i32::MAX),
         "134217728",
-        "The size of a group of segments, in which retention removes.",
+        "The size of a group of segments, the unit that retention removes.",
     ),
     topic(
         "segment.index.bytes",
@@ -295,6 +295,6 @@ pub const SETTINGS: [TopicSetting; 34] = [
         None,
         Values::Checked(|text| text.parse::<millstream_log::Durability>().map(drop)),
         "sync",
-        "When a producer is answered: sync (what it sent is on disk), written (the system has it: only a loss of power loses the last second), async (at once; what came in the last moments is lost when the server is killed), memory (never written). Set when the topic is created.",
+        "When a producer is answered: sync (the batch is on disk), written (the system has it: only a loss of power loses the last second), async (at once; the last moments are lost when the server is killed), memory (never written). Set when the topic is created.",
     ),
 ];

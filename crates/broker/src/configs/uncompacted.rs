@@ -26,7 +26,7 @@ pub fn keep_whole<'a>(
         return settings;
     }
     tracing::warn!(
-        "topic {topic} asks for compaction, which there is not yet: nothing in it is compacted"
+        "topic {topic} asks for compaction, which is not supported yet: the topic keeps every record"
     );
     settings.retain(|(name, _)| *name != CLEANUP);
     settings.push((CLEANUP, Some(DELETE)));

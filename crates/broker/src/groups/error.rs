@@ -5,16 +5,16 @@
 #[repr(i16)]
 pub enum GroupError {
     /// The leader's assignment for a member is too large to be stored.
-    #[error("what is to be stored is too large")]
+    #[error("the assignment of a member is too large to be stored")]
     UnknownServerError = -1,
     /// The text that goes with an offset is too long.
     #[error("the metadata of the committed offset is too long")]
     OffsetMetadataTooLarge = 12,
     /// The group has had a rebalance since.
-    #[error("the generation is not that of the group")]
+    #[error("the member's generation is not the group's current one: join again")]
     IllegalGeneration = 22,
     /// The member shares no protocol with the others, or the group uses the other protocol.
-    #[error("the member's protocols are not those of the group")]
+    #[error("the group uses other protocols than the member")]
     InconsistentGroupProtocol = 23,
     /// The group's name is empty or too long.
     #[error("the group's name is empty or too long")]

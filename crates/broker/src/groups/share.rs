@@ -53,7 +53,7 @@ pub(super) fn check(heartbeat: &ShareHeartbeat) -> Result<(), HeartbeatRefused> 
         return invalid("the rack must not be empty");
     }
     if heartbeat.epoch < Epoch::LEAVE {
-        return invalid("there is no such member epoch");
+        return invalid("the member epoch is invalid");
     }
     let topics = heartbeat.topics.as_deref();
     if heartbeat.epoch == Epoch::JOIN && topics.is_none_or(<[_]>::is_empty) {

@@ -119,7 +119,7 @@ impl Ledger {
             Ok(rewrite)
         });
         if let Err(error) = &compacted {
-            tracing::warn!(%error, "a ledger is not compacted, and will be when it has grown");
+            tracing::warn!(%error, "cannot compact a ledger; it is tried again when the ledger has grown");
         }
         self.end(compacted.ok());
     }

@@ -39,7 +39,7 @@ pub enum RecordError {
         field: &'static str,
     },
     /// There are more bytes than there should be.
-    #[error("a record has {bytes} bytes behind its end")]
+    #[error("a record has {bytes} bytes too many")]
     TooLong {
         /// How many.
         bytes: usize,
@@ -65,7 +65,7 @@ pub enum RecordError {
         value: i64,
     },
     /// A tombstone removes a record that must never be removed.
-    #[error("the record of {field} is removed")]
+    #[error("a tombstone removes the record of {field}, which must stay")]
     Removed {
         /// The record's kind.
         field: &'static str,

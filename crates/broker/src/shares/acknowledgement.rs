@@ -28,7 +28,7 @@ pub struct Acknowledgement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Kafka's protocol does not allow these batches.
-    #[error("the batches overlap, are not in order, or carry other types than one for each record")]
+    #[error("the batches overlap, are out of order, or do not carry one type for each record")]
     InvalidRequest,
     /// An offset is beyond the last record that was ever acquired.
     #[error("the batch ends behind the last acquired record")]

@@ -7,11 +7,11 @@ pub enum TransactionError {
     /// There are no producer ids left.
     #[error("there are no producer ids left")]
     UnknownServerError = -1,
-    /// To a commit of offsets: the transaction before is still being ended, try again.
-    #[error("the transaction before is still being ended")]
+    /// To a commit of offsets: the previous transaction is still being ended: try again, try again.
+    #[error("the previous transaction is still being ended: try again")]
     CoordinatorLoadInProgress = 14,
-    /// To a produce request: the transaction before is still being ended, try again.
-    #[error("the transaction before is still being ended")]
+    /// To a produce request: the previous transaction is still being ended: try again, try again.
+    #[error("the previous transaction is still being ended: try again")]
     NotEnoughReplicas = 19,
     /// A field of the request is out of bounds.
     #[error("the request is invalid")]
@@ -23,16 +23,16 @@ pub enum TransactionError {
     #[error("the producer's epoch is not the current one")]
     InvalidProducerEpoch = 47,
     /// The transaction is in no state to be ended like this.
-    #[error("the transaction is not in a state for that")]
+    #[error("the transaction's state does not allow the request")]
     InvalidTxnState = 48,
     /// The transactional id is unknown, or has another producer id.
-    #[error("the producer id is not that of the transactional id")]
+    #[error("the transactional id belongs to another producer id")]
     InvalidProducerIdMapping = 49,
     /// The timeout of transactions is zero, or longer than allowed.
     #[error("the timeout of the transaction is out of bounds")]
     InvalidTransactionTimeout = 50,
     /// The transaction before is still being ended: try again.
-    #[error("the transaction before is still being ended")]
+    #[error("the previous transaction is still being ended: try again")]
     ConcurrentTransactions = 51,
     /// Another producer has taken the transactional id over, or the transaction took too long.
     #[error("the producer is fenced")]
@@ -41,7 +41,7 @@ pub enum TransactionError {
     #[error("there is no such transactional id")]
     TransactionalIdNotFound = 105,
     /// The partition or group is not part of the transaction, which can only be aborted.
-    #[error("not part of the transaction: abort it")]
+    #[error("the partition or group is not part of the transaction: abort it")]
     TransactionAbortable = 120,
     /// The regular expression does not parse, or is too large.
     #[error("the regular expression is invalid")]

@@ -25,30 +25,34 @@ pub(in crate::groups) fn check(heartbeat: &ConsumerHeartbeat) -> Result<()> {
         return invalid("the member id must not be empty");
     }
     if heartbeat.epoch < Epoch::LEAVE_FOR_NOW {
-        return invalid("there is no such member epoch");
+        return invalid("the member epoch is invalid");
     }
     if heartbeat.epoch == Epoch::LEAVE_FOR_NOW && heartbeat.instance.is_none() {
         return invalid("only a member with an instance id may leave for now");
     }
     if is_join {
         if heartbeat.rebalance_timeout.is_none() {
-            return invalid("who joins must give a rebalance timeout");
+            return invalid("a member that joins must send a rebalance timeout");
         }
         if heartbeat
             .owned
             .as_ref()
             .is_none_or(|owned| !owned.is_empty())
         {
-            return invalid("who joins must own no partitions, and say so");
+            return invalid(
+                "a member that joins must own no partitions, and send an empty list of them",
+            );
         }
         if heartbeat.topics.is_none() && heartbeat.regex.is_none() {
-            return invalid("who joins must give topics or a regular expression");
+            return invalid(
+                "a member that joins must subscribe to topics or to a regular expression",
+            );
         }
     }
     check_bounds(heartbeat)?;
     match heartbeat.assignor.as_deref() {
         Some(name) if !NAMES.contains(&name) => {
-            let reason = format!("there are the assignors {}", NAMES.join(", "));
+            let reason = format!("the group knows only the assignors {}", NAMES.join(", "));
             Err(HeartbeatRefused::new(
                 GroupError::UnsupportedAssignor,
                 reason,

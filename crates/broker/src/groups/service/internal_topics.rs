@@ -22,7 +22,10 @@ pub fn create(log: &Log, security: &Arc<SecurityService>, outcomes: &Outcomes, c
     tokio::task::spawn_blocking(move || {
         let made = create_all(&log, &security, &creation);
         if let Err(why) = &made {
-            tracing::warn!("topics of group {} are not made: {why}", creation.group);
+            tracing::warn!(
+                "cannot create the topics of group {}: {why}",
+                creation.group
+            );
         }
         outcomes.lock().push((creation.group, made));
     });

@@ -240,7 +240,9 @@ impl GroupService {
 
     /// Restores the coordinator from the ledger, since its memory is ahead of that. Waiting requests get no answer.
     fn start_again(&self, at_work: &mut AtWork, now: Moment, error: &LogError) {
-        tracing::warn!("groups cannot be kept, and go back to what is kept: {error}");
+        tracing::warn!(
+            "cannot store changes of groups, so the coordinator goes back to the stored state: {error}"
+        );
         at_work.waiting.clear();
         at_work.topics.clear();
         at_work.topics_known_at = None;

@@ -29,10 +29,10 @@ pub(in crate::groups) fn check(heartbeat: &StreamsHeartbeat) -> Result<()> {
     consumer::check(&of_members(heartbeat))?;
     let is_join = heartbeat.epoch == Epoch::JOIN;
     if is_join != heartbeat.topology.is_some() {
-        return invalid("a member gives its topology when it joins, and at no other time");
+        return invalid("a member must send its topology when it joins, and only then");
     }
     if is_join && heartbeat.process.as_deref().is_none_or(str::is_empty) {
-        return invalid("a member that joins must give its process");
+        return invalid("a member that joins must send its process");
     }
     let kinds = [
         heartbeat.owned.is_some(),
@@ -40,7 +40,7 @@ pub(in crate::groups) fn check(heartbeat: &StreamsHeartbeat) -> Result<()> {
         heartbeat.warmup.is_some(),
     ];
     if kinds.contains(&true) && kinds.contains(&false) {
-        return invalid("a member that tells of its tasks must tell of those of each kind");
+        return invalid("a member that sends its tasks must send those of each kind");
     }
     if heartbeat.standby > Some(0) || heartbeat.warmup > Some(0) {
         return invalid("a member has no standby or warm-up tasks, since none are assigned");

@@ -138,7 +138,7 @@ impl Topology {
                 || !part.source_regexes.is_empty()
                 || !part.repartition_sources.is_empty();
             if !has_sources {
-                return Err(format!("subtopology {id} reads nothing"));
+                return Err(format!("subtopology {id} has no sources"));
             }
             for regex in &part.source_regexes {
                 super::compile(regex).map_err(|why| format!("{regex:?}: {why}"))?;
@@ -148,7 +148,7 @@ impl Topology {
             }
             if let Some(topic) = part.changelogs.iter().find(|topic| topic.partitions != 0) {
                 return Err(format!(
-                    "changelog {} must not say how many partitions it has",
+                    "changelog {} must not set its number of partitions",
                     topic.name
                 ));
             }
@@ -435,7 +435,7 @@ impl Subtopology {
             && is_in(&group.repartition_sources, self.repartition_sources.len());
         match is_whole {
             true => Ok(()),
-            false => Err("a copartition group names a source that there is not".to_owned()),
+            false => Err("a copartition group names a source that does not exist".to_owned()),
         }
     }
 

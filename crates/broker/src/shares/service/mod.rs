@@ -133,7 +133,9 @@ impl ShareService {
             let removed = gone.iter().map(|(key, _)| record(key, None));
             if let Err(error) = service.ledger.append(removed, service.clock.now()) {
                 // The next start looks again.
-                tracing::warn!("what deleted share groups left cannot be removed: {error}");
+                tracing::warn!(
+                    "cannot remove the states of deleted share groups; the next start tries again: {error}"
+                );
             }
             gone.iter().for_each(|(_, kept)| {
                 let mut kept = kept.lock();
@@ -266,7 +268,7 @@ impl ShareService {
     fn store(&self, key: &Key, shares: Option<&SharePartition>) -> Result<Offset, ResponseError> {
         let appended = self.ledger.append([record(key, shares)], self.clock.now());
         let appended = appended.map_err(|error| {
-            tracing::warn!("the states of records of share groups cannot be kept: {error}");
+            tracing::warn!("cannot store the states of records of share groups: {error}");
             response_error(&error)
         })?;
         self.ledger.compact_if_due();

@@ -212,7 +212,9 @@ impl TransactionService {
                     self.ledger.compact_if_due();
                 }
                 Err(error) => {
-                    tracing::warn!("transactions cannot be kept, and go back to what is: {error}");
+                    tracing::warn!(
+                        "cannot store transactions, so the coordinator goes back to the stored state: {error}"
+                    );
                     at_work.coordinator = None;
                     self.restore_if_idle(at_work, now);
                     return Err(Unavailable);
@@ -314,7 +316,7 @@ impl TransactionService {
                 lane.next_offset()
             }
             Err(error) => {
-                tracing::warn!("marker of a transaction not written, trying again: {error}");
+                tracing::warn!("cannot write the marker of a transaction, trying again: {error}");
                 return is_gone(&error);
             }
         };
