@@ -151,11 +151,11 @@ impl Client {
         );
         Box::new(move || {
             if !access.may_read_all() {
-                return Err("only who may read every stream may share memory".to_owned());
+                return Err("only a client that may read every stream may share memory".to_owned());
             }
             let security = broker.security();
             match security.limit(Traffic::Consumed, access.principal(), &id) {
-                Some(_) => Err("who has a quota for reading does not share memory".to_owned()),
+                Some(_) => Err("a client with a quota for reading may not share memory".to_owned()),
                 None => Ok(()),
             }
         })

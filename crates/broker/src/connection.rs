@@ -409,11 +409,11 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 Reply::Nothing => {}
                 Reply::Close(why) => return self.close(out, why).await,
                 Reply::Later(_) | Reply::Alone(_) => {
-                    unreachable!("who waits for a reply gets it whole")
+                    unreachable!("a reply that was waited for is whole")
                 }
             }
             if self.client.is_refused() {
-                let why = "it has not shown who it is".to_owned();
+                let why = "it has not logged in".to_owned();
                 return self.close(out, why).await;
             }
             if out.remaining() < WRITE_BYTES {

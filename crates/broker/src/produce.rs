@@ -223,7 +223,7 @@ fn append_all(
             None => Reply::Nothing,
             // Without an answer, closing the connection is the only way to report the error.
             Some(error) => Reply::Close(format!(
-                "a chunk was refused whose producer wants no answer: {error}"
+                "it sent a chunk that was refused, and wants no answer: {error}"
             )),
         };
     }

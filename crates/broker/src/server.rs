@@ -375,7 +375,7 @@ fn listen_locally(config: &mut BrokerConfig) -> Option<LocalListener> {
         Ok(listener) => Some(listener),
         Err(error) => {
             tracing::warn!(
-                "no socket for local clients in {}, who go over the network: {error}",
+                "cannot create the socket for local clients in {}: {error}; they connect over the network",
                 dir.display()
             );
             config.local_socket = None;

@@ -210,13 +210,13 @@ fn of_application(broker: &Broker, asked: &SubscribedApplication) -> Result<Subs
 /// consumer that has mapped the pool can read every stream, and no quota counts its reads.
 fn sharing(client: &Client, reads: &Arc<Reads>) -> Result<MayShare, String> {
     if !client.peer().is_same_user {
-        return Err("only who comes in over the local socket may share memory".to_owned());
+        return Err("only a client on the local socket may share memory".to_owned());
     }
     let (may_share, access, reads) = (client.sharing(), client.access().clone(), Arc::clone(reads));
     may_share()?;
     Ok(Box::new(move || match reads.are_allowed(&access) {
         true => may_share(),
-        false => Err("it may not read any more what it has subscribed to".to_owned()),
+        false => Err("the client may no longer read the streams of its subscription".to_owned()),
     }))
 }
 
@@ -243,7 +243,7 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
                     return received;
                 }
                 asked.end();
-                let message = "it may not read any more what it has subscribed to";
+                let message = "the client may no longer read the streams of its subscription";
                 Refused::new(ResponseError::TopicAuthorizationFailed, message).into()
             })
         }

@@ -62,7 +62,7 @@ struct Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         let failed = || {
-            let message = "the thread that pushed has failed";
+            let message = "the pushing thread has failed";
             Refused::new(ResponseError::UnknownServerError, message)
         };
         self.shared.end.send_if_modified(|end| {
@@ -178,7 +178,7 @@ impl PushThread {
         let is_revoked = self.holder.is_revoked() && stalled >= PRESSED_STALL_MAX;
         if is_revoked || stalled > self.broker.config().push_stall_max {
             let message = format!(
-                "the consumer has not gone on for {} ms with {} in hand",
+                "the consumer has made no progress for {} ms with {} in hand",
                 stalled.as_millis(),
                 ByteSize(self.sources.iter().map(|source| source.bytes as u64).sum())
             );

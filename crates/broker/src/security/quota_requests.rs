@@ -81,7 +81,7 @@ struct Filter {
     ip: Wanted<IpEntity>,
 }
 
-const NO_NAME: &str = "nobody can be called so";
+const NO_NAME: &str = "no user or client id can have this name";
 const NO_TYPE: &str = "limits are of a user, a client id or both, or of an ip, each named once";
 
 fn part_of(name: &str) -> Result<EntityPart, Refused> {
@@ -185,7 +185,7 @@ impl Store {
         if is_new {
             if *count >= QUOTAS_MAX {
                 let error = ResponseError::PolicyViolation;
-                let why = "there are as many limits as there may be".to_owned();
+                let why = format!("there may be {QUOTAS_MAX} entities with limits at most");
                 return Err(Refused { error, why });
             }
             *count += 1;

@@ -51,7 +51,7 @@ pub enum SecurityError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The log holds something other than users and rules.
-    #[error("stream {LEDGER} holds something else than users and access rules: {0}")]
+    #[error("stream {LEDGER} holds other records than users, access rules and quotas: {0}")]
     Record(#[from] RecordError),
     /// A name or a password is out of bounds.
     #[error(transparent)]
@@ -420,7 +420,7 @@ impl SecurityService {
         login.lock().handshake(1, &hello);
         let answered = self.message(&login, from, Bytes::from(message)).await;
         answered
-            .inspect_err(|error| tracing::error!("nobody can log in: {error}"))
+            .inspect_err(|error| tracing::error!("logins fail: {error}"))
             .ok()?
             .ok()?;
         let login = login.lock();
@@ -460,7 +460,7 @@ impl SecurityService {
             sasl_response(answer).with_session_lifetime_ms(lifetime_ms.max(0))
         });
         answer.unwrap_or_else(|error| {
-            tracing::error!("nobody can log in: {error}");
+            tracing::error!("logins fail: {error}");
             SaslAuthenticateResponse::default()
                 .with_error_code(ResponseError::UnknownServerError.code())
         })

@@ -95,7 +95,7 @@ impl Connection {
         ask!(self, AlterUserScramCredentials, 0, request).results[0].error_code
     }
 
-    /// Whether the other side has closed the connection.
+    /// Returns whether the other side has closed the connection.
     pub fn is_closed(&mut self) -> bool {
         self.receive_frame().is_none()
     }

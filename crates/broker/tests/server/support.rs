@@ -306,7 +306,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing can be read any more.
+    /// Returns whether nothing can be read any more.
     pub fn is_broken(&mut self) -> bool {
         !matches!(self.stream.read(&mut [0; 1]), Ok(1..))
     }

@@ -130,7 +130,7 @@ fn node(server: &KeyServer, pki: &Pki) -> Node {
     })
 }
 
-/// Whether a token of this key is taken.
+/// Returns whether a token of this key is taken.
 #[track_caller]
 fn check(node: &Node, signer: &Signer, id: &str, is_taken: bool) {
     let claims = with("exp", json!(9_999_999_999_i64));
