@@ -237,7 +237,7 @@ fn replace(
             let stream = stream_of_users(broker.log(), name);
             let refuse = |error| Refused::new(response_error(&error), error.to_string());
             let mut own = topics::own(&stream.map_err(refuse)?.config());
-            // It is fixed when the topic is created.
+            // The durability of a topic never changes, so it stays.
             own.remove(DURABILITY);
             own
         }

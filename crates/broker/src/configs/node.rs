@@ -149,7 +149,7 @@ pub fn alter(
             apply(own, setting, *change, find, |setting| {
                 setting.default.to_owned()
             })
-            // As Kafka calls it.
+            // Kafka refuses it as an invalid request.
             .map_err(|refused| Refused::request(refused.message))?;
         }
         check(own)

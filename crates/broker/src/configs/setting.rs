@@ -8,7 +8,7 @@ use millstream_wire::{ResponseError, StrBytes};
 
 use super::value::Values;
 
-/// Where a value comes from, by its number in Kafka's protocol.
+/// The source of a value, by its number in Kafka's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i8)]
 pub enum Source {
@@ -40,7 +40,7 @@ pub struct Setting {
     pub documentation: &'static str,
 }
 
-/// Why settings are not shown or not changed.
+/// The reason why settings are not shown or not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub error: ResponseError,
@@ -64,7 +64,7 @@ impl Refused {
     }
 }
 
-/// A value, and under which name it stands where.
+/// A value, with its name and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub source: Source,
@@ -73,7 +73,7 @@ pub struct Found {
 }
 
 impl Setting {
-    /// Finds the setting of a name.
+    /// Finds a setting by its name.
     ///
     /// # Errors
     /// When there is none; the error names the nearest one.
@@ -94,10 +94,10 @@ impl Setting {
         })
     }
 
-    /// Reads a value of it.
+    /// Parses a value of the setting.
     ///
     /// # Errors
-    /// When it is none; the error names the setting.
+    /// When the value is not valid; the error names the setting.
     pub fn read(&self, text: &str) -> Result<String, String> {
         let read = self.values.read(text);
         read.map_err(|why| format!("{}: {why}", self.name))

@@ -7,7 +7,8 @@ use super::value::Values;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 
-/// A default of topics that does not change while the broker runs: the log makes groups as the topic itself says.
+/// A default of topics that does not change while the broker runs: the log takes the size of groups from the topic
+/// itself.
 pub const GROUP_BYTES: &str = "log.segment.bytes";
 
 /// A setting that the broker was started with, and its value.

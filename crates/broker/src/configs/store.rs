@@ -35,7 +35,7 @@ const RESOURCES_MAX: usize = 10_000;
 /// The longest name of a resource, which is that of a group.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// Which resources have their settings here.
+/// The kinds of resources with settings in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -106,7 +106,7 @@ impl ConfigStore {
         })
     }
 
-    /// The settings of this name's own.
+    /// The own settings of a resource.
     pub fn own(&self, kind: Kind, name: &str) -> Own {
         let kept = self.kept.read();
         let own = kept.get(&kind).and_then(|of_kind| of_kind.get(name));

@@ -25,7 +25,7 @@ pub const DELETE: &str = "delete";
 /// Kafka's least size of a segment.
 const GROUP_BYTES_MIN: i32 = 1 << 20;
 
-/// Below this no batch fits; Kafka takes a bound that nothing can keep to.
+/// No batch fits below this; Kafka accepts bounds that no batch can meet.
 const CHUNK_BYTES_MIN: i32 = 128;
 
 /// No bound, where Kafka counts in 64 bits.
@@ -35,7 +35,7 @@ const UNBOUNDED: &str = "9223372036854775807";
 #[derive(Debug, Clone, Copy)]
 pub struct TopicSetting {
     pub setting: Setting,
-    /// The broker's setting that topics have which have none of their own.
+    /// The broker's setting that applies to topics without a setting of their own.
     pub of_broker: Option<&'static str>,
 }
 

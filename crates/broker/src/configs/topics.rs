@@ -1,4 +1,4 @@
-//! The settings of topics: how they are checked, and where a stream has them.
+//! The settings of topics: their checks, and their place in a stream's config.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::topic_table::{
 use super::uncompacted::keep_whole;
 use super::value::items_of;
 
-/// The settings that are fields of the stream's config, beside being settings.
+/// The settings that are also fields of the stream's config.
 const FIELDS: [&str; 5] = [
     RETENTION_MS,
     RETENTION_BYTES,
@@ -79,7 +79,7 @@ pub fn own(config: &StreamConfig) -> Own {
         Some(value) => {
             own.insert(name.to_owned(), value.to_string());
         }
-        // It says itself that there is no bound.
+        // The topic itself is set to have no bound.
         None if own.contains_key(name) => {
             own.insert(name.to_owned(), "-1".to_owned());
         }
@@ -161,7 +161,7 @@ pub const READ_BY_THE_LOG: [&str; 6] = [
     TIMESTAMP_AFTER_MAX,
 ];
 
-/// The broker's setting that topics have which have no setting `name` of their own.
+/// The broker's setting that applies to topics without a setting `name` of their own.
 pub fn of_broker(name: &str) -> Option<&'static str> {
     let mut settings = SETTINGS.iter();
     settings.find(|topic| topic.setting.name == name)?.of_broker

@@ -1,4 +1,4 @@
-//! New topics that ask for compaction, which there is not yet.
+//! New topics that ask for compaction, which is not supported yet.
 
 use millstream_log::{RETENTION_BYTES, RETENTION_MS};
 

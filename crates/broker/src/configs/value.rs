@@ -1,4 +1,4 @@
-//! Values of settings: which there are, and how texts of them are read.
+//! Values of settings: their types, and the parsing of their texts.
 
 /// Types of values in Kafka's protocol.
 const TYPE_BOOLEAN: i8 = 1;
@@ -11,7 +11,7 @@ const TYPE_LIST: i8 = 7;
 /// The item for all partitions in a list of throttled replicas.
 const ALL_REPLICAS: &str = "*";
 
-/// Which values a setting can have.
+/// The valid values of a setting.
 #[derive(Debug, Clone, Copy)]
 pub enum Values {
     /// `true` or `false`.
@@ -20,7 +20,7 @@ pub enum Values {
     Text,
     /// One of these.
     Choice(&'static [&'static str]),
-    /// A text that the function takes.
+    /// A text that the function accepts.
     Checked(fn(&str) -> Result<(), String>),
     /// A number of 32 bits within these bounds, both included.
     Int(i32, i32),

@@ -1,6 +1,6 @@
 //! The errors of groups, by Kafka's names.
 
-/// Why a group refuses a request: Kafka's error of the same name.
+/// The reason why a group refuses a request: Kafka's error of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(i16)]
 pub enum GroupError {

@@ -31,7 +31,7 @@ impl Writer {
         Writer(vec![VERSION])
     }
 
-    /// All that was written; nothing of it stays.
+    /// Takes all bytes written so far.
     pub fn done(&mut self) -> Bytes {
         std::mem::take(&mut self.0).into()
     }
@@ -76,7 +76,7 @@ impl Writer {
         self.u32(count as u32)
     }
 
-    /// As many as the reader expects.
+    /// Writes bytes without their length: the reader knows it.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.put_slice(bytes);
         self
@@ -90,7 +90,7 @@ impl Writer {
         self.bytes(text.as_bytes())
     }
 
-    /// In whole milliseconds.
+    /// Writes a duration in whole milliseconds.
     pub fn duration(&mut self, duration: Duration) -> &mut Self {
         self.u64(duration.as_millis().try_into().unwrap_or(u64::MAX))
     }
@@ -193,7 +193,7 @@ impl Reader {
         self.raw(bytes, field)
     }
 
-    /// Any of the texts in their types.
+    /// Reads a text as any text type.
     pub fn text<T: From<Arc<str>>>(&mut self, field: &'static str) -> Result<T> {
         let bytes = self.bytes(field)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| RecordError::NotText { field })?;

@@ -39,7 +39,7 @@ pub struct Growth {
 /// A compaction that is under way.
 #[derive(Debug, Default)]
 struct Rewriting {
-    /// Keys that got another state since it began.
+    /// Keys whose state has changed since it began.
     changed: HashSet<Bytes>,
     /// The size of the ledger when the compaction began.
     stored_bytes: u64,
@@ -83,7 +83,7 @@ fn due_at_bytes(states: &BTreeMap<Bytes, Bytes>) -> u64 {
 /// The states that a compaction has yet to append again.
 pub struct Rewrite {
     states: Peekable<IntoIter<Bytes, Bytes>>,
-    /// When the ledger that comes of it is to be compacted.
+    /// The size from which on the compacted ledger is due again.
     due_at_bytes: u64,
 }
 
@@ -111,7 +111,7 @@ impl Ledger {
         Some(self.lane.next_offset())
     }
 
-    /// Does a compaction that has begun. Waits for the disk.
+    /// Carries out a compaction that has begun. Waits for the disk.
     pub fn compact(&self, begin: Offset) {
         let compacted = self.begin_rewrite(begin).and_then(|mut rewrite| {
             while self.rewrite_piece(&mut rewrite)? {}
@@ -134,7 +134,7 @@ impl Ledger {
         })
     }
 
-    /// Appends some of it; `false` when there is nothing left.
+    /// Appends some of the states; returns `false` when there are none left.
     pub fn rewrite_piece(&self, rewrite: &mut Rewrite) -> Result<bool, LogError> {
         let mut growth = self.growth.lock();
         let Some(rewriting) = &growth.rewriting else {
@@ -175,7 +175,7 @@ impl Ledger {
         deleted.try_for_each(|result| result.map(drop))
     }
 
-    /// The next compaction may begin; `done` unless this one has failed.
+    /// Ends a compaction, so that the next one may begin; `done` is `None` if it failed.
     pub fn end(&self, done: Option<Rewrite>) {
         let mut growth = self.growth.lock();
         let Some(rewriting) = growth.rewriting.take() else {

@@ -19,10 +19,10 @@ pub use self::codec::{Reader, Writer};
 use self::compaction::Growth;
 pub use self::record::{Record, RecordError};
 
-/// How much is read at once at a start.
+/// The bytes of one read at a start.
 const READ_BYTES: usize = 1 << 20;
 
-/// How large a chunk may become. One record more may be in it.
+/// The size at which a chunk is full. One more record may be in it.
 const CHUNK_BYTES: usize = 512 << 10;
 
 /// A stream of states.
@@ -39,15 +39,15 @@ pub struct Ledger {
 struct Kept {
     /// The last state of every key that has one.
     states: BTreeMap<Bytes, Bytes>,
-    /// How much was read for that.
+    /// The bytes read for that.
     read_bytes: u64,
 }
 
 impl Ledger {
-    /// The ledger of this name, which is made if there is none.
+    /// Opens the ledger of this name, or creates it.
     ///
     /// # Errors
-    /// When the log cannot make it.
+    /// When the log cannot create it.
     pub fn open(log: &Log, name: &str) -> Result<Ledger, LogError> {
         let stream = log.internal_stream(name)?;
         Ok(Ledger {
@@ -150,7 +150,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The lane that it is kept in.
+    /// The partition that holds it.
     pub fn lane(&self) -> &Lane {
         &self.lane
     }

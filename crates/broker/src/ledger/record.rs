@@ -14,7 +14,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// How much it says.
+    /// The bytes of key and value.
     pub(super) fn len(&self) -> usize {
         self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
     }
@@ -41,7 +41,7 @@ pub enum RecordError {
     /// There are more bytes than there should be.
     #[error("a record has {bytes} bytes too many")]
     TooLong {
-        /// How many.
+        /// The number of extra bytes.
         bytes: usize,
     },
     /// A text field is not UTF-8.
@@ -50,7 +50,7 @@ pub enum RecordError {
         /// The field.
         field: &'static str,
     },
-    /// Something is out of its bounds.
+    /// A field is out of its bounds.
     #[error("a record's {field} is invalid")]
     Invalid {
         /// The field.

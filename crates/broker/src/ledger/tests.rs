@@ -22,7 +22,7 @@ fn open_log(disk: &SimDisk) -> Result<Log, LogError> {
         ..LogConfig::with_pool("/data", ByteSize(32 << 20))
     };
     let clock = SimClock::new(Timestamp(1));
-    // No two lives of a log draw the same.
+    // Each opening of a log draws other random numbers.
     let random = SimRandom::new(disk.operations());
     let disk = Arc::new(disk.clone());
     Log::open_on(config, disk, Arc::new(clock), Arc::new(random))
@@ -58,14 +58,14 @@ fn changes(rng: &mut Rng) -> Vec<Record> {
     (0..rng.usize(1..4)).map(|_| change(rng)).collect()
 }
 
-/// A compaction that others get in between.
+/// A compaction in steps, so that appends can come in between.
 struct Compaction {
     begin: Offset,
     rewrite: Option<Rewrite>,
 }
 
 impl Compaction {
-    /// Does one step; gives nothing back when that was the last.
+    /// Does one step; returns `None` after the last.
     fn step(mut self, ledger: &Ledger) -> Result<Option<Compaction>, LogError> {
         match &mut self.rewrite {
             None => self.rewrite = Some(ledger.begin_rewrite(self.begin)?),
@@ -86,7 +86,7 @@ impl Compaction {
 struct Run {
     /// The ledger's states after each of the appends.
     said: Vec<Model>,
-    /// So many appends were durable.
+    /// The number of durable appends.
     durable: usize,
     compactions: usize,
 }
@@ -254,7 +254,7 @@ fn a_change_that_the_log_has_refused_ends_a_compaction() {
     assert!(matches!(refused, Err(LogError::ChunkTooLarge { .. })));
     ledger.compact(begin);
     assert_eq!(ledger.lane().earliest_offset(), Offset(0));
-    // It is tried again, but not at once.
+    // The compaction is tried again, but not at once.
     assert_eq!(ledger.begin_if_due(), None);
     let said: Model = (0..4)
         .filter_map(|n| {

@@ -24,7 +24,7 @@ pub struct Acknowledgement {
     types: Vec<i8>,
 }
 
-/// Why no acknowledgement of a share-partition counts: Kafka's error of the same name.
+/// The reason why no acknowledgement of a share-partition counts: Kafka's error of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Kafka's protocol does not allow these batches.
@@ -63,7 +63,8 @@ pub fn checked(
         let (Ok(first), Ok(last)) = (offset(first), offset(last)) else {
             return Err(Refused::InvalidRequest);
         };
-        // As in Kafka a batch may begin with the last record of the one before: then its state is wrong.
+        // As in Kafka, a batch may begin with the last record of the one before; the state of that record is wrong
+        // then.
         let before = checked.last().map_or(Offset(0), |before| before.last);
         let records = last.0.wrapping_sub(first.0).wrapping_add(1);
         let is_valid = first <= last

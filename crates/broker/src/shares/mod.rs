@@ -24,7 +24,7 @@
 //! a million records take the memory of one while their states agree. Invariants:
 //!
 //! - The runs cover `start … end` without gap or overlap, and no two neighbours have the same state.
-//! - The first run is not finished: `start` moves behind what is finished.
+//! - The first run is not finished: `start` moves behind finished runs.
 //! - At most [`ShareSettings::record_locks_max`] records between `start` and `end` are unfinished. So there are at most
 //!   twice as many runs, and one more.
 //! - An acquired record belongs to one member. Only that member's acknowledgement, before the lock times out, changes
@@ -33,8 +33,8 @@
 //!
 //! Around the state machine, [`service`] keeps the states in the log, and answers requests about records.
 //!
-//! What a restart needs is [stored](record) whole under the key of the share-partition. An acquired record is stored as an
-//! available one with its delivery count: locks do not outlive the process.
+//! The [record](record) of a share-partition holds all that a restart needs. It holds an acquired record as an available
+//! one with its delivery count: locks do not outlive the process.
 
 mod acknowledgement;
 mod partition;

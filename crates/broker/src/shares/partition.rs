@@ -1,4 +1,4 @@
-//! One share-partition: which of its records a member may get, has, or is done with.
+//! One share-partition: the states of its records.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,9 +15,9 @@ use crate::groups::MemberId;
 pub struct SharePartition {
     /// Kafka's share-partition start offset: all records before it are finished.
     start: Offset,
-    /// The records behind `start` that are not all available and never delivered, by first offset.
+    /// The runs from `start` to `end`, by first offset. All records behind them are available, never delivered.
     runs: BTreeMap<Offset, Run>,
-    /// Behind the last run.
+    /// The offset behind the last run.
     end: Offset,
     /// Records in `runs` that are not finished.
     unfinished: u64,
@@ -72,7 +72,7 @@ impl State {
         *self == State::Finished
     }
 
-    /// A record that a member does not have any more, and has not finished.
+    /// The state of a record that a member gives back unfinished.
     fn given_back(deliveries: u16, settings: &ShareSettings) -> State {
         match deliveries < settings.deliveries_max {
             true => State::Available { deliveries },
@@ -82,7 +82,7 @@ impl State {
 }
 
 impl SharePartition {
-    /// A share-partition of which nothing was delivered from `start` on.
+    /// A share-partition with no record delivered from `start` on.
     pub fn new(start: Offset) -> SharePartition {
         SharePartition {
             start,
@@ -108,12 +108,12 @@ impl SharePartition {
         end.0.saturating_sub(self.end.0) + self.unfinished
     }
 
-    /// How many states it holds.
+    /// The number of runs.
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// When a lock may time out next.
+    /// The earliest time at which a lock may time out.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.lock_ends
     }
@@ -173,7 +173,7 @@ impl SharePartition {
                 return None;
             };
             if *deliveries >= settings.deliveries_max {
-                // It was acquired for the last time when the process ended, or the limit is lower now.
+                // The process ended during its last delivery, or the limit is lower now.
                 return Some((range.end, State::Finished));
             }
             let count = left.min(range.end.0 - range.start.0);
@@ -229,7 +229,7 @@ impl SharePartition {
         self.tidy(range);
     }
 
-    /// Takes a member's acknowledgements, all or none of them.
+    /// Applies a member's acknowledgements, all or none of them.
     ///
     /// # Errors
     /// When the member does not hold one of the records.
@@ -314,7 +314,7 @@ impl SharePartition {
         }
     }
 
-    /// Gives back all that a member holds; returns whether it held anything.
+    /// Releases all records that a member holds; returns whether it held any.
     pub fn release(&mut self, member: &MemberId, settings: &ShareSettings) -> bool {
         let mut has_held = false;
         self.change(self.start..self.end, |range, state| match state {
@@ -509,7 +509,7 @@ impl SharePartition {
         }
     }
 
-    /// Panics unless all holds that the module promises.
+    /// Panics unless all invariants of the module hold.
     #[cfg(test)]
     pub(super) fn check_invariants(&self, settings: &ShareSettings) {
         let mut at = self.start;

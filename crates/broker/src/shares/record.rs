@@ -16,7 +16,7 @@ use crate::ledger::{Reader, Record, RecordError, Writer};
 
 const SHARE_PARTITION: u8 = 1;
 
-/// Which share-partition.
+/// The key of a share-partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub group: GroupName,
@@ -24,7 +24,7 @@ pub struct Key {
     pub partition: Partition,
 }
 
-/// The record that says the state of a share-partition, or that there is none any more.
+/// The record that stores the state of a share-partition, or removes it.
 pub fn record(key: &Key, state: Option<&SharePartition>) -> Record {
     let mut writer = Writer::key(SHARE_PARTITION);
     writer

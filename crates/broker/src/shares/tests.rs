@@ -89,7 +89,7 @@ impl Model {
         let end = self.end();
         for at in from..to {
             let deliveries = match self.records[at as usize] {
-                // It was held for the last time when the process ended.
+                // The process ended during its last delivery.
                 Kept::Available(deliveries) if deliveries >= self.settings.deliveries_max => {
                     self.records[at as usize] = Kept::Finished;
                     continue;
@@ -267,7 +267,7 @@ proptest! {
                         let expected = model.acknowledge(number, &batches, now);
                         let result =
                             shares.acknowledge(&member(number), &acknowledgements, now, &settings);
-                        // Which of several errors is told is open.
+                        // If several errors apply, either may be returned.
                         prop_assert_eq!(result.is_ok(), expected.is_ok(), "{:?}", batches);
                     }
                 }

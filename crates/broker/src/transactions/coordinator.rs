@@ -40,7 +40,7 @@ pub(super) struct Entry {
     pub transaction: Transaction,
     /// The participants that lack the outcome, while a transaction is being ended.
     pub progress: Progress,
-    /// When its transaction takes too long, or is to be ended again.
+    /// The time at which its transaction times out, or the next attempt to end it is due.
     pub deadline: Option<Duration>,
 }
 

@@ -1,6 +1,6 @@
 //! The errors of transactions, by Kafka's names.
 
-/// Why a request is refused: Kafka's error of the same name.
+/// The reason why a request is refused: Kafka's error of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(i16)]
 pub enum TransactionError {

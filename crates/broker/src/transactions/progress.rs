@@ -19,7 +19,7 @@ pub(super) struct Progress {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Those without the outcome.
+    /// The participants without the outcome.
     open: BTreeSet<T>,
     /// Those of them without an attempt under way.
     untold: BTreeSet<T>,
@@ -53,7 +53,7 @@ impl Progress {
         !self.partitions.untold.is_empty() || !self.groups.untold.is_empty()
     }
 
-    /// Those that are to be told now.
+    /// Takes the participants that are to be told now.
     pub fn take_untold(&mut self) -> (Vec<TopicPartition>, Vec<GroupName>) {
         (self.partitions.take_untold(), self.groups.take_untold())
     }

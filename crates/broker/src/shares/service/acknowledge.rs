@@ -39,7 +39,7 @@ pub struct Acknowledged {
     pub result: Result<(), Failed>,
 }
 
-/// Why the acknowledgements of a partition do not count.
+/// The reason why the acknowledgements of a partition do not count.
 #[derive(Debug, Clone)]
 pub struct Failed {
     pub error: ResponseError,
@@ -66,7 +66,7 @@ impl From<Refused> for Failed {
     }
 }
 
-/// Takes acknowledgements, and answers when they are durable.
+/// Applies acknowledgements, and answers once they are durable.
 pub fn acknowledge(
     broker: &Arc<Broker>,
     client: &mut Client,
@@ -182,7 +182,7 @@ impl ShareService {
         let mut named = BTreeSet::new();
         for asked in asked {
             let (topic, partition) = (asked.topic, asked.partition);
-            // Each costs a look at all that is in flight.
+            // Each partition costs a pass over its records in flight, so a request may name it only once.
             let result = match named.insert((topic, partition)) {
                 true => self.acknowledge_one(client, group, member, asked, may_renew),
                 false => Err(Failed::from(Refused::InvalidRequest)),

@@ -29,7 +29,7 @@ use crate::shares::ShareSettings;
 use crate::shares::record::Key;
 use crate::topics::Named;
 
-/// How many records a member may get, by `share.acquire.mode` (KIP-1206).
+/// The modes that bound a member's records: `share.acquire.mode` (KIP-1206).
 mod acquire_mode {
     /// Up to the bound, and the rest of the last batch.
     pub const BATCH_OPTIMIZED: i8 = 0;
@@ -37,7 +37,7 @@ mod acquire_mode {
     pub const RECORD_LIMIT: i8 = 1;
 }
 
-/// Takes acknowledgements, and answers when there are records, or the client has waited long enough.
+/// Applies acknowledgements, and answers once there are records, or the client's wait has timed out.
 pub fn fetch(broker: &Arc<Broker>, client: &mut Client, request: ShareFetchRequest) -> Reply {
     match begin(broker, client, request) {
         Ok(fetching) => Reply::later(fetching.answer()),
@@ -50,26 +50,26 @@ pub fn fetch(broker: &Arc<Broker>, client: &mut Client, request: ShareFetchReque
     }
 }
 
-/// A request that was taken in.
+/// A ShareFetch request in progress.
 struct Fetching {
     service: Arc<ShareService>,
     group: GroupName,
     member: MemberId,
     settings: Arc<ShareSettings>,
     reading: Reading,
-    /// In the order in which they are looked at.
+    /// The partitions, in the order of the reads.
     targets: Vec<Target>,
     acknowledged: Vec<Acknowledged>,
-    /// Up to where the ledger has to be durable before the client hears of anything.
+    /// The ledger has to be durable up to this offset before the broker answers.
     durable: Option<Offset>,
-    /// Whether the answer tells of all partitions, since it is the session's first.
+    /// Whether the answer covers all partitions, since it is the session's first.
     is_first: bool,
     records_max: u64,
-    /// How many more the member may get for the sake of whole batches.
+    /// How many records beyond the bound the member may get to complete a batch.
     excess_max: u64,
     bytes_max: usize,
     until: Instant,
-    /// Says when the broker ends.
+    /// Signals the end of the broker.
     ending: watch::Receiver<bool>,
 }
 
@@ -77,7 +77,7 @@ struct Fetching {
 struct Target {
     place: Place,
     lane: Result<Lane, ResponseError>,
-    /// Its readable end when it was looked at last.
+    /// Its readable end at the last read.
     seen: Offset,
     watched: Option<Watched>,
 }
@@ -89,7 +89,7 @@ struct Look {
     records: u64,
     bytes: usize,
     has_errors: bool,
-    /// When records may be had again at the latest.
+    /// The time of the next lock time-out, which may make records available again.
     deadline: Option<Duration>,
 }
 
@@ -151,7 +151,7 @@ fn begin(
     let sessions = &service.sessions;
     let reading = match epoch {
         INITIAL_EPOCH => {
-            // Nothing was acquired in a session that begins.
+            // A session that begins has no acquired records to acknowledge.
             if !asked.is_empty() {
                 return Err(ResponseError::InvalidRequest);
             }
@@ -208,7 +208,7 @@ fn begin(
     })
 }
 
-/// The partitions of a session, as far as they are there and the client may read them now.
+/// The partitions of a session, with an error for those that are missing or that the client may not read.
 fn targets(client: &mut Client, places: &[Place]) -> Vec<Target> {
     let mut last: Option<(TopicId, Result<Stream, ResponseError>)> = None;
     let targets = places.iter().map(|place| {
@@ -238,7 +238,7 @@ impl Fetching {
     async fn answer(mut self) -> ShareFetchResponse {
         let watch = Watch::default();
         let look = loop {
-            // Heard from before the look on, so that nothing is missed.
+            // Listen before the read, so that no ring is missed.
             let bell = Arc::clone(&self.reading.bell);
             let rung = bell.notified();
             tokio::pin!(rung);
@@ -313,7 +313,7 @@ impl Fetching {
         look
     }
 
-    /// Lets the partitions tell of new records; until when to wait for them at most.
+    /// Watches the partitions for new records; returns the end of the wait.
     fn watch_until(&mut self, watch: &Watch, deadline: Option<Duration>) -> Instant {
         for (number, target) in self.targets.iter_mut().enumerate() {
             if let Ok(lane) = &target.lane {

@@ -1,6 +1,6 @@
 //! Share groups at work: the states of their records in a ledger, the sessions of their members, records from the log.
 //!
-//! The coordinator of [groups](crate::groups) says which members a share group has. This service holds a
+//! The coordinator of [groups](crate::groups) knows the members of a share group. This service holds a
 //! [`SharePartition`] for each partition that a group reads, and answers the requests about records: ShareFetch,
 //! ShareAcknowledge, and those about offsets. Invariants:
 //!
@@ -8,8 +8,8 @@
 //!   takes the change back. So the ledger holds the states in their order, and never less than a client was told.
 //! - An acknowledgement is answered when its state is durable: the broker delivers none of its records again. A delivery
 //!   is answered before its count is durable: a crash may take the count of the last deliveries back, not the records.
-//! - Nothing needs a timer: each look at a share-partition first gives back what was locked for too long, and a fetch that
-//!   waits looks again when a lock times out.
+//! - Nothing needs a timer: each read of a share-partition first releases the locks that have timed out, and a fetch
+//!   that waits reads again when a lock times out.
 
 mod acknowledge;
 mod fetch;
@@ -63,7 +63,7 @@ pub struct ShareService {
     ledger: Arc<Ledger>,
     log: Log,
     clock: Arc<dyn Clock>,
-    /// How many runs all share-partitions have.
+    /// The number of runs of all share-partitions.
     runs: AtomicUsize,
     /// The ledger is damaged: nothing is answered, since finished records would be delivered again.
     is_damaged: bool,
@@ -72,19 +72,20 @@ pub struct ShareService {
 /// A share-partition in memory.
 struct Kept {
     shares: SharePartition,
-    /// How many of its runs `ShareService::runs` counts.
+    /// The number of its runs that `ShareService::runs` includes.
     counted: usize,
-    /// Up to where the ledger has to be durable before a client hears of it; `None` if it was there at the start.
+    /// The ledger has to be durable up to this offset before a client learns of the share-partition; `None` if the
+    /// start restored it.
     begun: Option<Offset>,
-    /// It was deleted, and is in no map any more.
+    /// Set when the share-partition was deleted, and is no longer in the map.
     is_gone: bool,
 }
 
 impl ShareService {
-    /// Goes on where the ledger ends. Where that is damaged, no request is answered.
+    /// Restores the share-partitions from the ledger. If that is damaged, no request is answered.
     ///
     /// # Errors
-    /// When the ledger cannot be read, or holds something else.
+    /// When the ledger cannot be read, or holds records of another kind.
     pub fn open(
         log: &Log,
         groups: Arc<GroupService>,
@@ -124,7 +125,7 @@ impl ShareService {
                 partitions.insert(key, Arc::new(Mutex::new(service.kept(shares))));
             }
         }
-        // A crash may have come between a group's end and that of its states.
+        // A crash may have come between the deletion of a group and that of its states.
         let gone: Vec<_> = partitions
             .extract_if(.., |key, _| service.is_missing(key))
             .collect();
@@ -132,7 +133,7 @@ impl ShareService {
         if !gone.is_empty() {
             let removed = gone.iter().map(|(key, _)| record(key, None));
             if let Err(error) = service.ledger.append(removed, service.clock.now()) {
-                // The next start looks again.
+                // The next start repeats the removal.
                 tracing::warn!(
                     "cannot remove the states of deleted share groups; the next start tries again: {error}"
                 );
@@ -156,7 +157,7 @@ impl ShareService {
         Arc::clone(settings.get(group).unwrap_or(&self.defaults))
     }
 
-    /// Gives a group settings: those in force from now on, for locks from their next record on.
+    /// Sets the settings of a group. They apply from now on; a held lock keeps its time-out.
     pub fn set_settings(&self, group: GroupName, settings: ShareSettings) {
         let mut all = self.settings.lock();
         match settings == *self.defaults {
@@ -301,7 +302,7 @@ impl ShareService {
             .collect()
     }
 
-    /// Gives back all that a member holds.
+    /// Releases all records that a member holds.
     fn release(&self, group: &GroupName, member: &MemberId) {
         let settings = self.settings(group);
         for (_, kept) in self.of_group(group) {
@@ -312,10 +313,10 @@ impl ShareService {
         }
     }
 
-    /// Forgets share-partitions; returns up to where the ledger has to be durable.
+    /// Removes share-partitions; returns the offset up to which the ledger has to be durable.
     ///
     /// # Errors
-    /// When the ledger does not take it: the share-partition and those behind it stay as they are.
+    /// When the ledger rejects a record: its share-partition and those behind it stay as they are.
     fn forget(
         &self,
         going: impl IntoIterator<Item = (Key, Arc<Mutex<Kept>>)>,
@@ -345,7 +346,7 @@ impl ShareService {
                 durable = durable.max(appended);
             }
         }
-        // Without it the next start looks again.
+        // If that fails, the next start repeats the removal.
         let _ = self.durable(durable).await;
     }
 

@@ -1,4 +1,4 @@
-//! Where share groups are: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets.
+//! The positions of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn words(error: ResponseError) -> Option<StrBytes> {
     Some(StrBytes::from_string(error.to_string()))
 }
 
-/// Tells where groups are.
+/// Describes the positions of groups.
 pub fn describe_offsets(
     broker: &Arc<Broker>,
     client: &mut Client,
@@ -140,7 +140,7 @@ pub fn alter_offsets(
     })
 }
 
-/// Forgets where a group without members is in some topics.
+/// Deletes the positions of a group without members in some topics.
 pub fn delete_offsets(
     broker: &Arc<Broker>,
     client: &mut Client,
@@ -252,7 +252,7 @@ impl ShareService {
         topics.collect()
     }
 
-    /// All topics of the group that the client may know of.
+    /// The positions in all topics of the group that the client may see.
     fn describe_all(&self, client: &mut Client, group: &GroupName) -> Vec<ShareTopicOffsets> {
         let mut topics: BTreeMap<TopicId, Vec<Partition>> = BTreeMap::new();
         for (key, _) in self.of_group(group) {
@@ -279,7 +279,7 @@ impl ShareService {
         topics.collect()
     }
 
-    /// Where a share-partition is by now.
+    /// The current position of a share-partition.
     fn describe_partition(&self, key: &Key, lane: &Lane) -> SharePartitionOffsets {
         let mut described = SharePartitionOffsets {
             partition_index: key.partition.0,

@@ -1,4 +1,4 @@
-//! Records that a member may get, from the log.
+//! Reads records from the log that a member may get.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::groups::MemberId;
 use crate::shares::record::Key;
 use crate::shares::{AcquiredRun, Isolation, SharePartition, ShareSettings};
 
-/// How much is read at once: the bound on records is met somewhere in it.
+/// The bytes of one read: the bound on records is usually reached within it.
 const READ_BYTES: usize = 1 << 20;
 
 /// The most reads in one pass over a share-partition: released records lie scattered, so that one read may not reach
 /// enough of them.
 const READS_MAX: usize = 64;
 
-/// The member that reads, and how much it wants.
+/// The member that reads, and the bounds of its request.
 pub struct Wanted<'a> {
     pub member: &'a MemberId,
     pub settings: &'a ShareSettings,
     pub records_left: u64,
-    /// How many more it may get with the last chunk.
+    /// How many records beyond `records_left` it may get with the last chunk.
     pub excess_max: u64,
     pub bytes_left: usize,
     pub at_least: AtLeast,
@@ -36,15 +36,15 @@ pub struct Wanted<'a> {
 /// The records of a share-partition that a member got.
 #[derive(Default)]
 pub struct Read {
-    /// Whole chunks.
+    /// The chunks, each whole.
     pub pieces: Vec<Bytes>,
     pub bytes: usize,
-    /// The records in them that the member has now.
+    /// The records in them that the member has acquired.
     pub acquired: Vec<AcquiredRun>,
     pub records: u64,
-    /// Up to where the ledger has to be durable before the client hears of it.
+    /// The ledger has to be durable up to this offset before the broker answers.
     pub durable: Option<Offset>,
-    /// When records may be had again at the latest.
+    /// The time of the next lock time-out, which may make records available again.
     pub deadline: Option<Duration>,
 }
 
@@ -89,7 +89,8 @@ impl ShareService {
                 _ if !read.acquired.is_empty() => {
                     self.put(key, &mut kept, shares)?;
                 }
-                // All memory for reading from disk is in use: there will be some again. Or the log has moved on.
+                // All memory for reads from disk is in use for the moment, or retention has removed the records: a
+                // later fetch reads again.
                 Ok(()) | Err(LogError::ReadBudget | LogError::OffsetOutOfRange { .. }) => {
                     // Keep the skipped records finished; otherwise the next read would skip them again.
                     kept.shares = shares;
@@ -165,7 +166,7 @@ fn acquire_of(
         let place = begin..end;
         begin = end;
         if at < header.base_offset {
-            // No record has these offsets any more.
+            // The log holds no records at these offsets any more.
             shares.skip(at..header.base_offset);
         }
         let records = at.max(header.base_offset)..header.next_offset().min(range.end);
@@ -181,7 +182,8 @@ fn acquire_of(
         if left == 0 {
             break;
         }
-        // The rest of a chunk goes along if it is not much: otherwise the chunk would be sent again for it.
+        // The rest of a chunk is acquired too if it is small: otherwise a later response would send the chunk again
+        // for it.
         let count = records.end.0 - records.start.0;
         let records_max = match count <= left.saturating_add(wanted.excess_max) {
             true => count,

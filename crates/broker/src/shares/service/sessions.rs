@@ -44,18 +44,18 @@ struct Session {
     /// The epoch that the next request has to carry.
     epoch: i32,
     partitions: BTreeSet<Place>,
-    /// The partition that the next look begins behind.
+    /// The partition with which the last request began; the next one begins behind it.
     last_first: Option<Place>,
     bell: Arc<Notify>,
 }
 
 /// The partitions that a request of a session reads.
 pub struct Reading {
-    /// Tells this session from others of the same member.
+    /// Distinguishes this session from others of the same member.
     pub number: u64,
-    /// In the order in which they are looked at: each request begins with another, so that none is starved.
+    /// The partitions, in the order of the reads: each request begins with another, so that none is starved.
     pub partitions: Vec<Place>,
-    /// Rung when records of the group may be had again.
+    /// Rung when records of the group may be available again.
     pub bell: Arc<Notify>,
 }
 
@@ -117,7 +117,7 @@ impl Sessions {
         Ok(reading)
     }
 
-    /// Takes in a request that reads nothing; returns the number of the session.
+    /// Applies a request that reads nothing; returns the number of the session.
     pub fn touch(
         &self,
         group: &GroupName,
@@ -246,7 +246,7 @@ impl Held {
     /// Adds a session.
     pub fn add(&mut self, group: GroupName, member: MemberId, number: u64) {
         let sessions = &self.service.sessions;
-        // Those that have ended are not kept, so there are no more than sessions.
+        // Drop the numbers of ended sessions, so that there are no more numbers than sessions.
         self.numbers
             .retain(|(group, member), number| sessions.is_current(group, member, *number));
         self.numbers.insert((group, member), number);

@@ -1,4 +1,4 @@
-//! Records, byte for byte.
+//! The records of transactions, byte for byte.
 
 use std::time::Duration;
 
