@@ -1,4 +1,4 @@
-//! Subscriptions to metrics of clients. They are kept and shown; no client is asked for metrics.
+//! Subscriptions to metrics of clients. The broker stores and shows them, but asks no client for metrics.
 
 use super::change::{Changes, Own, apply};
 use super::setting::{Found, Refused, Setting, Source};

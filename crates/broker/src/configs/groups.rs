@@ -156,7 +156,7 @@ const SETTINGS: [Setting; 17] = [
     ),
 ];
 
-/// Checks where a share group begins.
+/// Checks a start position of a share group.
 fn check_offset_reset(text: &str) -> Result<(), String> {
     match OffsetReset::parse(text) {
         Some(_) => Ok(()),

@@ -52,7 +52,7 @@ impl FromStr for LogLevel {
 
 /// The levels of the program's log lines: the broker shows and changes them for administrators.
 pub trait LogLevels: Send + Sync {
-    /// The targets with their levels, [`ROOT`] among them; `None` where nothing is written.
+    /// The targets with their levels, [`ROOT`] among them; `None` for a target that is turned off.
     fn levels(&self) -> Vec<(&'static str, Option<LogLevel>)>;
 
     /// Gives a target a level, or that of [`ROOT`].

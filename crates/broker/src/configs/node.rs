@@ -1,7 +1,7 @@
 //! The settings of the broker: those that it was started with, and those that are changed while it runs.
 //!
 //! The latter are the defaults of topics. They are set for this broker, by its id, or for all brokers, by an empty name;
-//! where both are there, those of this broker count.
+//! where both are set, those of this broker apply.
 
 use millstream_wire::messages::DescribeConfigsRequest;
 use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;

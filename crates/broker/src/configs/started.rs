@@ -267,8 +267,8 @@ pub fn fixed(broker: &Broker) -> Vec<Fixed> {
     all
 }
 
-/// The listeners, where clients are sent, and the protocol of each, in Kafka's words. A listener is called as its
-/// protocol, with its number where several have the same one.
+/// The listeners, their advertised addresses, and the protocol of each, as Kafka writes them. A listener has the name of
+/// its protocol, with a number if several have the same one.
 fn listeners(config: &BrokerConfig) -> (String, String, String) {
     let mut names: Vec<String> = Vec::new();
     let (mut served, mut advertised, mut protocols) = (Vec::new(), Vec::new(), Vec::new());

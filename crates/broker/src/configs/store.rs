@@ -1,6 +1,6 @@
-//! The settings that were changed while the broker ran, of all but topics: they are kept in a ledger.
+//! The settings that were changed while the broker ran, of all resources but topics, in a ledger.
 //!
-//! How numbers and texts are written, [`Writer`] says.
+//! [`Writer`] defines the encoding of numbers and texts.
 //!
 //! ```text
 //! kind  key                                          value
@@ -26,7 +26,7 @@ use super::setting::Refused;
 use crate::error::response_error;
 use crate::ledger::{Ledger, Reader, Record, RecordError, Writer};
 
-/// The stream that the settings are kept in.
+/// The stream that holds the settings.
 pub const LEDGER: &str = "__configs";
 
 /// The most resources of a kind that have settings of their own.
@@ -58,7 +58,7 @@ impl Kind {
 /// The settings by the kind and name of their resource. A resource without settings of its own has no entry.
 type Kept = BTreeMap<Kind, BTreeMap<String, Own>>;
 
-/// The settings that are kept.
+/// The stored settings.
 pub struct ConfigStore {
     ledger: Arc<Ledger>,
     clock: Arc<dyn Clock>,
@@ -120,8 +120,8 @@ impl ConfigStore {
         of_kind.cloned().collect()
     }
 
-    /// Changes settings, unless they are only to be checked. Returns when the change is durable; it counts from then on.
-    /// `counts` is called before another change begins.
+    /// Changes settings, or only checks the change. Returns when the change is durable; it applies from then on.
+    /// Calls `counts` before another change begins.
     ///
     /// # Errors
     /// When `change` refuses, there is too much to keep, or the log does not take it.

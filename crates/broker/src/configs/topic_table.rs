@@ -28,7 +28,7 @@ const GROUP_BYTES_MIN: i32 = 1 << 20;
 /// No batch fits below this; Kafka accepts bounds that no batch can meet.
 const CHUNK_BYTES_MIN: i32 = 128;
 
-/// No bound, where Kafka counts in 64 bits.
+/// No bound, for settings that Kafka stores in 64 bits.
 const UNBOUNDED: &str = "9223372036854775807";
 
 /// A setting of topics.

@@ -20,7 +20,7 @@ pub enum Answer {
     JoinGroup(Result<Joined, JoinRefused>),
     /// The member's assignment.
     SyncGroup(Result<Synced, GroupError>),
-    /// Whether the member may go on as before.
+    /// Whether the member may stay.
     Heartbeat(Result<(), GroupError>),
     /// The result for each member, in the order of the request. Before version 3 the response carries the only
     /// member's error as its own.
@@ -208,7 +208,7 @@ pub struct DescribedMember {
     pub member: MemberId,
     /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// Where it is.
+    /// Its client id and host.
     pub client: Client,
     /// Its metadata for the chosen protocol; empty unless the group is stable.
     pub metadata: Bytes,
@@ -335,7 +335,7 @@ pub struct ConsumerMember {
     pub member: MemberId,
     /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// Where it is.
+    /// Its rack.
     pub rack: Option<Arc<str>>,
     /// Its epoch.
     pub epoch: Epoch,
@@ -397,7 +397,7 @@ pub struct DescribedShareGroup {
 pub struct ShareMember {
     /// The member.
     pub member: MemberId,
-    /// Where it is.
+    /// Its rack.
     pub rack: Option<Arc<str>>,
     /// Its epoch.
     pub epoch: Epoch,
@@ -455,7 +455,7 @@ pub struct StreamsMemberState {
     pub member: MemberId,
     /// The instance id of a static member.
     pub instance: Option<InstanceId>,
-    /// Where it is.
+    /// Its rack.
     pub rack: Option<Arc<str>>,
     /// Its epoch.
     pub epoch: Epoch,

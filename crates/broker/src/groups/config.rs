@@ -31,7 +31,7 @@ pub const TOPOLOGY_ITEMS_MAX: usize = 10_000;
 /// The most tasks that a group of Kafka Streams may have.
 pub const TASKS_PER_GROUP_MAX: i64 = 100_000;
 
-/// How groups behave. The defaults are Kafka's where it has one.
+/// The settings of groups. The defaults are Kafka's where it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// How many groups there may be.

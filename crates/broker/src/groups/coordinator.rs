@@ -69,7 +69,7 @@ impl Coordinator {
         now: Moment,
         records: impl IntoIterator<Item = Record>,
     ) -> Result<Self, RecordError> {
-        // Only the last value of a key counts.
+        // Keep only the last value of each key.
         let mut values = BTreeMap::new();
         for record in records {
             match decode(record)? {

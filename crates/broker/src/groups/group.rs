@@ -78,7 +78,7 @@ impl Group {
         }
     }
 
-    /// The group as a share group, if it is one, or nothing so far.
+    /// The group as a share group, if it is one, or is still unused.
     fn share(&mut self, name: &GroupName) -> Option<&mut ShareGroup> {
         if self.members.is_unused() && self.offsets.is_empty() {
             self.members = Members::Share(ShareGroup::new(name.clone()));

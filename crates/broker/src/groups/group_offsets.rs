@@ -155,7 +155,7 @@ impl Groups {
                 )
             }),
         });
-        // Producers do not know the errors of KIP-848.
+        // Producers do not understand the errors of KIP-848.
         result.map_err(|error| match error {
             GroupError::GroupIdNotFound | GroupError::StaleMemberEpoch => {
                 GroupError::IllegalGeneration

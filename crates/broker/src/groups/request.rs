@@ -85,7 +85,7 @@ pub struct JoinGroup {
     pub protocols: Vec<Protocol>,
     /// From version 4 of the request on: a new member gets an id first, and joins with it.
     pub member_id_required: bool,
-    /// From version 9 on: a leader can be told that there is nothing to assign.
+    /// From version 9 on: the answer can tell a leader to skip the assignment.
     pub can_skip_assignment: bool,
     /// Used if the member needs an id.
     pub random: RandomBytes,

@@ -251,7 +251,7 @@ impl ShareGroup {
                     assigned.insert(Partition((turn % partitions) as i32));
                 }
             }
-            // The next topic goes on where this one has ended.
+            // Begin the next topic at the member behind the one with this topic's last partition.
             begin += partitions;
         }
     }

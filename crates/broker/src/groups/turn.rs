@@ -15,9 +15,9 @@ use super::{GroupName, InternalTopic, Record, RequestId};
 /// The time of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// Time since some fixed moment; never goes back. Timeouts go by it.
+    /// Time since some fixed moment; never goes back. For timeouts.
     pub elapsed: Duration,
-    /// Wall-clock time. Retention goes by it.
+    /// Wall-clock time, for retention.
     pub timestamp: Timestamp,
 }
 

@@ -130,7 +130,7 @@ impl Run {
         let nothing = Model::new();
         let mut possible = std::iter::once(&nothing).chain(&self.said);
         let is_possible = possible.any(|model| *model == found);
-        assert!(is_possible, "{case}: what was found was never so");
+        assert!(is_possible, "{case}: the ledger never had the states found");
         let mut durable = std::iter::once(&nothing)
             .chain(&self.said)
             .skip(self.durable);

@@ -54,13 +54,13 @@ pub enum Abort {
 /// The state of a transactional id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// There was no transaction yet.
+    /// The producer has had no transaction yet.
     Empty,
     /// A transaction is open.
     Ongoing,
-    /// It is going to be committed everywhere.
+    /// The coordinator is committing it to all participants.
     PrepareCommit,
-    /// It is going to be aborted everywhere.
+    /// The coordinator is aborting it in all participants.
     PrepareAbort,
     /// The last one was committed.
     CompleteCommit,

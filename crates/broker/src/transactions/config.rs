@@ -20,7 +20,7 @@ pub const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// The longest wait between two attempts.
 pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// How transactions behave. The defaults are Kafka's where it has one.
+/// The settings of transactions. The defaults are Kafka's where it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The longest timeout that a producer may ask for.

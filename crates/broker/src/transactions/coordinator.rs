@@ -27,7 +27,7 @@ pub struct Coordinator {
     pub(super) producer_ids: ProducerIds,
     pub(super) entries: BTreeMap<TransactionalId, Entry>,
     pub(super) timers: Timers,
-    /// When to look for transactional ids that have expired.
+    /// The time of the next search for expired transactional ids.
     pub(super) expiry_at: Duration,
     /// The bytes of all transactional ids and of the names of all participants.
     pub(super) name_bytes: usize,
@@ -82,7 +82,7 @@ impl Coordinator {
         now: Moment,
         records: impl IntoIterator<Item = Record>,
     ) -> Result<Self, RecordError> {
-        // Only the last value of a key counts.
+        // Keep only the last value of each key.
         let mut transactions = HashMap::new();
         let mut coordinator = Coordinator::new(config, now);
         for record in records {

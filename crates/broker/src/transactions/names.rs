@@ -17,7 +17,7 @@ text! {
 pub struct Producer {
     /// Its id.
     pub id: ProducerId,
-    /// Its epoch: of those with the same id the highest counts, and the others are fenced.
+    /// Its epoch: among producers with the same id, the highest epoch is current, and the others are fenced.
     pub epoch: ProducerEpoch,
 }
 

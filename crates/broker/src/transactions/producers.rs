@@ -37,7 +37,7 @@ impl Coordinator {
         match entry.transaction.init_step(init.expected)? {
             InitStep::Fence { asked_by_itself } => {
                 self.fence(turn, id, asked_by_itself);
-                // It comes back for its next epoch when everything is aborted.
+                // The client retries, and gets its next epoch once the abort is complete.
                 Err(TransactionError::ConcurrentTransactions)
             }
             InitStep::Repeated => {

@@ -21,7 +21,7 @@ fn the_first_member_gets_everything_at_once() {
     );
     assert_eq!(&*group.assignor, "uniform");
 
-    // Nothing new: no assignment.
+    // Nothing has changed, so there is no assignment.
     let answer = beat(&mut world, staying(&"a".into(), Epoch(1))).unwrap();
     assert_eq!((answer.epoch, answer.assignment), (Epoch(1), None));
 }
@@ -48,7 +48,7 @@ fn a_partition_is_handed_over_after_it_was_given_up() {
     assert_eq!(
         b.wanted.len(),
         0,
-        "and until it has given up, nobody else gets anything"
+        "and until it has given up, no other member gets a partition"
     );
 
     a.follow(&mut world).unwrap();

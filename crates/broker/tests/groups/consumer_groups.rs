@@ -41,7 +41,7 @@ fn members_follow_their_topics_as_these_come_grow_and_go() {
     a.follow(&mut world).unwrap();
     let epoch = a.epoch;
 
-    // Another topic of the same name is another topic.
+    // A topic that is created again under the same name has another id.
     world.put_topic("orders", 3, 1);
     a.beat(&mut world).unwrap();
     assert_eq!(a.wanted, &of(3, 0..1) | &of(PAYMENTS, 0..2));
@@ -309,7 +309,7 @@ fn an_empty_group_may_change_its_protocol() {
     let mut world = world();
     let members = world.stable_group(&["classic"]);
     assert_eq!(world.commit(commit_by(&members[0], "orders", 5)), Ok(()));
-    // Not while it has members.
+    // The protocol cannot change while the group has members.
     let error = beat(&mut world, joining("a")).unwrap_err();
     assert_eq!(error, GroupError::GroupIdNotFound);
     world.pass(SESSION + SECOND);

@@ -16,7 +16,7 @@ pub struct Consumer {
     pub instance: Option<InstanceId>,
     pub epoch: Epoch,
     pub owned: BTreeSet<(u128, i32)>,
-    /// The partitions that it was last told to have.
+    /// The partitions of its last assignment.
     pub wanted: BTreeSet<(u128, i32)>,
 }
 
@@ -107,7 +107,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes the partitions that it was told to have, and confirms them.
+    /// Takes its last assignment, and confirms it.
     pub fn follow(&mut self, world: &mut World) -> Result<(), GroupError> {
         self.owned = self.wanted.clone();
         let topics = self.owned.iter();

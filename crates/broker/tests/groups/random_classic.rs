@@ -192,7 +192,7 @@ impl Run {
         assert!(joined.generation >= self.last, "generations do not go back");
         assert!(
             joined.generation >= self.stable,
-            "nor behind what was stable before a restart"
+            "nor behind a generation that was stable before a restart"
         );
         let known = self
             .generations

@@ -25,7 +25,7 @@ struct Member {
     is_in: bool,
     epoch: Epoch,
     owned: Places,
-    /// The partitions that it was told to have, until it has taken them.
+    /// Its last assignment, until it has taken it.
     told: Option<Places>,
 }
 
@@ -180,7 +180,7 @@ impl Run {
         }
     }
 
-    /// Takes the assignment it was told, and sends a heartbeat; the answer may be lost.
+    /// Takes its last assignment, and sends a heartbeat; the answer may be lost.
     fn beat(&mut self, place: usize, is_lost: bool) {
         let member = &mut self.members[place];
         if let Some(told) = member.told.take() {

@@ -109,7 +109,7 @@ fn a_silent_member_is_put_out_and_an_empty_share_group_stays() {
     world.pass(Duration::from_secs(30 * 24 * 60 * 60));
     let group = described(&mut world);
     assert_eq!((group.error, group.state), (None, GroupState::Empty));
-    // It stays a share group, and no other.
+    // A share group stays one.
     let commit = Request::FetchOffsets(FetchOffsets {
         group: GROUP.into(),
         member: None,

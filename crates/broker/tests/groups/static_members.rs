@@ -57,7 +57,7 @@ fn a_static_follower_comes_back_without_a_rebalance() {
     assert_eq!(
         world.synced(id),
         follower.member.as_bytes(),
-        "it has what it had"
+        "it keeps its assignment"
     );
 
     // The earlier incarnation is out, also after a restart.

@@ -164,7 +164,7 @@ fn the_first_member_gets_all_tasks() {
     assert_eq!(group.state, GroupState::Stable);
     assert_eq!(group.topology, Some(configured(3)));
     assert_eq!(set(&group.members[0].assigned), all(3));
-    // Nothing new: no tasks.
+    // Nothing has changed, so there are no tasks.
     let answer = beat(&mut world, staying("a", answer.epoch)).unwrap();
     assert_eq!(answer.tasks, None);
 }
@@ -209,7 +209,7 @@ fn the_broker_is_told_to_make_topics_that_are_missing() {
         .map(|it| (&*it.name, it.partitions))
         .collect();
     assert_eq!(made, [(REPARTITION, 4)]);
-    // Not with each heartbeat.
+    // The coordinator does not ask with each heartbeat.
     let mut epoch = answer.epoch;
     epoch = beat(&mut world, staying("a", epoch)).unwrap().epoch;
     assert_eq!(world.creations.len(), 0);
@@ -379,7 +379,7 @@ fn sources_are_found_by_regular_expressions() {
     assert_eq!(set(&answer.tasks.unwrap()), all(2));
     let parts = described(&mut world).topology.unwrap().subtopologies;
     assert_eq!(parts["0"].sources, vec![TopicName::from("in-1")]);
-    // A topic that comes later is found, too.
+    // The regular expression also finds a topic that is created later.
     world.put_topic("in-2", 4, 3);
     world.put_topic(REPARTITION, 3, 3);
     let answer = beat(&mut world, staying("a", answer.epoch)).unwrap();

@@ -136,7 +136,7 @@ pub(super) struct CommittedOffset {
     pub committed_at: Timestamp,
     /// Set if the client itself chose a retention.
     pub expires_at: Option<Timestamp>,
-    /// Grows with every commit of the group: of two, the later one counts, whenever a transaction ends.
+    /// Grows with every commit of the group: the later one of two wins, whenever a transaction ends.
     pub order: u64,
 }
 

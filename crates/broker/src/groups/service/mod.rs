@@ -28,13 +28,13 @@ use crate::groups::{
 use crate::ledger::{Ledger, Record};
 use crate::security::service::SecurityService;
 
-/// The stream that groups are kept in.
+/// The stream that holds the groups.
 pub const LEDGER: &str = "__groups";
 
 /// The interval between searches for changed topics, for groups that the coordinator assigns to.
 const TOPICS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// When nothing is due.
+/// The wait when no deadline is set.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Answers that are released together.
@@ -215,7 +215,7 @@ impl GroupService {
         self.release(at_work.appended, released);
     }
 
-    /// Gives answers when everything before `offset` is durable.
+    /// Sends answers once everything before `offset` is durable.
     fn release(&self, offset: Offset, released: Released) {
         // The connection that asked may be gone.
         let give = |released: Released| {

@@ -59,7 +59,7 @@ pub async fn describe(
         .into())
 }
 
-/// The largest number says that there is no timeout, as Apache Kafka has it.
+/// The largest number stands for no timeout, as in Apache Kafka.
 fn timeout_ms(timeout: Option<Duration>) -> i32 {
     let millis = timeout.map(|timeout| i32::try_from(timeout.as_millis()));
     millis.and_then(Result::ok).unwrap_or(i32::MAX)

@@ -26,13 +26,13 @@ use crate::transactions::{
     Action, Answer, Config, Coordinator, Ending, Outcome, Report, Request, TopicPartition,
 };
 
-/// The stream that transactions are kept in.
+/// The stream that holds the transactions.
 const LEDGER: &str = "__transactions";
 
-/// When nothing is due.
+/// The wait when no deadline is set.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How long the end of the transaction before is waited for.
+/// The longest wait for the end of the previous transaction.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// There is one coordinator, ever.
@@ -311,7 +311,7 @@ impl TransactionService {
         };
         let end = match lane.append_marker(marker) {
             Ok(appended) => appended.next_offset,
-            // A later one has ended the transaction already.
+            // A later marker has ended the transaction already.
             Err(LogError::ProducerFenced { .. }) if !has_transaction(&lane, marker) => {
                 lane.next_offset()
             }
@@ -343,7 +343,7 @@ impl TransactionService {
     }
 }
 
-/// Whether the marker's producer is in a transaction there.
+/// Whether the marker's producer has an open transaction in the partition.
 fn has_transaction(lane: &Lane, marker: &EndMarker) -> bool {
     let mut producers = lane.producers().into_iter();
     let known = producers.find(|known| known.producer == marker.producer_id);

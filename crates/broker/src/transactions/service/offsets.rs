@@ -19,12 +19,12 @@ use crate::groups::{
 };
 use crate::transactions::{AddOffsets, Answer, Request, TransactionError, VerifyOffsets};
 
-/// From this version of TxnOffsetCommit on clients know errors after which a transaction can only be aborted.
+/// From this version of TxnOffsetCommit on, clients know errors after which a transaction can only be aborted.
 const KNOWS_ABORTABLE_FROM: i16 = 4;
-/// From this version of TxnOffsetCommit on the group need not be added before.
+/// From this version of TxnOffsetCommit on, clients need not add the group before.
 const OFFSETS_ADD_THEMSELVES_FROM: i16 = 5;
 
-/// Commits offsets that count when the transaction is committed.
+/// Commits offsets with a transaction: they apply when it is committed.
 pub async fn commit(
     transactions: &Arc<TransactionService>,
     groups: &GroupService,
@@ -77,7 +77,7 @@ pub async fn commit(
         .into())
 }
 
-/// Asks whether the group takes part in the transaction; returns how to ask again.
+/// Asks whether the group takes part in the transaction; returns the request that asks again.
 async fn permit_offsets(
     transactions: &Arc<TransactionService>,
     version: i16,

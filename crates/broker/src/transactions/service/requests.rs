@@ -25,7 +25,7 @@ use crate::transactions::{
     TopicPartition, TransactionError, TransactionalId, VerifyPartitions,
 };
 
-/// From this version of EndTxn on every transaction has an epoch of its own.
+/// From this version of EndTxn on, every transaction has an epoch of its own.
 const EPOCH_PER_TRANSACTION_FROM: i16 = 5;
 /// From this version of AddPartitionsToTxn on it covers several transactions.
 const SEVERAL_TRANSACTIONS_FROM: i16 = 4;
@@ -210,7 +210,7 @@ async fn add(
         .into())
 }
 
-/// Refuses partitions that are not there, or else adds all of them.
+/// Refuses all partitions if one does not exist, or else adds all of them.
 async fn add_one(
     transactions: &Arc<TransactionService>,
     asked: AddPartitions,

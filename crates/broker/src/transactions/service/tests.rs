@@ -18,7 +18,7 @@ use crate::transactions::{
 /// A marker that does not wait is written in far less.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// Nothing that a test waits for takes longer.
+/// The longest that a test waits for anything.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 struct World {
@@ -183,7 +183,7 @@ async fn what_was_permitted_is_refused_behind_the_marker() {
 #[tokio::test]
 async fn a_marker_of_a_fenced_producer_is_not_missing_where_it_has_no_transaction() {
     let world = World::new().await;
-    // Something of a later epoch came into the lane, and has ended.
+    // A transaction of a later epoch has begun and ended in the partition.
     let later = EndMarker {
         producer_id: world.producer.id,
         producer_epoch: ProducerEpoch(world.producer.epoch.0 + 1),
