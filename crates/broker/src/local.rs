@@ -69,7 +69,7 @@ impl Listener for LocalListener {
         }
     }
 
-    /// A stand-in: as if the client came from this machine over the network.
+    /// Returns a stand-in: as if the client came from this machine over the network.
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok((Ipv4Addr::LOCALHOST, 0).into())
     }

@@ -72,7 +72,7 @@ impl Part {
         }
     }
 
-    /// A request that exceeds the whole memory waits until it is alone.
+    /// Returns a request's units. A request that exceeds the whole memory waits until it is alone.
     fn units_of(&self, bytes: usize) -> u32 {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         units.clamp(1, self.units)

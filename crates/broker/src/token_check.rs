@@ -50,7 +50,7 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// The time between two readings.
+    /// Returns the time between two readings.
     pub(crate) fn renew_every(&self) -> Duration {
         match self {
             KeySource::File(_) => FILE_RENEW_EVERY,
@@ -307,7 +307,7 @@ mod tests {
         json!({ "keys": keys }).to_string()
     }
 
-    /// The log lines that `run` writes.
+    /// Returns the log lines that `run` writes.
     fn lines_of(run: impl FnOnce()) -> Vec<String> {
         #[derive(Clone, Default)]
         struct Lines(Arc<Mutex<Vec<u8>>>);

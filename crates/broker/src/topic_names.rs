@@ -5,7 +5,7 @@ use millstream_log::is_reserved;
 /// Kafka's bound on names of topics.
 pub const NAME_BYTES_MAX: usize = 249;
 
-/// Kafka's rules for the names of topics.
+/// Checks a name by Kafka's rules for the names of topics.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     match name {

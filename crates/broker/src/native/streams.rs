@@ -54,7 +54,8 @@ fn created(stream: &Stream, is_new: bool) -> CreateStreamResponse {
     }
 }
 
-/// Kafka's clients see all partitions, so a stream has no more of them than a topic may have.
+/// Checks the number of partitions. Kafka's clients see all of them, so a stream has no more than a
+/// topic may have.
 fn check_lanes(broker: &Broker, streamlets: u32, lanes: u32) -> Result<(), String> {
     let max = broker.config().partitions_max;
     match u64::from(streamlets) * u64::from(lanes) {

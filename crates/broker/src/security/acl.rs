@@ -28,7 +28,7 @@ macro_rules! numbered {
             /// All variants.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// The number in Kafka's protocol.
+            /// Returns the number in Kafka's protocol.
             pub const fn code(self) -> i8 {
                 self as i8
             }
@@ -222,19 +222,19 @@ impl<'a> Resource<'a> {
         name: CLUSTER_NAME,
     };
 
-    /// A topic.
+    /// Returns the resource of a topic.
     pub const fn topic(name: &'a str) -> Self {
         let kind = ResourceType::Topic;
         Resource { kind, name }
     }
 
-    /// A consumer group.
+    /// Returns the resource of a consumer group.
     pub const fn group(name: &'a str) -> Self {
         let kind = ResourceType::Group;
         Resource { kind, name }
     }
 
-    /// The id of a transactional producer.
+    /// Returns the resource of a transactional id.
     pub const fn transactional_id(name: &'a str) -> Self {
         let kind = ResourceType::TransactionalId;
         Resource { kind, name }
@@ -385,7 +385,7 @@ impl AclFilter {
         }
     }
 
-    /// All forms of an address are the same host.
+    /// Returns the host in its normal form: all forms of an address are the same host.
     fn host_text(&self) -> Option<String> {
         let host = self.host.as_ref()?;
         Some(

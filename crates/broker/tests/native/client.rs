@@ -26,7 +26,7 @@ macro_rules! ask {
 }
 pub(crate) use ask;
 
-/// The next answer.
+/// Returns the next answer.
 macro_rules! answer {
     ($client:expr, $api:ident) => {
         match $client.receive(millstream_wire::ApiKey::$api) {
@@ -37,10 +37,10 @@ macro_rules! answer {
 }
 pub(crate) use answer;
 
-/// Nothing takes longer, unless it hangs.
+/// The longest wait: nothing takes longer, unless it hangs.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// No answer is larger.
+/// The largest answer that a test expects.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// A broker with a log of its own.
@@ -58,7 +58,7 @@ impl Broker {
         broker
     }
 
-    /// Ends it, and starts it again on the same folder.
+    /// Stops the broker, and starts it again on the same folder.
     pub fn restart(&mut self) {
         self.server = None;
         let config = LogConfig::with_pool(self.dir.path(), ByteSize(64 << 20));
@@ -117,7 +117,7 @@ impl Client {
         self.sent += 1;
     }
 
-    /// The next answer, which is to a request of this kind.
+    /// Returns the next answer, which is to a request of this kind.
     pub fn receive(&mut self, api: ApiKey) -> Response {
         loop {
             if let Some(frame) = take_frame(&mut self.received, ANSWER_BYTES_MAX).unwrap() {
@@ -181,7 +181,7 @@ pub fn creation(name: &str, settings: StreamSettings) -> CreateStreamRequest {
     }
 }
 
-/// A chunk with one record of this value.
+/// Returns a chunk with one record of this value.
 pub fn chunk(value: &[u8]) -> Bytes {
     let mut builder = ChunkBuilder::new(Compression::None);
     builder.push(Timestamp(1), None, Some(value), &[]).unwrap();

@@ -205,7 +205,7 @@ fn consumers_of_an_application_share_the_groups() {
     }
     assert_eq!(all, written);
 
-    // Another application has all of them for itself.
+    // Another application gets all of them for itself.
     let other = next_of(&mut two, stream, 0, "other", "one", 100);
     assert_eq!(other.cursors.len(), first.len() + second.len());
 }

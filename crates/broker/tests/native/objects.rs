@@ -100,7 +100,7 @@ fn delete(client: &mut Client, name: &str) -> i16 {
     ask!(client, DeleteObject, request).error_code
 }
 
-/// The folders of all streams that are on disk, of objects too.
+/// Returns the folders of all streams on disk, including objects.
 fn folders(broker: &Broker) -> HashSet<PathBuf> {
     broker.log().persist();
     let folders = std::fs::read_dir(broker.log().dir().join("streams")).unwrap();
@@ -193,7 +193,7 @@ fn parts_of_any_size_make_the_object() {
             // Also parts without content.
             let end = whole.len().min(start + random.usize(0..150_000));
             let is_last = end == whole.len() && random.bool();
-            // One at 0 without content would begin it anew, which is the same.
+            // An empty part at 0 would begin the object anew, which is the same.
             let request = part(&name, start as u64, whole.slice(start..end), is_last);
             let response = ask!(client, PutObject, request);
             assert_eq!(response.error_code, 0, "{:?}", response.error_message);
@@ -311,7 +311,7 @@ fn objects_that_are_begun_are_bounded_and_given_up_ones_make_room() {
     let some = content(10);
     let quota = ResponseError::ThrottlingQuotaExceeded.code();
     assert_eq!(put(&mut late, "late", &some, 10).error_code, quota);
-    // Other requests are not held up by them.
+    // The uploads do not hold up other requests.
     assert_eq!(list(&mut late, "", None, 10), (vec![], false));
     clients.pop();
     wait_for("there is room", || {

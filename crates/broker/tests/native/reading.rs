@@ -13,10 +13,10 @@ use millstream_wire::native::{
 use crate::chunks::{write, writing};
 use crate::client::{Broker, Client, answer, ask, chunk, text};
 
-/// Long enough that nothing gets there by chance.
+/// Long enough that no chunk arrives by chance.
 const LONG_MS: u32 = 30_000;
 
-/// The start of a group of the first streamlet.
+/// Returns the start of a group of the first streamlet.
 pub fn start_of(stream: StreamId, group: u64) -> Cursor {
     Cursor {
         stream,
@@ -41,7 +41,7 @@ fn read(client: &mut Client, cursors: &[Cursor], bytes_max: u32) -> ReadChunksRe
     ask!(client, ReadChunks, reading(cursors, bytes_max, 0, 0))
 }
 
-/// The values of all records.
+/// Returns the values of all records.
 fn values(read: &ReadFromCursor) -> Vec<Bytes> {
     let mut scratch = Scratch::default();
     let mut values = Vec::new();
@@ -86,7 +86,7 @@ fn what_was_written_is_read_in_steps_of_any_size() {
         let (all, _) = read_group(&mut client, start_of(stream, 1), bytes_max);
         assert_eq!(all, written, "{bytes_max} bytes");
     }
-    // The same when memory has none of it.
+    // The same when memory holds none of it.
     broker.log().persist();
     broker.log().evict();
     let (all, end) = read_group(&mut client, start_of(stream, 1), 5000);
@@ -159,7 +159,7 @@ fn a_read_that_waited_for_nothing_is_answered_in_time() {
     assert!(begun.elapsed() >= Duration::from_millis(300));
     assert_eq!((response.error_code, response.reads[0].error_code), (0, 0));
     assert_eq!(response.reads[0].next, head);
-    // Of no cursor there is nothing to wait for.
+    // Without cursors there is nothing to wait for.
     let response = ask!(client, ReadChunks, reading(&[], 5000, 1, LONG_MS));
     assert!(response.reads.is_empty());
 }

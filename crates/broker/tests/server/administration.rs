@@ -31,7 +31,7 @@ use millstream_wire::{ApiKey, ResponseError, Uuid};
 
 use crate::support::{Connection, Node, ask, chunk, produce_request, text, topic_name};
 
-/// The id of the broker of these tests, and of one that there is not.
+/// The id of the broker of these tests, and one that does not exist.
 const ID: BrokerId = BrokerId(1);
 const OTHER: BrokerId = BrokerId(9);
 
@@ -58,7 +58,7 @@ fn no_election_is_needed_where_one_broker_leads_all() {
         let codes = results.flat_map(|topic| &topic.partition_result);
         let codes: Vec<i16> = codes.map(|partition| partition.error_code).collect();
         assert_eq!(codes, [not_needed, not_needed, unknown, unknown]);
-        // Of all partitions those alone are named that need one.
+        // Of all partitions, the answer names only those that need an election.
         let all = ElectLeadersRequest::default().with_topic_partitions(None);
         let elected = ask!(client, ElectLeaders, version, all);
         assert_eq!(
@@ -306,7 +306,7 @@ fn the_topic_of_committed_offsets_is_there_with_the_first_group_and_is_only_read
     let fetched = client.fetch(OFFSETS, 0, 0);
     assert_eq!((fetched.error_code, fetched.high_watermark), (0, 0));
 
-    // It is not written to, and stays.
+    // Clients cannot write to it or delete it.
     let invalid = ResponseError::InvalidTopicException.code();
     let produced = ask!(
         client,

@@ -21,7 +21,7 @@ fn silent_connections_cost_little_and_others_are_served() {
     }
     assert!(started_at.elapsed() < Duration::from_secs(30));
     let grown = resident_bytes().saturating_sub(before);
-    // Client's sides, tasks and buffers; other tests of this process have their part, too.
+    // Memory for the clients' sides, tasks and buffers; other tests of this process use some, too.
     assert!(grown < 200 << 20, "{grown} bytes more");
     drop(silent);
 }
@@ -50,11 +50,11 @@ fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
             greedy
         })
         .collect();
-    // They have been waited for long enough to be known.
+    // After this time the broker knows the clients that do not read.
     thread::sleep(Duration::from_secs(3));
     let started_at = Instant::now();
     for partition in 0..GREEDY {
-        // Nothing is an answer when memory is short; a client asks again.
+        // The answer may be empty when memory is short; a client asks again.
         while client.fetch("t", partition, 0).records.is_empty() {
             assert!(
                 started_at.elapsed() < Duration::from_secs(15),

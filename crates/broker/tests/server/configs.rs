@@ -65,7 +65,7 @@ fn alter(client: &mut Connection, place: (i8, &str), change: (&str, i8, &str)) -
     alter_all(client, place, &[change])
 }
 
-/// Changes settings that it has to be possible to change.
+/// Changes settings that must be changeable.
 pub fn set(client: &mut Connection, place: (i8, &str), setting: &str, value: &str) {
     let altered = alter(client, place, (setting, SET, value));
     assert_eq!(altered, (0, String::new()), "{place:?} {setting}={value}");
@@ -83,7 +83,7 @@ fn describe(client: &mut Connection, (kind, name): (i8, &str)) -> DescribeConfig
     ask!(client, DescribeConfigs, 4, request).results.remove(0)
 }
 
-/// A setting of a resource, by its name.
+/// Returns a setting of a resource, by its name.
 fn described(
     client: &mut Connection,
     place: (i8, &str),
@@ -96,7 +96,7 @@ fn described(
         .unwrap_or_else(|| panic!("{place:?} has no {setting}"))
 }
 
-/// The value of a setting, and where it comes from.
+/// Returns the value of a setting, and its source.
 fn value(client: &mut Connection, place: (i8, &str), setting: &str) -> (String, i8) {
     let described = described(client, place, setting);
     (
@@ -105,7 +105,7 @@ fn value(client: &mut Connection, place: (i8, &str), setting: &str) -> (String, 
     )
 }
 
-/// All that counts for a setting, by source, name and value, most important first.
+/// Returns all values of a setting, by source, name and value, the most important first.
 fn synonyms(
     client: &mut Connection,
     place: (i8, &str),
@@ -178,7 +178,7 @@ fn compressed(compression: Compression, timestamps: &[i64]) -> Vec<u8> {
     builder.finish(None).unwrap().to_vec()
 }
 
-/// The values of a chunk's records.
+/// Returns the values of a chunk's records.
 fn values(chunk: &[u8]) -> Vec<Vec<u8>> {
     let mut scratch = Scratch::default();
     let chunk = Chunk::parse(chunk).unwrap();
@@ -357,7 +357,7 @@ fn settings_of_topics_are_refused_where_their_values_make_no_sense() {
     );
 }
 
-/// The older request replaces all settings, but for the one that a topic keeps for ever.
+/// The older request replaces all settings, except for the one that a topic keeps for ever.
 #[test]
 fn settings_are_replaced_as_a_whole() {
     let node = Node::start();
@@ -471,7 +471,7 @@ fn records_get_the_time_of_their_append_where_the_topic_says_so() {
     );
     assert_eq!(by_time(&mut client, time + 60_000), (-1, -1));
 
-    // It counts from the next chunk on.
+    // The setting applies from the next chunk on.
     set(
         &mut client,
         (TOPIC, "t"),
@@ -499,12 +499,12 @@ fn records_of_other_times_are_refused_where_the_topic_bounds_them() {
         let mut produce =
             |times: &[i64]| produce(&mut client, "t", compressed(compression, times)).0;
         assert_eq!(produce(&[now - 1_000, now + 1_000]), 0);
-        // A record without a time is taken.
+        // A record without a time is accepted.
         assert_eq!(produce(&[now, -1]), 0);
         assert_eq!(produce(&[now, now - 600_000, now]), invalid);
         assert_eq!(produce(&[now + 600_000]), invalid);
     }
-    // The time of the append is always within.
+    // The time of the append is always within the bounds.
     set(
         &mut client,
         (TOPIC, "t"),
@@ -558,7 +558,7 @@ fn the_broker_is_described_as_kafkas_tools_expect() {
             config.name
         );
     }
-    // Nothing is set for all brokers yet; and there is no other one.
+    // There are no settings for all brokers yet; and there is no other broker.
     assert_eq!(describe(&mut client, (BROKER, "")).configs.len(), 0);
     let malformed = ResponseError::InvalidRequest.code();
     for name in ["77", "x"] {

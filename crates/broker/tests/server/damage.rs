@@ -12,13 +12,13 @@ use millstream_wire::messages::{JoinGroupRequest, OffsetCommitRequest, OffsetFet
 
 use crate::support::{Connection, Node, ask, group_id, text, topic_name, values};
 
-/// The only file of a stream's only group.
+/// Returns the only file of a stream's only group.
 pub fn file_of(node: &Node, stream: &str) -> PathBuf {
     let id = node.log().stream(stream).unwrap().id();
     node.dir().join(format!("streams/{id}"))
 }
 
-/// The only file with chunks in a folder.
+/// Returns the only file with chunks in a folder.
 pub fn log_in(folder: &Path) -> PathBuf {
     let mut files = fs::read_dir(folder)
         .unwrap()
@@ -80,7 +80,7 @@ fn groups_are_refused_while_their_stream_is_cut_short() {
         .with_session_timeout_ms(30_000)
         .with_protocol_type(text("consumer"));
     assert_eq!(ask!(client, JoinGroup, 5, join).error_code, unavailable);
-    // All else is served.
+    // All other records are served.
     assert_eq!(values(&client.fetch("t", 0, 50)), ["value"]);
     assert_eq!(client.produce("t", 0, &["more"]), 51);
 }

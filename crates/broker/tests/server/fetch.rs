@@ -1,4 +1,4 @@
-//! Fetch: how much is given, when, and of which partitions.
+//! Fetch: the size of answers, their time, and their partitions.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use millstream_wire::{ApiKey, FetchResponse, Response, ResponseError};
 
 use crate::support::{Connection, Node, ask, chunk, fetch_request, values};
 
-/// How long a test waits to see that nothing comes.
+/// How long a test waits to see that no answer comes.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn fetch(client: &mut Connection, request: FetchRequest) -> FetchResponse {
     ask!(client, Fetch, 11, request)
 }
 
-/// All values of an answer, in its order.
+/// Returns all values of an answer, in its order.
 fn all_values(response: &FetchResponse) -> Vec<String> {
     let partitions = response.topics.iter().flat_map(|topic| &topic.partitions);
     partitions.flat_map(values).collect()
@@ -97,7 +97,7 @@ fn more_than_fits_is_enough() {
         client.produce("t", 0, &[value]);
     }
     let bytes = chunk(&["a"]).len() as i32;
-    // Two fit, and more bytes are asked for than these have.
+    // Two chunks fit, and the request requires more bytes than they have.
     for min_bytes in [bytes * 2 + 1, i32::MAX] {
         let request = fetch_request(&[("t", 0, 0)])
             .with_max_bytes(bytes * 2 + 1)

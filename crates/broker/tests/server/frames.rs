@@ -28,7 +28,7 @@ fn frames_that_are_none_close_their_connection_and_no_other() {
     // Too short for a header.
     assert_closes(&node, &[0, 0, 0, 0]);
     assert_closes(&node, &[0, 0, 0, 3, 0, 18, 0]);
-    // A request that does not exist, and one in a version that does not.
+    // A request that does not exist, and one in a version that does not exist.
     assert_closes(&node, &[0, 0, 0, 10, 0x7f, 0, 0, 0, 0, 0, 0, 1, 0, 0]);
     assert_closes(&node, &[0, 0, 0, 10, 0, 0, 0x7f, 0, 0, 0, 0, 1, 0, 0]);
     assert_eq!(bystander.produce("t", 0, &["value"]), 0);
@@ -106,7 +106,7 @@ fn what_came_before_a_frame_that_is_none_is_answered() {
     assert_eq!(client.receive_frame(), None);
 }
 
-/// A request without a body, with the number 7 and without a name.
+/// Returns a request without a body, with the number 7 and without a name.
 fn bare_request(api_key: i16, version: i16) -> Vec<u8> {
     let mut bytes = 10_i32.to_be_bytes().to_vec();
     bytes.extend(api_key.to_be_bytes());
@@ -116,7 +116,7 @@ fn bare_request(api_key: i16, version: i16) -> Vec<u8> {
     bytes
 }
 
-/// Requests that no client knows the answer to: their keys and versions.
+/// Requests that no client can parse an answer to: their keys and versions.
 const UNKNOWN: [(i16, i16); 11] = [
     // No request has these keys.
     (9999, 0),
@@ -155,7 +155,7 @@ fn unknown_requests_and_versions_are_answered_or_end_the_connection_as_with_kafk
     for (api_key, version) in UNKNOWN {
         assert_closes(&node, &bare_request(api_key, version));
     }
-    // Those alone that ask for the versions are answered, in the oldest one.
+    // Only requests for the versions get an answer, in the oldest one.
     let unsupported = ResponseError::UnsupportedVersion.code();
     for (version, expected) in [(0, 0), (-1, unsupported), (99, unsupported)] {
         let error = ask_versions_in(&mut node.connect(), version);
@@ -176,7 +176,7 @@ fn unknown_requests_and_versions_are_answered_alike_before_and_after_a_login() {
     let unsupported = ResponseError::UnsupportedVersion.code();
     let mut client = node.connect();
     assert_eq!(ask_versions_in(&mut client, 99), unsupported);
-    // Asking so does not keep a client from its login, nor from going on after it.
+    // This request does not keep a client from its login, nor from going on after it.
     let mut client = client.log_in(ADMIN);
     assert_eq!(ask_versions_in(&mut client, 99), unsupported);
     client.create_topic("t", 1);
@@ -230,7 +230,7 @@ fn who_announces_all_memory_and_sends_nothing_gives_it_back() {
     for number in 0..100 {
         assert_eq!(bystander.produce("t", 0, &["value"]), number);
     }
-    // Small requests do not wait for that.
+    // Small requests do not wait for the large one.
     assert!(started_at.elapsed() < Duration::from_secs(4));
     for client in &mut greedy {
         assert_eq!(client.receive_frame(), None);
@@ -277,7 +277,7 @@ fn connections_beyond_the_bound_are_closed_at_once() {
     crate::support::wait_until("there is a place again", || {
         let mut third = node.connect();
         let frame = third.frame(3, ApiVersionsRequest::default());
-        // It may be closed before or after this.
+        // The connection may close before or after this.
         third.try_send(&frame) && third.receive_frame().is_some()
     });
 }

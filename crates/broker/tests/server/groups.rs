@@ -106,7 +106,7 @@ fn a_group_and_its_offsets_outlive_the_broker() {
     let node = node.restart();
     let mut client = node.connect();
     assert_eq!(committed(&mut client), 42);
-    // It is a member still.
+    // The member is still in the group.
     assert_eq!(heartbeat(&mut client, &joined), 0);
     assert_eq!(commit(&mut client, &joined, 43), 0);
     let request = LeaveGroupRequest::default()
@@ -272,7 +272,7 @@ fn offsets_are_committed_of_partitions_that_there_are_only() {
         answer("t", 2, unknown),
     ];
     assert_eq!(commit(asked), (4, expected));
-    // Nothing is left to ask the group for.
+    // The remaining request is empty, so the group is not involved.
     let expected = vec![answer("none", 0, unknown)];
     assert_eq!(commit(vec![topic("none", &[0])]), (1, expected));
     let request = OffsetFetchRequest::default()

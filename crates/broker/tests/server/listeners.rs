@@ -21,7 +21,7 @@ fn listener(protocol: Option<&str>) -> ListenerConfig {
     }
 }
 
-/// The address of the broker by each of the requests that tell it.
+/// Returns the address of the broker by each of the requests that return it.
 fn told(client: &mut Connection) -> [(String, i32); 3] {
     let metadata = ask!(client, Metadata, 12, MetadataRequest::default());
     let broker = &metadata.brokers[0];
@@ -106,7 +106,7 @@ fn one_listener_asks_for_a_login_and_another_one_does_not() {
     assert!(unknown.is_closed());
     let mut admin = Connection::to(*guarded).log_in(ADMIN);
     admin.create_topic("t", 1);
-    // An anonymous user may do nothing that no rule allows, as on a broker of Kafka with access rules.
+    // An anonymous user may do only what a rule allows, as on a Kafka broker with access rules.
     let mut anonymous = Connection::to(*open);
     let all = || MetadataRequest::default().with_topics(None);
     let seen = ask!(anonymous, Metadata, 12, all());

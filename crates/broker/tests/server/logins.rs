@@ -26,7 +26,7 @@ use crate::support::{Connection, Node, ask, text};
 /// The super user.
 pub const ADMIN: (&str, &str) = ("admin", "admin's secret");
 
-/// A server where clients have to log in, and `admin` may do everything.
+/// Starts a server where clients have to log in, and `admin` may do everything.
 pub fn guarded() -> Node {
     Node::on(tempfile::tempdir().unwrap(), add_admin, guard)
 }
@@ -141,7 +141,7 @@ fn who_has_not_logged_in_is_told_so_and_shut_out() {
         ResponseError::IllegalSaslState.code()
     );
     assert!(client.is_closed());
-    // Half of a login is none.
+    // An unfinished login does not count.
     let mut client = node.connect();
     assert_eq!(client.shake_hands(1, "SCRAM-SHA-256"), 0);
     client.send(12, MetadataRequest::default());
@@ -249,7 +249,7 @@ fn where_nobody_has_to_log_in_a_login_is_out_of_place() {
     let mut client = node.connect();
     let error = client.shake_hands(1, "PLAIN");
     assert_eq!(error, ResponseError::IllegalSaslState.code());
-    // And no harm is done.
+    // The client goes on unharmed.
     client.create_topic("t", 1);
 }
 

@@ -120,7 +120,7 @@ fn unknown_partitions_have_no_offsets() {
     }
 }
 
-/// Error, epoch and end offset of an epoch of a partition.
+/// Returns the error, epoch and end offset of an epoch of a partition.
 fn end_of_epoch(
     client: &mut Connection,
     partition: i32,
@@ -176,7 +176,7 @@ fn the_epoch_of_a_partition_that_was_added_ends_where_the_partition_does() {
     }
 }
 
-/// The records of an `async` or a `written` topic are seen before they are durable.
+/// Consumers see the records of an `async` or a `written` topic before they are durable.
 #[test]
 fn what_consumers_see_can_be_deleted() {
     const RECORDS: i64 = 20;

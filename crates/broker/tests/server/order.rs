@@ -18,7 +18,7 @@ fn requests_that_are_sent_together_are_answered_in_their_order() {
     let mut client = node.connect();
     client.create_topic("t", 1);
     let mut sent = Vec::new();
-    // More than are worked on at once.
+    // More requests than the broker works on at once.
     for number in 0..100 {
         let id = match number % 3 {
             0 => client.send(9, produce_request("t", 0, chunk(&[&number.to_string()]))),

@@ -148,7 +148,7 @@ fn case(version: i16, request: impl Into<Request>, rights: impl Into<Vec<Right<'
     }
 }
 
-/// About records.
+/// Requests about records.
 fn record_cases() -> Vec<Case> {
     let list = ListOffsetsTopic::default()
         .with_name(topic_name("t"))
@@ -203,7 +203,7 @@ fn record_cases() -> Vec<Case> {
     ]
 }
 
-/// About topics and their settings, and the cluster's.
+/// Requests about topics and their settings, and the cluster's.
 fn topic_cases() -> Vec<Case> {
     let named = MetadataRequestTopic::default().with_name(Some(topic_name("t")));
     let created = |name| {
@@ -333,7 +333,7 @@ fn cluster_cases() -> Vec<Case> {
     ]
 }
 
-/// About groups.
+/// Requests about groups.
 fn group_cases() -> Vec<Case> {
     let commit = OffsetCommitRequestTopic::default()
         .with_name(topic_name("t"))
@@ -455,7 +455,7 @@ fn group_cases() -> Vec<Case> {
     ]
 }
 
-/// About share groups.
+/// Requests about share groups.
 fn share_cases() -> Vec<Case> {
     let heartbeat = ShareGroupHeartbeatRequest::default()
         .with_group_id(group_id("shared"))
@@ -516,7 +516,7 @@ fn share_cases() -> Vec<Case> {
     ]
 }
 
-/// About producers and transactions.
+/// Requests about producers and transactions.
 fn transaction_cases() -> Vec<Case> {
     let id = || TransactionalId(StrBytes::from_static_str("x"));
     let added = AddPartitionsToTxnTopic::default()
@@ -599,7 +599,7 @@ fn transaction_cases() -> Vec<Case> {
     ]
 }
 
-/// About security itself.
+/// Requests about security itself.
 fn security_cases() -> Vec<Case> {
     vec![
         case(
@@ -761,7 +761,7 @@ fn is_denied(response: &impl std::fmt::Debug) -> bool {
         ResponseError::GroupAuthorizationFailed,
         ResponseError::ClusterAuthorizationFailed,
         ResponseError::TransactionalIdAuthorizationFailed,
-        // So are streams answered that are named by an id.
+        // Streams that are named by an id get the same answers.
         ResponseError::UnknownTopicId,
     ]
     .iter()
@@ -785,7 +785,7 @@ fn every_request_needs_each_of_its_rights() {
     ];
     for case in cases.into_iter().flatten() {
         let (request, rights) = (&case.request, &case.rights);
-        // Without any, and with all but one.
+        // Without any right, and with all but one.
         for missing in 0..rights.len() {
             for (number, right) in rights.iter().enumerate() {
                 if number != missing {

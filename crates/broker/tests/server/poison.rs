@@ -7,7 +7,7 @@ use millstream_wire::ResponseError;
 
 use crate::support::{Node, ask, chunk, produce_request, values};
 
-/// Where the header's fields are, and the records of `chunk(&["a", "b"])`: 8 bytes each.
+/// The positions of the header's fields, and of the records of `chunk(&["a", "b"])`: 8 bytes each.
 const LAST_OFFSET_DELTA: usize = 23;
 const PRODUCER_ID: usize = 43;
 const RECORD_COUNT: usize = 57;

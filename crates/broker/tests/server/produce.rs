@@ -164,7 +164,7 @@ fn a_large_request_leaves_no_memory_behind_with_its_connection() {
     let mut client = node.connect();
     client.create_topic("t", 1);
     let before = crate::support::resident_bytes();
-    // Refused, but read as a whole.
+    // The request is refused, but was read as a whole.
     let request = produce_request("t", 9, Bytes::from(vec![7; 30 << 20]));
     let frame = client.frame(9, request);
     let mut clients: Vec<Connection> = (0..8).map(|_| node.connect()).collect();
@@ -176,6 +176,6 @@ fn a_large_request_leaves_no_memory_behind_with_its_connection() {
     wait_until("memory is given back", || {
         crate::support::resident_bytes() < before + (60 << 20)
     });
-    // They are still served.
+    // Other clients are still served.
     assert_eq!(clients[7].produce("t", 0, &["value"]), 0);
 }

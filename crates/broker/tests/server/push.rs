@@ -13,7 +13,7 @@ use millstream_wire::{ApiKey, Response, ResponseError};
 use crate::permissions::{group, topic, two_clients};
 use crate::support::{Connection, Node, ask, produce_request, resident_bytes, text};
 
-/// A source that reads partitions of stream `t` from offsets on.
+/// Returns a source that reads partitions of stream `t` from offsets on.
 pub fn lanes(places: &[(u32, u64)]) -> SubscribedSource {
     let lanes = places.iter().map(|(partition, offset)| SubscribedLane {
         stream: "t".into(),
@@ -55,7 +55,7 @@ pub fn receive_request(subscription: u32) -> ReceiveRequest {
     }
 }
 
-/// Place and value of the records in whole chunks.
+/// Returns place and value of the records in whole chunks.
 pub fn values_of(place: u32, from: u64, bytes: &[u8]) -> Vec<(u32, String)> {
     let mut values = Vec::new();
     let mut scratch = Scratch::default();
@@ -124,7 +124,7 @@ fn what_is_durable_is_pushed_to_who_has_asked_before() {
     producer.produce("t", 1, &["c", "d"]);
     assert_eq!(client.received_values(), [value(0, "c"), value(0, "d")]);
 
-    // Without credit nothing comes, and nothing is lost.
+    // Without credit the broker sends nothing, and loses nothing.
     producer.produce("t", 0, &["e"]);
     producer.produce("t", 0, &["f"]);
     client.send(0, receive_request(subscription));
@@ -198,7 +198,7 @@ fn an_offset_that_retention_has_removed_is_told_with_the_earliest() {
     assert_eq!((removed.place, removed.next), (0, Offset(2)));
     let message = removed.error_message.as_ref().unwrap();
     assert!(message.contains("holds 2 up to 3"), "{message}");
-    // The others go on.
+    // The other subscriptions go on.
     assert_eq!(
         (other.place, other.error_code, other.next),
         (1, 0, Offset(1))
@@ -498,7 +498,7 @@ fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer()
         let subscriptions: Vec<u32> = subscriptions.collect();
         subscribers.push((client, subscriptions));
     }
-    // They all ask before anything is taken of an answer.
+    // All ask before any of them reads an answer.
     for (client, subscriptions) in &mut subscribers {
         for subscription in subscriptions {
             client.send(0, receive_request(*subscription));

@@ -26,7 +26,7 @@ use crate::push::{error, lanes, of_application, receive_request, subscribe_reque
 use crate::quotas::limit_reading;
 use crate::support::{Connection, Node, TIME_MAX, ask, wait_until};
 
-/// A server with a socket for those on the same machine.
+/// Starts a server with a socket for clients on the same machine.
 fn start(change: impl FnOnce(&mut BrokerConfig)) -> Node {
     let dir = tempfile::tempdir().unwrap();
     let socket_dir = dir.path().to_owned();
@@ -121,7 +121,7 @@ impl Consumer {
         values
     }
 
-    /// Why the subscription ends.
+    /// Returns the reason of the subscription's end.
     fn end(&mut self) -> (Option<ResponseError>, String) {
         let request = ReceiveRequest {
             bytes_max: 0,
@@ -186,7 +186,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
     let long = tempfile::tempdir().unwrap();
     let dir = long.path().join("d".repeat(150));
     std::fs::create_dir(&dir).unwrap();
-    // One that a server has left there that was killed.
+    // The socket file is one that a killed server has left there.
     let path = dir.join(SOCKET);
     File::create(&path).unwrap();
     let node = Node::with(|config| config.local_socket = Some(dir.clone()));
@@ -195,7 +195,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
     drop(node);
     assert!(!path.exists());
 
-    // A folder that cannot be: clients go over the network.
+    // The folder cannot be created: clients go over the network.
     let node = Node::with(|config| config.local_socket = Some(long.path().join("none")));
     let answer = ask!(node.connect(), LocalSocket, 0, LocalSocketRequest {});
     assert_eq!((answer.error_code, answer.path), (0, None));
@@ -243,7 +243,8 @@ fn who_comes_over_the_network_or_with_another_layout_receives_without_shared_mem
     );
 }
 
-/// Has no room for a further file, be it in memory: a limit of the whole process.
+/// Runs where no further file can be created, not even one in memory: the limit is of the whole
+/// process.
 #[test]
 #[ignore = "the other process of the test below"]
 fn without_room() {
@@ -252,7 +253,7 @@ fn without_room() {
     producer.create_topic("t", 1);
     producer.produce("t", 0, &["a"]);
     let mut connection = node.connect_locally();
-    // Answered, so the server has its end of it.
+    // The answer shows that the server has its end of it.
     connection.fetch("t", 0, 0);
     let limit = getrlimit(Limited::Nofile);
     let next = File::open("/dev/null").unwrap().as_raw_fd();
@@ -413,7 +414,7 @@ fn a_subscriber_that_stalls_loses_its_own_subscription() {
     assert_eq!(idles.values(0), [value(0, "b")]);
 }
 
-/// One source that went on hid the other.
+/// A source with progress hid the stall of the other.
 #[test]
 fn a_source_that_stalls_beside_one_that_goes_on_is_noticed() {
     let node = start(|config| config.push_stall_max = Duration::from_millis(500));
@@ -658,7 +659,7 @@ fn an_idle_subscriber_costs_no_processor_time() {
     let mut consumer = Consumer::begin(connection, vec![lanes(&[(0, 0)])]);
     producer.produce("t", 0, &["a"]);
     assert_eq!(consumer.values(0), [value(0, "a")]);
-    // Until it has seen that nothing is in hand any more.
+    // Waits until the thread has seen that the consumer holds nothing any more.
     std::thread::sleep(Duration::from_millis(1500));
     let before = push_thread_time();
     std::thread::sleep(Duration::from_secs(2));
@@ -701,7 +702,7 @@ fn a_server_that_ends_tells_those_who_share_its_memory() {
     drop(dir);
 }
 
-/// Its thread had the log for a moment longer, so that it could not be opened again.
+/// Its thread kept the log for a moment longer, so that it could not be opened again.
 #[test]
 fn nothing_of_a_server_that_has_ended_is_left_though_it_shared_memory() {
     for _ in 0..10 {

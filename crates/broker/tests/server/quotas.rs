@@ -106,7 +106,7 @@ fn a_client_that_sends_more_than_it_may_is_told_and_waits_and_others_do_not() {
     let mut client = node.connect();
     let started = Instant::now();
     let waits: Vec<Duration> = (0..4).map(|_| produce(&mut client)).collect();
-    // One is free after a rest, and the last one was answered without waiting for it.
+    // One chunk is free after a rest, and the last one was answered without a wait.
     let took = started.elapsed();
     assert!(waits[1..].iter().all(|wait| !wait.is_zero()), "{waits:?}");
     let paid = took + waits[3];
@@ -131,7 +131,7 @@ fn connections_of_one_client_id_share_what_it_may() {
     let node = Node::start();
     let mut admin = node.connect();
     admin.create_topic("t", 1);
-    // For each client id that has none of its own.
+    // Applies to each client id that has no quota of its own.
     let every = [("client-id", None)];
     assert_eq!(set(&mut admin, &every, PRODUCED, Some(1e6)), 0);
     let free = [("client-id", Some("free"))];
@@ -147,7 +147,8 @@ fn connections_of_one_client_id_share_what_it_may() {
     (0..3).for_each(|_| assert_eq!(produce(&mut free), Duration::ZERO));
 }
 
-/// A topic with three chunks of a megabyte each, and a client that may be sent half of one in a second.
+/// Starts a node with a topic with three chunks of a megabyte each, and a client with a quota of
+/// half a chunk per second.
 fn with_limited_reader() -> (Node, Connection) {
     let node = Node::start();
     let mut client = node.connect();
@@ -191,7 +192,7 @@ fn fetches_that_are_sent_together_are_charged_one_by_one() {
             panic!("it is an answer to that");
         };
         assert!(started.elapsed() >= paid, "it is paid for {paid:?}");
-        // One chunk of a megabyte: all three are more than may be sent at once.
+        // One chunk of a megabyte comes: all three exceed the quota.
         assert!(fetched.topics[0].partitions[0].records.len() < 2_000_000);
         let told = Duration::from_millis(fetched.throttle_time_ms as u64);
         assert!(told > Duration::from_secs(1), "told {told:?}");
@@ -277,7 +278,7 @@ fn connection_rates_are_described_altered_and_kept() {
     let one = [("ip", Some("10.0.0.1"))];
     let other = [("ip", Some("::1"))];
     assert_eq!(set(&mut client, &one, CONNECTED, Some(5.0)), 0);
-    // The same address, as a socket of IPv6 shows it.
+    // The same address, in its IPv6 form.
     let mapped = [("ip", Some("::ffff:10.0.0.1"))];
     assert_eq!(set(&mut client, &mapped, CONNECTED, Some(6.0)), 0);
     assert_eq!(set(&mut client, &other, CONNECTED, Some(7.0)), 0);
@@ -306,7 +307,8 @@ fn connection_rates_are_described_altered_and_kept() {
     assert_eq!(ips, [of_other]);
 }
 
-/// How many connections from an address of this machine the broker serves before it refuses one, at most `max`.
+/// Returns how many connections from an address of this machine the broker serves before it refuses
+/// one, at most `max`.
 fn served(node: &Node, last: u8, max: usize) -> usize {
     let is_served = |_: &usize| {
         let mut client = connect_from(node, [127, 0, 0, last]);
@@ -349,11 +351,11 @@ fn connection_rates_count_after_a_restart() {
     let limited = [("ip", Some("127.0.0.2"))];
     assert_eq!(set(&mut node.connect(), &limited, CONNECTED, Some(1.0)), 0);
     let node = node.restart();
-    // Some more come with time; a thousand would take a quarter of an hour.
+    // Some more are served with time; a thousand would take a quarter of an hour.
     assert!((10..1000).contains(&served(&node, 2, 1000)));
 }
 
-/// It slows down a client that connects again at once.
+/// The broker slows down a client that connects again at once.
 #[test]
 fn a_connection_over_the_rate_is_held_before_it_is_closed() {
     let clock = SimClock::new(Timestamp(1));
@@ -427,7 +429,7 @@ fn quotas_that_mean_nothing_are_refused() {
     for parts in entities {
         assert_eq!(set(&mut client, parts, CONNECTED, Some(1.0)), invalid);
     }
-    // Twice, and only to see whether it would do.
+    // Twice, with validation only.
     let change = OpData::default().with_key(text(PRODUCED)).with_value(1.0);
     let entry = EntryData::default()
         .with_entity(entity(&app))

@@ -23,7 +23,7 @@ fn begin(client: &mut Connection, places: &[(&str, i32, i64)]) -> i32 {
     response.session_id
 }
 
-/// Goes on with a session.
+/// Continues a session.
 fn next(
     client: &mut Connection,
     id: i32,
@@ -83,7 +83,7 @@ fn what_is_forgotten_is_not_read_any_more() {
     let response = fetch(&mut client, request);
     let told = partitions(&response);
     assert_eq!((told.len(), told[0].partition), (1, 1));
-    // It may be named again.
+    // The request may name the partition again.
     let response = next(&mut client, id, 2, &[("t", 0, 0), ("t", 1, 1)]);
     assert_eq!(values(partitions(&response)[0]), ["forgotten"]);
 }
@@ -104,7 +104,7 @@ fn wrong_epochs_and_ids_are_refused() {
     assert_eq!(next(&mut client, id ^ 1, 1, &[]).error_code, not_found);
     assert_eq!(next(&mut client, 0, 1, &[]).error_code, not_found);
     assert_eq!(next(&mut client, -1, 1, &[]).error_code, not_found);
-    // Ends it.
+    // Ends the session.
     let last = next(&mut client, id, -1, &[("t", 0, 0)]);
     assert_eq!((last.error_code, last.session_id), (0, 0));
     assert_eq!(next(&mut client, id, 2, &[]).error_code, not_found);
@@ -197,7 +197,7 @@ fn a_topic_that_is_made_later_is_found_by_the_session() {
         client.produce("t", 0, &["value"]);
         let found = next(&mut client, first.session_id, epoch, &[]);
         assert_eq!(values(partitions(&found)[0]), ["value"]);
-        // The next one of this name is another one.
+        // The next topic of this name is another one.
         node.log().delete_stream("t").unwrap();
         let gone = next(&mut client, first.session_id, epoch + 1, &[]);
         assert_eq!(partitions(&gone)[0].error_code, unknown);
@@ -215,7 +215,7 @@ fn a_session_keeps_no_names_that_no_topic_can_have() {
         refused.error_code,
         ResponseError::InvalidTopicException.code()
     );
-    // Without a session nothing is kept.
+    // Without a session the broker keeps no state.
     let response = fetch(&mut client, request);
     let unknown = ResponseError::UnknownTopicOrPartition.code();
     assert_eq!(partitions(&response)[0].error_code, unknown);

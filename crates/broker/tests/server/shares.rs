@@ -58,7 +58,7 @@ fn each_record_goes_to_one_of_more_members_than_partitions() {
                 assert_eq!(*count, 1);
             }
             let (first, last) = (got[0].0, got[9].0);
-            // Half with the next fetch, half by itself.
+            // Half of them with the next fetch, half in a request of their own.
             let request = ShareFetchRequest {
                 max_records: 0,
                 ..member.request(vec![batch(first, first + 4, &[ACCEPT])])
@@ -306,7 +306,7 @@ fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
     let not_found = code(ResponseError::ShareSessionNotFound);
     assert_eq!(refused(&mut member, early), not_found);
     member.epoch = 0;
-    // Of a group and a member that are not there.
+    // A group and a member that do not exist.
     let request = member.request(Vec::new());
     let no_group = ShareFetchRequest {
         group_id: Some(group_id("none")),
@@ -363,7 +363,7 @@ fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
     ] {
         assert_eq!(member.acknowledge(batches.clone()), expected, "{batches:?}");
     }
-    // A topic and a partition that are not there.
+    // A topic and a partition that do not exist.
     let topic = FetchTopic::default()
         .with_topic_id(Uuid::from_u128(1))
         .with_partitions(vec![FetchPartition::default()]);
@@ -379,7 +379,7 @@ fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
     assert_eq!(errors.len(), 2);
     assert!(errors.contains(&code(ResponseError::UnknownTopicId)));
     assert!(errors.contains(&code(ResponseError::UnknownTopicOrPartition)));
-    // They can be forgotten.
+    // A request may remove them from the session.
     let forgotten = |id: Uuid, partition: i32| {
         ForgottenTopic::default()
             .with_topic_id(id)

@@ -58,7 +58,7 @@ fn who_goes_on_asking_does_not_keep_it_from_ending_and_loses_no_answered_chunk()
         let producer = scope.spawn(|| {
             let mut producer = crate::support::Connection::to(address);
             let frame = producer.frame(9, produce_request("t", 0, chunk(&["value"])));
-            // Always several under way, so it is never idle.
+            // Several requests are always in flight, so the server is never idle.
             let mut answered = 0;
             for _ in 0..8 {
                 producer.send_bytes(&frame);

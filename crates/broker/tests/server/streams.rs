@@ -1,4 +1,4 @@
-//! Groups of Kafka Streams over the wire, and the topics that the broker makes for them.
+//! Groups of Kafka Streams over the wire, and the topics that the broker creates for them.
 
 use millstream_broker::security::Operation;
 use millstream_wire::ResponseError;
@@ -99,7 +99,7 @@ fn beat(
     ask!(client, StreamsGroupHeartbeat, 0, request)
 }
 
-/// Joins, and sends heartbeats until the status is another one than at first; returns the last answer.
+/// Joins, and sends heartbeats until the status changes; returns the last answer.
 fn join_until(
     client: &mut Connection,
     request: StreamsGroupHeartbeatRequest,
@@ -143,7 +143,7 @@ fn topics_are_made_for_a_group_and_its_tasks_begin() {
     };
     assert_eq!(answer.active_tasks, Some(vec![tasks("0"), tasks("1")]));
     assert_eq!(answer.status, Some(Vec::new()));
-    // Nothing of the changelog may go before there is compaction.
+    // No record of the changelog may be removed before there is compaction.
     assert_eq!(
         setting(&mut client, "c", "cleanup.policy").unwrap(),
         "delete"

@@ -1,4 +1,4 @@
-//! A server to talk to, and the client's side of a connection.
+//! A server under test, and the client's side of a connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,13 +24,13 @@ use millstream_wire::{
 };
 use tempfile::TempDir;
 
-/// Nothing that a test waits for takes longer.
+/// The longest wait of a test.
 pub const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The largest answer that a test expects.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Asks, and expects the answer to be of that kind.
+/// Sends a request, and expects an answer of its kind.
 macro_rules! ask {
     ($connection:expr, $api:ident, $version:expr, $request:expr) => {
         match $connection.ask($version, $request) {
@@ -73,12 +73,12 @@ impl Node {
         Node::with(|_| {})
     }
 
-    /// A server with other settings than the defaults.
+    /// Starts a server with other settings than the defaults.
     pub fn with(change: impl FnOnce(&mut BrokerConfig)) -> Node {
         Node::on(tempfile::tempdir().unwrap(), |_| {}, change)
     }
 
-    /// A server while no other test has one.
+    /// Starts a server while no other test has one.
     pub fn alone(change: impl FnOnce(&mut BrokerConfig)) -> Node {
         Node::in_turn(
             Turn::alone(),
@@ -122,7 +122,7 @@ impl Node {
         Node::of_log(turn, dir, log, prepare, change)
     }
 
-    /// A server on a simulated disk, or by a simulated clock.
+    /// Starts a server on a simulated disk, or with a simulated clock.
     pub fn simulated(disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let log_config = LogConfig {
@@ -154,14 +154,14 @@ impl Node {
         }
     }
 
-    /// Ends it in good order.
+    /// Stops the server in good order.
     pub fn stop(self) -> TempDir {
         drop(self.server);
         self.log.close().unwrap();
         self.dir
     }
 
-    /// Ends it, and starts another on the same data.
+    /// Stops the server, and starts another on the same data.
     pub fn restart(self) -> Node {
         Node::on(self.stop(), |_| {}, |_| {})
     }
@@ -182,7 +182,7 @@ impl Node {
         self.dir.path()
     }
 
-    /// Of all listeners.
+    /// The addresses of all listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.server.local_addresses()
     }
@@ -216,7 +216,7 @@ impl Connection {
         Connection::over(Box::new(stream), tcp)
     }
 
-    /// A connection over a socket on this machine.
+    /// Returns a connection over a socket on this machine.
     pub fn local(path: &Path) -> Connection {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(TIME_MAX)).unwrap();
@@ -252,7 +252,7 @@ impl Connection {
         self.next_id
     }
 
-    /// A request as it is sent.
+    /// Returns the bytes of a request.
     pub fn frame(&mut self, version: i16, request: impl Into<Request>) -> Bytes {
         let request = request.into();
         self.next_id += 1;
@@ -280,7 +280,7 @@ impl Connection {
         decode_response(api, version, frame).unwrap()
     }
 
-    /// The next frame, or `None` when the other side has closed the connection.
+    /// Returns the next frame, or `None` when the other side has closed the connection.
     pub fn receive_frame(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = take_frame(&mut self.received, ANSWER_BYTES_MAX).unwrap() {
@@ -306,7 +306,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether nothing can be read any more.
+    /// Returns whether reading has failed or ended.
     pub fn is_broken(&mut self) -> bool {
         !matches!(self.stream.read(&mut [0; 1]), Ok(1..))
     }
@@ -321,7 +321,7 @@ impl Connection {
         response
     }
 
-    /// Tells the other side that nothing more comes.
+    /// Shuts down this side of the connection.
     pub fn finish(&mut self) {
         let tcp = self.tcp.as_ref().expect("over TCP");
         tcp.shutdown(std::net::Shutdown::Write).unwrap();
@@ -366,7 +366,7 @@ pub fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 
-/// A chunk of these values; the record with number n has timestamp 1000 + n.
+/// Returns a chunk of these values; the record with number n has timestamp 1000 + n.
 pub fn chunk(values: &[&str]) -> Bytes {
     let mut builder = ChunkBuilder::new(Compression::None);
     for (number, value) in values.iter().enumerate() {
@@ -409,7 +409,7 @@ pub fn fetch_request(places: &[(&str, i32, i64)]) -> FetchRequest {
         .with_topics(topics.collect())
 }
 
-/// The values of the records that were fetched.
+/// Returns the values of the fetched records.
 pub fn values(fetched: &FetchedPartition) -> Vec<String> {
     let mut scratch = Scratch::default();
     let mut values = Vec::new();
@@ -424,7 +424,7 @@ pub fn values(fetched: &FetchedPartition) -> Vec<String> {
     values
 }
 
-/// How much memory this process has, in bytes.
+/// Returns the memory of this process, in bytes.
 pub fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

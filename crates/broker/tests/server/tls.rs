@@ -62,7 +62,7 @@ impl Pki {
         CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).unwrap()
     }
 
-    /// A connection by TLS, perhaps with a certificate of this name.
+    /// Returns a connection by TLS, with a certificate of this name if one is given.
     fn connect(&self, node: &Node, name: Option<&str>) -> Connection {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate("authority")).unwrap();
@@ -119,9 +119,9 @@ fn a_certificate_is_a_login() {
         config.security.super_users.insert(carol);
     });
     write_and_read(&mut pki.connect(&node, Some("carol")), "t");
-    // Without one, a password is as good.
+    // A client without a certificate can log in with a password.
     write_and_read(&mut pki.connect(&node, None).log_in(ADMIN), "u");
-    // Another's certificate is no more than his own.
+    // The server refuses a certificate that another authority has signed.
     let other = Pki::new();
     other.issue("carol");
     for file in ["carol.pem", "carol.key"] {

@@ -130,7 +130,7 @@ fn node(server: &KeyServer, pki: &Pki) -> Node {
     })
 }
 
-/// Returns whether a token of this key is taken.
+/// Checks whether the node accepts a token of this key.
 #[track_caller]
 fn check(node: &Node, signer: &Signer, id: &str, is_taken: bool) {
     let claims = with("exp", json!(9_999_999_999_i64));
@@ -220,7 +220,7 @@ fn answers_that_are_larger_than_any_set_of_keys_are_refused() {
     server.answers(large(KEYS_BYTES_MAX + 1));
     let error = fetch(&server, "https://localhost", Some(authorities.clone()));
     assert!(matches!(error, FetchError::TooLarge), "{error}");
-    // One without an end, in chunks.
+    // A chunked body without an end.
     server.answers(Box::new(|stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         while stream.write_all(b"4\r\n    \r\n").is_ok() {}
@@ -263,7 +263,7 @@ fn certificates_that_no_authority_has_signed_for_the_host_are_refused() {
     // The certificate is for localhost.
     let misnamed = fetch(&server, "https://127.0.0.1", authority());
     assert!(matches!(misnamed, FetchError::Tls(_)), "{misnamed}");
-    // The system does not believe this authority; it may believe none.
+    // The system does not trust this authority; it may trust none.
     let unknown = fetch(&server, "https://localhost", None);
     assert!(
         matches!(unknown, FetchError::Tls(_) | FetchError::NoAuthorities),

@@ -190,7 +190,7 @@ fn check(keys: &TokenKeys, token: &str) -> Result<String, TokenError> {
 fn tokens_are_good_that_a_known_key_has_signed() {
     let signers = Signer::all();
     let public: Vec<Value> = signers.iter().map(|signer| signer.public("k")).collect();
-    // Keys of other kinds are passed over.
+    // Keys of other kinds are skipped.
     let mut all = public.clone();
     all.push(json!({ "kty": "oct", "k": "c2VjcmV0" }));
     all.push(json!({ "kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA" }));
@@ -272,7 +272,7 @@ fn tokens_are_refused_that_no_known_key_has_signed() {
             );
         }
     }
-    // By a secret that everybody knows: the public key, in each form that a server could have it in.
+    // The secret is public: the public key, in each form that a server could have it in.
     let public = signer.public("k");
     let modulus = public["n"].as_str().unwrap();
     let forms = [
@@ -316,7 +316,7 @@ fn tokens_are_refused_that_no_known_key_has_signed() {
     ] {
         assert_eq!(check(&keys, token), Err(TokenError::Malformed), "{token}");
     }
-    // A key is good for the algorithm alone that it names.
+    // A key is valid only for the algorithm that it names.
     let mut bound = signer.public("k");
     bound["alg"] = "RS512".into();
     let bound = TokenKeys::parse(json!({ "keys": [bound] }).to_string().as_bytes()).unwrap();
@@ -336,7 +336,7 @@ fn what_is_no_set_of_keys_is_refused() {
     }
 }
 
-/// A server that takes tokens which this one has signed.
+/// Starts a server that accepts tokens of this signer.
 fn node(signer: &Signer, keys: &Path) -> Node {
     fs::write(keys, json!({ "keys": [signer.public("k")] }).to_string()).unwrap();
     Node::on(tempfile::tempdir().unwrap(), add_admin, |config| {
@@ -393,7 +393,7 @@ fn who_has_a_token_is_let_in_until_it_expires() {
     );
     client.create_topic("t", 1);
 
-    // One that logs in again, as it may at any time, stays; also where it is silent.
+    // A client that logs in again, as it may at any time, stays connected; also where it is silent.
     let mut renewed = node.connect();
     assert_eq!(
         renewed.show(&token_for(&signer, "alice", 3.0)).error_code,
@@ -409,7 +409,7 @@ fn who_has_a_token_is_let_in_until_it_expires() {
     assert!(began.elapsed() < Duration::from_secs(40));
     renewed.create_topic("u", 1);
 
-    // Not as another user, nor in another way.
+    // It may not log in as another user, nor with another mechanism.
     let answer = renewed.show(&token_for(&signer, "bob", 600.0));
     let refused = ResponseError::SaslAuthenticationFailed.code();
     assert_eq!(answer.error_code, refused);
@@ -467,7 +467,7 @@ fn a_token_of_a_new_key_is_taken_as_soon_as_the_key_is_in_the_file() {
     let new = new.token_by("ES256", "new", &claims);
     let answer = node.connect().show(&new);
     assert_eq!(answer.error_code, 0, "{answer:?}");
-    // The old key has gone with that.
+    // The old key has gone with the renewal.
     let answer = node.connect().show(&old);
     let refused = ResponseError::SaslAuthenticationFailed.code();
     assert_eq!(answer.error_code, refused, "{answer:?}");

@@ -20,7 +20,7 @@ use millstream_wire::{ApiKey, ResponseError};
 
 use crate::support::{Connection, Node, ask, text, topic_name};
 
-/// The kind of resource that a topic is.
+/// The type of a topic resource.
 const TOPIC: i8 = 2;
 
 fn metadata(client: &mut Connection, version: i16, names: &[&str]) -> MetadataResponse {
@@ -43,7 +43,7 @@ fn create(client: &mut Connection, topic: CreatableTopic) -> i16 {
     ask!(client, CreateTopics, 7, request).topics[0].error_code
 }
 
-/// Sets a setting of a topic, or takes it back; returns the error.
+/// Sets a setting of a topic, or removes it; returns the error.
 fn alter(client: &mut Connection, topic: &str, name: &str, value: Option<&str>) -> i16 {
     let config = AlterableConfig::default()
         .with_name(text(name))
@@ -57,7 +57,7 @@ fn alter(client: &mut Connection, topic: &str, name: &str, value: Option<&str>) 
     ask!(client, IncrementalAlterConfigs, 1, request).responses[0].error_code
 }
 
-/// The value of a setting of a topic.
+/// Returns the value of a setting of a topic.
 pub fn setting(client: &mut Connection, topic: &str, name: &str) -> Result<String, i16> {
     let resource = DescribeConfigsResource::default()
         .with_resource_type(TOPIC)
@@ -80,7 +80,7 @@ fn a_topic_that_is_asked_for_is_made_if_that_is_wanted() {
     for topic in &made.topics {
         assert_eq!((topic.error_code, topic.partitions.len()), (0, 3));
     }
-    // A client that only looks does not want it.
+    // A client that only looks does not want the topic created.
     let asked = MetadataRequestTopic::default().with_name(Some(topic_name("v")));
     let request = MetadataRequest::default()
         .with_topics(Some(vec![asked]))
@@ -252,7 +252,7 @@ fn topics_are_created_within_bounds() {
             ResponseError::InvalidConfig.code()
         );
     }
-    // Only tried.
+    // The request only validates.
     let request = CreateTopicsRequest::default()
         .with_topics(vec![creatable("t", 1)])
         .with_validate_only(true);
@@ -463,7 +463,8 @@ fn this_broker_coordinates_groups_and_transactions_and_nothing_else() {
     assert_eq!(response.brokers[0].port, port);
 }
 
-/// Each takes memory for as long as it exists: a few requests of some kilobytes took all that the machine had.
+/// Each takes memory for as long as it exists: a few requests of some kilobytes used up all memory
+/// of the machine.
 #[test]
 fn partitions_of_the_node_have_a_bound_over_all_topics_and_requests() {
     let bounded = |dir| Node::with_log(dir, |config| config.partitions_max = 100);
@@ -509,7 +510,7 @@ fn partitions_of_the_node_have_a_bound_over_all_topics_and_requests() {
     assert_eq!(node.log().stream("w").unwrap().lane_count(), 60);
     drop(client);
 
-    // Fewer are allowed than there are: all are served.
+    // The rules allow fewer than there are: all of these are served.
     let node = Node::with_log(node.stop(), |config| config.partitions_max = 1);
     assert_eq!(node.connect().produce("w", 59, &["value"]), 0);
 }

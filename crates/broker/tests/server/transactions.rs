@@ -179,7 +179,7 @@ fn newer_clients_add_nothing_and_have_an_epoch_for_each_transaction() {
     let id = first.producer_id;
     let mut epoch = first.producer_epoch;
     for committed in [true, false, true] {
-        // At once, though the transaction before may not be ended everywhere.
+        // The next transaction begins at once, though the one before may not have ended everywhere.
         let request = produce_request("t", 0, chunk(id.0, epoch));
         let request = request.with_transactional_id(Some(tx()));
         let produced = ask!(client, Produce, 12, request);
@@ -242,7 +242,7 @@ fn an_administrator_aborts_a_transaction_as_a_whole() {
         .with_committed(true);
     let fenced = ResponseError::ProducerFenced.code();
     assert_eq!(ask!(client, EndTxn, 3, request).error_code, fenced);
-    // Sent again, it finds nothing to do.
+    // Sent again, the marker has no effect.
     assert_eq!(abort(&mut client, marker(id, epoch, 0)), 0);
 }
 

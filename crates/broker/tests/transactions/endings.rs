@@ -169,7 +169,7 @@ fn what_could_not_be_written_is_written_again_after_a_while() {
     assert_eq!(world.markers, [(ending.clone(), failed.clone())]);
     assert_eq!(world.groups.len(), 1);
 
-    // Partition 2 is still under way. The longer it lasts, the rarer it is tried.
+    // Partition 2 is still in flight. The longer it lasts, the fewer the attempts.
     world.markers.clear();
     world.report(Report::MarkersFailed(ending.clone(), failed.clone()));
     world.pass(config::RETRY_BACKOFF_MIN);

@@ -22,7 +22,7 @@ fn transactions_are_all_or_nothing_whatever_happens() {
         let told = ToldSeed(fastrand::u64(..));
         run(&mut Rng::with_seed(told.0), &mut seen);
     }
-    // If runs are as rich as they should be, nothing of this is rare.
+    // If the runs are rich enough, none of this is rare.
     seen.assert_all();
 }
 
@@ -34,7 +34,7 @@ fn run(rng: &mut Rng, seen: &mut Seen) {
     simulation.finish();
 }
 
-/// Tells the seed of a case that fails.
+/// Prints the seed of a failing case.
 struct ToldSeed(u64);
 
 impl Drop for ToldSeed {

@@ -1,4 +1,4 @@
-//! A coordinator that goes on where the log ends.
+//! A coordinator that resumes from the end of the log.
 
 use millstream_broker::transactions::TransactionError::*;
 use millstream_broker::transactions::*;

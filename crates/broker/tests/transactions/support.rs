@@ -1,4 +1,4 @@
-//! A coordinator with its clock and its log, and short ways to ask it.
+//! A coordinator with its clock and its log, and helpers for requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl World {
         self.groups.clear();
     }
 
-    /// Writes all markers, and tells all groups.
+    /// Writes all markers, and notifies all groups.
     pub fn tell(&mut self) {
         for (ending, partitions) in std::mem::take(&mut self.markers) {
             self.report(Report::MarkersWritten(ending, partitions));
@@ -164,7 +164,7 @@ impl World {
         self.init_with(init(None))
     }
 
-    /// Goes on as a producer.
+    /// Continues as a producer.
     pub fn go_on(&mut self, expected: Producer) -> Answered<Producer> {
         self.init_with(init(Some(expected)))
     }

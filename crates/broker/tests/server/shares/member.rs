@@ -26,7 +26,7 @@ pub(super) fn with_topic(partitions: i32) -> (Node, Connection) {
     topic_on(Node::start(), partitions)
 }
 
-/// The same on another node.
+/// Returns the same on another node.
 pub(super) fn topic_on(node: Node, partitions: i32) -> (Node, Connection) {
     let mut client = node.connect();
     client.create_topic("t", partitions);
@@ -53,7 +53,7 @@ pub(super) struct Member {
     pub(super) topic: Uuid,
     pub(super) epoch: i32,
     pub(super) partitions: i32,
-    /// Of ShareFetch and ShareAcknowledge. From 2 on its acknowledgements may renew locks.
+    /// The version of ShareFetch and ShareAcknowledge. From 2 on acknowledgements may renew locks.
     pub(super) version: i16,
 }
 
@@ -87,7 +87,7 @@ impl Member {
         }
     }
 
-    /// Leaves the group over the connection that it joined over.
+    /// Leaves the group over the connection over which it joined.
     pub(super) fn leave(&mut self) -> i16 {
         let request = joining(self.id)
             .with_member_epoch(-1)
@@ -95,7 +95,7 @@ impl Member {
         ask!(self.client, ShareGroupHeartbeat, 1, request).error_code
     }
 
-    /// The next request of the session, with acknowledgements of partition 0.
+    /// Returns the next request of the session, with acknowledgements of partition 0.
     pub(super) fn request(&mut self, batches: Vec<AcknowledgementBatch>) -> ShareFetchRequest {
         let partition = |index: i32| FetchPartition::default().with_partition_index(index);
         let partitions = match self.epoch {
@@ -184,7 +184,8 @@ pub(super) fn partitions(
     response.topics.iter().flat_map(|topic| &topic.partitions)
 }
 
-/// Offset and delivery count of each record that a member got. Each is in the chunks that came along.
+/// Returns offset and delivery count of each record that a member got. Each is in the received
+/// chunks.
 pub(super) fn acquired(response: &ShareFetchResponse) -> Vec<(i64, i16)> {
     let mut acquired = Vec::new();
     for partition in partitions(response) {
@@ -207,7 +208,7 @@ pub(super) fn acquired(response: &ShareFetchResponse) -> Vec<(i64, i16)> {
     acquired
 }
 
-/// Where the group is in partition 0.
+/// Returns the group's position in partition 0.
 pub(super) fn start_offset(client: &mut Connection) -> i64 {
     described(client).map_or(-1, |partition| partition.start_offset)
 }

@@ -31,7 +31,7 @@ fn join(node: &Node, id: &'static str) -> Member {
     }
 }
 
-/// Acknowledgements that come with a fetch; returns the error.
+/// Acknowledges records with a fetch; returns the error.
 fn renew_with_fetch(member: &mut Member, batches: Vec<AcknowledgementBatch>) -> i16 {
     let request = ShareFetchRequest {
         is_renew_ack: true,

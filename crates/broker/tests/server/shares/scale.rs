@@ -23,7 +23,7 @@ const STATE_BYTES_MAX: usize = 200;
 /// No step takes longer, also on a busy machine. A quadratic one does.
 const STEP_MAX: Duration = Duration::from_secs(30);
 
-/// Does a step; tells how long it took.
+/// Does a step; returns its duration.
 fn step<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = work();
@@ -33,7 +33,7 @@ fn step<T>(what: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// All that a member may get, with as many requests as that takes.
+/// Fetches all available records of a member, with all requests that this takes.
 fn all(member: &mut Member) -> Vec<(i64, i16)> {
     let mut all = Vec::new();
     loop {
@@ -108,7 +108,7 @@ fn a_million_records_in_flight_take_bounded_memory_and_no_more_are_delivered() {
     assert_eq!(start_offset(&mut node.connect()), 1);
 }
 
-/// Asks many things, some of them at the same time.
+/// Sends many requests, some of them at the same time.
 fn ask_all(client: &mut Connection, api: ApiKey, requests: impl Iterator<Item = (i16, Request)>) {
     const AT_ONCE: usize = 200;
     let mut requests = requests.peekable();

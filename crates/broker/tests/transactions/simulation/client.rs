@@ -139,7 +139,7 @@ impl Client {
         }
     }
 
-    /// Takes an answer; tells whether the request was granted.
+    /// Takes an answer; returns whether the request was granted.
     pub fn on_answer(
         &mut self,
         sent: &Sent,

@@ -62,7 +62,7 @@ pub struct Lane {
     open: BTreeMap<ProducerId, Vec<Token>>,
     /// The epoch below which a producer is fenced.
     epochs: BTreeMap<ProducerId, ProducerEpoch>,
-    /// How many markers there are.
+    /// The number of markers.
     markers: u64,
 }
 
@@ -84,7 +84,7 @@ impl Lane {
         true
     }
 
-    /// Takes in a marker.
+    /// Accepts a marker.
     pub fn end(&mut self, ending: &Ending, tokens: &mut Tokens) {
         let Producer { id, epoch } = ending.producer;
         let known = self.epochs.entry(id).or_insert(epoch);

@@ -38,9 +38,9 @@ impl Call {
 pub struct Log {
     records: Vec<Record>,
     compacted: BTreeMap<Bytes, Bytes>,
-    /// How each transactional id stands.
+    /// The state of each transactional id.
     ids: BTreeMap<String, (State, Producer)>,
-    /// The highest producer of each that there ever was.
+    /// The highest producer of each transactional id so far.
     highest: BTreeMap<String, Producer>,
     /// How often a transactional id got another producer id.
     pub rotated_ids: u32,
@@ -99,7 +99,7 @@ impl Log {
         self.ids.get(id).map(|(state, _)| *state)
     }
 
-    /// A coordinator that goes on here.
+    /// Returns a coordinator that resumes here.
     pub fn restore(&self, config: &Config, now: Moment) -> Coordinator {
         let records = self.records.clone();
         let coordinator = Coordinator::restore(config.clone(), now, records).unwrap();
@@ -143,7 +143,7 @@ fn used_up(id: &str, now: Moment) -> Vec<Record> {
     coordinator.snapshot()
 }
 
-/// The transactional id that a record is about.
+/// Returns the transactional id of a record.
 fn id_of(record: &Record) -> Option<String> {
     match record.key[0] {
         2 => Some(String::from_utf8(record.key[5..].to_vec()).unwrap()),
