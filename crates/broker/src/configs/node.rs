@@ -21,19 +21,113 @@ use crate::broker::Broker;
 /// The name that errors give this kind of resource.
 const OF: &str = "brokers";
 
-/// Settings without effect that tools change for a while, and that are not of topics.
-const THROTTLES: [Setting; 3] = [
-    throttle("leader.replication.throttled.rate"),
-    throttle("follower.replication.throttled.rate"),
-    throttle("replica.alter.log.dirs.io.max.bytes.per.second"),
+/// Settings that Kafka's brokers take while they run, and that have no effect here and promise none: a broker that stores
+/// them does what it was asked to. Settings that promise a bound, such as `max.connections`, are not among them.
+const WITHOUT_EFFECT: [Setting; 17] = [
+    without_effect("background.threads", THREADS, "10", OWN_THREADS),
+    without_effect(
+        "follower.replication.throttled.rate",
+        RATE,
+        RATE_MAX,
+        ONE_REPLICA,
+    ),
+    without_effect(
+        "leader.replication.throttled.rate",
+        RATE,
+        RATE_MAX,
+        ONE_REPLICA,
+    ),
+    without_effect(
+        "log.cleaner.backoff.ms",
+        Values::Long(0),
+        "15000",
+        NO_CLEANER,
+    ),
+    without_effect(
+        "log.cleaner.dedupe.buffer.size",
+        Values::Long(0),
+        "134217728",
+        NO_CLEANER,
+    ),
+    without_effect(
+        "log.cleaner.io.buffer.load.factor",
+        Values::Ratio,
+        "0.9",
+        NO_CLEANER,
+    ),
+    without_effect(
+        "log.cleaner.io.buffer.size",
+        Values::Int(0, i32::MAX),
+        "524288",
+        NO_CLEANER,
+    ),
+    without_effect(
+        "log.cleaner.threads",
+        Values::Int(0, i32::MAX),
+        "1",
+        NO_CLEANER,
+    ),
+    without_effect("num.io.threads", THREADS, "8", OWN_THREADS),
+    without_effect("num.network.threads", THREADS, "3", OWN_THREADS),
+    without_effect(
+        "num.recovery.threads.per.data.dir",
+        THREADS,
+        "2",
+        OWN_THREADS,
+    ),
+    without_effect("num.replica.fetchers", THREADS, "1", ONE_REPLICA),
+    without_effect(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        RATE,
+        RATE_MAX,
+        ONE_REPLICA,
+    ),
+    without_effect(
+        "sasl.kerberos.kinit.cmd",
+        Values::Text,
+        "/usr/bin/kinit",
+        NO_KERBEROS,
+    ),
+    without_effect(
+        "sasl.kerberos.min.time.before.relogin",
+        Values::Long(0),
+        "60000",
+        NO_KERBEROS,
+    ),
+    without_effect(
+        "sasl.kerberos.ticket.renew.jitter",
+        Values::Ratio,
+        "0.05",
+        NO_KERBEROS,
+    ),
+    without_effect(
+        "sasl.kerberos.ticket.renew.window.factor",
+        Values::Ratio,
+        "0.8",
+        NO_KERBEROS,
+    ),
 ];
 
-const fn throttle(name: &'static str) -> Setting {
+const THREADS: Values = Values::Int(1, i32::MAX);
+const RATE: Values = Values::Long(0);
+const RATE_MAX: &str = "9223372036854775807";
+
+const OWN_THREADS: &str = "Has no effect: the broker sizes its thread pools by itself.";
+const ONE_REPLICA: &str = "Has no effect: one broker has the only replica, which is never moved.";
+const NO_CLEANER: &str = "Has no effect: the log is not compacted.";
+const NO_KERBEROS: &str = "Has no effect: clients cannot log in with Kerberos.";
+
+const fn without_effect(
+    name: &'static str,
+    values: Values,
+    default: &'static str,
+    documentation: &'static str,
+) -> Setting {
     Setting {
         name,
-        values: Values::Long(0),
-        default: "9223372036854775807",
-        documentation: "Has no effect: one broker has the only replica, which is never moved.",
+        values,
+        default,
+        documentation,
     }
 }
 
@@ -46,7 +140,7 @@ fn dynamic() -> impl Iterator<Item = Setting> {
             ..topic.setting
         })
     });
-    of_topics.chain(THROTTLES)
+    of_topics.chain(WITHOUT_EFFECT)
 }
 
 /// Whether a name is that of this broker; if not, it is that of all.

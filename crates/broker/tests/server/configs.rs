@@ -674,6 +674,40 @@ fn settings_of_the_broker_that_cannot_change_are_refused_as_kafka_does() {
 }
 
 #[test]
+fn settings_of_the_broker_without_effect_are_kept_shown_and_checked() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let relogin = "sasl.kerberos.min.time.before.relogin";
+    set(&mut client, (BROKER, ID), relogin, "58000");
+    set(&mut client, (BROKER, ""), "num.io.threads", "16");
+    let malformed = ResponseError::InvalidRequest.code();
+    for (name, value, why) in [
+        ("num.io.threads", "0", "num.io.threads"),
+        ("log.cleaner.io.buffer.load.factor", "2", "0 to 1"),
+        ("num.io.thread", "8", "did you mean num.io.threads?"),
+        // The broker would have to enforce this one.
+        ("max.connections", "1", "cannot be changed"),
+    ] {
+        let (error, message) = alter(&mut client, (BROKER, ID), (name, SET, value));
+        assert_eq!(error, malformed, "{name}={value}");
+        assert!(message.contains(why), "{name}={value}: {message}");
+    }
+    let node = node.restart();
+    let mut client = node.connect();
+    let described = describe(&mut client, (BROKER, ID)).configs;
+    let found = |name: &str| {
+        let config = described.iter().find(|config| &*config.name == name);
+        let config = config.unwrap_or_else(|| panic!("there is no {name}"));
+        let documentation = config.documentation.as_ref().unwrap();
+        assert!(documentation.starts_with("Has no effect"), "{name}");
+        (config.value.as_ref().unwrap().to_string(), config.read_only)
+    };
+    assert_eq!(found(relogin), ("58000".to_owned(), false));
+    assert_eq!(found("num.io.threads"), ("16".to_owned(), false));
+    assert_eq!(found("background.threads"), ("10".to_owned(), false));
+}
+
+#[test]
 fn settings_of_groups_count_and_are_kept() {
     let node = Node::start();
     let mut client = node.connect();
