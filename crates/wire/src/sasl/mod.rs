@@ -19,11 +19,13 @@
 //! let mechanism = Mechanism::Scram(Hash::Sha256);
 //! let (client, first) = Client::start(mechanism, "alice", "secret", &Nonce::from_random(&[1; 18]))?;
 //!
-//! // The server answers with its half of the nonce, and the parameters of the password hash. let client_first =
-//! ClientFirst::parse(&first)?; let nonce = client_first.nonce.joined(&Nonce::from_random(&[2; 18])); let
-//! server_first = ServerFirst::new(nonce, credential.salt(), credential.iterations()); let Progress::Send(client,
-//! proof) = client.answer(server_first.text().as_bytes())? else {     panic!("the client proves that it has the
-//! password"); };
+//! // The server answers with its half of the nonce, and the parameters of the password hash.
+//! let client_first = ClientFirst::parse(&first)?;
+//! let nonce = client_first.nonce.joined(&Nonce::from_random(&[2; 18]));
+//! let server_first = ServerFirst::new(nonce, credential.salt(), credential.iterations());
+//! let Progress::Send(client, proof) = client.answer(server_first.text().as_bytes())? else {
+//!     panic!("the client proves that it has the password");
+//! };
 //!
 //! // The server believes it, and proves that it knows the user.
 //! let client_final = ClientFinal::parse(&proof)?;
