@@ -1,5 +1,6 @@
 //! A share-partition against a model that has a state for each record.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -134,6 +135,7 @@ impl Model {
         let mut records = self.records.clone();
         let start = self.start();
         let end = self.end();
+        let mut acknowledged = BTreeSet::new();
         for (first, last, types) in batches {
             if (*last as u64) < start {
                 continue;
@@ -144,6 +146,10 @@ impl Model {
             for at in *first..=*last {
                 if (at as u64) < start {
                     continue;
+                }
+                // A renewed record is still acquired, and still must not be named again.
+                if !acknowledged.insert(at) {
+                    return Err(Refused::InvalidRecordState);
                 }
                 let kind = match types[..] {
                     [kind] => kind,
