@@ -265,7 +265,7 @@ impl StreamSource {
         let stream = log.stream(stream)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let consumer = format!("flow {number}");
-        let subscription = Subscription::of_application(log, &stream, application, consumer)?;
+        let subscription = Subscription::of_shared_group(log, &stream, application, consumer)?;
         Ok(StreamSource::with(&stream, subscription))
     }
 
@@ -339,12 +339,12 @@ impl Source for StreamSource {
     /// The log keeps and reports the positions of a shared group.
     fn positions(&self) -> Option<Arc<dyn Positions>> {
         let shared = Arc::clone(&self.shared);
-        let has_application = shared.subscription.lock().has_application();
+        let has_application = shared.subscription.lock().has_shared_group();
         (!has_application).then_some(shared as Arc<dyn Positions>)
     }
 
     fn wants_commits(&self) -> bool {
-        self.shared.subscription.lock().has_application()
+        self.shared.subscription.lock().has_shared_group()
     }
 
     fn close(&mut self) {

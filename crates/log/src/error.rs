@@ -287,14 +287,16 @@ pub enum LogError {
         end: Offset,
     },
     /// The group was not handed to this consumer.
-    #[error("group {group} is not handed out to consumer {consumer} of application {application}")]
+    #[error(
+        "group {group} is not handed out to consumer {consumer} of shared group {shared_group}"
+    )]
     NotHandedOut {
         /// The group.
         group: GroupId,
         /// The consumer.
         consumer: String,
-        /// The application.
-        application: String,
+        /// The shared group.
+        shared_group: String,
     },
     /// Everything that may be read at once is being read.
     #[error("all memory for catch-up reads is in use; retry when earlier slices are dropped")]

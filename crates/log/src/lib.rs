@@ -86,7 +86,7 @@ pub use settings::intake::{
     COMPRESSION, COMPRESSION_OF_PRODUCER, GZIP_LEVEL, LOG_APPEND_TIME, TIMESTAMP_AFTER_MAX,
     TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, UNCOMPRESSED, ZSTD_LEVEL,
 };
-pub use shared_group::{Application, Commit};
+pub use shared_group::{Commit, SharedGroup};
 pub use stream::Shape;
 pub use subscription::handed::{Handed, Next, SubscriptionError};
 pub use subscription::{Listening, Subscription};

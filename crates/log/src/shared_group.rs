@@ -19,7 +19,7 @@ use crate::group::Group;
 use crate::produce::wait::wait_durable;
 use crate::stream::StreamState;
 
-/// How far an application is with one streamlet.
+/// How far a shared group is with one streamlet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Progress {
     /// Groups below are done.
@@ -52,8 +52,8 @@ impl Holder {
     }
 }
 
-/// One application that consumes one stream.
-pub struct Application {
+/// The shared group of a name on one stream: hands out groups, and stores how far they are done.
+pub struct SharedGroup {
     core: Arc<Core>,
     stream: Arc<StreamState>,
     positions: Arc<Table>,
@@ -71,22 +71,22 @@ pub struct Commit {
     end: Option<Offset>,
 }
 
-impl std::fmt::Debug for Application {
+impl std::fmt::Debug for SharedGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Application")
+        f.debug_struct("SharedGroup")
             .field("name", &self.name)
             .field("stream", &self.stream.shared.name)
             .finish_non_exhaustive()
     }
 }
 
-impl Application {
+impl SharedGroup {
     pub(crate) fn open(
         core: Arc<Core>,
         stream: Arc<StreamState>,
         positions: Arc<Table>,
         name: &str,
-    ) -> Result<Application> {
+    ) -> Result<SharedGroup> {
         let prefix = format!("{}/{name}/", stream.shared.id);
         let mut streamlets = BTreeMap::new();
         for (key, progress) in positions.list::<Progress>(&prefix)? {
@@ -98,7 +98,7 @@ impl Application {
                 streamlets.insert(StreamletIndex(streamlet), hand_out);
             }
         }
-        Ok(Application {
+        Ok(SharedGroup {
             core,
             stream,
             positions,
@@ -135,7 +135,7 @@ impl Application {
         Ok(handed.into_iter().map(|(_, cursor)| cursor).collect())
     }
 
-    /// As [`Application::next_groups`], of those groups that are wanted, with the partitions that they are of.
+    /// As [`SharedGroup::next_groups`], of those groups that are wanted, with the partitions that they are of.
     pub(crate) fn hand_out(
         &self,
         streamlet: StreamletIndex,
@@ -188,11 +188,11 @@ impl Application {
         self.finish_commit(self.begin_commit(consumer, cursor)?)
     }
 
-    /// As [`Application::commit`], but the position is durable only when
-    /// [`Application::finish_commit`] returns: several that are begun before share the disk's work.
+    /// As [`SharedGroup::commit`], but the position is durable only when
+    /// [`SharedGroup::finish_commit`] returns: several that are begun before share the disk's work.
     ///
     /// # Errors
-    /// See [`Application::commit`].
+    /// See [`SharedGroup::commit`].
     pub fn begin_commit(&self, consumer: &str, cursor: &Cursor) -> Result<Commit> {
         let groups = self.groups(cursor.streamlet)?;
         let mut streamlets = self.streamlets.lock();
@@ -202,7 +202,7 @@ impl Application {
             return Err(LogError::NotHandedOut {
                 group: cursor.group,
                 consumer: consumer.to_owned(),
-                application: self.name.clone(),
+                shared_group: self.name.clone(),
             });
         }
         let Ok(n) = groups.binary_search_by_key(&cursor.group, |group| group.id) else {
@@ -264,7 +264,7 @@ impl Application {
         self.take_back(|holder| holder.consumer() == consumer);
     }
 
-    /// As [`Application::release`], but of this reader alone.
+    /// As [`SharedGroup::release`], but of this reader alone.
     pub(crate) fn release_reader(&self, reader: &Holder) {
         self.take_back(|holder| holder == reader);
     }
@@ -284,7 +284,7 @@ impl Application {
         self.stream.shared.durable_moved.notify(usize::MAX);
     }
 
-    /// As [`Application::groups`], with all whose ids were given before: a lane makes a group under
+    /// As [`SharedGroup::groups`], with all whose ids were given before: a lane makes a group under
     /// its lock, and another lane may be done with a higher id meanwhile.
     fn groups_after_those_being_made(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
         for lane in self.stream.streamlet(streamlet).unwrap_or_default() {

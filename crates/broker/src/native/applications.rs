@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use millstream_base::StreamId;
-use millstream_log::{Application, Log, LogError, Stream};
+use millstream_log::{Log, LogError, SharedGroup, Stream};
 use millstream_wire::ResponseError;
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ impl Applications {
         log: &Log,
         stream: &Stream,
         name: &str,
-    ) -> Result<Arc<Application>, Refused> {
+    ) -> Result<Arc<SharedGroup>, Refused> {
         let application = {
             let mut known = self.known.lock();
             let key = (stream.id(), name.to_owned());
@@ -58,7 +58,7 @@ impl Applications {
         log: &Log,
         stream: &Stream,
         name: &str,
-    ) -> Result<Option<Arc<Application>>, Refused> {
+    ) -> Result<Option<Arc<SharedGroup>>, Refused> {
         let is_known = self.known.lock().contains(&(stream.id(), name.to_owned()));
         match is_known {
             true => self.open(log, stream, name).map(Some),
@@ -67,8 +67,8 @@ impl Applications {
     }
 }
 
-fn application(log: &Log, stream: &Stream, name: &str) -> Result<Arc<Application>, Refused> {
-    let application = log.application(stream.name(), name);
+fn application(log: &Log, stream: &Stream, name: &str) -> Result<Arc<SharedGroup>, Refused> {
+    let application = log.shared_group(stream.name(), name);
     application.map_err(|error| match error {
         LogError::BadName { .. } => Refused::new(ResponseError::InvalidGroupId, error.to_string()),
         LogError::UnknownStream { .. } => unknown_id(stream.id()),

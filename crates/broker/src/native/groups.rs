@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_base::{Cursor, SegmentIndex};
-use millstream_log::{Application, Commit, Log, LogError};
+use millstream_log::{Commit, Log, LogError, SharedGroup};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
     AvailableGroupsRequest, AvailableGroupsResponse, AvailableSegmentsRequest,
@@ -106,7 +106,7 @@ fn begin_commit(
     application: &str,
     consumer: &str,
     cursor: &Cursor,
-) -> Result<(Arc<Application>, Commit), Refused> {
+) -> Result<(Arc<SharedGroup>, Commit), Refused> {
     let not_handed_out =
         |error: LogError| Refused::new(ResponseError::UnknownMemberId, error.to_string());
     let log = broker.log();
@@ -116,7 +116,7 @@ fn begin_commit(
         return Err(not_handed_out(LogError::NotHandedOut {
             group: cursor.group,
             consumer: consumer.to_owned(),
-            application: application.to_owned(),
+            shared_group: application.to_owned(),
         }));
     };
     match application.begin_commit(consumer, cursor) {

@@ -198,7 +198,7 @@ fn of_application(broker: &Broker, asked: &SubscribedApplication) -> Result<Subs
     let applications = &broker.native.applications;
     applications.open(log, &stream, &asked.application)?;
     let consumer = asked.consumer.to_string();
-    Ok(Subscription::of_application(
+    Ok(Subscription::of_shared_group(
         log,
         &stream,
         &asked.application,

@@ -10,7 +10,7 @@ use crate::lane::LaneState;
 use crate::log::Log;
 use crate::names::check_name;
 use crate::read::group::read_group;
-use crate::shared_group::Application;
+use crate::shared_group::SharedGroup;
 
 impl Log {
     /// Reads durable chunks from a cursor on, within its group; `None` at the durable head.
@@ -97,21 +97,21 @@ impl Log {
     ///
     /// # Errors
     /// When there is no such stream, or the name is refused.
-    pub fn application(&self, stream: &str, name: &str) -> Result<Arc<Application>> {
+    pub fn shared_group(&self, stream: &str, name: &str) -> Result<Arc<SharedGroup>> {
         check_name(name)?;
         let stream = self.stream(stream)?.stream;
         let mut shared_groups = self.inner.shared_groups.lock();
         let key = (stream.shared.id, name.to_owned());
-        if let Some(application) = shared_groups.get(&key) {
-            return Ok(Arc::clone(application));
+        if let Some(shared_group) = shared_groups.get(&key) {
+            return Ok(Arc::clone(shared_group));
         }
-        let application = Arc::new(Application::open(
+        let shared_group = Arc::new(SharedGroup::open(
             Arc::clone(&self.inner.core),
             stream,
             Arc::clone(&self.inner.positions),
             name,
         )?);
-        shared_groups.insert(key, Arc::clone(&application));
-        Ok(application)
+        shared_groups.insert(key, Arc::clone(&shared_group));
+        Ok(shared_group)
     }
 }

@@ -25,7 +25,7 @@ use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::error::Result;
 use crate::memory::pool::Pool;
-use crate::shared_group::Application;
+use crate::shared_group::SharedGroup;
 
 /// The log of one node.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     pub(crate) catalog: Arc<Table>,
     positions: Arc<Table>,
-    shared_groups: Mutex<HashMap<(StreamId, String), Arc<Application>>>,
+    shared_groups: Mutex<HashMap<(StreamId, String), Arc<SharedGroup>>>,
     /// Removals and changes are done one at a time.
     pub(crate) changing: Mutex<()>,
     /// Names whose streams are being created: not to be used before that is durable.

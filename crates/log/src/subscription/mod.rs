@@ -74,7 +74,7 @@ pub struct Listening {
 #[derive(Debug)]
 enum Reader {
     Lanes(LanesReader),
-    Application(SharedGroupReader),
+    SharedGroup(SharedGroupReader),
 }
 
 impl Subscription {
@@ -97,15 +97,15 @@ impl Subscription {
     /// how far a group is done names its `consumer`.
     ///
     /// # Errors
-    /// When there is no such stream, or the application's name is refused.
-    pub fn of_application(
+    /// When there is no such stream, or the shared group's name is refused.
+    pub fn of_shared_group(
         log: &Log,
         stream: &Stream,
-        application: &str,
+        shared_group: &str,
         consumer: String,
     ) -> Result<Subscription> {
-        let reader = SharedGroupReader::new(log, stream, application, consumer)?;
-        Ok(Subscription::with(Reader::Application(reader)))
+        let reader = SharedGroupReader::new(log, stream, shared_group, consumer)?;
+        Ok(Subscription::with(Reader::SharedGroup(reader)))
     }
 
     fn with(reader: Reader) -> Subscription {
@@ -125,16 +125,16 @@ impl Subscription {
     pub fn end_at_head(&mut self) {
         match &mut self.reader {
             Reader::Lanes(reader) => reader.end_at_head(),
-            Reader::Application(reader) => reader.end_at_head(),
+            Reader::SharedGroup(reader) => reader.end_at_head(),
         }
     }
 
-    /// By lane, the first offset that was not handed out; `None` where an application knows how far it is, or
+    /// By lane, the first offset that was not handed out; `None` where a shared group knows how far it is, or
     /// a lane has failed.
     pub fn positions(&self) -> Option<Vec<Offset>> {
         match &self.reader {
             Reader::Lanes(reader) => reader.positions(),
-            Reader::Application(_) => None,
+            Reader::SharedGroup(_) => None,
         }
     }
 
@@ -142,15 +142,15 @@ impl Subscription {
     pub fn lane_count(&self) -> u32 {
         match &self.reader {
             Reader::Lanes(reader) => reader.lanes.len() as u32,
-            Reader::Application(reader) => reader.lane_count(),
+            Reader::SharedGroup(reader) => reader.lane_count(),
         }
     }
 
-    /// The lanes that may have something. Where an application knows how far it is, none are named.
+    /// The lanes that may have something. Where a shared group knows how far it is, none are named.
     pub fn ready_lanes(&self) -> impl Iterator<Item = u32> + '_ {
         let lanes = match &self.reader {
             Reader::Lanes(reader) => Some([&reader.queue, &reader.waiting, &reader.unwanted]),
-            Reader::Application(_) => None,
+            Reader::SharedGroup(_) => None,
         };
         lanes.into_iter().flatten().flatten().copied()
     }
@@ -159,7 +159,7 @@ impl Subscription {
     pub fn has_end(&self) -> bool {
         match &self.reader {
             Reader::Lanes(reader) => reader.has_ends,
-            Reader::Application(reader) => reader.has_ends(),
+            Reader::SharedGroup(reader) => reader.has_ends(),
         }
     }
 
@@ -171,7 +171,7 @@ impl Subscription {
                 let lane = reader.lanes.get(place as usize)?.as_ref()?;
                 Some(lane.feed.unread())
             }
-            Reader::Application(reader) => {
+            Reader::SharedGroup(reader) => {
                 let lane = reader.stream().partition(place).ok()?;
                 Some(lane.earliest_offset()..lane.last_stable_offset())
             }
@@ -183,13 +183,13 @@ impl Subscription {
     ///
     /// # Errors
     /// When retention has removed the next chunks, there are fewer lanes or records than there were, or an
-    /// application knows how far it is.
+    /// shared group knows how far it is.
     pub fn seek(&mut self, positions: &[Offset]) -> Result<(), SubscriptionError> {
         match &mut self.reader {
             Reader::Lanes(reader) => reader.seek(positions),
-            Reader::Application(reader) => Err(LogError::UnknownLane {
+            Reader::SharedGroup(reader) => Err(LogError::UnknownLane {
                 stream: reader.stream().name().to_owned(),
-                what: "positions but those that the application keeps".to_owned(),
+                what: "positions but those that the shared group stores".to_owned(),
             }
             .into()),
         }
@@ -218,7 +218,7 @@ impl Subscription {
         let filter = self.filter.as_mut();
         let next = match &mut self.reader {
             Reader::Lanes(reader) => reader.next(bytes_max, filter, is_wanted)?,
-            Reader::Application(reader) => reader.next(bytes_max, filter, is_wanted)?,
+            Reader::SharedGroup(reader) => reader.next(bytes_max, filter, is_wanted)?,
         };
         self.is_busy = matches!(next, Next::Busy);
         Ok(next)
@@ -258,7 +258,7 @@ impl Subscription {
                 events.push(reader.watch.listen());
                 events.extend(reader.stream.as_ref().map(Stream::listen_for_lanes));
             }
-            Reader::Application(reader) => events.push(reader.stream().listen()),
+            Reader::SharedGroup(reader) => events.push(reader.stream().listen()),
         }
         if self.is_busy {
             events.extend(self.core().map(|core| core.pool.freed().listen()));
@@ -273,13 +273,13 @@ impl Subscription {
     fn core(&self) -> Option<&Arc<Core>> {
         match &self.reader {
             Reader::Lanes(reader) => reader.core(),
-            Reader::Application(reader) => Some(reader.stream().core()),
+            Reader::SharedGroup(reader) => Some(reader.stream().core()),
         }
     }
 
     /// Whether its progress can be committed: it reads for a shared group.
-    pub fn has_application(&self) -> bool {
-        matches!(self.reader, Reader::Application(_))
+    pub fn has_shared_group(&self) -> bool {
+        matches!(self.reader, Reader::SharedGroup(_))
     }
 
     /// Commits everything that a shared group's subscriber was handed.
@@ -289,14 +289,14 @@ impl Subscription {
     pub fn commit(&mut self) -> Result<()> {
         match &mut self.reader {
             Reader::Lanes(_) => Ok(()),
-            Reader::Application(reader) => reader.commit(),
+            Reader::SharedGroup(reader) => reader.commit(),
         }
     }
 
     /// Gives all groups back that a shared group's subscriber has. Chunks that were not committed are handed out
     /// again.
     pub fn release(&mut self) {
-        if let Reader::Application(reader) = &mut self.reader {
+        if let Reader::SharedGroup(reader) = &mut self.reader {
             reader.release();
         }
     }

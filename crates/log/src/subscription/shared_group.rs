@@ -1,5 +1,5 @@
-//! A stream as an application reads it: group by group, as the log hands them out, from where the
-//! application's last flow ended.
+//! A stream as a shared group reads it: group by group, as the log hands them out, from where the
+//! shared group's last flow ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::handle::lane::Lane;
 use crate::handle::readers::{From, ReadChunks};
 use crate::handle::stream::Stream;
 use crate::log::Log;
-use crate::shared_group::{Application, Holder};
+use crate::shared_group::{Holder, SharedGroup};
 use crate::subscription::feed::FirstRun;
 use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::{Handed, Next, SubscriptionError};
 
-/// The groups that one subscriber has of an application.
+/// The groups that one subscriber has of a shared group.
 #[derive(Debug)]
 pub struct SharedGroupReader {
     log: Log,
     stream: Stream,
-    application: Arc<Application>,
+    shared_group: Arc<SharedGroup>,
     /// The reader's identity in the shared group.
     holder: Holder,
     /// By partition: groups in the order of their ids. A later one is read when the one before is at
@@ -51,12 +51,12 @@ struct HandedGroup {
 
 impl SharedGroupReader {
     pub fn new(log: &Log, stream: &Stream, name: &str, consumer: String) -> Result<Self> {
-        let application = log.application(stream.name(), name)?;
+        let shared_group = log.shared_group(stream.name(), name)?;
         Ok(SharedGroupReader {
             log: log.clone(),
             stream: stream.clone(),
-            holder: application.add_reader(consumer),
-            application,
+            holder: shared_group.add_reader(consumer),
+            shared_group,
             lanes: BTreeMap::new(),
             failed: BTreeSet::new(),
             turn: 0,
@@ -188,7 +188,7 @@ impl SharedGroupReader {
     fn claim(&mut self, is_wanted: impl Fn(u32) -> bool) -> Result<BTreeSet<u32>> {
         // Others may commit by the consumer's name.
         self.passed
-            .retain(|group| self.application.is_given(&self.holder, &group.cursor));
+            .retain(|group| self.shared_group.is_given(&self.holder, &group.cursor));
         let config = self.stream.config();
         let mut claimed = BTreeSet::new();
         for streamlet in (0..config.streamlets).map(StreamletIndex) {
@@ -200,7 +200,7 @@ impl SharedGroupReader {
             };
             let groups_max = config.lanes as usize;
             let handed = self
-                .application
+                .shared_group
                 .hand_out(streamlet, &self.holder, groups_max, wants)?;
             for (partition, cursor) in handed {
                 let groups = self.lanes.entry(partition).or_default();
@@ -237,7 +237,7 @@ impl SharedGroupReader {
     pub fn release(&mut self) {
         self.lanes.clear();
         self.passed.clear();
-        self.application.release_reader(&self.holder);
+        self.shared_group.release_reader(&self.holder);
     }
 
     /// Keeps how far everything is read.
@@ -246,7 +246,7 @@ impl SharedGroupReader {
         for group in self.passed.iter_mut().chain(reading) {
             if group.committed < group.cursor.position {
                 let consumer = self.holder.consumer();
-                self.application.commit(consumer, &group.cursor)?;
+                self.shared_group.commit(consumer, &group.cursor)?;
                 group.committed = group.cursor.position;
             }
         }

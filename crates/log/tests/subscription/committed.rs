@@ -58,7 +58,7 @@ proptest! {
         let lane = stream.partition(0).unwrap();
         let mut by_offset = Subscription::of_lanes([(lane.clone(), Offset(0))]);
         let mut by_group =
-            Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+            Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap();
         let (mut seen, mut seen_by_group) = (Vec::new(), Vec::new());
         let mut model = Model::default();
         let mut sequences = [0; 3];

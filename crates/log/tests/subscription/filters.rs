@@ -45,7 +45,7 @@ proptest! {
         let stream = log.create_stream("s", config).unwrap();
         let lane = stream.partition(0).unwrap();
         let mut subscription = match by_group {
-            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+            true => Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap(),
             false => Subscription::of_stream(&stream),
         };
         subscription.set_filter(Filter::parse(r#"value starts with "keep""#).unwrap());
@@ -120,7 +120,7 @@ fn a_filter_looks_through_a_bounded_part_of_compressed_chunks_at_once() {
     while log.step() {}
     for by_group in [false, true] {
         let mut subscription = match by_group {
-            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+            true => Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap(),
             false => Subscription::of_stream(&stream),
         };
         subscription.set_filter(Filter::parse(r#"value contains "keep""#).unwrap());

@@ -114,14 +114,14 @@ fn a_subscriber_is_woken_once_by_what_is_durable_and_by_lanes_that_are_added() {
 
 #[test]
 fn lanes_that_are_not_wanted_are_handed_out_when_they_are() {
-    for has_application in [false, true] {
+    for has_shared_group in [false, true] {
         let (_dir, log, stream) = with_stream(3);
         for partition in 0..2u8 {
             let lane = stream.partition(partition.into()).unwrap();
             append(&log, &lane, &[partition]);
         }
-        let mut subscription = match has_application {
-            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+        let mut subscription = match has_shared_group {
+            true => Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap(),
             false => Subscription::of_stream(&stream),
         };
         let mut next =
@@ -211,7 +211,7 @@ fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_others() {
         let (_dir, log, stream) = with_stream(2);
         let [old, live] = [0, 1].map(|partition| stream.partition(partition).unwrap());
         let mut subscription = match by_group {
-            true => Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap(),
+            true => Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap(),
             false => Subscription::of_stream(&stream),
         };
         let gives = |subscription: &mut Subscription, place: u32| matches!(subscription.next(1 << 20).unwrap(), Next::Handed(handed) if handed.place == place);

@@ -1,9 +1,9 @@
 //! Subscriptions: what is handed out, to whom, and when they wake.
 
-mod applications;
 mod committed;
 mod filters;
 mod lanes;
+mod shared_groups;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -437,7 +437,7 @@ fn a_commit_is_not_reported_failed_when_the_table_cannot_be_written_anew() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
-    let application = world.log().application("a", &"x".repeat(200));
+    let application = world.log().shared_group("a", &"x".repeat(200));
     let application = application.expect("the stream exists");
     let cursors = application.next_groups(StreamletIndex(0), "one", 1);
     let cursor = cursors.expect("the streamlet exists")[0];

@@ -78,7 +78,7 @@ fn consume(
     count: &AtomicU64,
     goal: u64,
 ) -> Result<(), LogError> {
-    let application = log.application("a", "app")?;
+    let application = log.shared_group("a", "app")?;
     let mut mine: BTreeMap<GroupId, Cursor> = BTreeMap::new();
     let mut scratch = Scratch::default();
     let started = Instant::now();

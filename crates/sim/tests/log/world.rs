@@ -1163,7 +1163,7 @@ impl World {
     // ---- The application -----------------------------------------------------------------------
 
     pub fn hand_out(&mut self, name: &str, streamlet: u32, consumer: &str, groups_max: usize) {
-        let application = self.log().application(name, "app").expect("it exists");
+        let application = self.log().shared_group(name, "app").expect("it exists");
         let cursors = application
             .next_groups(StreamletIndex(streamlet), consumer, groups_max)
             .expect("it exists");
@@ -1178,7 +1178,7 @@ impl World {
 
     /// Lets a consumer read on in all of its groups, and commit.
     pub fn consume(&mut self, name: &str, consumer: &str) {
-        let application = self.log().application(name, "app").expect("it exists");
+        let application = self.log().shared_group(name, "app").expect("it exists");
         let mine: Vec<((u32, GroupId), Cursor)> = self.model.streams[name]
             .consumed
             .given
@@ -1257,7 +1257,7 @@ impl World {
     }
 
     pub fn release(&mut self, name: &str, consumer: &str) {
-        let application = self.log().application(name, "app").expect("it exists");
+        let application = self.log().shared_group(name, "app").expect("it exists");
         application.release(consumer);
         let model = self.model.streams.get_mut(name).expect("the caller's");
         model

@@ -8,14 +8,14 @@ use crate::{append, chunk, values, with_stream};
 
 /// It was told again with every look, for ever.
 #[test]
-fn a_lane_of_an_application_that_retention_overtakes_is_told_once() {
+fn retention_overtaking_a_lane_of_a_shared_group_is_reported_once() {
     let (_dir, log, stream) = with_stream(2);
     let [lane, other] = [0, 1].map(|partition| stream.partition(partition).unwrap());
     for _ in 0..100 {
         append(&log, &lane, &[0; 10_000]);
     }
     let mut subscription =
-        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+        Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap();
     assert!(matches!(subscription.next(1), Ok(Next::Handed(_))));
     log.persist();
     log.set_retention("s", None, Some(ByteSize(100_000)))
@@ -33,13 +33,13 @@ fn a_lane_of_an_application_that_retention_overtakes_is_told_once() {
 }
 
 #[test]
-fn four_subscribers_of_one_application_read_one_streamlet_side_by_side() {
+fn four_subscribers_of_one_shared_group_read_one_streamlet_side_by_side() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream
         .lane_for(StreamletIndex(0), ProducerId::NONE)
         .unwrap();
     let mut subscribers = [0, 1, 2, 3].map(|n| {
-        Subscription::of_application(&log, &stream, "app", format!("consumer {n}")).unwrap()
+        Subscription::of_shared_group(&log, &stream, "app", format!("consumer {n}")).unwrap()
     });
     let count = 200u8;
     for n in 0..count {
@@ -87,7 +87,7 @@ fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
     let (_dir, log, stream) = with_stream(2);
     let lanes = [0, 1].map(|partition| stream.partition(partition).unwrap());
     let subscriber =
-        |name: &str| Subscription::of_application(&log, &stream, "app", name.to_owned()).unwrap();
+        |name: &str| Subscription::of_shared_group(&log, &stream, "app", name.to_owned()).unwrap();
     let (mut old, mut new, mut other) = (subscriber("one"), subscriber("one"), subscriber("two"));
     append(&log, &lanes[0], b"0");
     assert_eq!(values(&mut old), [(0, b"0".to_vec())]);
@@ -99,8 +99,8 @@ fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
     assert_eq!(values(&mut other), [(0, b"0".to_vec())]);
 
     // It can commit by its name what it has.
-    let application = log.application("s", "app").unwrap();
-    application.commit("one", &handed.chunks.next).unwrap();
+    let shared_group = log.shared_group("s", "app").unwrap();
+    shared_group.commit("one", &handed.chunks.next).unwrap();
     drop(new);
     append(&log, &lanes[1], b"2");
     assert_eq!(values(&mut other), [(1, b"2".to_vec())]);
@@ -115,15 +115,15 @@ fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
         append(&log, &lane, &[0; 10_000]);
     }
     let mut subscription =
-        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+        Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap();
     let mut cursors = Vec::new();
     while let Next::Handed(handed) = subscription.next(1 << 20).unwrap() {
         cursors.push(handed.chunks.next);
     }
     assert!(cursors.len() > 2);
-    let application = log.application("s", "app").unwrap();
+    let shared_group = log.shared_group("s", "app").unwrap();
     for cursor in cursors {
-        application.commit("one", &cursor).unwrap();
+        shared_group.commit("one", &cursor).unwrap();
     }
     assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
     subscription.commit().unwrap();
@@ -140,7 +140,7 @@ fn what_an_open_transaction_holds_back_is_left_to_others() {
         append(&log, &other, &[n; 10_000]);
     }
     let mut subscription =
-        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+        Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap();
     // Of the other lane it gets all.
     let read = values(&mut subscription);
     assert_eq!(read.len(), 20);
@@ -148,15 +148,15 @@ fn what_an_open_transaction_holds_back_is_left_to_others() {
     for _ in 0..100 {
         assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
     }
-    let application = log.application("s", "app").unwrap();
-    let left = application.next_groups(StreamletIndex(0), "two", 1_000);
+    let shared_group = log.shared_group("s", "app").unwrap();
+    let left = shared_group.next_groups(StreamletIndex(0), "two", 1_000);
     let all = (0..100).filter(|id| {
         let lane = stream.lane_of_group(StreamletIndex(0), GroupId(*id));
         lane.is_ok_and(|lane| lane.partition() == 0)
     });
     assert_eq!(left.unwrap().len(), all.count() - 1);
 
-    application.release("two");
+    shared_group.release("two");
     let marker = EndMarker {
         producer_id: ProducerId(1),
         producer_epoch: ProducerEpoch(0),
@@ -184,7 +184,7 @@ fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_one_that_is_new() {
         held.push(handed);
     }
     let mut subscription =
-        Subscription::of_application(&log, &stream, "app", "one".to_owned()).unwrap();
+        Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap();
     assert!(matches!(subscription.next(1 << 20), Ok(Next::Busy)));
     append(&log, &live, b"first");
     let next = subscription.next(1 << 20);
