@@ -1,8 +1,8 @@
-//! The native requests, for features that Kafka's protocol lacks. Streamlets, groups and segments are read and
-//! written as they are (kera, tables 6.1 and 6.2), and objects are put and got.
+//! The native requests, for features that Kafka's protocol lacks: reads and writes of streamlets, groups and
+//! segments (kera, tables 6.1 and 6.2), objects, and push.
 //!
-//! Their keys start at 10000. There is one version of each, in the encoding of Kafka's flexible
-//! versions; `docs/protocol.md` has all fields.
+//! Their keys start at 10000. Each has one version, in the encoding of Kafka's flexible versions.
+//! `docs/protocol.md` describes all fields, and a test holds it against the comments here.
 
 mod chunks;
 mod groups;
@@ -30,29 +30,31 @@ use crate::forge::Forge;
 use crate::input::Input;
 use crate::pieces::Output;
 
-/// A field of a native message: how it is written, and what that is called in the documentation.
+/// A type of fields in native messages: its encoding, and its name in the documentation.
 pub(crate) trait Field: Sized {
     fn decode(input: &mut Input, name: &str) -> Result<Self, Malformed>;
 
     fn encode(&self, output: &mut Output);
 
-    /// The name of its type.
+    /// Returns the type's name in the documentation.
     #[cfg(test)]
     fn type_name() -> String;
 
-    /// A random value.
+    /// Returns a random value.
     #[cfg(test)]
     fn forge(forge: &mut Forge) -> Self;
 }
 
-/// Declares a message: its fields are written in this order, and tagged fields end it.
+/// Declares a message. On the wire its fields have this order, and tagged fields follow them.
 macro_rules! native {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+    ($($(#[$attribute:meta])* $name:ident {
+        $($(#[doc = $doc:literal])* $field:ident: $type:ty,)*
+    })*) => {
         $(
-            $(#[$doc])*
+            $(#[$attribute])*
             #[derive(Debug, Clone, PartialEq, Eq)]
             pub struct $name {
-                $($(#[$field_doc])* pub $field: $type,)*
+                $($(#[doc = $doc])* pub $field: $type,)*
             }
 
             impl $crate::native::Field for $name {
@@ -77,7 +79,7 @@ macro_rules! native {
 
                 #[cfg(test)]
                 fn forge(forge: &mut $crate::forge::Forge) -> $name {
-                    // Of a message without fields.
+                    // A message without fields does not use it otherwise.
                     let _ = &forge;
                     $name {
                         $($field: $crate::native::Field::forge(forge),)*
@@ -101,11 +103,12 @@ macro_rules! native {
 
             #[cfg(test)]
             impl $crate::native::described::Described for $name {
-                fn fields() -> Vec<(&'static str, String)> {
-                    vec![$((
-                        stringify!($field),
+                fn fields() -> Vec<[String; 3]> {
+                    vec![$([
+                        stringify!($field).to_owned(),
                         <$type as $crate::native::Field>::type_name(),
-                    ),)*]
+                        concat!($($doc),*).trim().to_owned(),
+                    ],)*]
                 }
             }
 
@@ -120,21 +123,21 @@ macro_rules! native {
 }
 pub(crate) use native;
 
-/// What the documentation has to say of a message.
+/// The description of a message that the documentation must repeat.
 #[cfg(test)]
 pub(crate) mod described {
     pub(crate) trait Described {
-        /// Names and types, in their order.
-        fn fields() -> Vec<(&'static str, String)>;
+        /// Returns the name, type and meaning of each field, in their order.
+        fn fields() -> Vec<[String; 3]>;
     }
 }
 
-/// Bytes of any size, which are written from where they lie; in one piece when they are received.
+/// Bytes of any size. The sender writes them from where they lie; the receiver gets one piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Payload(pub Vec<Bytes>);
 
 impl Payload {
-    /// The bytes of all pieces.
+    /// Returns the number of bytes in all pieces.
     pub fn size(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
@@ -179,7 +182,7 @@ macro_rules! field {
     };
 }
 
-// Type, its name in the documentation, how it is read and written, and the value inside.
+// The type, its name in the documentation, the method that reads or writes it, and the conversions.
 field! {
     bool, "bool", boolean, value => value, field => *field;
     i8, "int8", int8, value => value, field => *field;
@@ -225,7 +228,7 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
-/// Null arrays have the length 0, as null strings do.
+/// A null array has the length 0, like a null string.
 impl<T: Field> Field for Option<Vec<T>> {
     fn decode(input: &mut Input, name: &str) -> Result<Option<Vec<T>>, Malformed> {
         input.nullable_array(name, |input| T::decode(input, name))
@@ -249,11 +252,11 @@ impl<T: Field> Field for Option<Vec<T>> {
     }
 }
 
-/// What comes before a value that can be null.
+/// The byte before a nullable value.
 const PRESENT: i8 = 1;
 const NULL: i8 = -1;
 
-/// Declares types that can be null: a byte says whether they are, as for Kafka's structures.
+/// Declares nullable types. A byte before the value announces whether it is null, as in Kafka's structures.
 macro_rules! nullable {
     ($($type:ty),*) => {
         $(
@@ -330,7 +333,7 @@ impl Field for Cursor {
 }
 
 impl Input {
-    /// Whether a value that can be null is there.
+    /// Reads whether a nullable value follows.
     pub(crate) fn presence(&mut self, name: &str) -> Result<bool, Malformed> {
         match self.int8(name)? {
             PRESENT => Ok(true),

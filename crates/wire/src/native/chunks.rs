@@ -1,4 +1,4 @@
-//! Chunks: written to streamlets, read from cursors on.
+//! Requests to write chunks to streamlets, and to read them from cursors on.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
@@ -7,86 +7,88 @@ use millstream_base::{Cursor, LaneIndex, Offset, StreamId, StreamletIndex};
 use super::{Payload, native};
 
 native! {
-    /// Appends chunks to streamlets of a stream (multiWriteChunks of kera, table 6.1). Each goes to
-    /// the lane of the producer that its header names.
+    /// Appends chunks to streamlets of a stream (multiWriteChunks of kera, table 6.1). The producer id in a
+    /// chunk's header determines the chunk's lane.
     WriteChunksRequest {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// The chunks, which are appended in this order.
+        /// The chunks; the broker appends them in this order.
         chunks: Vec<ChunkToWrite>,
     }
 
-    /// A chunk, and where it goes.
+    /// A chunk and its streamlet.
     ChunkToWrite {
-        /// The streamlet.
+        /// The number of the streamlet.
         streamlet: StreamletIndex,
         /// One record batch of Kafka's format 2.
         chunk: Bytes,
     }
 
-    /// Answers [`WriteChunksRequest`], when all are as durable as the stream's setting says.
+    /// Answers [`WriteChunksRequest`] after all chunks are as durable as the stream's setting requires.
     #[derive(Default)]
     WriteChunksResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// What is wrong with the whole request: 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// One for each chunk, in their order; none if the whole request is refused.
+        /// One element for each chunk, in their order; empty if the whole request failed.
         chunks: Vec<WrittenChunk>,
     }
 
-    /// What became of a chunk.
+    /// The result for a chunk.
     WrittenChunk {
-        /// 0, or one of Kafka's error codes; nothing was stored then.
+        /// 0, or one of Kafka's error codes; after an error the broker has stored nothing of the chunk.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// The lane that it went to.
+        /// The lane that stores the chunk.
         lane: LaneIndex,
         /// The offset of its first record.
         base_offset: Offset,
         /// The offset behind its last record.
         next_offset: Offset,
-        /// Whether it had been stored before.
+        /// Whether the broker had stored the chunk before.
         is_duplicate: bool,
     }
 
-    /// Reads durable chunks from several cursors on (multiReadChunks of kera, table 6.1).
+    /// Reads durable chunks from several positions (multiReadChunks of kera, table 6.1).
     ReadChunksRequest {
-        /// Where to read, each within one group.
+        /// The positions to read from, each within one group.
         cursors: Vec<Cursor>,
-        /// About how many bytes of chunks the answer may have; the first chunk comes whole.
+        /// About how many bytes of chunks the answer may have; the first chunk always comes whole.
         bytes_max: u32,
-        /// How many bytes are worth an answer.
+        /// The broker answers as soon as it has this many bytes.
         bytes_min: u32,
-        /// How long to wait for so many.
+        /// How long the broker waits for `bytes_min`.
         wait_ms_max: u32,
     }
 
     /// Answers [`ReadChunksRequest`].
     #[derive(Default)]
     ReadChunksResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// What is wrong with the whole request: 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// One for each cursor, in their order; none if the whole request is refused.
+        /// One element for each cursor, in their order; empty if the whole request failed.
         reads: Vec<ReadFromCursor>,
     }
 
-    /// What was read from a cursor on.
+    /// The result for a cursor.
     ReadFromCursor {
         /// 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// Where to read on. If what the cursor points at was removed: the earliest that is stored.
+        /// The cursor for the next read. If retention removed the position of the request's cursor, the
+        /// earliest stored position.
         next: Cursor,
-        /// Whole chunks; none at the durable head, or where others filled the answer.
+        /// Whole chunks; empty at the end of the durable records, or if the chunks of other cursors filled
+        /// the answer.
         chunks: Payload,
     }
 }

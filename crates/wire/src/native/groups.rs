@@ -1,4 +1,4 @@
-//! Groups and segments: handed out to consumers, and which there are.
+//! Requests of shared groups, and requests that list groups and segments.
 
 use kafka_protocol::protocol::StrBytes;
 use millstream_base::{Cursor, GroupId, Position, SegmentIndex, StreamId, StreamletIndex};
@@ -6,180 +6,181 @@ use millstream_base::{Cursor, GroupId, Position, SegmentIndex, StreamId, Streaml
 use super::{native, nullable};
 
 native! {
-    /// Has the next groups of a streamlet handed to a consumer (getNextGroups of kera, table 6.1).
-    /// No other consumer of the application gets them until they are done or released.
+    /// Assigns the next groups of a streamlet to a consumer of a shared group (getNextGroups of kera, table
+    /// 6.1). No other consumer of the shared group gets them until this consumer has finished or released them.
+    /// The wire calls a shared group `application`.
     NextGroupsRequest {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// The streamlet.
+        /// The number of the streamlet.
         streamlet: StreamletIndex,
-        /// What consumers of the same task share.
+        /// The name of the shared group.
         application: StrBytes,
-        /// Who asks: unique within the application.
+        /// The name of the consumer, unique within the shared group.
         consumer: StrBytes,
-        /// How many at most.
+        /// The most groups in the answer.
         groups_max: u32,
     }
 
     /// Answers [`NextGroupsRequest`].
     #[derive(Default)]
     NextGroupsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// Where to read each, in the order of their ids.
+        /// A cursor for each group, in the order of their ids.
         cursors: Vec<Cursor>,
     }
 
-    /// Takes note that everything before some cursors is done, each in its group. A closed group that
-    /// is done to its end is never handed out again.
+    /// Commits positions of a shared group: in each group, all records before the cursor are finished. The
+    /// broker never assigns a closed group again that is finished to its end.
     CommitCursorsRequest {
-        /// What consumers of the same task share.
+        /// The name of the shared group.
         application: StrBytes,
-        /// Who the groups were handed to.
+        /// The consumer that holds the groups.
         consumer: StrBytes,
-        /// How far they are done.
+        /// The position that the consumer has finished, for each group.
         cursors: Vec<Cursor>,
     }
 
-    /// Answers [`CommitCursorsRequest`], when the positions are durable.
+    /// Answers [`CommitCursorsRequest`] after the positions are durable.
     #[derive(Default)]
     CommitCursorsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// What is wrong with the whole request: 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// One for each cursor, in their order; none if the whole request is refused.
+        /// One element for each cursor, in their order; empty if the whole request failed.
         commits: Vec<CommittedCursor>,
     }
 
-    /// What became of a commit.
+    /// The result for a cursor.
     #[derive(Default)]
     CommittedCursor {
         /// 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
     }
 
-    /// Gives all groups of a consumer back; others get them from where they were committed.
+    /// Releases all groups of a consumer; other consumers get them from their committed positions on.
     ReleaseGroupsRequest {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// What consumers of the same task share.
+        /// The name of the shared group.
         application: StrBytes,
-        /// Whose groups.
+        /// The consumer that gives up its groups.
         consumer: StrBytes,
     }
 
     /// Answers [`ReleaseGroupsRequest`].
     #[derive(Default)]
     ReleaseGroupsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
     }
 
-    /// Asks for the next segments of a group (getNextSegments of kera, table 6.1).
+    /// Returns the next segments of a group (getNextSegments of kera, table 6.1).
     NextSegmentsRequest {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// The streamlet.
+        /// The number of the streamlet.
         streamlet: StreamletIndex,
-        /// The group.
+        /// The id of the group.
         group: GroupId,
-        /// The first one that is asked for.
+        /// The first segment.
         from: SegmentIndex,
-        /// How many at most.
+        /// The most segments in the answer.
         segments_max: u32,
     }
 
     /// Answers [`NextSegmentsRequest`].
     #[derive(Default)]
     NextSegmentsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// Segments, in their order.
+        /// The segments, in their order.
         segments: Vec<SegmentStart>,
     }
 
-    /// Where a segment starts.
+    /// The start of a segment.
     SegmentStart {
-        /// Its number in the group.
+        /// The number of the segment in the group.
         segment: SegmentIndex,
-        /// The position in the group of its first byte.
+        /// The position of its first byte in the group.
         position: Position,
     }
 
-    /// Asks which groups of a streamlet are stored (getAvailableGroups of kera, table 6.2).
+    /// Returns the range of stored groups of a streamlet (getAvailableGroups of kera, table 6.2).
     AvailableGroupsRequest {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// The streamlet.
+        /// The number of the streamlet.
         streamlet: StreamletIndex,
     }
 
     /// Answers [`AvailableGroupsRequest`].
     #[derive(Default)]
     AvailableGroupsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// The first and the last one; null if there is none.
+        /// The first and the last group; null if there is none.
         groups: Option<GroupRange>,
     }
 
-    /// Groups of a streamlet, which have ids in the order of their creation.
+    /// Groups of a streamlet; their ids are in the order of their creation.
     GroupRange {
-        /// The oldest.
+        /// The oldest group.
         first: GroupId,
-        /// The newest.
+        /// The newest group.
         last: GroupId,
     }
 
-    /// Asks which segments a group has (getAvailableSegments of kera, table 6.2).
+    /// Returns the range of segments of a group (getAvailableSegments of kera, table 6.2).
     AvailableSegmentsRequest {
-        /// The stream.
+        /// The id of the stream.
         stream: StreamId,
-        /// The streamlet.
+        /// The number of the streamlet.
         streamlet: StreamletIndex,
-        /// The group.
+        /// The id of the group.
         group: GroupId,
     }
 
     /// Answers [`AvailableSegmentsRequest`].
     #[derive(Default)]
     AvailableSegmentsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// The first and the last one; null if there is none.
+        /// The first and the last segment; null if there is none.
         segments: Option<SegmentRange>,
     }
 
-    /// Segments of a group, which have numbers in the order of their creation.
+    /// Segments of a group; their numbers are in the order of their creation.
     SegmentRange {
-        /// The oldest.
+        /// The oldest segment.
         first: SegmentIndex,
-        /// The newest.
+        /// The newest segment.
         last: SegmentIndex,
     }
 }

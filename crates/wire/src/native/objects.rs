@@ -1,4 +1,4 @@
-//! Objects: put in parts, got by ranges, listed, deleted.
+//! Requests to write, read, list and delete objects.
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
@@ -7,111 +7,111 @@ use millstream_base::{ByteSize, StreamId, Timestamp};
 use super::{Payload, native, nullable};
 
 native! {
-    /// What is known of an object.
+    /// An object.
     ObjectDescription {
-        /// What it is called.
+        /// The name of the object.
         name: StrBytes,
         /// The size of its content.
         bytes: ByteSize,
-        /// CRC-32C of its content.
+        /// The CRC-32C of its content.
         crc32c: u32,
-        /// When it was put.
+        /// The time of its creation, in milliseconds since 1970.
         created: Timestamp,
         /// The stream that holds its content.
         stream: StreamId,
     }
 
-    /// Puts a part of an object. Parts follow each other on one connection, and the object exists
-    /// when the last one is answered; where the connection ends before, it does not.
+    /// Writes a part of an object. The client sends the parts one after another on one connection. The object
+    /// exists when the server has answered the last part; if the connection ends earlier, it does not exist.
     PutObjectRequest {
-        /// What it is called.
+        /// The name of the object.
         name: StrBytes,
-        /// Where in the object the part begins; 0 begins the object.
+        /// The position of the part in the object; 0 begins the object.
         start: u64,
-        /// The content of the part.
+        /// The bytes of the part.
         content: Bytes,
-        /// Whether it is the last part.
+        /// Whether this is the last part.
         is_last: bool,
     }
 
     /// Answers [`PutObjectRequest`].
     #[derive(Default)]
     PutObjectResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes; the object is given up then.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// After the last part: what is now stored.
+        /// After the last part: the stored object; else null.
         object: Option<ObjectDescription>,
     }
 
     /// Reads a range of an object.
     GetObjectRequest {
-        /// What it is called.
+        /// The name of the object.
         name: StrBytes,
-        /// The first byte.
+        /// The position of the first byte.
         start: u64,
-        /// How many bytes at most; with 0, only the description is asked for.
+        /// The most bytes in the answer; 0 asks for the description only.
         bytes_max: u32,
     }
 
     /// Answers [`GetObjectRequest`].
     #[derive(Default)]
     GetObjectResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// The whole object.
+        /// The description of the whole object.
         object: Option<ObjectDescription>,
-        /// The bytes from `start` on; fewer than asked for where the object ends, or the broker
-        /// gives no more at once.
+        /// The bytes from `start` on. They are fewer than `bytes_max` if the object ends, or at the
+        /// broker's own bound.
         content: Payload,
     }
 
-    /// Asks which objects there are.
+    /// Lists objects.
     ListObjectsRequest {
-        /// What their names start with.
+        /// The prefix of the names.
         prefix: StrBytes,
-        /// The last name of the answer before, if there was one.
+        /// The last name of the previous answer; null for the first request.
         after: Option<StrBytes>,
-        /// How many at most.
+        /// The most objects in the answer.
         objects_max: u32,
     }
 
     /// Answers [`ListObjectsRequest`].
     #[derive(Default)]
     ListObjectsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// Objects, by name.
+        /// The objects, in the order of their names.
         objects: Vec<ObjectDescription>,
-        /// Whether there are more behind them.
+        /// Whether more objects follow.
         has_more: bool,
     }
 
     /// Deletes an object.
     DeleteObjectRequest {
-        /// What it is called.
+        /// The name of the object.
         name: StrBytes,
     }
 
-    /// Answers [`DeleteObjectRequest`], when the deletion is durable.
+    /// Answers [`DeleteObjectRequest`] after the deletion is durable.
     #[derive(Default)]
     DeleteObjectResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
     }
 }

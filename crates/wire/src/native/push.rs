@@ -1,4 +1,4 @@
-//! Subscriptions: chunks are pushed to whoever has subscribed to them.
+//! Subscriptions, to which the server pushes chunks.
 
 use kafka_protocol::protocol::StrBytes;
 use millstream_base::{ByteSize, Cursor, Offset};
@@ -6,159 +6,164 @@ use millstream_base::{ByteSize, Cursor, Offset};
 use super::{Payload, native, nullable};
 
 native! {
-    /// Asks where clients come in that run on the server's machine.
+    /// Returns the path of the server's socket for clients on the same machine.
     LocalSocketRequest {
     }
 
     /// Answers [`LocalSocketRequest`].
     #[derive(Default)]
     LocalSocketResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// The path of a Unix-domain socket that speaks this protocol too, without TLS; null if there is
+        /// The path of a Unix-domain socket that speaks this protocol without TLS; null if the server has
         /// none.
         path: Option<StrBytes>,
     }
 
-    /// Begins a subscription: from now on chunks are handed out as they become durable. It ends with its
-    /// connection.
+    /// Begins a subscription: the server delivers chunks as they become durable, in shared memory or as answers
+    /// to [`ReceiveRequest`]. The subscription ends with its connection.
     SubscribeRequest {
-        /// Who takes chunks by itself: each has what it is handed, and holds up nobody else. One, unless
-        /// memory is shared.
+        /// The sources. Each receives and finishes its chunks independently of the others. There must be
+        /// one, unless memory is shared.
         sources: Vec<SubscribedSource>,
-        /// Which records are handed out; all without it.
+        /// The filter of the records; null for all records.
         filter: Option<StrBytes>,
-        /// About how many bytes are handed out at once; a chunk that is larger comes whole.
+        /// About how many bytes the server delivers at once; a larger chunk comes whole.
         bytes_max: u32,
-        /// About how many bytes each source may have in hand. Counts where memory is shared; else each request
-        /// for more is answered once.
+        /// About how many unfinished bytes a source may hold in shared memory. Over the network the Receive
+        /// requests are the bound instead.
         ahead_bytes: ByteSize,
-        /// The layout of shared memory that the client knows; 0 if it wants none.
+        /// The layout version of shared memory that the client supports; 0 if it wants none.
         layout: u32,
     }
 
-    /// What one source is handed: lanes, or an application's groups.
+    /// A source, which reads either lanes or groups of a shared group.
     SubscribedSource {
-        /// Lanes, each from an offset on.
+        /// The lanes of the source, each with its first offset.
         lanes: Vec<SubscribedLane>,
-        /// If there are no lanes: whose groups.
+        /// The shared group of the source, if it has no lanes.
         application: Option<SubscribedApplication>,
     }
 
-    /// A lane that is read.
+    /// A lane of a source.
     SubscribedLane {
-        /// The stream's name.
+        /// The name of the stream.
         stream: StrBytes,
-        /// The lane's number among all of the stream.
+        /// The number of the lane among all lanes of the stream.
         partition: u32,
-        /// The first offset that is wanted.
+        /// The first offset that the client wants.
         offset: Offset,
     }
 
-    /// An application whose groups are read: each is handed to one of its consumers.
+    /// A shared group. The server assigns each group of the stream to one of its consumers.
     SubscribedApplication {
-        /// The stream's name.
+        /// The name of the stream.
         stream: StrBytes,
-        /// What consumers of the same task share.
+        /// The name of the shared group.
         application: StrBytes,
-        /// Who reads: unique within the application.
+        /// The name of the consumer, unique within the shared group.
         consumer: StrBytes,
     }
 
     /// Answers [`SubscribeRequest`].
     #[derive(Default)]
     SubscribeResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// What the subscription is called on this connection.
+        /// The number of the subscription on this connection.
         subscription: u32,
-        /// Where it is handed out; null if it is asked for with [`ReceiveRequest`].
+        /// The shared memory that delivers the chunks; null if the client must use Receive.
         shared: Option<SharedMemory>,
-        /// Why no memory is shared, if that was asked for.
+        /// Why the server shares no memory, if the client asked for it.
         not_shared: Option<StrBytes>,
     }
 
-    /// Files in the server's memory, in the layout that the client knows. They are opened by their paths, on
-    /// the server's machine.
+    /// Files in the server's memory, in the client's layout. The client opens them by their paths, on the
+    /// server's machine.
     SharedMemory {
-        /// What descriptors point into: to be mapped read-only.
+        /// The segment pool, into which the descriptors point. Map it read-only.
         pool_path: StrBytes,
-        /// How much of it there is.
+        /// The size of the pool.
         pool_bytes: ByteSize,
-        /// The descriptors, in a ring for each source: to be opened first.
+        /// The descriptors, in a ring for each source. Open it first.
         rings_path: StrBytes,
-        /// What this one has in its header.
+        /// The identity of this subscription, which the header of the rings file must have.
         identity: u64,
     }
 
-    /// Asks for what comes next in a subscription. Several may be under way: each is answered as soon as there
-    /// is something, in their order. Where memory is shared it is answered without chunks when
-    /// there is something in the ring; with a `bytes_max` of 0, when the subscription ends. Else it is answered
-    /// with nothing after a long time, or 10 seconds if the client has a quota for reading, which asks again.
+    /// Asks for the next chunks of a subscription. A client may have several requests under way; the server
+    /// answers them in their order.
+    ///
+    /// - Without shared memory, the server answers as soon as it has chunks. If there are none, it answers
+    ///   without chunks after 10 minutes (after 10 seconds if the client has a quota for reading), and the
+    ///   client asks again.
+    /// - With shared memory, the server answers without chunks when the ring has new descriptors; with a
+    ///   `bytes_max` of 0, when the subscription ends.
     ReceiveRequest {
-        /// What it is called.
+        /// The number of the subscription.
         subscription: u32,
-        /// The source that asks: its number among those that have subscribed.
+        /// The number of the source in the subscription.
         source: u32,
-        /// About how many bytes of chunks the answer may have; the first chunk comes whole.
+        /// About how many bytes of chunks the answer may have; the first chunk always comes whole.
         bytes_max: u32,
     }
 
     /// Answers [`ReceiveRequest`].
     #[derive(Default)]
     ReceiveResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// What is wrong with the whole subscription, which has ended then: 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// What comes next.
+        /// The next chunks.
         handed: Vec<HandedChunks>,
     }
 
-    /// Chunks of one lane that follow each other, or why there will be none.
+    /// Consecutive chunks of one lane, or the error that ends the lane.
     HandedChunks {
-        /// The lane: its number among those that were subscribed to; of an application, among all of the stream.
+        /// The lane. With `lanes`: its index in the subscription. With a shared group: its number among all
+        /// lanes of the stream.
         place: u32,
-        /// 0, or one of Kafka's error codes: nothing more comes from this lane.
+        /// 0, or one of Kafka's error codes. After an error nothing more comes from this lane.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// Records before are in the first chunk, and were not asked for.
+        /// The first offset of the delivery. The first chunk may hold earlier records; skip these.
         from: Offset,
-        /// The offset behind the last record; after an error the earliest that is stored.
+        /// The offset behind the last record; after an error, the earliest stored offset.
         next: Offset,
-        /// Up to where there was something to be handed out.
+        /// The offset up to which records were available for delivery.
         end: Offset,
-        /// Where reading goes on.
+        /// The cursor for the next read.
         cursor: Cursor,
-        /// Whole chunks; none where others were left out.
+        /// Whole chunks; empty if the filter removed all records.
         chunks: Payload,
     }
 
-    /// Ends a subscription: what was asked for is answered with an error.
+    /// Ends a subscription. The server answers the waiting Receive requests with an error.
     UnsubscribeRequest {
-        /// What it is called.
+        /// The number of the subscription.
         subscription: u32,
     }
 
     /// Answers [`UnsubscribeRequest`].
     #[derive(Default)]
     UnsubscribeResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
     }
 }

@@ -1,4 +1,4 @@
-//! Streams: created, described, listed, grown, deleted.
+//! Requests to create, describe, list, grow and delete streams.
 
 use kafka_protocol::protocol::StrBytes;
 use millstream_base::{ByteSize, LaneIndex, Offset, StreamId, StreamletIndex};
@@ -9,18 +9,18 @@ use crate::error::Malformed;
 use crate::input::Input;
 use crate::pieces::Output;
 
-/// When a producer is answered.
+/// When the broker answers a producer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(i8)]
 pub enum Durability {
-    /// When it is synced to disk.
+    /// After the chunk is synced to disk.
     #[default]
     Sync = 0,
-    /// After the append; made durable soon after.
+    /// After the append; the broker makes the chunk durable soon after.
     Async = 1,
-    /// After the append; never written to disk.
+    /// After the append; the broker never writes the chunk to disk.
     Memory = 2,
-    /// When it is in the file, in the system's cache; synced to disk within about a second.
+    /// After the chunk is in the system's page cache; the broker syncs it within about a second.
     Written = 3,
 }
 
@@ -60,189 +60,190 @@ native! {
     /// Settings of a stream.
     #[derive(Default)]
     StreamSettings {
-        /// Logical partitions (M).
+        /// The number of logical partitions, the streamlets (M).
         streamlets: u32,
-        /// Lanes of each streamlet (Q), where producers append in parallel.
+        /// The number of lanes of each streamlet (Q), where producers append in parallel.
         lanes: u32,
-        /// Virtual logs that the stream's lanes share.
+        /// The number of virtual logs that the stream's lanes share.
         virtual_logs: u32,
-        /// When a producer is answered.
+        /// When the broker answers a producer: one of the values of durability.
         durability: Durability,
         /// The size of a group, in segments of the largest size (P).
         group_segments: u32,
-        /// The largest segment of a lane.
+        /// The size of the largest segment of a lane.
         segment_bytes: ByteSize,
-        /// Closed groups whose newest record is older are removed.
+        /// The broker removes closed groups whose newest record is older than this.
         retention_ms: Option<u64>,
-        /// Closed groups are removed, oldest first, while a lane holds more than this.
+        /// The broker removes closed groups, oldest first, while a lane holds more than this.
         retention_bytes: Option<ByteSize>,
-        /// The largest chunk that is taken in, where that is less than what fits a segment.
+        /// The largest chunk that the broker accepts, if that is less than a segment can hold.
         chunk_bytes_max: Option<ByteSize>,
-        /// Further settings, which are kept for others: Kafka's, for instance.
+        /// Further settings, under Kafka's names. The log applies those about compression and timestamps,
+        /// and stores the others.
         further: Vec<FurtherSetting>,
     }
 
-    /// A setting that the log keeps and does not read.
+    /// A setting without its own field.
     FurtherSetting {
-        /// What it is called.
+        /// The name of the setting.
         name: StrBytes,
-        /// What it is set to.
+        /// Its value.
         value: StrBytes,
     }
 
     /// Creates a stream (createStream of kera, table 6.1).
     CreateStreamRequest {
-        /// What it is called.
+        /// The name of the stream.
         name: StrBytes,
-        /// How it is made.
+        /// Its settings.
         settings: StreamSettings,
-        /// Whether a stream of this name is taken as it is, rather than refused.
+        /// Whether an existing stream of this name is a success, as it is, instead of an error.
         or_existing: bool,
     }
 
-    /// Answers [`CreateStreamRequest`], when the stream's existence is durable.
+    /// Answers [`CreateStreamRequest`] after the creation is durable.
     #[derive(Default)]
     CreateStreamResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// The stream's id, which other requests name it by.
+        /// The stream's id, which other requests use.
         stream: StreamId,
-        /// Whether it was created now.
+        /// Whether this request created the stream.
         is_new: bool,
     }
 
-    /// Asks for a stream's id (getStreamId of kera, table 6.1), and for what else is known of it.
+    /// Returns a stream's id, settings and lanes (getStreamId of kera, table 6.1).
     DescribeStreamRequest {
-        /// What it is called; or null, where its id is known.
+        /// The name of the stream; null to name it by its id.
         name: Option<StrBytes>,
-        /// Its id, where the name is null.
+        /// Its id, if the name is null.
         stream: StreamId,
-        /// Whether its lanes are asked for.
+        /// Whether the answer includes the lanes.
         with_lanes: bool,
     }
 
     /// Answers [`DescribeStreamRequest`].
     #[derive(Default)]
     DescribeStreamResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// What the stream is called.
+        /// The name of the stream.
         name: StrBytes,
         /// Its id.
         stream: StreamId,
-        /// What tells it from all other streams that there have been or will be: its topic id for
-        /// Kafka's clients.
+        /// Its identity, which no other stream ever has: the topic id for Kafka's clients.
         uuid: Uuid,
         /// Its settings.
         settings: StreamSettings,
-        /// Its lanes by partition, if they were asked for.
+        /// Its lanes in the order of their partition numbers, if the request asked for them.
         lanes: Vec<LaneDescription>,
     }
 
-    /// What is known of a lane.
+    /// A lane.
     LaneDescription {
-        /// Its number among all of the stream: its partition for Kafka's clients.
+        /// The number of the lane among all lanes of the stream: the partition for Kafka's clients.
         partition: u32,
-        /// The streamlet that it belongs to.
+        /// The streamlet of the lane.
         streamlet: StreamletIndex,
-        /// Its number in the streamlet.
+        /// The number of the lane in the streamlet.
         lane: LaneIndex,
-        /// The offset of the first record that is stored.
+        /// The offset of the first stored record.
         earliest: Offset,
         /// The offset behind the last durable record.
         durable: Offset,
-        /// Groups that are stored.
+        /// The number of stored groups.
         groups: u32,
-        /// Durable bytes.
+        /// The number of durable bytes.
         bytes: ByteSize,
-        /// Bytes that the server's start cut from its end, which a crash had left incomplete.
+        /// The number of incomplete bytes that the server's start truncated from the end of the lane after
+        /// a crash.
         cut_bytes: ByteSize,
-        /// Why it refuses writes, if it does.
+        /// Why the lane refuses writes; null if it accepts them.
         fault: Option<StrBytes>,
     }
 
-    /// Asks which streams there are.
+    /// Lists streams.
     ListStreamsRequest {
-        /// What their names start with.
+        /// The prefix of the names.
         prefix: StrBytes,
-        /// The last name of the answer before, if there was one.
+        /// The last name of the previous answer; null for the first request.
         after: Option<StrBytes>,
-        /// How many at most.
+        /// The most streams in the answer.
         streams_max: u32,
     }
 
     /// Answers [`ListStreamsRequest`].
     #[derive(Default)]
     ListStreamsResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
-        /// Streams, by name.
+        /// The streams, in the order of their names.
         streams: Vec<ListedStream>,
-        /// Whether there are more behind them.
+        /// Whether more streams follow.
         has_more: bool,
     }
 
-    /// A stream, in a list of them.
+    /// A stream of the list.
     ListedStream {
-        /// What it is called.
+        /// The name of the stream.
         name: StrBytes,
         /// Its id.
         stream: StreamId,
-        /// What tells it from all other streams that there have been or will be.
+        /// Its identity, which no other stream ever has.
         uuid: Uuid,
-        /// Its streamlets (M).
+        /// The number of its streamlets (M).
         streamlets: u32,
-        /// The lanes of each streamlet (Q).
+        /// The number of lanes of each streamlet (Q).
         lanes: u32,
     }
 
-    /// Gives a stream more streamlets or lanes, while it is in use.
+    /// Adds streamlets or lanes to a stream, while it is in use.
     GrowStreamRequest {
-        /// What it is called.
+        /// The name of the stream.
         name: StrBytes,
-        /// How many streamlets it shall have (M); never less than it has.
+        /// The new number of streamlets (M); never less than before.
         streamlets: u32,
-        /// How many lanes each streamlet shall have (Q); never less than it has.
+        /// The new number of lanes of each streamlet (Q); never less than before.
         lanes: u32,
     }
 
-    /// Answers [`GrowStreamRequest`], when the change is durable.
+    /// Answers [`GrowStreamRequest`] after the change is durable.
     #[derive(Default)]
     GrowStreamResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
     }
 
-    /// Deletes a stream with all that it holds.
+    /// Deletes a stream with all of its records.
     DeleteStreamRequest {
-        /// What it is called.
+        /// The name of the stream.
         name: StrBytes,
     }
 
-    /// Answers [`DeleteStreamRequest`], when the deletion is durable.
+    /// Answers [`DeleteStreamRequest`] after the deletion is durable.
     #[derive(Default)]
     DeleteStreamResponse {
-        /// How long the client is to wait before it goes on.
+        /// How long the client must wait before its next request.
         throttle_time_ms: u32,
-        /// 0, or one of Kafka's error codes.
+        /// The error of the whole request: 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
     }
 }

@@ -1,4 +1,4 @@
-//! docs/protocol.md against the table of requests and the native messages.
+//! Comparison of docs/protocol.md with the table of requests and the native messages.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,25 @@ use crate::{SUPPORTED, Supported};
 
 const PAGE: &str = include_str!("../../../../docs/protocol.md");
 
-/// The fields that all responses begin with; the page names them once.
-const COMMON_FIELDS: [&str; 3] = ["throttle_time_ms", "error_code", "error_message"];
+/// The number of fields that all responses begin with; the page describes them once.
+const COMMON_FIELDS: usize = 3;
 
-/// Types without a table.
+/// The types that have no table of fields.
 const PRIMITIVES: [&str; 9] = [
     "int8", "int16", "int64", "uint32", "uint64", "bool", "string", "bytes", "uuid",
 ];
 
-type Fields = Vec<(String, String)>;
+/// Name, type and meaning of each field.
+type Fields = Vec<[String; 3]>;
 
-/// Name and fields of messages.
+/// Maps the names of messages to their fields.
 macro_rules! messages {
     ($($name:ident)*) => {
         BTreeMap::from([$((stringify!($name), $name::fields())),*])
     };
 }
 
-fn messages() -> BTreeMap<&'static str, Vec<(&'static str, String)>> {
+fn messages() -> BTreeMap<&'static str, Fields> {
     messages! {
         CreateStreamRequest CreateStreamResponse StreamSettings FurtherSetting
         DescribeStreamRequest DescribeStreamResponse LaneDescription
@@ -52,22 +53,32 @@ fn messages() -> BTreeMap<&'static str, Vec<(&'static str, String)>> {
     }
 }
 
-/// The first two cells of a table's rows, from the first table in `text` on.
+/// Returns the rows of the first table in `text`.
 fn rows(text: &str) -> Fields {
     let lines = text.lines().skip_while(|line| !line.starts_with("|---"));
     let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
     rows.map(|row| {
         let mut cells = row.trim_matches('|').split('|').map(str::trim);
-        let mut cell = || {
-            cells
-                .next()
-                .unwrap_or_default()
-                .trim_matches('`')
-                .to_owned()
-        };
-        (cell(), cell())
+        let mut cell = || cells.next().unwrap_or_default();
+        let (name, type_name, meaning) = (cell(), cell(), cell());
+        [
+            name.trim_matches('`').to_owned(),
+            type_name.to_owned(),
+            without_links(meaning),
+        ]
     })
     .collect()
+}
+
+/// Replaces Markdown links by their texts.
+fn without_links(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("](") {
+        plain.push_str(&before.replacen('[', "", 1));
+        rest = after.split_once(')').expect("the link ends").1;
+    }
+    plain + rest
 }
 
 #[test]
@@ -99,17 +110,16 @@ fn the_page_has_the_table_of_requests() {
 fn the_page_has_all_fields_of_the_native_messages() {
     for (name, mut fields) in messages() {
         if name.ends_with("Response") {
-            let common: Vec<&str> = fields.drain(..3).map(|(field, _)| field).collect();
-            assert_eq!(common, COMMON_FIELDS, "{name}");
+            let (_, section) = PAGE
+                .split_once("\nEvery response begins with the same fields.")
+                .expect("the section exists");
+            let common: Fields = fields.drain(..COMMON_FIELDS).collect();
+            assert_eq!(common, rows(section), "{name}");
         }
         let (_, description) = PAGE.split_once(&format!("\n`{name}`")).expect(name);
         let end = description.find("\n`").unwrap_or(description.len());
         let documented = rows(&description[..end]);
-        let expected: Fields = fields
-            .into_iter()
-            .map(|(field, type_name)| (field.to_owned(), type_name))
-            .collect();
-        assert_eq!(documented, expected, "{name}");
+        assert_eq!(documented, fields, "{name}");
     }
 }
 
@@ -133,7 +143,7 @@ fn no_native_message_is_missing() {
         }
     }
     for (name, fields) in &messages {
-        for (field, type_name) in fields {
+        for [field, type_name, _] in fields {
             let element = type_name.rsplit(' ').next().unwrap_or_default();
             let is_known = messages.contains_key(element)
                 || PRIMITIVES.contains(&element)
