@@ -24,10 +24,10 @@ BUILT := $(TARGET)/debug
 
 # `make run` builds and starts the program, or starts the one that MILLSTREAM_BIN names: so the
 # documentation's commands are executed without a second build.
-MILLSTREAM := $(or $(MILLSTREAM_BIN),cargo run --release --locked -p millstream --)
+MILLSTREAM := $(or $(MILLSTREAM_BIN),cargo run --release --locked -p millstream-cli --)
 
 # Ranks that are processes are tested, and measured, where there is MPI, which setup.sh may have just installed.
-MPI := $$(scripts/setup.sh has-mpi && echo --features millstream/mpi,millstream-exchange/mpi,millstream-bench/mpi || true)
+MPI := $$(scripts/setup.sh has-mpi && echo --features millstream-cli/mpi,millstream-exchange/mpi,millstream-bench/mpi || true)
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,5 +52,5 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 # What measures no ranks measures the program as it is without MPI.
 bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=ranks, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
 	@scripts/setup.sh bench
-	@cargo build --release --locked -p millstream -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
+	@cargo build --release --locked -p millstream-cli -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
 	@$(TARGET)/release/millstream-bench $(NAME) $(ARGS)
