@@ -1,10 +1,10 @@
-//! Time, passed in.
+//! The trait for time, and the system's clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Timestamp;
 
-/// Where code gets the time from.
+/// A source of time.
 pub trait Clock: Send + Sync + 'static {
     /// Wall-clock time: milliseconds since 1970-01-01 UTC. May jump in either direction.
     fn now(&self) -> Timestamp;

@@ -1,4 +1,4 @@
-//! Credentials of a visitor, between the HTTP server that reads them and the broker that checks them.
+//! Credentials of an HTTP client: the HTTP server reads them, and the broker checks them.
 
 use std::fmt;
 

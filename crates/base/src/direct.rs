@@ -1,4 +1,4 @@
-//! Reads and writes past the system's cache (`O_DIRECT`): for these, memory, place and length are aligned.
+//! Reads and writes past the system's cache (`O_DIRECT`). Their memory, offset and length are aligned.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -14,10 +14,10 @@ use crate::disk::PARTS_MAX;
 /// The alignment of offsets, lengths and memory, in bytes: the largest that disks and file systems require.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Bytes that are copied before a write: the size at which disks reach their full rate.
+/// The most bytes to copy before a write: the size at which disks reach their full rate.
 const COPIED_BYTES: usize = 4 << 20;
 
-/// Below this a write costs less through the cache: there it is one, here up to three.
+/// Smaller writes cost less through the cache: one write there, up to three here.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 thread_local! {
@@ -47,9 +47,9 @@ pub struct DirectHandle {
 }
 
 impl DirectHandle {
-    /// Reads at `offset` of `file` past the cache. `None` when nothing was read: the memory, the offset
-    /// or the length is not aligned, or such reads fail here. A cached read then gives the bytes, or the
-    /// error if the file itself cannot be read.
+    /// Reads at `offset` of `file` past the cache. `None` when the memory, the offset or the length is not
+    /// aligned, or when the read fails. A cached read then returns the bytes, or the error if the file
+    /// itself cannot be read.
     pub fn read_at(&self, file: &File, buffer: &mut [u8], offset: u64) -> Option<usize> {
         let is_aligned = buffer.as_ptr().align_offset(PAGE_BYTES) == 0
             && buffer.len().is_multiple_of(PAGE_BYTES)
@@ -64,10 +64,10 @@ impl DirectHandle {
         opened.as_ref()?.read_at(buffer, offset).ok()
     }
 
-    /// Writes all of `parts` at `offset` of `file`, whole pages past the cache. What lies before the
-    /// first and behind the last of them goes through it: the next write goes on there. A page that
-    /// lies in memory as it will in the file is written from where it is, others are copied. `false`
-    /// when nothing was written, since it is too little or the file system has no such writes.
+    /// Writes all of `parts` at `offset` of `file`, whole pages past the cache. Bytes before the first whole
+    /// page and behind the last one go through the cache, since later writes continue in these pages. A page
+    /// whose memory is aligned is written in place; others are copied first. `false` when nothing was
+    /// written, since there are too few bytes or the file system has no direct writes.
     pub fn write_all_at(
         &self,
         file: &File,
@@ -105,12 +105,12 @@ impl DirectHandle {
     }
 }
 
-/// The rest of the parts.
+/// The parts that are still to be written.
 struct Rest<'p> {
     parts: &'p [IoSlice<'p>],
-    /// Of the first part, how much is taken.
+    /// Bytes of the first part that are taken.
     taken: usize,
-    /// Bytes of all that are left.
+    /// Bytes that are left, in all parts.
     len: usize,
 }
 
@@ -139,7 +139,7 @@ impl<'p> Rest<'p> {
         self.len -= count;
     }
 
-    /// Whole pages that lie where such writes can take them; none when the next one has to be copied.
+    /// Takes the next whole pages in aligned memory; empty when the next page has to be copied.
     fn pages_in_place(&mut self) -> &'p [u8] {
         let first = self.first();
         let is_aligned = first.as_ptr().align_offset(PAGE_BYTES) == 0;
@@ -162,23 +162,23 @@ impl<'p> Rest<'p> {
     }
 }
 
-/// Pages that are written together with others.
+/// Pages of one gathered write.
 enum Piece<'p> {
     InPlace(&'p [u8]),
-    /// So many bytes, behind those that were copied before.
+    /// This many bytes, behind the bytes copied before.
     Copied(usize),
 }
 
 struct Write<'f> {
     file: &'f File,
     direct: &'f File,
-    /// Where the next byte goes.
+    /// The offset of the next byte.
     at: u64,
     copies: &'f mut [u8],
 }
 
 impl Write<'_> {
-    /// Writes less than a page of what is left.
+    /// Writes the next `count` bytes, less than a page, through the cache.
     fn through_cache(&mut self, rest: &mut Rest<'_>, count: usize) -> io::Result<()> {
         let copy = &mut self.copies[..count];
         rest.copy_into(copy);
@@ -187,7 +187,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Writes whole pages of what is left, as many as can be at once.
+    /// Writes as many of the next whole pages as one gathered write takes.
     fn pages(&mut self, rest: &mut Rest<'_>) -> io::Result<()> {
         let mut pieces = Vec::new();
         let mut copied = 0;
@@ -218,7 +218,7 @@ impl Write<'_> {
         while !left.is_empty() {
             let count = match rustix::io::pwritev(self.direct, left, self.at) {
                 Ok(count) if count > 0 && count % PAGE_BYTES == 0 => count,
-                // An error that is not one of such writes alone comes back here.
+                // A cached write succeeds where only direct writes fail, and reports any other error.
                 _ => {
                     self.file.write_all_at(&left[0], self.at)?;
                     left[0].len()
@@ -231,7 +231,7 @@ impl Write<'_> {
     }
 }
 
-/// Opens the file behind `file` again, whatever its name is by now.
+/// Opens the file behind `file` again, even if it was renamed.
 fn reopen(file: &File, options: &mut OpenOptions) -> io::Result<File> {
     options
         .custom_flags(OFlags::DIRECT.bits() as i32)
@@ -251,7 +251,7 @@ mod tests {
         (0..len).map(|n| (n % 251) as u8).collect()
     }
 
-    /// Memory of which a part begins at a place as that of a file does.
+    /// Memory with `content` at the same distance from a page's start as offset `at` of a file.
     fn in_place(content: &[u8], at: usize) -> (Vec<u8>, std::ops::Range<usize>) {
         let mut memory = vec![0; content.len() + 2 * PAGE_BYTES];
         let start = memory.as_ptr().align_offset(PAGE_BYTES) + at % PAGE_BYTES;
@@ -262,10 +262,10 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
-        /// Writes go on where the last one ended, as a log's do; some parts lie as they will in the
-        /// file, others do not.
+        /// Each write continues where the last one ended, as a log's do. Some parts are aligned in memory
+        /// as in the file, others are not.
         #[test]
-        fn files_hold_what_was_written_whatever_the_places_and_lengths(
+        fn files_hold_the_written_bytes_for_all_alignments_and_lengths(
             writes in proptest::collection::vec(
                 proptest::collection::vec((0_usize..3_000_000, any::<bool>()), 0..5),
                 1..4,
@@ -283,9 +283,9 @@ mod tests {
                     .iter()
                     .map(|(len, is_in_place)| {
                         let content = &expected[end..end + len];
-                        let place = if *is_in_place { end } else { end + 1 };
+                        let aligned_as = if *is_in_place { end } else { end + 1 };
                         end += len;
-                        in_place(content, place)
+                        in_place(content, aligned_as)
                     })
                     .collect();
                 let mut parts: Vec<IoSlice<'_>> = memory
@@ -297,7 +297,7 @@ mod tests {
                     file.write_all_at(&expected[at..end], at as u64).unwrap();
                 }
                 at = end;
-                // The cache is no older.
+                // A cached read returns the new bytes.
                 let mut read = vec![0; at - shift];
                 file.read_exact_at(&mut read, shift as u64).unwrap();
                 prop_assert!(read == expected[shift..at]);
@@ -317,7 +317,7 @@ mod tests {
 
     /// The file systems of the build folder and of `/dev/shm`, which has no disk below it.
     #[test]
-    fn reads_past_the_cache_give_what_cached_ones_give() {
+    fn reads_past_the_cache_return_the_same_bytes_as_cached_ones() {
         for folder in [Path::new("."), Path::new("/dev/shm")] {
             let Ok(dir) = tempfile::tempdir_in(folder) else {
                 continue;
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_are_not_aligned_are_left_to_the_cache_and_so_are_errors() {
+    fn unaligned_and_failing_reads_fall_back_to_the_cache() {
         let file = tempfile::tempfile_in(".").unwrap();
         file.write_all_at(&bytes(2 * PAGE_BYTES), 0).unwrap();
         let mut memory = vec![0; 3 * PAGE_BYTES];
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_lie_as_in_the_file_are_not_copied() {
+    fn aligned_pages_are_not_copied() {
         let content = bytes(5 * PAGE_BYTES);
         let (memory, range) = in_place(&content, 10);
         let parts = [IoSlice::new(&memory[range])];
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_such_writes_is_left_to_the_cache_and_its_errors() {
+    fn writes_fall_back_to_the_cache_and_its_errors_without_direct_writes() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let content = bytes(DIRECT_BYTES_MIN);
         let mut parts = [IoSlice::new(&content)];

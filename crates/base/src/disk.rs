@@ -1,5 +1,6 @@
-//! Disk, passed in. The operations are those whose order and durability the log reasons about, so
-//! that a simulated disk can lose, tear and refuse exactly what a real one may.
+//! The trait for disks, and the system's file system. The trait offers only operations whose order and
+//! durability the log reasons about, so a simulated disk can lose, tear and refuse the same writes as a
+//! real one.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -30,10 +31,10 @@ pub struct DirEntry {
     pub is_dir: bool,
 }
 
-/// Where files live.
+/// A file system.
 ///
-/// A write survives a crash of the machine only after [`DiskFile::sync`]; that a name exists, or no longer does, only
-/// after [`Disk::sync_dir`] of its folder.
+/// A write survives a crash of the machine only after [`DiskFile::sync`]. A new, changed or removed name survives it
+/// only after [`Disk::sync_dir`] of the name's folder.
 pub trait Disk: Send + Sync + 'static {
     /// Opens a file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
@@ -53,20 +54,19 @@ pub trait Disk: Send + Sync + 'static {
     /// Removes an empty folder.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes durable which names a folder holds.
+    /// Makes the names in a folder durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes durable everything written so far below `path`: files and names. Cheaper than many
-    /// single syncs.
+    /// Makes all files and names below `path` durable as they are now. It costs less than many single syncs.
     fn sync_tree(&self, path: &Path) -> io::Result<()>;
 }
 
 /// An open file.
 pub trait DiskFile: Send + Sync {
-    /// Reads at `offset` and returns how many bytes; 0 at the end of the file.
+    /// Reads at `offset` and returns the number of bytes read; 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// As [`DiskFile::read_at`], for data that is not read again soon: the system's cache need not take
+    /// Reads like [`DiskFile::read_at`], for data that is not read again soon, so the system need not cache
     /// it. Only a read whose memory, offset and length are multiples of [`PAGE_BYTES`] goes past the cache.
     fn read_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(buffer, offset)
@@ -75,8 +75,8 @@ pub trait DiskFile: Send + Sync {
     /// Writes all of `parts`, one after another, at `offset`.
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
 
-    /// As [`DiskFile::write_all_at`], for what is not read from the file soon: what is large need not
-    /// go through the system's cache.
+    /// Writes like [`DiskFile::write_all_at`], for data that is not read from the file soon. Large writes go
+    /// past the system's cache.
     fn write_past_cache_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
         self.write_all_at(parts, offset)
     }
@@ -92,30 +92,30 @@ pub trait DiskFile: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts the file, or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Reserves room so that writes below `len` need no new blocks; the length stays as it is.
+    /// Reserves blocks, so that writes below `len` need no new ones; the length stays the same.
     fn reserve(&self, len: u64) -> io::Result<()>;
 
-    /// Takes the exclusive lock of the file, which ends with the process. `false` when another
-    /// process holds it.
+    /// Takes the exclusive lock of the file, until the file is closed. `false` when another open file holds
+    /// it.
     fn try_lock(&self) -> io::Result<bool>;
 }
 
 impl dyn DiskFile + '_ {
-    /// Fills `buffer` from `offset` as far as the file goes; returns how many bytes.
+    /// Fills `buffer` from `offset`, up to the end of the file. Returns the number of bytes read.
     ///
     /// # Errors
-    /// As [`DiskFile::read_at`].
+    /// Like [`DiskFile::read_at`].
     pub fn read_full_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         fill(buffer, offset, |rest, at| self.read_at(rest, at))
     }
 
-    /// As [`read_full_at`](Self::read_full_at), past the system's cache.
+    /// Reads like [`read_full_at`](Self::read_full_at), past the system's cache.
     ///
     /// # Errors
-    /// As [`DiskFile::read_past_cache_at`].
+    /// Like [`DiskFile::read_past_cache_at`].
     pub fn read_full_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         fill(buffer, offset, |rest, at| self.read_past_cache_at(rest, at))
     }
@@ -123,13 +123,13 @@ impl dyn DiskFile + '_ {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// As [`DiskFile::write_all_at`].
+    /// Like [`DiskFile::write_all_at`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(&mut [IoSlice::new(bytes)], offset)
     }
 }
 
-/// Calls `read` until `buffer` is full or the file ends; returns how many bytes were read.
+/// Calls `read` until `buffer` is full or the file ends. Returns the number of bytes read.
 fn fill(
     buffer: &mut [u8],
     offset: u64,
@@ -147,7 +147,7 @@ fn fill(
     Ok(filled)
 }
 
-/// The operating system's file system. Files and folders are created for their owner only.
+/// The operating system's file system. It creates files and folders that only their owner may use.
 #[derive(Debug, Default)]
 pub struct SystemDisk;
 
@@ -270,7 +270,7 @@ impl DiskFile for SystemFile {
     fn reserve(&self, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len) {
-            // Some file systems cannot; writes then find their blocks as they come.
+            // Some file systems cannot reserve blocks; later writes then allocate them.
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gathered_writes_of_more_parts_than_the_system_takes_are_whole() {
+    fn a_gathered_write_may_have_more_parts_than_the_system_takes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let file = SystemDisk.open(&path, Access::Create).unwrap();

@@ -1,19 +1,19 @@
-//! The energy that the machine's processors take.
+//! The energy that the machine's processors use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Linux counts the energy that processors take (RAPL).
+/// The folder of Linux's counters of processors' energy (RAPL).
 pub const ENERGY_FOLDER: &str = "/sys/class/powercap";
 
-/// Adds up the energy that all processors of the machine take.
+/// Adds up the energy that all processors of the machine use.
 pub struct EnergyMeter {
     processors: Vec<Processor>,
     used_uj: u64,
 }
 
 struct Processor {
-    /// Counts microjoules, and begins again at 0.
+    /// The file of a counter of microjoules, which wraps around to 0.
     counter: PathBuf,
     /// The largest value of the counter.
     max_uj: u64,
@@ -21,7 +21,7 @@ struct Processor {
 }
 
 impl EnergyMeter {
-    /// Starts to count; `None` where the machine does not tell.
+    /// Starts to count; `None` if the machine has no readable counters.
     pub fn start(folder: &Path) -> Option<EnergyMeter> {
         let zones = fs::read_dir(folder).ok()?;
         let processors: Vec<Processor> = zones
@@ -33,7 +33,8 @@ impl EnergyMeter {
         })
     }
 
-    /// Reads the counters, often enough that none begins again twice. `None` when one is gone.
+    /// Returns the energy since the start, in joules; `None` when a counter cannot be read. Call it often
+    /// enough that no counter wraps around twice between two calls.
     pub fn joules(&mut self) -> Option<f64> {
         for processor in &mut self.processors {
             let now_uj = read_number(&processor.counter)?;
@@ -48,7 +49,8 @@ impl EnergyMeter {
 }
 
 impl Processor {
-    /// Zones of a processor's parts, and one of the whole machine, count the same energy again.
+    /// Reads the zone of a whole processor. Other zones, of a processor's parts and of the whole machine,
+    /// count the same energy again.
     fn in_zone(zone: &Path) -> Option<Processor> {
         let name = fs::read_to_string(zone.join("name")).ok()?;
         if !name.starts_with("package-") {
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_processors_are_added_up_also_when_they_begin_again() {
+    fn counters_add_up_even_if_they_wrap_around() {
         let folder = tempfile::tempdir().unwrap();
         let write = |zone: &str, file: &str, text: &str| {
             let zone = folder.path().join(zone);

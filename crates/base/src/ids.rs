@@ -22,7 +22,7 @@ macro_rules! number {
 }
 
 number! {
-    /// A stream of one node; not used again while anything of it is stored.
+    /// A stream of one node; not used again while any data of the stream is stored.
     StreamId(u64)
 }
 number! {
@@ -67,7 +67,7 @@ number! {
 }
 
 impl ProducerId {
-    /// The value in chunks whose producer does not ask for duplicate detection.
+    /// The value in chunks of producers without duplicate detection.
     pub const NONE: ProducerId = ProducerId(-1);
 }
 
@@ -79,7 +79,7 @@ impl Sequence {
     /// assert_eq!(Sequence(i32::MAX).plus(1), Sequence(0));
     /// ```
     pub fn plus(self, count: u32) -> Sequence {
-        // In 64 bits nothing overflows; 2^31 values in a cycle.
+        // The sum fits into 64 bits; the sequence has 2^31 values.
         let sum = i64::from(self.0) + i64::from(count);
         Sequence((sum % (1 << 31)) as i32)
     }
@@ -99,10 +99,10 @@ impl Position {
     }
 }
 
-/// Where a consumer stands: before the byte at `position` of a group.
+/// A consumer's place in storage: before the byte at `position` of a group.
 ///
-/// `segment` is the segment that held the position when the cursor was made. It helps to find the
-/// place; the position alone decides, so a cursor stays valid when segments are cut anew.
+/// `segment` is the segment that held the position when the cursor was made, and only a hint for the search.
+/// The position decides, so a cursor stays valid when segment boundaries change.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

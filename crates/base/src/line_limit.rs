@@ -1,9 +1,9 @@
-//! Bounds how many lines are written about events that others can bring about at will.
+//! Bounds the number of log lines about events that clients can cause at will.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Lets a number of lines through in each stretch of time, and counts those that it leaves out.
+/// Allows a number of lines in each interval, and counts the lines that it suppresses.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,16 +26,16 @@ pub struct LineLimit {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the first line of this stretch was written.
+    /// The time of this interval's first line.
     began: Option<Duration>,
-    /// Lines of this stretch, at most `lines_max`.
+    /// Lines of this interval, at most `lines_max`.
     written: u32,
-    /// Lines that were left out and that no line has told of.
+    /// Suppressed lines that no caller has reported yet.
     left_out: u64,
 }
 
 impl LineLimit {
-    /// Maximum number of lines in each interval.
+    /// Creates a limit of `lines_max` lines in each interval of `every`.
     pub fn new(lines_max: u32, every: Duration) -> LineLimit {
         LineLimit {
             lines_max,
@@ -44,7 +44,8 @@ impl LineLimit {
         }
     }
 
-    /// Takes room for a line; returns how many were left out since one said so, or `None` if this one is to be left out.
+    /// Asks to write a line. Returns the number of suppressed lines to report with it, or `None` if the caller must
+    /// suppress this line, too.
     pub fn take(&self, now: Duration) -> Option<u64> {
         let mut state = self.lock();
         if !self.is_within(&state, now) {
@@ -59,12 +60,12 @@ impl LineLimit {
         Some(std::mem::take(&mut state.left_out))
     }
 
-    /// Counts lines that their writer left out by itself.
+    /// Adds lines that the caller suppressed by itself.
     pub fn leave_out(&self, lines: u64) {
         self.lock().left_out += lines;
     }
 
-    /// Takes the number of lines that were left out and that no line has told of, when their stretch of time is over; else 0.
+    /// Takes the number of suppressed lines to report once their interval is over; 0 before.
     pub fn take_left_out(&self, now: Duration) -> u64 {
         let mut state = self.lock();
         match self.is_within(&state, now) {
@@ -79,7 +80,7 @@ impl LineLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code that holds it can panic.
+        // No code that holds the lock can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn left_out_lines_are_told_once() {
+    fn suppressed_lines_are_reported_once() {
         let limit = LineLimit::new(2, Duration::from_secs(10));
         let at = Duration::from_secs;
         assert_eq!(limit.take_left_out(at(1)), 0);

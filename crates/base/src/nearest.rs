@@ -1,7 +1,7 @@
-//! Names that a user may have meant.
+//! Suggestions for misspelt names.
 
-/// Returns the known name that is the nearest to `name`, if it is near enough to have been meant: a third of
-/// the letters may be wrong, or one of two.
+/// Returns the known name with the fewest differences from `name`, if it is a likely spelling error: at most a
+/// third of the letters may differ, or one letter of a short name.
 ///
 /// ```
 /// let known = ["retention.ms", "retention.bytes"];
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_near_is_suggested() {
+    fn only_similar_names_are_suggested() {
         let known = ["journal", "journal_file", "pool", "s"];
         for (name, expected) in [
             ("jurnal", Some("journal")),

@@ -1,4 +1,4 @@
-//! Network, passed in.
+//! The trait for networks, and TCP.
 
 use std::future::Future;
 use std::io;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where servers listen and clients connect.
+/// A network, on which servers listen and clients connect.
 pub trait Network: Clone + Send + Sync + 'static {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
@@ -33,14 +33,14 @@ pub trait Listener: Send + 'static {
     /// Waits for the next connection.
     fn accept(&mut self) -> impl Future<Output = io::Result<Accepted<Self::Stream>>> + Send;
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
-    /// When the operating system does not tell.
+    /// When the operating system does not return the address.
     fn local_address(&self) -> io::Result<SocketAddr>;
 }
 
-/// A connection that a listener took.
+/// A connection that a listener accepted.
 #[derive(Debug)]
 pub struct Accepted<S> {
     /// The connection.

@@ -1,14 +1,14 @@
-//! Randomness, passed in.
+//! The trait for randomness, and the system's random source.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Where code gets random bytes from.
+/// A source of random bytes.
 pub trait Random: Send + Sync + 'static {
     /// Fills `bytes` with random bytes.
     ///
     /// # Errors
-    /// When the operating system has no source of randomness to offer.
+    /// When the source cannot be read.
     fn fill(&self, bytes: &mut [u8]) -> io::Result<()>;
 }
 

@@ -1,11 +1,11 @@
-//! Bytes that are text as a rule, and what separates words in them.
+//! Bytes that are usually text, and the white space in them.
 
 use std::fmt::{self, Debug, Write};
 use std::ops::Deref;
 
-/// Whether a byte is ASCII white space: space, tab, line feed, vertical tab, form feed or carriage return. Words are what
-/// stands between these, wherever Millstream counts words; C's `isspace` says the same, and
-/// [`u8::is_ascii_whitespace`] leaves out the vertical tab.
+/// Whether a byte is ASCII white space: space, tab, line feed, vertical tab, form feed or carriage return. These
+/// separate words wherever Millstream counts words. The set equals that of C's `isspace`;
+/// [`u8::is_ascii_whitespace`] lacks the vertical tab.
 ///
 /// ```
 /// use millstream_base::text::is_white_space;
@@ -18,8 +18,7 @@ pub fn is_white_space(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Bytes that are text as a rule, and need not be: printed (`Debug`), what is UTF-8 is shown as text
-/// and the rest as `\xff`.
+/// Bytes that are usually text. `Debug` prints UTF-8 as text and all other bytes as `\xff`.
 ///
 /// ```
 /// use millstream_base::Text;
@@ -45,7 +44,7 @@ impl Debug for Text<'_> {
         for chunk in self.0.utf8_chunks() {
             for character in chunk.valid().chars() {
                 match character {
-                    // It has no special meaning between double quotes.
+                    // A single quote needs no escape between double quotes.
                     '\'' => f.write_char(character)?,
                     _ => write!(f, "{}", character.escape_debug())?,
                 }

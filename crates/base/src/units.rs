@@ -1,4 +1,4 @@
-//! Quantities as people write them.
+//! Sizes in the form that people write.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// Why a text is no [`ByteSize`].
+/// A text is not a [`ByteSize`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not a size; write a number and a unit, for instance 64KiB, 256MiB or 4GiB")]
 pub struct ByteSizeError {
@@ -67,7 +67,7 @@ impl FromStr for ByteSize {
         }
         let number: f64 = digits.parse().map_err(|_| error())?;
         let bytes = number * *factor as f64;
-        // 2^53: beyond it a fraction of a byte count means nothing.
+        // From 2^53 on, a float has no fractions of a byte.
         if !(0.0..9_007_199_254_740_992.0).contains(&bytes) {
             return Err(error());
         }

@@ -8,57 +8,59 @@ use std::ops::Range;
 use crate::sync::{AtomicU32, Track};
 use crate::turns::{self, RANGE_MAX, Turns};
 
-/// One position in this many carries the time of its write slice. A reader samples with it how long items took, at no
-/// cost per item.
+/// One position in this many carries the time of its write slice. A reader measures with it how long items
+/// were under way, at no cost per item.
 pub const SAMPLE_EVERY: u64 = 100;
 
-/// Slots for a power of two of positions, and what goes with each. A slot, its note and its stamp
-/// belong to the owner of the slot's position; the cells of turns are shared.
+/// Slots for a power of two of positions, each with a note, and stamps for some. The owner of a position
+/// owns its slot, note and stamp; all threads share the cells of turns.
 pub struct Buffer<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// `Item` wherever nobody has written otherwise: readers clear what they find.
+    /// `Item` until a writer leaves another note; the reader that finds that note resets it.
     notes: Box<[UnsafeCell<Note<T>>]>,
     /// One for each sampled position.
     stamps: Box<[UnsafeCell<u64>]>,
     tracks: Box<[Track]>,
+    /// See [`Turns`] for the writers and readers of both.
     write_cells: Box<[AtomicU32]>,
     read_cells: Box<[AtomicU32]>,
 }
 
-/// Items of a write slice for which it had no room.
-pub struct Beyond<T> {
+/// Items beyond the room of their write slice.
+pub struct Overflow<T> {
     pub items: Vec<T>,
-    /// When they were written.
+    /// The time of the write slice.
     pub stamp: u64,
 }
 
-/// What stands in a slot that is written.
+/// The content of a written slot.
 #[derive(Default)]
 pub enum Note<T> {
     #[default]
     Item,
-    /// Nothing: its writer had reserved more than it needed.
+    /// No item: the writer had reserved more room than it needed.
     Hole,
-    /// An item, and behind it more for which its writer had no room.
-    Beyond(Box<Beyond<T>>),
+    /// An item; the overflow of its write slice follows it.
+    Overflow(Box<Overflow<T>>),
 }
 
 impl<T> Buffer<T> {
-    /// A slot with all that goes with it, but for the stamps, which are few.
+    /// The size of a slot with its note and its cells. Stamps are too few to count.
     pub const SLOT_BYTES: usize =
         size_of::<T>() + size_of::<Note<T>>() + 2 * (2 * size_of::<AtomicU32>());
 
-    /// For a lane whose writers and readers have finished everything before `tail` and `head`.
+    /// Creates the memory of a lane whose writers have finished all positions before `tail`, and whose
+    /// readers have finished all positions before `head`.
     ///
     /// # Panics
     /// When `capacity` is not a power of two, or more than [`RANGE_MAX`].
     pub fn new(capacity: usize, head: u64, tail: u64) -> Self {
         assert!(capacity.is_power_of_two(), "positions are masked");
-        assert!(capacity <= RANGE_MAX, "a slice may have all of it");
+        assert!(capacity <= RANGE_MAX, "a slice may take the whole buffer");
         Buffer {
             slots: filled(capacity, || UnsafeCell::new(MaybeUninit::uninit())),
             notes: filled(capacity, UnsafeCell::default),
-            // `capacity` positions in a row hold no more sampled ones than this.
+            // `capacity` positions in a row include at most this many sampled ones.
             stamps: filled(capacity / SAMPLE_EVERY as usize + 1, UnsafeCell::default),
             tracks: filled(capacity, Track::default),
             write_cells: turns::cells(capacity, tail),
@@ -76,7 +78,7 @@ impl<T> Buffer<T> {
         position as usize & (self.slots.len() - 1)
     }
 
-    /// The slots of `count` positions from `start`: they may run over the end of the buffer.
+    /// The slots of `count` positions from `start`, in two ranges where they wrap around.
     #[inline]
     pub fn indices(&self, start: u64, count: usize) -> [Range<usize>; 2] {
         let first = self.index(start);
@@ -84,7 +86,7 @@ impl<T> Buffer<T> {
         [first..end, 0..count - (end - first)]
     }
 
-    /// The first slot.
+    /// A pointer to the first slot.
     #[inline]
     pub fn slots(&self) -> *mut T {
         UnsafeCell::raw_get(self.slots.as_ptr()).cast()
@@ -115,7 +117,7 @@ impl<T> Buffer<T> {
         Turns::new(&self.read_cells)
     }
 
-    /// The caller holds these positions.
+    /// Reports to loom that the caller owns these positions.
     #[inline(always)]
     pub fn own(&self, positions: Range<u64>) {
         if cfg!(loom) {
@@ -123,31 +125,31 @@ impl<T> Buffer<T> {
         }
     }
 
-    /// Moves what stands at `positions` into a buffer with room for it.
+    /// Moves the content of `positions` to `target`, which has room for it.
     ///
     /// # Safety
-    /// The caller owns both buffers, and all `positions` are written.
-    pub unsafe fn move_to(&self, larger: &Self, positions: Range<u64>) {
+    /// The caller owns both buffers exclusively, and all `positions` are written.
+    pub unsafe fn move_to(&self, target: &Self, positions: Range<u64>) {
         self.own(positions.clone());
         for position in sampled(positions.clone()) {
-            // SAFETY: both stamps are the caller's.
-            unsafe { *larger.stamp(position) = *self.stamp(position) };
+            // SAFETY: the caller owns the stamps of both buffers.
+            unsafe { *target.stamp(position) = *self.stamp(position) };
         }
         for position in positions {
-            // SAFETY: slots and notes are the caller's, and not the same. A slot is not read
-            // again; what was a hole is copied as the memory that it is.
+            // SAFETY: the caller owns the slots and notes of both buffers. No thread reads the old slot
+            // again. A hole's slot may be uninitialized, and `MaybeUninit` may be copied all the same.
             unsafe {
-                larger
+                target
                     .slot(position)
                     .cast::<MaybeUninit<T>>()
                     .write(self.slot(position).cast::<MaybeUninit<T>>().read());
-                *larger.note(position) = mem::take(&mut *self.note(position));
+                *target.note(position) = mem::take(&mut *self.note(position));
             }
         }
     }
 }
 
-/// Those positions that carry a stamp.
+/// The positions of a range that carry a stamp.
 #[inline]
 pub fn sampled(positions: Range<u64>) -> impl Iterator<Item = u64> {
     (positions.start.next_multiple_of(SAMPLE_EVERY)..positions.end).step_by(SAMPLE_EVERY as usize)

@@ -3,8 +3,8 @@
 //!
 //! After the "shared thread-safe ring buffers" of Ordo (section 3.1.1).
 //!
-//! Nothing here waits. Who finds no room or nothing to read is told so at once; to wake the other
-//! side after a commit is the user's part.
+//! No call waits. A caller that finds no room or no items gets `None` at once. The user of the ring wakes
+//! the other side after a commit.
 //!
 //! ```
 //! use std::num::NonZeroUsize;
@@ -52,13 +52,13 @@ use crate::turns::RANGE_MAX;
 /// The configuration of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Room at first, in items; rounded up to a power of two per lane.
+    /// The initial capacity, in items; rounded up to a power of two per lane.
     pub capacity_min: NonZeroUsize,
-    /// What the ring may [grow](Ring::grow) to, in items; rounded likewise.
+    /// The capacity that the ring may [grow](Ring::grow) to, in items; rounded likewise.
     pub capacity_max: NonZeroUsize,
-    /// With one lane, items are read in the order in which room for them was reserved. With more, each
-    /// thread writes and reads a lane of its own first: writers do not wait for each other's
-    /// commits, and only what goes through the same lane keeps its order.
+    /// The number of lanes. With one lane, readers get items in the order in which writers reserved room.
+    /// With more, each thread writes and reads its own lane first: writers do not wait for each other's
+    /// commits, and only items of the same lane keep their order.
     pub lanes: NonZeroUsize,
 }
 
@@ -66,28 +66,29 @@ pub struct RingConfig {
 ///
 /// # Growing and shrinking
 ///
-/// [`grow`](Ring::grow) and [`shrink`](Ring::shrink) ask; it is done by whoever gives up the last open
-/// slice. Until then no room is reserved any more: first the open write slices come to their end,
-/// while readers go on; then, for a moment, the open read slices do. A slice that was handed back has
-/// to be taken and finished, too. So who holds a read slice of a ring must not wait for room in the
-/// same ring: reserve the room first.
+/// [`grow`](Ring::grow) and [`shrink`](Ring::shrink) request a resize. The thread that finishes the last
+/// open slice carries it out. Until then writers reserve no room: first the open write slices finish,
+/// while readers go on; then, for a moment, the open read slices finish. A reader must also take and finish
+/// every slice that was handed back. So a thread that holds a read slice of a ring must not wait for
+/// room in the same ring: it reserves the room first.
 pub struct Ring<T> {
     lanes: Box<[LaneRef<T>]>,
-    /// Per lane, both of them.
+    /// Per lane.
     capacity_min: usize,
+    /// Per lane.
     capacity_max: usize,
 }
 
-// SAFETY: items are handed from thread to thread, and a slice has its items alone.
+// SAFETY: the ring moves items from thread to thread, and each item belongs to one slice at a time.
 unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above. `&Ring<T>` gives no `&T`.
+// SAFETY: `&Ring<T>` moves items between threads, but gives no `&T` to two of them.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Memory that room for an item takes.
+    /// Memory per item of capacity, in bytes.
     pub const SLOT_BYTES: usize = Buffer::<T>::SLOT_BYTES;
 
-    /// An empty ring.
+    /// Creates an empty ring.
     pub fn new(config: RingConfig) -> Arc<Self> {
         let lanes = config.lanes.get();
         let per_lane = |items: NonZeroUsize| items.get().div_ceil(lanes).next_power_of_two();
@@ -99,15 +100,14 @@ impl<T> Ring<T> {
         })
     }
 
-    /// Reserves room for up to `items` items; `None` when there is none at all, or when the ring is
-    /// about to be resized.
+    /// Reserves room for up to `items` items; `None` when the ring is full or about to be resized.
     #[inline]
     pub fn try_write(&self, items: usize) -> Option<WriteSlice<T>> {
         self.try_write_at_least(1, items)
     }
 
-    /// As [`try_write`](Ring::try_write); `None` also when no lane has room for `items_min`, or for as
-    /// many as a lane holds, if that is less.
+    /// Like [`try_write`](Ring::try_write), but `None` also when no lane has room for `items_min` items,
+    /// or for a lane's capacity, if that is less.
     #[inline]
     pub fn try_write_at_least(&self, items_min: usize, items: usize) -> Option<WriteSlice<T>> {
         if let [lane] = *self.lanes {
@@ -117,88 +117,88 @@ impl<T> Ring<T> {
         lanes.find_map(|lane| Some(WriteSlice::new(lane, lane.try_write(items_min, items)?)))
     }
 
-    /// Takes up to `items` items to read; `None` when there are none. More only where a write slice
-    /// among them was committed with more items than it had room for: these are not torn apart, since
-    /// what is left of them would hold up a resize until somebody comes for it.
+    /// Takes up to `items` items to read; `None` when there are none. The slice has more only where a write
+    /// slice among them was committed with more items than it had room for. Such a slice is not split,
+    /// since its remainder would hold up a resize until a reader takes it.
     #[inline]
     pub fn try_read(&self, items: usize) -> Option<ReadSlice<T>> {
         if let [lane] = *self.lanes {
             return Some(ReadSlice::new(lane, lane.try_read(items)?));
         }
-        let mut lanes = self.lanes_from_own(read_away);
+        let mut lanes = self.lanes_from_own(lanes_to_skip);
         lanes.find_map(|lane| Some(ReadSlice::new(lane, lane.try_read(items)?)))
     }
 
-    /// How many items wait to be read; never 0 when there are any. Where write slices were
-    /// committed with more or fewer items than they had room for, it may be wrong by those while
-    /// commits are under way, and above 0 with nothing to read until a reader has looked.
+    /// The number of items that wait for a reader; never 0 when there are any. Where write slices were
+    /// committed with more or fewer items than they had room for, the number may be off by the difference
+    /// while commits are under way. It may stay above 0 with nothing to read until the next read.
     pub fn readable(&self) -> usize {
         self.lanes.iter().map(|lane| lane.readable()).sum()
     }
 
-    /// The part of [`readable`](Ring::readable) that is in this thread's own lane.
+    /// The items of [`readable`](Ring::readable) in this thread's own lane.
     pub fn own_readable(&self) -> usize {
         let own = self.lanes_from_own(|| 0).next();
         own.map_or(0, |lane| lane.readable())
     }
 
-    /// Up to which position everything is read, or in somebody's hands. Of a ring with one lane.
+    /// The position up to which readers have taken all items, in a ring with one lane.
     pub fn read_to(&self) -> u64 {
         self.positions().shadow_head
     }
 
-    /// How many items a writer could reserve.
+    /// The free room, in items.
     pub fn room(&self) -> usize {
         self.lanes.iter().map(|lane| lane.room()).sum()
     }
 
-    /// How many items a writer could reserve in the emptiest lane: a slice is in one lane.
+    /// The free room of the emptiest lane, in items: the most that one slice can reserve.
     pub fn slice_room(&self) -> usize {
         let rooms = self.lanes.iter().map(|lane| lane.room());
         rooms.max().unwrap_or(0)
     }
 
-    /// How many items a lane has room for in all.
+    /// The capacity of one lane, in items.
     pub fn lane_capacity(&self) -> usize {
         self.lanes.first().map_or(0, |lane| lane.capacity())
     }
 
-    /// What the ring may [grow](Ring::grow) to, in items.
+    /// The capacity that the ring may [grow](Ring::grow) to, in items.
     pub fn capacity_max(&self) -> usize {
         self.capacity_max * self.lanes.len()
     }
 
-    /// How many items the ring has room for in all.
+    /// The capacity of all lanes, in items.
     pub fn capacity(&self) -> usize {
         self.lanes.iter().map(|lane| lane.capacity()).sum()
     }
 
-    /// Items ever committed.
+    /// The number of items ever committed.
     pub fn written(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.written()).sum()
     }
 
-    /// Items ever taken and finished; those beyond a write slice's room count as soon as they are
-    /// taken.
+    /// The number of items ever taken and finished. An item beyond its write slice's room counts as soon
+    /// as it is taken.
     pub fn read(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.read()).sum()
     }
 
-    /// Whether nothing is readable, being written or being read. With several lanes this is exact
-    /// only when [`positions`](Ring::positions) are the same before and after.
+    /// Whether no item is readable, being written or being read. With several lanes this is exact only if
+    /// [`positions`](Ring::positions) are the same before and after.
     pub fn is_empty(&self) -> bool {
         self.positions().is_empty()
     }
 
-    /// Where the ring stands; tells when several rings are quiet.
+    /// The ring's positions, from which a caller learns that several rings are quiet.
     ///
-    /// No item is in any of several rings, nor on its way from one to another, when the positions of
-    /// all of them are collected twice, are empty, and are the same both times, provided that who
-    /// turns items into others commits those before it finishes the read slice. Heads and tails
-    /// only grow, so those that are the same twice did not change between the end of the first collection
-    /// and the begin of the second: at that instant no item was readable or held by a reader in any
-    /// ring, so none was being turned into others. (A write slice may have been open then; without
-    /// a read slice it gets its items from outside of the rings. One that comes to nothing leaves no
+    /// Collect the positions of all rings twice. If both collections are equal and all positions are
+    /// empty, then no item is in any of the rings, nor on its way from one to another. This requires that
+    /// each thread that turns items into others commits the new ones before it finishes the read slice.
+    /// Heads and tails only grow, so equal values did not change between the end of the first collection
+    /// and the begin of the second. At that instant no item was readable or held by a reader in any ring,
+    /// so no thread was turning items into others. (A write slice may have been open then, but without a
+    /// read slice its items come from outside of the rings. A write slice that is dropped leaves no
     /// trace.)
     pub fn positions(&self) -> Positions {
         let mut sum = Positions::default();
@@ -212,60 +212,61 @@ impl<T> Ring<T> {
         sum
     }
 
-    /// Asks for twice the capacity; `false` when there is nothing to gain, or a resize is under way.
+    /// Requests twice the capacity; `false` when the ring has its maximum, or when a resize is under way.
     pub fn grow(&self) -> bool {
         let max = self.capacity_max;
         self.resize(|capacity| Some(capacity * 2).filter(|_| capacity < max))
     }
 
-    /// Asks for half the capacity; `false` when that is too small, or a resize is under way.
+    /// Requests half the capacity; `false` when the ring has its minimum, or when a resize is under way.
     pub fn shrink(&self) -> bool {
         let min = self.capacity_min;
         self.resize(|capacity| Some(capacity / 2).filter(|_| capacity > min))
     }
 
-    /// Like [`grow`](Ring::grow), whatever `capacity_max` says.
+    /// Like [`grow`](Ring::grow), but may exceed `capacity_max`.
     pub fn grow_past_max(&self) -> bool {
         self.resize(|capacity| Some(capacity * 2).filter(|_| capacity < RANGE_MAX))
     }
 
     fn resize(&self, wanted: impl Fn(usize) -> Option<usize>) -> bool {
-        let asked = self.lanes.iter().map(|lane| lane.resize(&wanted));
-        asked.fold(false, |any, asked| any | asked)
+        let requested = self.lanes.iter().map(|lane| lane.resize(&wanted));
+        requested.fold(false, |any, requested| any | requested)
     }
 
-    /// All lanes, beginning with the one that is so many away from this thread's own.
+    /// All lanes, beginning `skip` lanes after this thread's own.
     #[inline]
-    fn lanes_from_own(&self, away: impl FnOnce() -> usize) -> impl Iterator<Item = LaneRef<T>> {
+    fn lanes_from_own(&self, skip: impl FnOnce() -> usize) -> impl Iterator<Item = LaneRef<T>> {
         let first = match self.lanes.len() {
             1 => 0,
-            lanes => thread_number().wrapping_add(away()) % lanes,
+            lanes => thread_number().wrapping_add(skip()) % lanes,
         };
         let (after, from) = self.lanes.split_at(first);
         from.iter().chain(after).copied()
     }
 }
 
-/// After so many reads a thread begins with another lane than its own once, so that what is in a lane
-/// without a thread is not forgotten.
-const OWN_READS: usize = 16;
+/// One read in this many begins with another lane than the thread's own, so that items in a lane
+/// without a thread are read, too.
+const READS_PER_FOREIGN_LANE: usize = 16;
 
 per_thread! {
-    /// `usize::MAX` before the thread has one.
+    /// The thread's number; `usize::MAX` before it has one.
     NUMBER = usize::MAX;
-    /// Reads of rings with several lanes.
+    /// The thread's reads of rings with several lanes.
     READS = 0;
 }
 
-/// Gives this thread a number: it begins with the lane of this number, modulo the lanes. Threads that
-/// work side by side should have numbers that follow each other. Without this they are numbered in the
-/// order in which they first use a ring of several lanes.
+/// Gives this thread a number. The thread begins with the lane of this number, modulo the number of
+/// lanes, so threads that work side by side should have consecutive numbers. Other threads are numbered in
+/// the order in which they first use a ring with several lanes.
 pub fn set_thread_number(number: usize) {
     NUMBER.with(|own| own.set(number));
 }
 
 #[inline]
 fn thread_number() -> usize {
+    // Every thread adds to it once. Relaxed: only the numbers matter, and they publish no memory.
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NUMBER.with(|own| {
         if own.get() == usize::MAX {
@@ -275,15 +276,15 @@ fn thread_number() -> usize {
     })
 }
 
-/// By how many lanes a read begins away from the thread's own.
+/// How many lanes after the thread's own the next read begins.
 #[inline]
-fn read_away() -> usize {
+fn lanes_to_skip() -> usize {
     let reads = READS.with(|reads| {
         reads.set(reads.get().wrapping_add(1));
         reads.get()
     });
-    match reads % OWN_READS {
-        0 => reads / OWN_READS,
+    match reads % READS_PER_FOREIGN_LANE {
+        0 => reads / READS_PER_FOREIGN_LANE,
         _ => 0,
     }
 }
@@ -305,7 +306,7 @@ impl<T> fmt::Debug for Ring<T> {
     }
 }
 
-/// Where a ring stands, summed over its lanes; see [`Ring::positions`].
+/// A ring's positions, summed over its lanes; see [`Ring::positions`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Positions {
     head: u64,
@@ -315,7 +316,7 @@ pub struct Positions {
 }
 
 impl Positions {
-    /// Whether nothing is readable, being written or being read.
+    /// Whether no item is readable, being written or being read.
     pub fn is_empty(&self) -> bool {
         // `head` is the least of each lane's positions and `shadow_tail` the greatest.
         self.head == self.shadow_tail

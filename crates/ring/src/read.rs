@@ -7,7 +7,8 @@ use std::ptr;
 use crate::buffer::sampled;
 use crate::lane::{Items, LaneRef, Taken};
 
-/// Items that one reader holds. Dropped unfinished, they are handed out again, before later ones.
+/// Items that one reader holds. If the slice is dropped unfinished, the ring hands its items out again,
+/// before later ones.
 #[must_use = "a slice that is not finished is handed out again"]
 pub struct ReadSlice<T> {
     lane: LaneRef<T>,
@@ -16,9 +17,9 @@ pub struct ReadSlice<T> {
     parts: [*const [T]; 2],
 }
 
-// SAFETY: the items belong to this slice alone, and all else of a lane is shared by threads anyway.
+// SAFETY: only this slice points to the items, and threads share all other fields of a lane anyway.
 unsafe impl<T: Send> Send for ReadSlice<T> {}
-// SAFETY: `&ReadSlice<T>` gives `&T`, and no more.
+// SAFETY: `&ReadSlice<T>` gives only `&T` and numbers.
 unsafe impl<T: Send + Sync> Sync for ReadSlice<T> {}
 
 impl<T> ReadSlice<T> {
@@ -40,14 +41,14 @@ impl<T> ReadSlice<T> {
         }
     }
 
-    /// The items, in order; in two parts where the slice runs over the end of the ring.
+    /// The items, in order; in two parts where the slice wraps around the end of the ring.
     #[inline(always)]
     pub fn parts(&self) -> [&[T]; 2] {
-        // SAFETY: the items belong to this slice, which is borrowed as long as they are.
+        // SAFETY: the slice owns the items, and the result borrows the slice.
         self.parts.map(|part| unsafe { &*part })
     }
 
-    /// How many items there are; at least one.
+    /// The number of items; at least one.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "no slice is empty")]
     pub fn len(&self) -> usize {
@@ -59,8 +60,9 @@ impl<T> ReadSlice<T> {
         self.taken.positions.end
     }
 
-    /// The times of some items: of every [`SAMPLE_EVERY`](crate::SAMPLE_EVERY)th, by their positions. Items beyond a
-    /// range's positions are counted on behind it. 0 where the writer has set none.
+    /// The times of some items: of every [`SAMPLE_EVERY`](crate::SAMPLE_EVERY)th, by position. Items beyond
+    /// the room of their write slice count as if they had the positions behind it. A time is 0 where the
+    /// writer has set none.
     pub fn stamps(&self) -> impl Iterator<Item = u64> {
         let range = &self.taken.positions;
         let (positions, beyond, stamp) = match &self.taken.items {
@@ -68,7 +70,7 @@ impl<T> ReadSlice<T> {
             Items::Gathered(gathered) => {
                 let start = range.start + gathered.before as u64;
                 let end = start + gathered.items.len() as u64;
-                // The first part of a range has the stamps of the positions.
+                // The first run of a gathered range has the stamps of its positions.
                 let positions = match gathered.before {
                     0 => range.clone(),
                     _ => 0..0,
@@ -78,16 +80,16 @@ impl<T> ReadSlice<T> {
         };
         let beyond = sampled(beyond).map(move |_| stamp);
         let buffer = self.lane.buffer();
-        // SAFETY: the positions are held by this slice, and the stamps with them.
+        // SAFETY: this slice owns the positions, and their stamps with them.
         let within = sampled(positions).map(|position| unsafe { *buffer.stamp(position) });
         within.chain(beyond)
     }
 
-    /// Drops the items; their room is free again.
+    /// Drops the items and frees their room.
     #[inline]
     pub fn done(self) {
         let mut slice = ManuallyDrop::new(self);
-        // SAFETY: taken once, since the slice is not used or dropped afterwards.
+        // SAFETY: this is the only take, since the slice is not used or dropped afterwards.
         let taken = unsafe { ManuallyDrop::take(&mut slice.taken) };
         slice.lane.finish(taken);
     }
@@ -95,9 +97,9 @@ impl<T> ReadSlice<T> {
 
 impl<T> Drop for ReadSlice<T> {
     fn drop(&mut self) {
-        // SAFETY: taken once; the slice ends here.
+        // SAFETY: this is the only take, since the slice ends here.
         let taken = unsafe { ManuallyDrop::take(&mut self.taken) };
-        self.lane.put_back(taken);
+        self.lane.hand_back(taken);
     }
 }
 

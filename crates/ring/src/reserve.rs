@@ -1,4 +1,4 @@
-//! Positions are reserved by moving one word, which also says whether that is allowed.
+//! Reserves positions by moving one word, which also holds whether reservations are allowed.
 
 use std::hint;
 use std::ops::Range;
@@ -6,9 +6,9 @@ use std::ops::Range;
 use crate::sync::{AtomicU64, Ordering};
 use crate::turns::RANGE_MAX;
 
-/// Nothing is reserved any more.
+/// The side takes no reservations.
 const CLOSED: u64 = 1 << 63;
-/// The ring is gone: the lane never opens again.
+/// The ring has been dropped: the lane never opens again.
 const ABANDONED: u64 = 1 << 62;
 /// The capacity as a power of two, in the bits from here up to `ABANDONED`.
 const CAPACITY_SHIFT: u32 = 57;
@@ -21,22 +21,23 @@ const _: () = assert!(RANGE_MAX.ilog2() as u64 <= CAPACITY_BITS);
 /// The end of what writers have reserved (`shadow_tail`), the lane's capacity, and whether the lane is
 /// closed.
 ///
-/// A reservation depends on this word and on `head` alone, so a writer does not look at the lane's
-/// memory before it has moved the word. If the memory was replaced between look and move and the word
-/// is the same again, then the capacity is, too: the move is right, and it acquires the new memory.
+/// A reservation depends on this word and on `head` only, so a writer does not touch the lane's memory
+/// before it has moved the word. If another thread replaces the memory between the writer's load and its
+/// move, and the word is the same again, then the capacity is the same, too: the move is right, and it
+/// acquires the new memory.
 ///
 /// The word holds 57 bits of the position; `head`, which is at most a capacity behind, completes them.
-/// To mistake one lap for another, a thread would have to pause between look and move while
+/// To mistake one lap for another, a thread would have to pause between the load and the move while
 /// others move 2^57 positions (more than four years at one position a nanosecond), and go on at the
 /// moment when the word is the same again.
 #[derive(Default)]
 pub struct WriteReserve {
-    /// Written by writers as they reserve (forth) and give back (back), and by the threads that close
-    /// and open the lane; read by all. Every change is an atomic read-modify-write, so what one of
-    /// them releases is acquired with any later value.
+    /// Written by writers as they reserve (forward) and give back (backward), and by the threads that close
+    /// and open the lane; read by all threads. Every change is an atomic read-modify-write, so a load of
+    /// any later value acquires all earlier releases.
     word: AtomicU64,
-    /// A `head` that a writer has seen, so that not every write has to fetch the readers' cache line.
-    /// Written and read by writers; it may go back when two of them write it.
+    /// A `head` that a writer has loaded, so that few writes fetch the readers' cache line. Written and read
+    /// by writers; it may move back when two of them write it.
     head_seen: AtomicU64,
 }
 
@@ -52,10 +53,11 @@ impl WriteReserve {
     /// capacity, if that is less), or when the lane is closed.
     #[inline]
     pub fn reserve(&self, head: &AtomicU64, count_min: usize, count: usize) -> Option<Range<u64>> {
-        // Acquires earlier reservations, and with them what they saw of `head`: so when `head` is
-        // loaded afterwards, no more than the capacity is used. The same holds for the other loads.
+        // Acquires earlier reservations, and with them the value of `head` that they loaded. So the load
+        // of `head` below is recent enough that at most the capacity is used. The same holds for the
+        // other loads of the word.
         let mut now = self.word.load(Ordering::Acquire);
-        // Acquires the store below, and with it the load of `head` before that.
+        // Acquires the store of `head_seen` below, and with it the load of `head` before it.
         let mut seen = self.head_seen.load(Ordering::Acquire);
         let mut is_fresh = false;
         let mut pause_log = 0;
@@ -67,12 +69,13 @@ impl WriteReserve {
             let wanted = (count as u64).min(capacity);
             let mut used = now.wrapping_sub(seen) & POSITION;
             if used + wanted > capacity {
-                // Acquires the readers' `Turns::finish`: they are done with the slots.
+                // Acquires the store of `head` in the readers' `Turns::finish`: they are done with the
+                // slots.
                 seen = head.load(Ordering::Acquire);
                 is_fresh = true;
                 used = now.wrapping_sub(seen) & POSITION;
                 if used > capacity {
-                    // `now` is old: others have written and read in between.
+                    // `now` is old: other threads have written and read since its load.
                     now = self.word.load(Ordering::Acquire);
                     continue;
                 }
@@ -82,14 +85,15 @@ impl WriteReserve {
                 return None;
             }
             let start = seen + used;
-            // Acquires `give_back`: former owners of these slots are done with them. Acquires `open`:
-            // the lane's memory. Releases to the loads of the word.
+            // Acquires `give_back`, whose thread is done with these slots, and `open`, whose thread has
+            // replaced the lane's memory. Releases to the acquire loads of the word: here, in `position`,
+            // and in the exchange of `close`.
             let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
             let next = at(now, start + count);
             match self.word.compare_exchange(now, next, success, failure) {
                 Ok(_) => {
                     if is_fresh {
-                        // Releases to the load above.
+                        // Releases the load of `head` to the load of `head_seen` above.
                         self.head_seen.store(seen, Ordering::Release);
                     }
                     return Some(start..start + count);
@@ -102,38 +106,42 @@ impl WriteReserve {
         }
     }
 
-    /// Gives up the end of a reservation: from `filled` to `end`. `false` when others have reserved
-    /// behind it, or when the lane is closed. If nothing is left of the reservation, the
-    /// caller must not touch the lane any more.
+    /// Gives back the end of a reservation, from `filled` to `end`. `false` when another writer has
+    /// reserved behind it, or when the lane is closed. After giving back a whole reservation, the caller
+    /// must not touch the lane any more.
     pub fn give_back(&self, filled: u64, end: u64) -> bool {
+        // Relaxed: the exchange below checks the value again.
         let now = self.word.load(Ordering::Relaxed);
         if now & CLOSED != 0 || now != at(now, end) {
             return false;
         }
-        // Releases to `reserve`, and to `close` when nothing is left to finish.
+        // Releases to the exchange of `reserve`, and to that of `close` and `abandon` if the whole
+        // reservation is given back.
         let (success, failure) = (Ordering::Release, Ordering::Relaxed);
         self.word
             .compare_exchange(now, at(now, filled), success, failure)
             .is_ok()
     }
 
-    /// The position, where `before` is an earlier one.
+    /// The position; `before` is an earlier one, which supplies the upper bits.
     pub fn position(&self, before: u64) -> u64 {
-        // Acquires `reserve`.
+        // Acquires the exchange of `reserve`, so that `Lane::position` loads in order.
         before + (self.word.load(Ordering::Acquire).wrapping_sub(before) & POSITION)
     }
 
     pub fn capacity(&self) -> usize {
+        // Relaxed: the word holds the capacity itself, and the load publishes no memory.
         capacity(self.word.load(Ordering::Relaxed))
     }
 
-    /// Closes the lane, if `wanted` makes another capacity of the present one. Returns that capacity;
-    /// `None` when there is none, or when the lane was closed before.
+    /// Closes the lane for a resize, if `wanted` makes a new capacity of the present one. Returns that
+    /// capacity; `None` when there is none, or when the lane is closed already.
     pub fn close(&self, wanted: impl Fn(usize) -> Option<usize>) -> Option<usize> {
         let mut now = self.word.load(Ordering::Relaxed);
         while now & CLOSED == 0 {
             let capacity_wanted = wanted(capacity(now))?;
-            // Acquires `open`, the lane's memory, and reservations.
+            // Acquires `open`, and with it the lane's memory, and the exchanges of `reserve` and
+            // `give_back`. Releases to the load of `is_abandoned` and the exchange of `open`.
             let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
             match (self.word).compare_exchange(now, now | CLOSED, success, failure) {
                 Ok(_) => return Some(capacity_wanted),
@@ -143,24 +151,26 @@ impl WriteReserve {
         None
     }
 
-    /// Closes the lane for good; `false` when it was closed before: then the caller must not touch
-    /// it any more.
+    /// Closes the lane for good. `false` when it was closed already: then the caller must not touch it any
+    /// more.
     pub fn abandon(&self) -> bool {
-        // Releases all that was done with the ring to `is_abandoned`; acquires reservations.
+        // Releases all uses of the ring to the load of `is_abandoned`; acquires the exchanges of `reserve`
+        // and `give_back`.
         self.word.fetch_or(CLOSED | ABANDONED, Ordering::AcqRel) & CLOSED == 0
     }
 
-    /// Whether the ring is gone.
+    /// Whether the ring has been dropped.
     pub fn is_abandoned(&self) -> bool {
-        // Acquires `abandon`: the thread that drops the ring does not touch the lane afterwards.
+        // Acquires `abandon`, after which the thread that drops the ring does not touch the lane.
         self.word.load(Ordering::Acquire) & ABANDONED != 0
     }
 
-    /// Opens the lane with a capacity, for the thread that has it alone; `false` when it was abandoned.
+    /// Opens the lane with a capacity, for its exclusive owner; `false` when the ring has been dropped.
     pub fn open(&self, capacity: usize) -> bool {
         let mut now = self.word.load(Ordering::Relaxed);
         while now & ABANDONED == 0 {
-            // Only `abandon` changes it meanwhile. Releases the memory to `reserve` and `close`.
+            // Only `abandon` changes the word meanwhile. Releases the memory to the exchanges of `reserve`
+            // and `close`; on failure acquires `abandon`.
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
             let next = capacity_bits(capacity) | now & POSITION;
             match self.word.compare_exchange(now, next, success, failure) {
@@ -175,9 +185,9 @@ impl WriteReserve {
 /// The longest pause, as a power of two of instructions.
 const PAUSE_LOG_MAX: u32 = 5;
 
-/// Pauses after an attempt that another thread has come before, so that the other one can go on
-/// before it loses the cache line again. Returns the length of the next pause, which is longer. This is no
-/// wait for the other thread: the next attempt follows whatever the other one does.
+/// Pauses after an attempt that another thread has forestalled, so that the other thread gets on before
+/// it loses the cache line again. Returns the next pause, which is longer. This does not wait for the
+/// other thread: the next attempt follows in any case.
 #[cold]
 #[inline(never)]
 fn pause(log: u32) -> u32 {
@@ -200,26 +210,25 @@ fn capacity_bits(capacity: usize) -> u64 {
     u64::from(capacity.ilog2()) << CAPACITY_SHIFT
 }
 
-/// The end of what readers have reserved (`shadow_head`), and whether the side is closed.
+/// The end of all readers' reservations (`shadow_head`), and whether the side is closed.
 #[derive(Default)]
 pub struct ReadReserve {
     /// Written by readers as they reserve, and by the threads that close and open the side, in atomic
-    /// read-modify-writes; read by all. 63 bits of positions last for centuries.
+    /// read-modify-writes; read by all threads. 63 bits of positions last for centuries.
     word: AtomicU64,
-    /// A `tail` that a reader has seen, so that not every read has to fetch the writers' cache line.
-    /// Written and read by readers; it may go back when two of them write it.
+    /// A `tail` that a reader has loaded, so that few reads fetch the writers' cache line. Written and read
+    /// by readers; it may move back when two of them write it.
     tail_seen: AtomicU64,
 }
 
 impl ReadReserve {
-    /// Reserves up to `count` positions; `None` when there is nothing readable, or when the side is
-    /// closed.
+    /// Reserves up to `count` positions; `None` when no position is readable, or when the side is closed.
     #[inline]
     pub fn reserve(&self, tail: &AtomicU64, count: usize) -> Option<Range<u64>> {
-        // Acquires earlier reservations, and with them what they saw of `tail`: so when `tail` is
-        // loaded afterwards, it is not less.
+        // Acquires earlier reservations, and with them the value of `tail` that they loaded. So the load of
+        // `tail` below is not less than `start`.
         let mut start = self.word.load(Ordering::Acquire);
-        // Acquires the store below, and with it the load of `tail` before that.
+        // Acquires the store of `tail_seen` below, and with it the load of `tail` before it.
         let mut seen = self.tail_seen.load(Ordering::Acquire);
         let mut is_fresh = false;
         let mut pause_log = 0;
@@ -229,7 +238,7 @@ impl ReadReserve {
             }
             let mut readable = seen.saturating_sub(start);
             if readable < count as u64 {
-                // Acquires the writers' `Turns::finish`: the slots are written.
+                // Acquires the store of `tail` in the writers' `Turns::finish`: the slots are written.
                 seen = tail.load(Ordering::Acquire);
                 is_fresh = true;
                 readable = seen - start;
@@ -239,13 +248,13 @@ impl ReadReserve {
                 return None;
             }
             let end = start + count;
-            // Acquires `open`: the lane's memory. Releases to the load above. What earlier owners of
-            // the slots did came with `tail`.
+            // Acquires `open`, and with it the lane's memory. Releases to the acquire loads of the word:
+            // here, in `position`, and in `close`. The load of `tail` has acquired the slots.
             let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
             match self.word.compare_exchange(start, end, success, failure) {
                 Ok(_) => {
                     if is_fresh {
-                        // Releases to the load above.
+                        // Releases the load of `tail` to the load of `tail_seen` above.
                         self.tail_seen.store(seen, Ordering::Release);
                     }
                     return Some(start..end);
@@ -259,19 +268,19 @@ impl ReadReserve {
     }
 
     pub fn position(&self) -> u64 {
-        // Acquires `reserve`.
+        // Acquires the exchange of `reserve`, so that `Lane::position` loads in order.
         self.word.load(Ordering::Acquire) & !CLOSED
     }
 
     /// Closes the side, for the thread that has claimed the writers' side. Returns the position.
     pub fn close(&self) -> u64 {
-        // Acquires reservations.
+        // Acquires the exchanges of `reserve`. Releases to `open`.
         self.word.fetch_or(CLOSED, Ordering::AcqRel) & !CLOSED
     }
 
-    /// Opens the side, for the thread that has the lane alone.
+    /// Opens the side, for the exclusive owner of the lane.
     pub fn open(&self) {
-        // Releases the lane's memory to `reserve`.
+        // Releases the lane's memory to the exchange of `reserve`.
         self.word.fetch_and(!CLOSED, Ordering::AcqRel);
     }
 }
@@ -282,8 +291,8 @@ mod tests {
 
     const CAPACITY: usize = 8;
 
-    /// Everything before `start` is written and read.
-    fn from(start: u64) -> (WriteReserve, AtomicU64) {
+    /// A reserve and a `head` at `start`.
+    fn reserve_at(start: u64) -> (WriteReserve, AtomicU64) {
         let reserve = WriteReserve {
             word: AtomicU64::new(at(capacity_bits(CAPACITY), start)),
             head_seen: AtomicU64::new(start),
@@ -292,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn positions_go_on_where_the_word_has_no_more_bits() {
+    fn positions_continue_beyond_the_bits_of_the_word() {
         let end = 1 << CAPACITY_SHIFT;
-        let (reserve, head) = from(end - 2);
+        let (reserve, head) = reserve_at(end - 2);
         assert_eq!(reserve.reserve(&head, 1, 1), Some(end - 2..end - 1));
         assert_eq!(reserve.reserve(&head, 1, 4), Some(end - 1..end + 3));
         assert!(reserve.give_back(end - 1, end + 3));
@@ -308,8 +317,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reserved_or_given_back_while_the_lane_is_closed() {
-        let (reserve, head) = from(3);
+    fn a_closed_lane_neither_reserves_nor_takes_back_room() {
+        let (reserve, head) = reserve_at(3);
         assert_eq!(reserve.reserve(&head, 1, 2), Some(3..5));
         assert_eq!(reserve.close(|capacity| Some(2 * capacity)), Some(16));
         assert_eq!(reserve.close(|capacity| Some(2 * capacity)), None);
@@ -323,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_capacity_has_a_place_in_the_word() {
+    fn the_largest_capacity_fits_into_the_word() {
         let bits = capacity_bits(RANGE_MAX);
         assert_eq!(bits & (POSITION | CLOSED | ABANDONED), 0);
         assert_eq!(capacity(bits), RANGE_MAX);

@@ -1,5 +1,5 @@
-//! The one place that atomics come from, so that loom can take their place and walk through the
-//! interleavings (`RUSTFLAGS="--cfg loom"`).
+//! The ring's atomics and locks. `RUSTFLAGS="--cfg loom"` replaces them by those of loom, which walks
+//! through all interleavings.
 
 #[cfg(loom)]
 pub use loom::sync::{
@@ -13,13 +13,14 @@ pub use std::sync::{
     atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
-/// Locks what no panic can leave half changed: nothing of the user's runs under the lock.
+/// Locks a mutex even after a panic. None of the user's code runs under the lock, so a panic cannot leave
+/// the value half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stands beside memory that has one owner at a time. Says that its owner uses it now; loom then
-/// checks that every earlier use happened before. Costs nothing otherwise.
+/// Reports each use of memory that has one owner at a time to loom, which then checks that every earlier
+/// use happened before. Costs nothing otherwise.
 #[derive(Default)]
 pub struct Track {
     #[cfg(loom)]
@@ -27,13 +28,14 @@ pub struct Track {
 }
 
 impl Track {
+    /// Reports a use by the only owner.
     #[inline(always)]
     pub fn owner(&self) {
         #[cfg(loom)]
         self.cell.with_mut(|_| ());
     }
 
-    /// The same for memory that many may read until one owns it.
+    /// Reports a read by one of several readers.
     #[inline(always)]
     pub fn reader(&self) {
         #[cfg(loom)]
@@ -41,7 +43,7 @@ impl Track {
     }
 }
 
-/// Alone on its cache lines (two, since processors fetch them in pairs).
+/// A value with two cache lines of its own, since processors fetch lines in pairs.
 #[repr(align(128))]
 #[derive(Default)]
 pub struct Padded<T>(pub T);
@@ -55,8 +57,8 @@ impl<T> std::ops::Deref for Padded<T> {
     }
 }
 
-/// Numbers that each thread has for itself. In a model all threads are one thread of the system, which
-/// runs it many times: there they belong to a model's thread, and are new each time.
+/// Declares numbers of which each thread has its own. Under loom one thread of the system plays all threads
+/// of a model, many times over. There each of the model's threads has its own numbers, new in each run.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
         #[cfg(loom)]

@@ -4,30 +4,30 @@ use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
 
-use crate::buffer::Beyond;
+use crate::buffer::Overflow;
 use crate::lane::LaneRef;
 
-/// Room that one writer holds. Dropped uncommitted, it is committed as empty.
+/// Room that one writer holds. If the slice is dropped uncommitted, it is committed as empty.
 #[must_use = "a slice that is not committed is committed as empty"]
 pub struct WriteSlice<T> {
     lane: LaneRef<T>,
     /// The lane's slots.
     slots: *mut T,
-    /// Index of the slot that the next item goes to.
+    /// Index of the slot for the next item.
     next: usize,
-    /// Where the slots from `next` end: with the room, or at the end of the buffer.
+    /// The end of the slots from `next`: the end of the room, or of the buffer.
     end: usize,
-    /// Slots from the beginning of the buffer that come after `end`.
+    /// The number of slots at the beginning of the buffer that follow `end`.
     wrapped: usize,
     reserved: Range<u64>,
-    /// Items for which there was no room.
-    beyond: Option<Box<Beyond<T>>>,
+    /// Items beyond the room.
+    overflow: Option<Box<Overflow<T>>>,
     stamp: u64,
 }
 
-// SAFETY: the slots belong to this slice alone, and all else of a lane is shared by threads anyway.
+// SAFETY: only this slice uses the slots, and threads share all other fields of a lane anyway.
 unsafe impl<T: Send> Send for WriteSlice<T> {}
-// SAFETY: without `&mut` nothing but numbers can be had.
+// SAFETY: `&WriteSlice<T>` gives only numbers.
 unsafe impl<T: Send> Sync for WriteSlice<T> {}
 
 impl<T> WriteSlice<T> {
@@ -43,46 +43,47 @@ impl<T> WriteSlice<T> {
             end: first.end,
             wrapped: wrapped.len(),
             reserved,
-            beyond: None,
+            overflow: None,
             stamp: 0,
         }
     }
 
-    /// Appends an item. One that goes beyond the room is kept by the slice and read in its place.
-    // The slice itself is not lent to anything that is not inlined: so it lies in registers.
+    /// Appends an item. The slice itself retains an item beyond the room; readers get it in its order.
+    // Only inlined functions borrow the slice, so the compiler holds it in registers.
     #[inline(always)]
     pub fn push(&mut self, item: T) {
         if self.next == self.end {
             if self.wrapped == 0 {
-                self.beyond = Some(push_beyond(self.beyond.take(), item));
+                self.overflow = Some(push_overflow(self.overflow.take(), item));
                 return;
             }
             self.next = 0;
             self.end = mem::take(&mut self.wrapped);
         }
-        // SAFETY: slots up to `end` belong to this slice.
+        // SAFETY: this slice owns the slots up to `end`.
         unsafe { self.slots.add(self.next).write(item) };
         self.next += 1;
     }
 
-    /// How much of the reserved room is left.
+    /// The unused room, in items.
     #[inline]
     pub fn room(&self) -> usize {
         self.end - self.next + self.wrapped
     }
 
-    /// How many items were pushed.
+    /// The number of items that were pushed.
     pub fn len(&self) -> usize {
+        let overflow = self.overflow.as_ref();
         (self.filled() - self.reserved.start) as usize
-            + self.beyond.as_ref().map_or(0, |beyond| beyond.items.len())
+            + overflow.map_or(0, |overflow| overflow.items.len())
     }
 
-    /// Whether nothing was pushed.
+    /// Whether no item was pushed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The position behind the last item that was pushed: what others write later lies behind it.
+    /// The position behind the last item that was pushed. Slices that are reserved later lie behind it.
     /// Items beyond the room share the last position.
     #[inline]
     pub fn end(&self) -> u64 {
@@ -95,22 +96,22 @@ impl<T> WriteSlice<T> {
         self.stamp = stamp;
     }
 
-    /// Makes the items readable, after those of all slices reserved earlier. Room that was not used
-    /// is free again as soon as it can be.
+    /// Makes the items readable, after those of all slices reserved earlier. Unused room is free at once
+    /// if no later slice was reserved, or else when a reader passes it.
     #[inline]
     pub fn commit(self) {
         let mut slice = ManuallyDrop::new(self);
-        let (filled, beyond) = (slice.filled(), slice.beyond.take());
+        let (filled, overflow) = (slice.filled(), slice.overflow.take());
         finish(
             slice.lane,
             slice.reserved.clone(),
             filled,
-            beyond,
+            overflow,
             slice.stamp,
         );
     }
 
-    /// Up to which position the slots are written.
+    /// The position behind the last written slot.
     #[inline]
     fn filled(&self) -> u64 {
         self.reserved.end - self.room() as u64
@@ -119,15 +120,15 @@ impl<T> WriteSlice<T> {
 
 #[cold]
 #[inline(never)]
-fn push_beyond<T>(beyond: Option<Box<Beyond<T>>>, item: T) -> Box<Beyond<T>> {
-    let mut beyond = beyond.unwrap_or_else(|| {
-        Box::new(Beyond {
+fn push_overflow<T>(overflow: Option<Box<Overflow<T>>>, item: T) -> Box<Overflow<T>> {
+    let mut overflow = overflow.unwrap_or_else(|| {
+        Box::new(Overflow {
             items: Vec::new(),
             stamp: 0,
         })
     });
-    beyond.items.push(item);
-    beyond
+    overflow.items.push(item);
+    overflow
 }
 
 /// Commits the slots up to `filled`.
@@ -136,12 +137,12 @@ fn finish<T>(
     lane: LaneRef<T>,
     reserved: Range<u64>,
     filled: u64,
-    beyond: Option<Box<Beyond<T>>>,
+    overflow: Option<Box<Overflow<T>>>,
     stamp: u64,
 ) {
-    if filled == reserved.end && beyond.is_none() {
+    if filled == reserved.end && overflow.is_none() {
         lane.commit(reserved, stamp);
-    } else if let Some(written) = lane.settle(reserved, filled, beyond, stamp) {
+    } else if let Some(written) = lane.settle(reserved, filled, overflow, stamp) {
         lane.commit(written, stamp);
     }
 }
@@ -150,14 +151,20 @@ impl<T> Drop for WriteSlice<T> {
     #[inline]
     fn drop(&mut self) {
         let filled = self.filled();
-        cancel(self.lane, self.reserved.clone(), filled, self.beyond.take());
+        let reserved = self.reserved.clone();
+        cancel(self.lane, reserved, filled, self.overflow.take());
     }
 }
 
-/// Drops what was written and commits nothing of it, even if dropping an item panics.
+/// Drops the written items and commits none of them, even if dropping an item panics.
 #[cold]
 #[inline(never)]
-fn cancel<T>(lane: LaneRef<T>, reserved: Range<u64>, filled: u64, beyond: Option<Box<Beyond<T>>>) {
+fn cancel<T>(
+    lane: LaneRef<T>,
+    reserved: Range<u64>,
+    filled: u64,
+    overflow: Option<Box<Overflow<T>>>,
+) {
     struct Finish<T>(LaneRef<T>, Range<u64>);
     impl<T> Drop for Finish<T> {
         fn drop(&mut self) {
@@ -167,9 +174,9 @@ fn cancel<T>(lane: LaneRef<T>, reserved: Range<u64>, filled: u64, beyond: Option
     let start = reserved.start;
     let _finish = Finish(lane, reserved);
     let parts = lane.parts(start, (filled - start) as usize);
-    drop(beyond);
+    drop(overflow);
     for part in parts {
-        // SAFETY: these slots are written, belong to the slice and are not looked at again.
+        // SAFETY: the slice owns these slots and has written them, and no reader will get them.
         unsafe { part.drop_in_place() };
     }
 }

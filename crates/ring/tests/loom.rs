@@ -1,4 +1,4 @@
-//! Small cases in all their interleavings. Run by
+//! Runs small cases in all interleavings, by
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p millstream-ring --test loom`.
 #![cfg(loom)]
 
@@ -11,12 +11,12 @@ use common::{ring, ring_between};
 use loom::thread;
 use millstream_ring::{Ring, WriteSlice, set_thread_number};
 
-/// All interleavings.
+/// Runs `test` in all interleavings.
 fn model(test: impl Fn() + Send + Sync + 'static) {
     loom::model(test);
 }
 
-/// An item on the heap, so that a doubled or lost one shows.
+/// An item, on the heap, so that a doubled or lost one shows.
 type Item = Box<u32>;
 
 fn write(ring: &Ring<Item>, items: &[u32]) {
@@ -128,10 +128,10 @@ fn two_readers() {
     });
 }
 
-/// Three slices, reserved in order, are committed by three threads: all are readable at the end,
-/// whoever comes first.
+/// Three threads commit three slices in any order, and all items are readable at the end, in the order of
+/// the reservations.
 #[test]
-fn semi_commits() {
+fn three_pending_commits() {
     model(|| {
         let ring = ring(4);
         let slices = [1, 2, 3].map(|item| {
@@ -149,7 +149,7 @@ fn semi_commits() {
 }
 
 #[test]
-fn two_semi_commits_and_a_reader() {
+fn two_pending_commits_and_a_reader() {
     model(|| {
         let ring = ring(4);
         let slices = [1, 2].map(|item| {
@@ -328,12 +328,12 @@ fn a_ring_shrinks_while_others_write_and_read() {
 }
 
 #[test]
-fn two_readers_come_upon_a_hole() {
+fn two_readers_skip_a_hole() {
     model(|| {
         let ring = ring(4);
         let mut first = ring.try_write(2).unwrap();
         let mut second = ring.try_write(1).unwrap();
-        // Room that is not used, and cannot be given back: `second` is behind it.
+        // The unused room becomes a hole: it cannot be given back, since `second` lies behind it.
         first.push(Box::new(1));
         first.commit();
         second.push(Box::new(2));
@@ -348,7 +348,7 @@ fn two_readers_come_upon_a_hole() {
 }
 
 #[test]
-fn a_handed_back_slice_is_torn_apart_by_two_readers() {
+fn two_readers_split_a_handed_back_slice() {
     model(|| {
         let ring = ring(2);
         write(&ring, &[1, 2]);
@@ -391,8 +391,7 @@ fn open(ring: &Ring<Item>, item: u32) -> WriteSlice<Item> {
     slice
 }
 
-/// Whichever of two slices comes to its end first, and whenever the lane is closed meanwhile, one
-/// of the three threads claims it.
+/// One of three threads claims the lane, in whichever order they commit two slices and close it.
 #[test]
 fn a_resize_while_slices_are_committed_out_of_turn() {
     model(|| {
@@ -424,8 +423,8 @@ fn a_resize_while_slices_are_read_out_of_turn() {
     });
 }
 
-/// What is given back before the lane is closed leaves nothing, and what is too late for that leaves
-/// holes: the lane is resized in both cases.
+/// Room that is given back before the lane is closed leaves no trace; later it leaves holes. The lane is
+/// resized in both cases.
 #[test]
 fn a_resize_while_room_is_given_back() {
     model(|| {
@@ -465,7 +464,7 @@ fn a_resize_while_all_room_is_given_back_and_another_writes() {
     });
 }
 
-/// A writer that has looked at a lane before two resizes reserves in the memory of the last.
+/// A writer that loads the word before two resizes reserves in the memory of the second.
 #[test]
 fn a_ring_grows_and_shrinks_while_another_reserves() {
     model(|| {
@@ -488,10 +487,9 @@ fn a_ring_grows_and_shrinks_while_another_reserves() {
     });
 }
 
-/// Ends of slices that outlive their ring: all in turn and out of turn, and each of them may be the
-/// last, which frees the lane with all that it holds.
+/// Slices outlive their ring and finish in any order. The last of them frees the lane with its items.
 #[test]
-fn the_ring_is_dropped_while_slices_come_to_their_ends_out_of_turn() {
+fn the_ring_is_dropped_while_slices_finish_out_of_turn() {
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -528,7 +526,7 @@ fn the_ring_is_dropped_while_all_room_is_given_back() {
     });
 }
 
-/// With one slot, the cells of the turn are used again after every second item.
+/// With one slot, each cell is used again after two items.
 #[test]
 fn the_turn_goes_round_a_ring_of_one_item() {
     model(|| {

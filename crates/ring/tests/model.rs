@@ -1,4 +1,4 @@
-//! Any series of steps with any number of open slices acts like a plain queue.
+//! Runs random steps with any number of open slices, and compares the ring with a plain queue.
 #![cfg(not(loom))]
 
 mod common;
@@ -10,7 +10,7 @@ use common::ring_between;
 use millstream_ring::{ReadSlice, Ring, WriteSlice};
 use proptest::prelude::*;
 
-/// Numbers choose among the open slices.
+/// A step on the ring. Its `usize` in first place counts items, or chooses among the open slices.
 #[derive(Debug, Clone)]
 enum Step {
     Write(usize),
@@ -40,20 +40,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An item, on the heap so that a doubled one shows: number of its write slice and place in it, which
-/// is the order of reading.
+/// The number of the item's write slice and its index there, which is the order of reading. It is on the
+/// heap, so that a doubled item shows.
 type Item = Box<(usize, usize)>;
 
-/// What the ring ought to hold.
+/// The expected content of the ring.
 #[derive(Default)]
 struct Model {
-    /// By number: how many items the slice has, and whether it is committed.
+    /// By slice: the number of its items, and whether it is committed.
     written: Vec<(usize, bool)>,
-    /// By number: how many items the slice had room for.
+    /// By slice: its room, in items.
     rooms: Vec<usize>,
-    /// How many slices from the first one are readable.
+    /// The number of readable slices, from the first one on.
     published: usize,
-    /// What is readable or was handed back: exactly that if the ring is ordered, else perhaps more.
+    /// The items that are readable or were handed back; in an unordered ring perhaps more.
     available: BTreeSet<(usize, usize)>,
     finished: u64,
 }
@@ -74,15 +74,15 @@ impl Model {
         }
     }
 
-    /// Takes out the items that a reader got; says what is wrong with them. Those that were handed
-    /// back are the earliest ones, so an ordered ring always gives the first that there are.
+    /// Checks the items that a reader got, and removes them. Handed-back items are the earliest ones, so an
+    /// ordered ring always gives the first of `available`.
     fn read(
         &mut self,
         items: &[(usize, usize)],
         asked: usize,
         is_ordered: bool,
     ) -> Result<(), TestCaseError> {
-        // Items beyond a slice's room come together with those before them.
+        // The ring does not split a slice with overflow, so a reader may get more than it asked for.
         let slices: BTreeSet<usize> = items.iter().map(|(slice, _)| *slice).collect();
         let beyond = |slice: &usize| self.written[*slice].0.saturating_sub(self.rooms[*slice]);
         let beyond: usize = slices.iter().map(beyond).sum();
@@ -115,7 +115,7 @@ fn check(steps: Vec<Step>, lanes: usize) -> Result<(), TestCaseError> {
     let mut reads: VecDeque<ReadSlice<Item>> = VecDeque::new();
     let mut is_resizing = false;
     for step in steps {
-        // Else there may be items of a read slice that were kept for the next.
+        // A handed-back slice holds up a resize, so the resize is over only if the ring is empty, too.
         is_resizing &= !(writes.is_empty() && reads.is_empty() && ring.is_empty());
         match step {
             Step::Write(count) => {
@@ -182,7 +182,7 @@ fn check(steps: Vec<Step>, lanes: usize) -> Result<(), TestCaseError> {
         }
         prop_assert!(reads.is_empty() && writes.is_empty() || !ring.is_empty());
     }
-    // Everything comes to its end.
+    // Commit all open write slices, hand back all read slices, and read the rest.
     for (slice, write) in writes {
         write.commit();
         model.commit(slice, is_ordered);

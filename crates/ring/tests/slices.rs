@@ -1,4 +1,4 @@
-//! What slices promise, one thing at a time, on one thread.
+//! The contract of slices, one property per test, on one thread.
 #![cfg(not(loom))]
 
 mod common;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{read_all, ring, ring_between, write};
 use millstream_ring::{Ring, SAMPLE_EVERY};
 
-/// Counts how many of it were dropped; one of them panics as it is.
+/// Counts its drops; with `panics` the drop panics.
 struct Counted {
     drops: Arc<AtomicUsize>,
     panics: bool,
@@ -72,7 +72,7 @@ fn room_is_free_again_in_the_order_of_reading() {
 }
 
 #[test]
-fn a_write_slice_that_is_dropped_is_empty_and_lets_later_ones_pass() {
+fn a_dropped_write_slice_is_empty_and_does_not_block_later_ones() {
     let ring = ring(4);
     let mut first = ring.try_write(2).unwrap();
     first.push(1);
@@ -84,7 +84,7 @@ fn a_write_slice_that_is_dropped_is_empty_and_lets_later_ones_pass() {
 }
 
 #[test]
-fn nothing_but_holes_is_nothing_to_read() {
+fn a_range_of_holes_reads_as_empty() {
     let ring = ring::<u64>(4);
     let first = ring.try_write(1).unwrap();
     let second = ring.try_write(1).unwrap();
@@ -98,7 +98,7 @@ fn nothing_but_holes_is_nothing_to_read() {
 }
 
 #[test]
-fn what_a_write_slice_does_not_need_is_room_again() {
+fn unused_room_of_a_write_slice_is_free_again() {
     let ring = ring(4);
     let mut slice = ring.try_write(4).unwrap();
     slice.push(1);
@@ -110,7 +110,7 @@ fn what_a_write_slice_does_not_need_is_room_again() {
 }
 
 #[test]
-fn items_beyond_the_room_are_read_in_their_place() {
+fn items_beyond_the_room_are_read_in_order() {
     let ring = ring(4);
     let mut first = ring.try_write(2).unwrap();
     let mut second = ring.try_write(2).unwrap();
@@ -137,7 +137,7 @@ fn items_beyond_the_room_are_read_in_their_place() {
 }
 
 #[test]
-fn a_ring_whose_items_beyond_the_room_were_read_in_part_can_grow() {
+fn a_ring_grows_after_reading_a_slice_with_overflow() {
     let ring = ring_between(4, 8, 1);
     let mut slice = ring.try_write(1).unwrap();
     (0..5).for_each(|item| slice.push(item));
@@ -148,7 +148,7 @@ fn a_ring_whose_items_beyond_the_room_were_read_in_part_can_grow() {
 }
 
 #[test]
-fn room_that_is_smaller_than_asked_for_is_not_reserved() {
+fn try_write_at_least_refuses_less_room() {
     let ring: Arc<Ring<u32>> = ring_between(8, 8, 2);
     assert!(ring.try_write_at_least(5, 5).is_some(), "a lane holds 4");
     let slices = [ring.try_write(3), ring.try_write_at_least(4, 4)];
@@ -163,7 +163,7 @@ fn room_that_is_smaller_than_asked_for_is_not_reserved() {
 }
 
 #[test]
-fn a_read_slice_that_is_dropped_is_handed_out_again() {
+fn a_dropped_read_slice_is_handed_out_again() {
     let ring = ring(4);
     write(&ring, &[1, 2, 3]);
     let first = ring.try_read(2).unwrap();
@@ -178,7 +178,7 @@ fn a_read_slice_that_is_dropped_is_handed_out_again() {
 }
 
 #[test]
-fn items_that_are_being_read_keep_their_room() {
+fn items_of_an_open_read_slice_occupy_their_room() {
     let ring = ring(2);
     write(&ring, &[1, 2]);
     let slice = ring.try_read(1).unwrap();
@@ -188,7 +188,7 @@ fn items_that_are_being_read_keep_their_room() {
 }
 
 #[test]
-fn a_slice_over_the_end_of_the_ring_has_two_parts() {
+fn a_slice_that_wraps_around_has_two_parts() {
     let ring = ring(4);
     write(&ring, &[0, 1, 2]);
     assert_eq!(read_all(&ring), [0, 1, 2]);
@@ -234,7 +234,7 @@ fn a_ring_grows_and_shrinks_within_its_bounds() {
 }
 
 #[test]
-fn a_ring_is_resized_when_the_last_slice_is_given_up() {
+fn a_ring_is_resized_when_the_last_slice_is_finished() {
     let ring = ring_between(4, 8, 1);
     write(&ring, &[1, 2]);
     let mut writer = ring.try_write(1).unwrap();
@@ -247,7 +247,7 @@ fn a_ring_is_resized_when_the_last_slice_is_given_up() {
     writer.commit();
     assert!(ring.try_read(1).is_none());
     drop(reader);
-    assert_eq!(ring.capacity(), 4, "what was handed back is not finished");
+    assert_eq!(ring.capacity(), 4, "the handed-back slice is still open");
     let again = ring.try_read(1).unwrap();
     assert_eq!(again.parts().concat(), [1]);
     again.done();
@@ -271,7 +271,7 @@ fn slices_outlive_the_ring() {
     drop(ring.try_read(1));
     ring.grow();
     drop(ring);
-    assert_eq!(drops.count(), 4, "what was handed back will have no reader");
+    assert_eq!(drops.count(), 4, "the dropped ring drops handed-back items");
     drop(dropped);
     assert_eq!(drops.count(), 5);
     drop(write);
@@ -280,7 +280,7 @@ fn slices_outlive_the_ring() {
 }
 
 #[test]
-fn a_ring_drops_what_it_holds() {
+fn dropping_a_ring_drops_its_items() {
     let drops = Drops::default();
     let ring = ring_between(4, 4, 1);
     let hole = ring.try_write(1).unwrap();
@@ -294,7 +294,7 @@ fn a_ring_drops_what_it_holds() {
 }
 
 #[test]
-fn a_drop_that_panics_doubles_nothing_and_blocks_nothing() {
+fn a_panicking_drop_neither_doubles_items_nor_blocks_the_ring() {
     let drops = Drops::default();
     let ring: Arc<Ring<Counted>> = ring_between(4, 4, 1);
     for is_done in [true, false] {
@@ -317,7 +317,7 @@ fn a_drop_that_panics_doubles_nothing_and_blocks_nothing() {
 }
 
 #[test]
-fn items_without_a_size_are_items() {
+fn a_ring_carries_zero_sized_items() {
     let ring = ring_between(4, 4, 1);
     let mut slice = ring.try_write(3).unwrap();
     (0..5).for_each(|_| slice.push(()));
@@ -342,7 +342,7 @@ fn with_several_lanes_a_thread_reads_its_own_first_and_then_the_others() {
 }
 
 #[test]
-fn items_beyond_the_room_that_was_reserved_are_sampled_too() {
+fn items_beyond_the_room_are_sampled_too() {
     let ring = ring(4);
     let mut slice = ring.try_write(1).unwrap();
     slice.set_stamp(7);

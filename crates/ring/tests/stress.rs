@@ -1,4 +1,4 @@
-//! Eight threads for some seconds: nothing is lost, doubled, reordered or leaked.
+//! Runs eight threads for a second: no item is lost, doubled, reordered or leaked.
 #![cfg(not(loom))]
 
 mod common;
@@ -47,8 +47,8 @@ struct Case {
     writers: usize,
     readers: usize,
     lanes: usize,
-    /// No write slice goes beyond its room and no read slice is dropped unfinished: then nothing is
-    /// handed out late, and each of several readers sees the order of each writer.
+    /// No write slice overflows and no read slice is dropped unfinished. Then no item is handed out late,
+    /// and each of several readers sees the order of each writer.
     is_smooth: bool,
 }
 
@@ -61,8 +61,7 @@ fn resize_sometimes(ring: &Ring<Item>, random: &mut Random) {
     }
 }
 
-/// Writes numbered items until the time is over; returns how many were committed and how many
-/// dropped.
+/// Writes numbered items until the time is over. Returns the number of committed and of dropped items.
 fn write(
     ring: &Ring<Item>,
     case: Case,

@@ -1,4 +1,4 @@
-//! What the tests of the ring share.
+//! Helpers of the ring's tests.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::num::NonZeroUsize;
