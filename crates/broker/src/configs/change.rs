@@ -113,12 +113,7 @@ mod tests {
     use super::super::value::Values;
     use super::*;
 
-    const LIST: Setting = Setting {
-        name: "list",
-        values: Values::List(&[]),
-        default: "a,b",
-        documentation: "A list.",
-    };
+    const LIST: Setting = Setting::new("list", Values::List(&[]), "a,b", "A list.");
     const TEXT: Setting = Setting {
         name: "text",
         values: Values::Text,

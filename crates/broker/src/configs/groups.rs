@@ -1,178 +1,32 @@
-//! The settings of groups.
+//! The settings of groups: their values, and the checks of changes.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::time::Duration;
 
 use super::change::{Changes, Own, apply};
 use super::setting::{Found, Refused, Setting, Source};
 use super::store::{ConfigStore, Kind};
-use super::value::Values;
+use super::tables::groups::{GroupSetting, Reader, SETTINGS};
 use crate::groups;
 use crate::groups::config::GROUP_NAME_BYTES_MAX;
-use crate::shares::{Isolation, OffsetReset, ShareSettings};
+use crate::shares::ShareSettings;
 
-const CONSUMER_SESSION: &str = "consumer.session.timeout.ms";
-const CONSUMER_HEARTBEAT: &str = "consumer.heartbeat.interval.ms";
-const SHARE_SESSION: &str = "share.session.timeout.ms";
-const SHARE_HEARTBEAT: &str = "share.heartbeat.interval.ms";
-const SHARE_RESET: &str = "share.auto.offset.reset";
-const SHARE_ISOLATION: &str = "share.isolation.level";
-const SHARE_LOCK_DURATION: &str = "share.record.lock.duration.ms";
-const SHARE_DELIVERIES: &str = "share.delivery.count.limit";
-const SHARE_LOCKS: &str = "share.partition.max.record.locks";
-const SHARE_RENEWALS: &str = "share.renew.acknowledge.enable";
-const STREAMS_SESSION: &str = "streams.session.timeout.ms";
-const STREAMS_HEARTBEAT: &str = "streams.heartbeat.interval.ms";
-const READ_COMMITTED: &str = "read_committed";
-
-/// The least time between heartbeats, so that members do not keep the broker busy with them.
-const HEARTBEAT_MS_MIN: i32 = 1_000;
-const SESSION_MS_MIN: i32 = 6_000;
-const SESSION_MS_MAX: i32 = 1_800_000;
-
-const fn setting(
-    name: &'static str,
-    values: Values,
-    default: &'static str,
-    documentation: &'static str,
-) -> Setting {
-    Setting {
-        name,
-        values,
-        default,
-        documentation,
-    }
+/// All settings of groups, each with the values found for it.
+pub fn all(
+    own: &Own,
+    of_broker: &groups::Config,
+) -> impl Iterator<Item = (&'static Setting, Vec<Found>)> {
+    let settings = SETTINGS.iter();
+    settings.map(|group| (&group.setting, found(own, of_broker, group)))
 }
 
-const SESSION: Values = Values::Int(SESSION_MS_MIN, SESSION_MS_MAX);
-const HEARTBEAT: Values = Values::Int(HEARTBEAT_MS_MIN, SESSION_MS_MAX);
-const OWN_PACE: &str =
-    "Has no effect: the broker assigns when members join, leave or change their subscription.";
-
-/// All settings of groups, by their names.
-const SETTINGS: [Setting; 17] = [
-    setting(
-        "consumer.assignment.interval.ms",
-        Values::Int(0, i32::MAX),
-        "1000",
-        OWN_PACE,
-    ),
-    setting(
-        CONSUMER_HEARTBEAT,
-        HEARTBEAT,
-        "5000",
-        "How often a member of a consumer group sends a heartbeat; less than the session timeout.",
-    ),
-    setting(
-        CONSUMER_SESSION,
-        SESSION,
-        "45000",
-        "How long a member of a consumer group may be silent before its partitions go to others. Counts for each member from its next heartbeat on.",
-    ),
-    setting(
-        "share.assignment.interval.ms",
-        Values::Int(0, i32::MAX),
-        "1000",
-        OWN_PACE,
-    ),
-    setting(
-        SHARE_RESET,
-        Values::Checked(check_offset_reset),
-        "latest",
-        "Where a share group without a position begins: latest, earliest, or by_duration: and a duration of ISO 8601.",
-    ),
-    setting(
-        SHARE_DELIVERIES,
-        Values::Int(2, 10),
-        "5",
-        "How often a record is delivered to a share group before it is archived.",
-    ),
-    setting(
-        SHARE_HEARTBEAT,
-        HEARTBEAT,
-        "5000",
-        "How often a member of a share group sends a heartbeat; less than the session timeout.",
-    ),
-    setting(
-        SHARE_ISOLATION,
-        Values::Choice(&[READ_COMMITTED, "read_uncommitted"]),
-        "read_uncommitted",
-        "Whether a share group reads records of transactions before they are committed.",
-    ),
-    setting(
-        SHARE_LOCKS,
-        Values::Int(100, 10_000),
-        "2000",
-        "How many records of a partition members of a share group may hold together.",
-    ),
-    setting(
-        SHARE_LOCK_DURATION,
-        Values::Int(1_000, 60_000),
-        "30000",
-        "How long a member of a share group holds a record before another one may get it.",
-    ),
-    setting(
-        SHARE_RENEWALS,
-        Values::Boolean,
-        "true",
-        "Whether a member of a share group may extend the time for which it holds a record.",
-    ),
-    setting(
-        SHARE_SESSION,
-        SESSION,
-        "45000",
-        "How long a member of a share group may be silent before its records go to others.",
-    ),
-    setting(
-        "streams.assignment.interval.ms",
-        Values::Int(0, i32::MAX),
-        "1000",
-        OWN_PACE,
-    ),
-    setting(
-        STREAMS_HEARTBEAT,
-        HEARTBEAT,
-        "5000",
-        "How often a member of a group of Kafka Streams sends a heartbeat; less than the session timeout.",
-    ),
-    setting(
-        "streams.initial.rebalance.delay.ms",
-        Values::Int(0, i32::MAX),
-        "3000",
-        "Has no effect: the first member gets its tasks at once.",
-    ),
-    setting(
-        "streams.num.standby.replicas",
-        Values::Int(0, 2),
-        "0",
-        "Has no effect: no standby tasks are assigned.",
-    ),
-    setting(
-        STREAMS_SESSION,
-        SESSION,
-        "45000",
-        "How long a member of a group of Kafka Streams may be silent before its tasks go to others. Counts for each member from its next heartbeat on.",
-    ),
-];
-
-/// Checks a start position of a share group.
-fn check_offset_reset(text: &str) -> Result<(), String> {
-    match OffsetReset::parse(text) {
-        Some(_) => Ok(()),
-        None => Err(format!(
-            "{text:?} is neither latest nor earliest nor by_duration: and a duration such as P1DT2H3M4S"
-        )),
-    }
-}
-
-/// All settings of groups.
-pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
-    SETTINGS.iter()
+fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
+    SETTINGS.iter().map(|group| &group.setting)
 }
 
 /// The values found for a setting of a group, most important first.
-pub fn found(own: &Own, of_broker: &groups::Config, setting: &'static Setting) -> Vec<Found> {
+fn found(own: &Own, of_broker: &groups::Config, group: &GroupSetting) -> Vec<Found> {
+    let setting = &group.setting;
     let mut found = Vec::new();
     if let Some(value) = own.get(setting.name) {
         found.push(Found {
@@ -181,39 +35,16 @@ pub fn found(own: &Own, of_broker: &groups::Config, setting: &'static Setting) -
             value: value.clone(),
         });
     }
-    let (name, started) = match setting.name {
-        CONSUMER_SESSION => (
-            "group.consumer.session.timeout.ms",
-            Some(of_broker.consumer_session_timeout),
-        ),
-        CONSUMER_HEARTBEAT => (
-            "group.consumer.heartbeat.interval.ms",
-            Some(of_broker.consumer_heartbeat_interval),
-        ),
-        SHARE_SESSION => (
-            "group.share.session.timeout.ms",
-            Some(of_broker.share_session_timeout),
-        ),
-        SHARE_HEARTBEAT => (
-            "group.share.heartbeat.interval.ms",
-            Some(of_broker.share_heartbeat_interval),
-        ),
-        STREAMS_SESSION => (
-            "group.streams.session.timeout.ms",
-            Some(of_broker.streams_session_timeout),
-        ),
-        STREAMS_HEARTBEAT => (
-            "group.streams.heartbeat.interval.ms",
-            Some(of_broker.streams_heartbeat_interval),
-        ),
-        name => (name, None),
+    let Some(started) = &group.of_broker else {
+        found.push(setting.found_by_default());
+        return found;
     };
     let default = Found {
-        name,
+        name: started.name,
         ..setting.found_by_default()
     };
-    let started = started.map(|value| value.as_millis().to_string());
-    if let Some(value) = started.filter(|value| *value != setting.default) {
+    let value = (started.value)(of_broker).as_millis().to_string();
+    if value != setting.default {
         found.push(Found {
             source: Source::Started,
             value,
@@ -264,64 +95,54 @@ pub fn alter(
 
 /// Checks that members have time for a heartbeat.
 fn check(own: &Own, of_broker: &groups::Config) -> Result<(), Refused> {
-    let pairs = [
-        (CONSUMER_HEARTBEAT, CONSUMER_SESSION),
-        (SHARE_HEARTBEAT, SHARE_SESSION),
-        (STREAMS_HEARTBEAT, STREAMS_SESSION),
-    ];
-    for (heartbeat, session) in pairs {
-        let value = |name: &str| {
-            let setting = settings().find(|setting| setting.name == name)?;
-            let found = found(own, of_broker, setting).into_iter().next()?;
-            found.value.parse::<u64>().ok()
-        };
-        if value(heartbeat) >= value(session) {
+    let value = |group: &GroupSetting| {
+        let found = found(own, of_broker, group).into_iter().next()?;
+        found.value.parse::<u64>().ok()
+    };
+    for group in &SETTINGS {
+        let bound = SETTINGS
+            .iter()
+            .find(|other| group.less_than == Some(other.setting.name));
+        if let Some(bound) = bound
+            && value(group) >= value(bound)
+        {
             return Err(Refused::invalid(format!(
-                "{heartbeat} must be less than {session}"
+                "{} must be less than {}",
+                group.setting.name, bound.setting.name
             )));
         }
     }
     Ok(())
 }
 
-/// Converts a group's own settings for its coordinator.
+/// Converts a group's own settings for its coordinator. The change that set them has validated them.
 fn group_config(own: &Own) -> groups::GroupConfig {
-    let duration = |name| {
-        let value = own.get(name).and_then(|value| value.parse().ok());
-        value.map(Duration::from_millis)
-    };
-    groups::GroupConfig {
-        consumer_session_timeout: duration(CONSUMER_SESSION),
-        consumer_heartbeat_interval: duration(CONSUMER_HEARTBEAT),
-        share_session_timeout: duration(SHARE_SESSION),
-        share_heartbeat_interval: duration(SHARE_HEARTBEAT),
-        streams_session_timeout: duration(STREAMS_SESSION),
-        streams_heartbeat_interval: duration(STREAMS_HEARTBEAT),
+    let mut config = groups::GroupConfig::default();
+    for (group, value) in set(own) {
+        if let Reader::Coordinator(put) = group.reader
+            && let Ok(millis) = value.parse()
+        {
+            put(&mut config, Duration::from_millis(millis));
+        }
     }
+    config
 }
 
 /// Converts a group's own settings for the records of a share group. The change that set them has validated them.
 fn share_settings(own: &Own) -> ShareSettings {
-    fn number<T: FromStr>(own: &Own, name: &str) -> Option<T> {
-        own.get(name).and_then(|value| value.parse().ok())
+    let mut settings = ShareSettings::default();
+    for (group, value) in set(own) {
+        if let Reader::Shares(put) = group.reader {
+            put(&mut settings, value);
+        }
     }
-    let default = ShareSettings::default();
-    let offset_reset = own.get(SHARE_RESET).map(|value| OffsetReset::parse(value));
-    let isolation = match own.get(SHARE_ISOLATION).map(String::as_str) {
-        Some(READ_COMMITTED) => Isolation::ReadCommitted,
-        _ => Isolation::ReadUncommitted,
-    };
-    let record_lock = number(own, SHARE_LOCK_DURATION).map(Duration::from_millis);
-    ShareSettings {
-        offset_reset: offset_reset.flatten().unwrap_or(default.offset_reset),
-        isolation,
-        record_lock: record_lock.unwrap_or(default.record_lock),
-        deliveries_max: number(own, SHARE_DELIVERIES).unwrap_or(default.deliveries_max),
-        record_locks_max: number(own, SHARE_LOCKS).unwrap_or(default.record_locks_max),
-        may_renew: own.get(SHARE_RENEWALS).map_or(default.may_renew, |value| {
-            value.eq_ignore_ascii_case("true")
-        }),
-    }
+    settings
+}
+
+/// The settings that a group has of its own, with their values.
+fn set(own: &Own) -> impl Iterator<Item = (&'static GroupSetting, &str)> {
+    let settings = SETTINGS.iter();
+    settings.filter_map(|group| Some((group, own.get(group.setting.name)?.as_str())))
 }
 
 /// Converts the stored settings of all groups for the coordinator.
@@ -363,13 +184,19 @@ mod tests {
         let of_broker = groups::Config::default();
         let own = |heartbeat: &str, session: &str| {
             Own::from([
-                (CONSUMER_HEARTBEAT.to_owned(), heartbeat.to_owned()),
-                (CONSUMER_SESSION.to_owned(), session.to_owned()),
+                (
+                    "consumer.heartbeat.interval.ms".to_owned(),
+                    heartbeat.to_owned(),
+                ),
+                ("consumer.session.timeout.ms".to_owned(), session.to_owned()),
             ])
         };
         assert!(check(&own("5999", "6000"), &of_broker).is_ok());
         assert!(check(&own("6000", "6000"), &of_broker).is_err());
-        let alone = Own::from([(CONSUMER_HEARTBEAT.to_owned(), "45000".to_owned())]);
+        let alone = Own::from([(
+            "consumer.heartbeat.interval.ms".to_owned(),
+            "45000".to_owned(),
+        )]);
         assert!(check(&alone, &of_broker).is_err());
     }
 }

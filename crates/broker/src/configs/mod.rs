@@ -9,9 +9,8 @@ mod log_levels;
 mod loggers;
 mod node;
 mod setting;
-mod started;
 mod store;
-mod topic_table;
+mod tables;
 mod topics;
 mod uncompacted;
 mod value;
@@ -46,7 +45,7 @@ pub use self::setting::Refused;
 use self::setting::{Asked, Found, Setting, Source};
 pub use self::store::ConfigStore;
 use self::store::Kind;
-use self::topic_table::{DURABILITY, SETTINGS, TopicSetting};
+use self::tables::topics::{SETTINGS, TopicSetting};
 use self::topics::changed_topic;
 pub use self::topics::set_of_created;
 use crate::broker::Broker;
@@ -115,19 +114,13 @@ fn describe_resource(
         CLIENT_METRICS => {
             client_metrics::check_name(name)?;
             let own = own(Kind::ClientMetrics);
-            let found = |setting: &'static Setting| client_metrics::found(&own, setting);
-            Ok(describe_all(
-                client_metrics::settings(),
-                found,
-                resource,
-                request,
-            ))
+            Ok(describe_all(client_metrics::all(&own), resource, request))
         }
         GROUP => {
             groups::check_name(name)?;
             let (own, of_broker) = (own(Kind::Group), &broker.config().groups);
-            let found = |setting: &'static Setting| groups::found(&own, of_broker, setting);
-            Ok(describe_all(groups::settings(), found, resource, request))
+            let all = groups::all(&own, of_broker);
+            Ok(describe_all(all, resource, request))
         }
         kind => Err(no_settings(kind)),
     }
@@ -138,13 +131,12 @@ fn no_settings(kind: i8) -> Refused {
 }
 
 fn describe_all(
-    settings: impl Iterator<Item = &'static Setting>,
-    found: impl Fn(&'static Setting) -> Vec<Found>,
+    all: impl Iterator<Item = (&'static Setting, Vec<Found>)>,
     resource: &DescribeConfigsResource,
     request: &DescribeConfigsRequest,
 ) -> Vec<DescribeConfigsResourceResult> {
-    let settings = settings.filter(|setting| is_asked_for(resource, setting.name));
-    let described = settings.map(|setting| setting.describe(&found(setting), &asked(request)));
+    let all = all.filter(|(setting, _)| is_asked_for(resource, setting.name));
+    let described = all.map(|(setting, found)| setting.describe(&found, &asked(request)));
     described.collect()
 }
 
@@ -236,10 +228,7 @@ fn replace(
         TOPIC => {
             let stream = stream_of_users(broker.log(), name);
             let refuse = |error| Refused::new(response_error(&error), error.to_string());
-            let mut own = topics::own(&stream.map_err(refuse)?.config());
-            // The durability of a topic never changes, so it stays.
-            own.remove(DURABILITY);
-            own
+            topics::changeable(&stream.map_err(refuse)?.config())
         }
         BROKER => broker.configs().own(Kind::Broker, name),
         CLIENT_METRICS => broker.configs().own(Kind::ClientMetrics, name),

@@ -10,137 +10,32 @@ use millstream_wire::messages::describe_configs_response::DescribeConfigsResourc
 use super::change::{Changes, Own, apply};
 use super::defaults::{ALL_BROKERS, Changed, use_defaults};
 use super::setting::{Asked, Found, Refused, Setting, Source};
-use super::started::{Fixed, GROUP_BYTES, fixed};
 use super::store::{ConfigStore, Kind};
-use super::topic_table::{SETTINGS, TopicSetting};
+use super::tables::topics::{SETTINGS, TopicSetting};
+use super::tables::{started, without_effect};
 use super::topics;
-use super::value::Values;
 use super::{asked, is_asked_for};
 use crate::broker::Broker;
 
 /// The name that errors give this kind of resource.
 const OF: &str = "brokers";
 
-/// Settings that Kafka's brokers take while they run, and that have no effect here and promise none: a broker that stores
-/// them does what it was asked to. Settings that promise a bound, such as `max.connections`, are not among them.
-const WITHOUT_EFFECT: [Setting; 17] = [
-    without_effect("background.threads", THREADS, "10", OWN_THREADS),
-    without_effect(
-        "follower.replication.throttled.rate",
-        RATE,
-        RATE_MAX,
-        ONE_REPLICA,
-    ),
-    without_effect(
-        "leader.replication.throttled.rate",
-        RATE,
-        RATE_MAX,
-        ONE_REPLICA,
-    ),
-    without_effect(
-        "log.cleaner.backoff.ms",
-        Values::Long(0),
-        "15000",
-        NO_CLEANER,
-    ),
-    without_effect(
-        "log.cleaner.dedupe.buffer.size",
-        Values::Long(0),
-        "134217728",
-        NO_CLEANER,
-    ),
-    without_effect(
-        "log.cleaner.io.buffer.load.factor",
-        Values::Ratio,
-        "0.9",
-        NO_CLEANER,
-    ),
-    without_effect(
-        "log.cleaner.io.buffer.size",
-        Values::Int(0, i32::MAX),
-        "524288",
-        NO_CLEANER,
-    ),
-    without_effect(
-        "log.cleaner.threads",
-        Values::Int(0, i32::MAX),
-        "1",
-        NO_CLEANER,
-    ),
-    without_effect("num.io.threads", THREADS, "8", OWN_THREADS),
-    without_effect("num.network.threads", THREADS, "3", OWN_THREADS),
-    without_effect(
-        "num.recovery.threads.per.data.dir",
-        THREADS,
-        "2",
-        OWN_THREADS,
-    ),
-    without_effect("num.replica.fetchers", THREADS, "1", ONE_REPLICA),
-    without_effect(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        RATE,
-        RATE_MAX,
-        ONE_REPLICA,
-    ),
-    without_effect(
-        "sasl.kerberos.kinit.cmd",
-        Values::Text,
-        "/usr/bin/kinit",
-        NO_KERBEROS,
-    ),
-    without_effect(
-        "sasl.kerberos.min.time.before.relogin",
-        Values::Long(0),
-        "60000",
-        NO_KERBEROS,
-    ),
-    without_effect(
-        "sasl.kerberos.ticket.renew.jitter",
-        Values::Ratio,
-        "0.05",
-        NO_KERBEROS,
-    ),
-    without_effect(
-        "sasl.kerberos.ticket.renew.window.factor",
-        Values::Ratio,
-        "0.8",
-        NO_KERBEROS,
-    ),
-];
-
-const THREADS: Values = Values::Int(1, i32::MAX);
-const RATE: Values = Values::Long(0);
-const RATE_MAX: &str = "9223372036854775807";
-
-const OWN_THREADS: &str = "Has no effect: the broker sizes its thread pools by itself.";
-const ONE_REPLICA: &str = "Has no effect: one broker has the only replica, which is never moved.";
-const NO_CLEANER: &str = "Has no effect: the log is not compacted.";
-const NO_KERBEROS: &str = "Has no effect: clients cannot log in with Kerberos.";
-
-const fn without_effect(
-    name: &'static str,
-    values: Values,
-    default: &'static str,
-    documentation: &'static str,
-) -> Setting {
-    Setting {
-        name,
-        values,
-        default,
-        documentation,
-    }
-}
-
 /// The settings that can be changed while the broker runs.
 fn dynamic() -> impl Iterator<Item = Setting> {
     let of_topics = SETTINGS.iter().filter_map(|topic| {
-        let name = topic.of_broker.filter(|name| *name != GROUP_BYTES)?;
+        let name = topic.of_broker.filter(|name| !is_started(name))?;
         Some(Setting {
             name,
             ..topic.setting
         })
     });
-    of_topics.chain(WITHOUT_EFFECT)
+    of_topics.chain(without_effect::SETTINGS)
+}
+
+/// Whether the broker was started with this setting, which then never changes.
+fn is_started(name: &str) -> bool {
+    let mut started = started::SETTINGS.iter();
+    started.any(|started| started.setting.name == name)
 }
 
 /// Whether a name is that of this broker; if not, it is that of all.
@@ -197,7 +92,9 @@ pub fn describe(
         found.push(setting.found_by_default());
         (setting, found, false)
     });
-    let fixed = fixed(broker).into_iter().map(|Fixed { setting, value }| {
+    let started = started::SETTINGS.into_iter().map(|started| {
+        let setting = started.setting;
+        let value = (started.value)(broker);
         let mut found = Vec::new();
         if value != setting.default {
             found.push(Found {
@@ -211,7 +108,7 @@ pub fn describe(
         }
         (setting, found, true)
     });
-    let all = dynamic.chain(fixed);
+    let all = dynamic.chain(started);
     let all = all.filter(|(setting, ..)| is_asked_for(resource, setting.name));
     Ok(describe_all(all, &asked))
 }
@@ -220,8 +117,9 @@ fn describe_all(
     all: impl Iterator<Item = (Setting, Vec<Found>, bool)>,
     asked: &Asked,
 ) -> Vec<DescribeConfigsResourceResult> {
-    let described = all
-        .map(|(setting, found, is_fixed)| setting.describe(&found, asked).with_read_only(is_fixed));
+    let described = all.map(|(setting, found, is_started)| {
+        setting.describe(&found, asked).with_read_only(is_started)
+    });
     described.collect()
 }
 
@@ -239,7 +137,7 @@ pub fn alter(
     let known: Vec<Setting> = dynamic().collect();
     let change = |own: &mut Own| {
         for (setting, change) in changes {
-            let find = |name: &str| find(broker, &known, name);
+            let find = |name: &str| find(&known, name);
             apply(own, setting, *change, find, |setting| {
                 setting.default.to_owned()
             })
@@ -255,8 +153,8 @@ pub fn alter(
     })
 }
 
-fn find<'k>(broker: &Broker, known: &'k [Setting], name: &str) -> Result<&'k Setting, Refused> {
-    if fixed(broker).iter().any(|fixed| fixed.setting.name == name) {
+fn find<'k>(known: &'k [Setting], name: &str) -> Result<&'k Setting, Refused> {
+    if is_started(name) {
         let why = format!("{name} cannot be changed while the broker runs");
         return Err(Refused::request(why));
     }

@@ -38,6 +38,8 @@ pub struct Setting {
     pub default: &'static str,
     /// The setting's effect here, or the reason why it has none.
     pub documentation: &'static str,
+    /// Returns why this server does not support a value that is valid for Kafka.
+    pub refuse: fn(&str) -> Option<String>,
 }
 
 /// The reason why settings are not shown or not changed.
@@ -73,6 +75,26 @@ pub struct Found {
 }
 
 impl Setting {
+    pub const fn new(
+        name: &'static str,
+        values: Values,
+        default: &'static str,
+        documentation: &'static str,
+    ) -> Setting {
+        Setting {
+            name,
+            values,
+            default,
+            documentation,
+            refuse: |_| None,
+        }
+    }
+
+    /// The setting with a check of its own, after that of its type.
+    pub const fn refusing(self, refuse: fn(&str) -> Option<String>) -> Setting {
+        Setting { refuse, ..self }
+    }
+
     /// Finds a setting by its name.
     ///
     /// # Errors
@@ -97,9 +119,12 @@ impl Setting {
     /// Parses a value of the setting.
     ///
     /// # Errors
-    /// When the value is not valid; the error names the setting.
+    /// When the value is not valid or not supported; the error names the setting.
     pub fn read(&self, text: &str) -> Result<String, String> {
-        let read = self.values.read(text);
+        let read = self.values.read(text).and_then(|value| {
+            let refused = (self.refuse)(&value);
+            refused.map_or(Ok(value), Err)
+        });
         read.map_err(|why| format!("{}: {why}", self.name))
     }
 

@@ -1,114 +1,77 @@
 //! The settings of topics: their checks, and their place in a stream's config.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use millstream_base::ByteSize;
-use millstream_log::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, COMPRESSION, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS,
-    StreamConfig, TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, ZSTD_LEVEL,
-};
+use millstream_log::{StreamConfig, StreamDefaults};
 
 use super::change::{Change, Changes, Own, apply};
 use super::setting::{Refused, Setting};
-use super::topic_table::{
-    CHUNK_BYTES, CLEANUP, COMPACTION_LAG_MAX, COMPACTION_LAG_MIN, COPIES, DELETE, DURABILITY,
-    GROUP_BYTES, REMOTE, SETTINGS,
-};
+use super::tables::topics::{Reader, SETTINGS, TopicSetting};
 use super::uncompacted::keep_whole;
-use super::value::items_of;
-
-/// The settings that are also fields of the stream's config.
-const FIELDS: [&str; 5] = [
-    RETENTION_MS,
-    RETENTION_BYTES,
-    CHUNK_BYTES,
-    GROUP_BYTES,
-    DURABILITY,
-];
-
-/// The most segments of a group: the log's bound.
-const GROUP_SEGMENTS_MAX: u64 = 65_536;
 
 /// The settings of topics, without their names at the broker.
 pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
     SETTINGS.iter().map(|topic| &topic.setting)
 }
 
-/// Checks combinations of settings, and the limits that this server adds to single values.
+fn named(name: &str) -> Option<&'static TopicSetting> {
+    SETTINGS.iter().find(|topic| topic.setting.name == name)
+}
+
+/// Checks combinations of settings.
 ///
 /// # Errors
-/// When a check fails; the error names the setting and the reason.
+/// When a check fails; the error names both settings.
 pub fn check(own: &Own) -> Result<(), Refused> {
-    let value = |name: &str| own.get(name).map(String::as_str);
-    match value(CLEANUP) {
-        None | Some(DELETE) => {}
-        Some(policy) if items_of(policy).contains(&"compact") => {
-            return Err(Refused::invalid(format!(
-                "{CLEANUP}: this server does not compact yet: records stay until retention removes them, so only {DELETE} is taken"
-            )));
+    let number = |name: &str| own.get(name).and_then(|value| value.parse::<i64>().ok());
+    for topic in &SETTINGS {
+        let (name, Some(bound)) = (topic.setting.name, topic.at_most) else {
+            continue;
+        };
+        match (number(name), number(bound)) {
+            (Some(least), Some(most)) if least > most => {
+                let why = format!("{name} is {least}, and more than {bound}, which is {most}");
+                return Err(Refused::invalid(why));
+            }
+            _ => {}
         }
-        Some(policy) => {
-            let why = format!("{CLEANUP}: {policy:?} is no policy; only {DELETE} is taken");
-            return Err(Refused::invalid(why));
-        }
     }
-    if let Some(copies) = value(COPIES).filter(|copies| *copies != "1") {
-        return Err(Refused::invalid(format!(
-            "{COPIES}: {copies} replicas never have a batch, since there is one broker"
-        )));
-    }
-    if value(REMOTE) == Some("true") {
-        let why = format!("{REMOTE}: this server has no remote storage");
-        return Err(Refused::invalid(why));
-    }
-    let number = |name: &str| value(name).and_then(|value| value.parse::<i64>().ok());
-    let (least, most) = (number(COMPACTION_LAG_MIN), number(COMPACTION_LAG_MAX));
-    match (least, most) {
-        (Some(least), Some(most)) if least > most => Err(Refused::invalid(format!(
-            "{COMPACTION_LAG_MIN} is {least}, and more than {COMPACTION_LAG_MAX}, which is {most}"
-        ))),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The settings that a stream has of its own.
 pub fn own(config: &StreamConfig) -> Own {
     let mut own: Own = config.settings.clone();
-    let default = StreamConfig::default();
-    let mut put = |name: &str, value: Option<u64>| match value {
-        Some(value) => {
-            own.insert(name.to_owned(), value.to_string());
-        }
-        // The topic itself is set to have no bound.
-        None if own.contains_key(name) => {
-            own.insert(name.to_owned(), "-1".to_owned());
-        }
-        None => {}
-    };
-    put(RETENTION_MS, config.retention_ms);
-    put(RETENTION_BYTES, config.retention.map(|bytes| bytes.0));
-    match config.chunk_bytes_max {
-        Some(bytes) => own.insert(CHUNK_BYTES.to_owned(), bytes.0.to_string()),
-        None => own.remove(CHUNK_BYTES),
-    };
-    let bytes = group_bytes(config);
-    if bytes != group_bytes(&default) || own.contains_key(GROUP_BYTES) {
-        own.insert(GROUP_BYTES.to_owned(), bytes.to_string());
+    for topic in &SETTINGS {
+        let Reader::Field(field) = topic.reader else {
+            continue;
+        };
+        let name = topic.setting.name;
+        match (field.get)(config, own.contains_key(name)) {
+            Some(value) => own.insert(name.to_owned(), value),
+            None => own.remove(name),
+        };
     }
-    if config.durability != default.durability || own.contains_key(DURABILITY) {
-        let name = config.durability.name();
-        own.insert(DURABILITY.to_owned(), name.to_owned());
-    }
+    own
+}
+
+/// The settings of a stream of its own that can be changed.
+pub fn changeable(config: &StreamConfig) -> Own {
+    let mut own = own(config);
+    own.retain(|name, _| named(name).is_none_or(|topic| !topic.is_fixed_at_creation));
     own
 }
 
 /// Gives a stream the settings that have changed from `before` to `after`.
 pub fn put(config: &mut StreamConfig, before: &Own, after: &Own) {
-    let names = before.keys().chain(after.keys());
-    for name in names.filter(|name| before.get(*name) != after.get(*name)) {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for name in names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name))
+    {
         let value = after.get(name);
-        if FIELDS.contains(&name.as_str()) {
-            put_field(config, name, value.map(String::as_str));
+        if let Some(Reader::Field(field)) = named(name).map(|topic| topic.reader) {
+            (field.put)(config, value.map(String::as_str));
         }
         match value {
             Some(value) => config.settings.insert(name.clone(), value.clone()),
@@ -117,69 +80,27 @@ pub fn put(config: &mut StreamConfig, before: &Own, after: &Own) {
     }
 }
 
-fn put_field(config: &mut StreamConfig, name: &str, value: Option<&str>) {
-    let number = value.and_then(|value| value.parse::<u64>().ok());
-    let default = StreamConfig::default();
-    match name {
-        RETENTION_MS => config.retention_ms = number,
-        RETENTION_BYTES => config.retention = number.map(ByteSize),
-        CHUNK_BYTES => config.chunk_bytes_max = number.map(ByteSize),
-        GROUP_BYTES => match number {
-            Some(bytes) => set_group_bytes(config, bytes),
-            None => {
-                (config.segment, config.group_segments) = (default.segment, default.group_segments);
-            }
-        },
-        DURABILITY => {
-            let durability = value.and_then(|value| value.parse().ok());
-            config.durability = durability.unwrap_or(default.durability);
-        }
-        _ => {}
-    }
-}
-
-fn group_bytes(config: &StreamConfig) -> u64 {
-    config.segment.0 * u64::from(config.group_segments)
-}
-
-/// A group is a whole number of segments, so its size is the requested one, or a little more.
-fn set_group_bytes(config: &mut StreamConfig, bytes: u64) {
-    let segment = bytes
-        .next_power_of_two()
-        .clamp(BLOCK_BYTES_MIN as u64, BLOCK_BYTES_MAX as u64);
-    config.segment = ByteSize(segment);
-    config.group_segments = bytes.div_ceil(segment).clamp(1, GROUP_SEGMENTS_MAX) as u32;
-}
-
-/// The settings that the log reads and that have no field, under their names for topics and for the broker.
-pub const READ_BY_THE_LOG: [&str; 6] = [
-    COMPRESSION,
-    GZIP_LEVEL,
-    ZSTD_LEVEL,
-    TIMESTAMP_TYPE,
-    TIMESTAMP_BEFORE_MAX,
-    TIMESTAMP_AFTER_MAX,
-];
-
-/// The broker's setting that applies to topics without a setting `name` of their own.
-pub fn of_broker(name: &str) -> Option<&'static str> {
-    let mut settings = SETTINGS.iter();
-    settings.find(|topic| topic.setting.name == name)?.of_broker
-}
-
 /// The defaults of the broker for topics, as `broker` returns them by their names.
-pub fn defaults<'a>(broker: impl Fn(&str) -> Option<&'a str>) -> millstream_log::StreamDefaults {
-    let of_topic = |name: &str| broker(of_broker(name)?);
-    let number = |name: &str| of_topic(name)?.parse::<u64>().ok();
-    let read = READ_BY_THE_LOG.into_iter().filter_map(|name| {
-        let value = of_topic(name)?;
-        Some((name.to_owned(), value.to_owned()))
-    });
-    millstream_log::StreamDefaults {
-        retention_ms: number(RETENTION_MS),
-        retention: number(RETENTION_BYTES).map(ByteSize),
-        chunk_bytes_max: number(CHUNK_BYTES).map(ByteSize),
-        settings: BTreeMap::from_iter(read),
+pub fn defaults<'a>(broker: impl Fn(&str) -> Option<&'a str>) -> StreamDefaults {
+    let mut config = StreamConfig::default();
+    for topic in &SETTINGS {
+        let Some(value) = topic.of_broker.and_then(&broker) else {
+            continue;
+        };
+        match topic.reader {
+            Reader::None => {}
+            Reader::Field(field) => (field.put)(&mut config, Some(value)),
+            Reader::Log => {
+                let name = topic.setting.name.to_owned();
+                config.settings.insert(name, value.to_owned());
+            }
+        }
+    }
+    StreamDefaults {
+        retention_ms: config.retention_ms,
+        retention: config.retention,
+        chunk_bytes_max: config.chunk_bytes_max,
+        settings: config.settings,
     }
 }
 
@@ -217,6 +138,9 @@ pub fn changed_topic(before: &Own, changes: &Changes<'_>) -> Result<Own, Refused
 
 #[cfg(test)]
 mod tests {
+    use millstream_base::ByteSize;
+    use millstream_log::RETENTION_MS;
+
     use super::*;
 
     #[test]
@@ -229,24 +153,52 @@ mod tests {
             assert!(setting.documentation.ends_with('.'), "{}", setting.name);
         }
         let names = settings().map(|setting| setting.name);
-        let of_kafka: Vec<&str> = names.filter(|name| *name != DURABILITY).collect();
+        let of_kafka: Vec<&str> = names
+            .filter(|name| !name.starts_with("millstream."))
+            .collect();
         assert!(of_kafka.is_sorted());
         assert_eq!(of_kafka.len(), 33, "as many as Kafka 4.3 shows of a topic");
+    }
+
+    #[test]
+    fn a_setting_has_no_effect_exactly_if_its_documentation_says_so() {
+        for TopicSetting {
+            setting, reader, ..
+        } in &SETTINGS
+        {
+            let refuses = ["compact", "2", "true"].map(|value| (setting.refuse)(value).is_some());
+            let has_effect = !matches!(reader, Reader::None) || refuses.contains(&true);
+            let is_documented = !setting.documentation.starts_with("Has no effect");
+            assert_eq!(has_effect, is_documented, "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn the_guide_names_each_setting_with_an_effect() {
+        let page = include_str!("../../../../docs/kafka.md");
+        for setting in settings() {
+            if !setting.documentation.starts_with("Has no effect") {
+                let name = setting.name;
+                let is_named = ["`", "="]
+                    .iter()
+                    .any(|end| page.contains(&format!("`{name}{end}")));
+                assert!(is_named, "docs/kafka.md does not name {name}");
+            }
+        }
     }
 
     #[test]
     fn the_defaults_are_those_of_a_stream_that_was_just_made() {
         let config = StreamConfig::default();
         assert_eq!(own(&config), Own::new());
-        let default = |name| {
-            settings()
-                .find(|setting| setting.name == name)
-                .unwrap()
-                .default
-        };
-        assert_eq!(default(GROUP_BYTES), group_bytes(&config).to_string());
-        assert_eq!(default(CHUNK_BYTES), config.segment.0.to_string());
-        assert_eq!(default(DURABILITY), config.durability.name());
+        for topic in &SETTINGS {
+            if let Reader::Field(field) = topic.reader {
+                let shown = (field.get)(&config, true);
+                // A stream without a bound of its own takes chunks of up to a segment.
+                let shown = shown.unwrap_or_else(|| config.segment.0.to_string());
+                assert_eq!(shown, topic.setting.default, "{}", topic.setting.name);
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use millstream_log::{RETENTION_BYTES, RETENTION_MS};
 
-use super::topic_table::{CLEANUP, DELETE};
+use super::tables::topics::{CLEANUP, COMPACT, DELETE};
 
 /// A setting and its value; `None` for its default.
 type Setting<'a> = (&'a str, Option<&'a str>);
@@ -21,8 +21,8 @@ pub fn keep_whole<'a>(
         Some(Vec::from_iter(value.split(',').map(str::trim)))
     });
     let policies = policies.unwrap_or_default();
-    let is_known = |policy: &&str| matches!(*policy, "compact" | DELETE);
-    if !policies.contains(&"compact") || !policies.iter().all(is_known) {
+    let is_known = |policy: &&str| matches!(*policy, COMPACT | DELETE);
+    if !policies.contains(&COMPACT) || !policies.iter().all(is_known) {
         return settings;
     }
     tracing::warn!(
@@ -33,10 +33,7 @@ pub fn keep_whole<'a>(
     if !policies.contains(&DELETE) {
         let is_retention = |name: &str| matches!(name, RETENTION_MS | RETENTION_BYTES);
         settings.retain(|(name, _)| !is_retention(name));
-        settings.extend([
-            ("retention.ms", Some("-1")),
-            ("retention.bytes", Some("-1")),
-        ]);
+        settings.extend([(RETENTION_MS, Some("-1")), (RETENTION_BYTES, Some("-1"))]);
     }
     settings
 }

@@ -1,29 +1,31 @@
 //! All settings of topics: those of Kafka 4.3, and ours.
 
+use millstream_base::ByteSize;
 use millstream_log::{
-    COMPRESSION, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, TIMESTAMP_AFTER_MAX,
-    TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, ZSTD_LEVEL,
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, COMPRESSION, Durability, GZIP_LEVEL, RETENTION_BYTES,
+    RETENTION_MS, StreamConfig, TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE,
+    ZSTD_LEVEL,
 };
 
-use super::setting::Setting;
-use super::value::Values;
+use crate::configs::setting::Setting;
+use crate::configs::value::{Values, items_of};
 
-/// The setting that decides when producers are answered.
-pub const DURABILITY: &str = "millstream.durability";
-
+/// The setting for what happens to old records.
 pub const CLEANUP: &str = "cleanup.policy";
-pub const CHUNK_BYTES: &str = "max.message.bytes";
-pub const GROUP_BYTES: &str = "segment.bytes";
-pub const COPIES: &str = "min.insync.replicas";
-pub const REMOTE: &str = "remote.storage.enable";
-pub const COMPACTION_LAG_MIN: &str = "min.compaction.lag.ms";
-pub const COMPACTION_LAG_MAX: &str = "max.compaction.lag.ms";
 
 /// The policy of topics whose old records are deleted; the only policy supported.
 pub const DELETE: &str = "delete";
+/// The policy of topics that retain the last record of each key. It is not supported.
+pub const COMPACT: &str = "compact";
+
+/// The default size of a group: that of a new stream.
+pub const GROUP_BYTES_DEFAULT: &str = "134217728";
 
 /// Kafka's least size of a segment.
 const GROUP_BYTES_MIN: i32 = 1 << 20;
+
+/// The most segments of a group: the log's bound.
+const GROUP_SEGMENTS_MAX: u64 = 65_536;
 
 /// No batch fits below this; Kafka accepts bounds that no batch can meet.
 const CHUNK_BYTES_MIN: i32 = 128;
@@ -31,12 +33,71 @@ const CHUNK_BYTES_MIN: i32 = 128;
 /// No bound, for settings that Kafka stores in 64 bits.
 const UNBOUNDED: &str = "9223372036854775807";
 
+const COMPACTION_LAG_MAX: &str = "max.compaction.lag.ms";
+
 /// A setting of topics.
 #[derive(Debug, Clone, Copy)]
 pub struct TopicSetting {
     pub setting: Setting,
     /// The broker's setting that applies to topics without a setting of their own.
     pub of_broker: Option<&'static str>,
+    pub reader: Reader,
+    /// The setting that this one may not exceed, if a topic has both.
+    pub at_most: Option<&'static str>,
+    /// The value is that of the topic's creation, and never changes.
+    pub is_fixed_at_creation: bool,
+}
+
+/// The place where a setting of topics has its effect.
+#[derive(Debug, Clone, Copy)]
+pub enum Reader {
+    /// It has none: the broker stores and shows the value.
+    None,
+    /// The log reads the value under the setting's name.
+    Log,
+    /// The stream's config has a field for it.
+    Field(Field),
+}
+
+/// A field of a stream's config, in the texts of its setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Returns the value of a topic with a setting of its own. The flag says whether the topic was given one, in case
+    /// the field does not show that.
+    pub get: fn(&StreamConfig, bool) -> Option<String>,
+    /// Sets the field, to its default if there is no value.
+    pub put: fn(&mut StreamConfig, Option<&str>),
+}
+
+impl TopicSetting {
+    const fn refusing(mut self, refuse: fn(&str) -> Option<String>) -> TopicSetting {
+        self.setting = self.setting.refusing(refuse);
+        self
+    }
+
+    const fn read_by_log(mut self) -> TopicSetting {
+        self.reader = Reader::Log;
+        self
+    }
+
+    const fn field(
+        mut self,
+        get: fn(&StreamConfig, bool) -> Option<String>,
+        put: fn(&mut StreamConfig, Option<&str>),
+    ) -> TopicSetting {
+        self.reader = Reader::Field(Field { get, put });
+        self
+    }
+
+    const fn at_most(mut self, other: &'static str) -> TopicSetting {
+        self.at_most = Some(other);
+        self
+    }
+
+    const fn fixed_at_creation(mut self) -> TopicSetting {
+        self.is_fixed_at_creation = true;
+        self
+    }
 }
 
 const fn topic(
@@ -47,13 +108,11 @@ const fn topic(
     documentation: &'static str,
 ) -> TopicSetting {
     TopicSetting {
-        setting: Setting {
-            name,
-            values,
-            default,
-            documentation,
-        },
+        setting: Setting::new(name, values, default, documentation),
         of_broker,
+        reader: Reader::None,
+        at_most: None,
+        is_fixed_at_creation: false,
     }
 }
 
@@ -62,17 +121,17 @@ pub const SETTINGS: [TopicSetting; 34] = [
     topic(
         CLEANUP,
         Some("log.cleanup.policy"),
-        Values::List(&["compact", DELETE]),
+        Values::List(&[COMPACT, DELETE]),
         DELETE,
-        "The policy for old records: they are deleted when retention no longer keeps them. Compaction is not supported yet.",
-    ),
+        "The policy for old records: they are deleted when their retention ends. Compaction is not supported yet.",
+    ).refusing(refuse_policy),
     topic(
         GZIP_LEVEL,
         Some(GZIP_LEVEL),
         Values::IntOrNone(1, 9),
         "-1",
         "How hard gzip tries where compression.type is gzip; -1 for its own choice.",
-    ),
+    ).read_by_log(),
     topic(
         "compression.lz4.level",
         Some("compression.lz4.level"),
@@ -86,14 +145,14 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Values::Choice(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]),
         "producer",
         "How batches are stored: producer for the codec that they came with, uncompressed, or the name of a codec. The server compresses batches with another codec anew.",
-    ),
+    ).read_by_log(),
     topic(
         ZSTD_LEVEL,
         Some(ZSTD_LEVEL),
         Values::Int(-131_072, 22),
         "3",
         "How hard zstd tries where compression.type is zstd.",
-    ),
+    ).read_by_log(),
     topic(
         "delete.retention.ms",
         Some("log.cleaner.delete.retention.ms"),
@@ -165,11 +224,14 @@ pub const SETTINGS: [TopicSetting; 34] = [
         "Has no effect, since nothing is compacted.",
     ),
     topic(
-        CHUNK_BYTES,
+        "max.message.bytes",
         Some("message.max.bytes"),
         Values::Int(CHUNK_BYTES_MIN, i32::MAX),
         "8388608",
         "The largest batch that is stored.",
+    ).field(
+        |config, _| Some(config.chunk_bytes_max?.0.to_string()),
+        |config, value| config.chunk_bytes_max = number(value).map(ByteSize),
     ),
     topic(
         TIMESTAMP_AFTER_MAX,
@@ -177,21 +239,21 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Values::Long(0),
         UNBOUNDED,
         "How far in the future a record's time may be; records of later times are refused. Counts where records keep their producer's time. Without bound by default, where Kafka takes an hour.",
-    ),
+    ).read_by_log(),
     topic(
         TIMESTAMP_BEFORE_MAX,
         Some("log.message.timestamp.before.max.ms"),
         Values::Long(0),
         UNBOUNDED,
         "How far in the past a record's time may be; records of earlier times are refused. Counts where records keep their producer's time.",
-    ),
+    ).read_by_log(),
     topic(
         TIMESTAMP_TYPE,
         Some("log.message.timestamp.type"),
         Values::Choice(&["CreateTime", "LogAppendTime"]),
         "CreateTime",
         "The timestamp of records: that of their producer, or the time of their append.",
-    ),
+    ).read_by_log(),
     topic(
         "min.cleanable.dirty.ratio",
         Some("log.cleaner.min.cleanable.ratio"),
@@ -200,19 +262,22 @@ pub const SETTINGS: [TopicSetting; 34] = [
         "Has no effect, since nothing is compacted.",
     ),
     topic(
-        COMPACTION_LAG_MIN,
+        "min.compaction.lag.ms",
         Some("log.cleaner.min.compaction.lag.ms"),
         Values::Long(0),
         "0",
         "Has no effect, since nothing is compacted.",
-    ),
+    ).at_most(COMPACTION_LAG_MAX),
     topic(
-        COPIES,
+        "min.insync.replicas",
         Some("min.insync.replicas"),
         Values::Int(1, i32::MAX),
         "1",
         "How many replicas have a batch before its producer is answered: 1, since there is one broker.",
-    ),
+    ).refusing(|copies| {
+        let why = format!("{copies} replicas never have a batch, since there is one broker");
+        (copies != "1").then_some(why)
+    }),
     topic(
         "preallocate",
         Some("log.preallocate"),
@@ -235,18 +300,23 @@ pub const SETTINGS: [TopicSetting; 34] = [
         "Has no effect: there is no remote storage.",
     ),
     topic(
-        REMOTE,
+        "remote.storage.enable",
         None,
         Values::Boolean,
         "false",
         "Whether old records move to remote storage, of which there is none.",
-    ),
+    ).refusing(|is_on| {
+        (is_on == "true").then(|| "this server has no remote storage".to_owned())
+    }),
     topic(
         RETENTION_BYTES,
         Some("log.retention.bytes"),
         Values::Long(-1),
         "-1",
         "Closed groups are removed, oldest first, while a partition holds more bytes than this; -1 for no bound.",
+    ).field(
+        |config, is_set| bound(config.retention.map(|bytes| bytes.0), is_set),
+        |config, value| config.retention = number(value).map(ByteSize),
     ),
     topic(
         RETENTION_MS,
@@ -254,14 +324,17 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Values::Long(-1),
         "-1",
         "Closed groups whose newest record is older are removed; -1 for never. Without bound by default, where Kafka takes a week.",
+    ).field(
+        |config, is_set| bound(config.retention_ms, is_set),
+        |config, value| config.retention_ms = number(value),
     ),
     topic(
-        GROUP_BYTES,
+        "segment.bytes",
         Some("log.segment.bytes"),
         Values::Int(GROUP_BYTES_MIN, i32::MAX),
-        "134217728",
+        GROUP_BYTES_DEFAULT,
         "The size of a group of segments, the unit that retention removes.",
-    ),
+    ).field(group_bytes, put_group_bytes),
     topic(
         "segment.index.bytes",
         Some("log.index.size.max.bytes"),
@@ -291,10 +364,61 @@ pub const SETTINGS: [TopicSetting; 34] = [
         "Has no effect: one broker leads all partitions.",
     ),
     topic(
-        DURABILITY,
+        "millstream.durability",
         None,
-        Values::Checked(|text| text.parse::<millstream_log::Durability>().map(drop)),
+        Values::Checked(|text| text.parse::<Durability>().map(drop)),
         "sync",
         "When a producer is answered: sync (the batch is on disk), written (the system has it: only a loss of power loses the last second), async (at once; the last moments are lost when the server is killed), memory (never written). Set when the topic is created.",
-    ),
+    ).field(durability, put_durability)
+    .fixed_at_creation(),
 ];
+
+fn refuse_policy(policy: &str) -> Option<String> {
+    match policy {
+        DELETE => None,
+        policy if items_of(policy).contains(&COMPACT) => Some(format!(
+            "this server does not compact yet: records stay until retention removes them, so only {DELETE} is taken"
+        )),
+        policy => Some(format!("{policy:?} is no policy; only {DELETE} is taken")),
+    }
+}
+
+fn number(value: Option<&str>) -> Option<u64> {
+    value?.parse().ok()
+}
+
+/// A bound of retention; -1 if the topic itself is set to have none.
+fn bound(bound: Option<u64>, is_set: bool) -> Option<String> {
+    let bound = bound.map(|bound| bound.to_string());
+    bound.or_else(|| is_set.then(|| "-1".to_owned()))
+}
+
+fn group_bytes(config: &StreamConfig, is_set: bool) -> Option<String> {
+    let bytes = |config: &StreamConfig| config.segment.0 * u64::from(config.group_segments);
+    let is_own = is_set || bytes(config) != bytes(&StreamConfig::default());
+    is_own.then(|| bytes(config).to_string())
+}
+
+/// A group is a whole number of segments, so its size is the requested one, or a little more.
+fn put_group_bytes(config: &mut StreamConfig, value: Option<&str>) {
+    let Some(bytes) = number(value) else {
+        let default = StreamConfig::default();
+        (config.segment, config.group_segments) = (default.segment, default.group_segments);
+        return;
+    };
+    let segment = bytes
+        .next_power_of_two()
+        .clamp(BLOCK_BYTES_MIN as u64, BLOCK_BYTES_MAX as u64);
+    config.segment = ByteSize(segment);
+    config.group_segments = bytes.div_ceil(segment).clamp(1, GROUP_SEGMENTS_MAX) as u32;
+}
+
+fn durability(config: &StreamConfig, is_set: bool) -> Option<String> {
+    let is_own = is_set || config.durability != StreamConfig::default().durability;
+    is_own.then(|| config.durability.name().to_owned())
+}
+
+fn put_durability(config: &mut StreamConfig, value: Option<&str>) {
+    let durability = value.and_then(|value| value.parse().ok());
+    config.durability = durability.unwrap_or(StreamConfig::default().durability);
+}
