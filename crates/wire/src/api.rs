@@ -1,4 +1,4 @@
-//! The keys of requests, and the versions of each that are supported.
+//! The keys of requests, and their supported versions.
 
 use std::ops::RangeInclusive;
 
@@ -10,38 +10,38 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::table::apis;
 
-/// For requests without flexible versions.
+/// The value of `flexible_from` for a request without flexible versions.
 const NEVER: i16 = i16::MAX;
 
-/// What ApiVersions says of Produce: librdkafka does not compress for a broker that does not announce
-/// the oldest versions (KAFKA-18659), though it never sends them.
+/// The oldest version of Produce that ApiVersions announces. librdkafka compresses only for a broker that
+/// announces the oldest versions (KAFKA-18659), though it never sends them.
 const PRODUCE_VERSION_MIN_ANNOUNCED: i16 = 0;
 
 /// The features that clients look for, each at its only level.
 const FEATURES: [(&str, i16); 3] = [
-    // Partitions and groups take part in a transaction without being added before, and every transaction has an
-    // epoch of its own (KIP-890).
+    // The first write or commit adds a partition or group to a transaction, and every transaction has its own
+    // epoch (KIP-890).
     ("transaction.version", 2),
-    // There are share groups (KIP-932).
+    // The broker has share groups (KIP-932).
     ("share.version", 1),
-    // There are groups of Kafka Streams (KIP-1071).
+    // The broker has groups of Kafka Streams (KIP-1071).
     ("streams.version", 1),
 ];
 
-/// A request that is supported, and in which versions.
+/// A supported request with its versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supported {
-    /// Which request it is.
+    /// The kind of the request.
     pub api: ApiKey,
     /// The oldest version.
     pub version_min: i16,
     /// The newest version.
     pub version_max: i16,
-    /// From this version on the messages have compact lengths and tagged fields.
+    /// The first version with compact lengths and tagged fields.
     pub flexible_from: i16,
 }
 
-/// Refused: no request has this api key.
+/// The error of an unknown api key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown api key {0}")]
 pub struct UnknownApiKey(pub i16);
@@ -66,7 +66,7 @@ macro_rules! keys {
             }
         }
 
-        /// All requests that are supported, by key.
+        /// All supported requests, in the order of their keys.
         pub const SUPPORTED: &[Supported] = &[
             $(Supported {
                 api: ApiKey::$name,
@@ -77,7 +77,7 @@ macro_rules! keys {
         ];
 
         impl ApiKey {
-            /// The supported versions.
+            /// Returns the supported versions.
             pub const fn supported(self) -> Supported {
                 match self {
                     $(ApiKey::$name => Supported {
@@ -95,19 +95,19 @@ macro_rules! keys {
 apis!(keys);
 
 impl ApiKey {
-    /// The versions that are supported.
+    /// Returns the supported versions.
     pub fn versions(self) -> RangeInclusive<i16> {
         let supported = self.supported();
         supported.version_min..=supported.version_max
     }
 
-    /// Whether the messages of this version have compact lengths and tagged fields.
+    /// Returns whether the messages of this version have compact lengths and tagged fields.
     pub fn is_flexible(self, version: i16) -> bool {
         version >= self.supported().flexible_from
     }
 }
 
-/// The answer to ApiVersions: all of [`SUPPORTED`], and the features that clients look for.
+/// Returns the answer to ApiVersions: all of [`SUPPORTED`], and the features that clients look for.
 pub fn api_versions() -> ApiVersionsResponse {
     let ranges = SUPPORTED.iter().map(|supported| {
         let announced_min = match supported.api {
@@ -131,7 +131,7 @@ fn feature((name, level): &(&'static str, i16)) -> (SupportedFeatureKey, Finaliz
     let name = StrBytes::from_static_str(name);
     let supported = SupportedFeatureKey::default()
         .with_name(name.clone())
-        // Older clients do not take a 0.
+        // Older clients refuse a 0.
         .with_min_version(1)
         .with_max_version(*level);
     let finalized = FinalizedFeatureKey::default()

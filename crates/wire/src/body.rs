@@ -1,4 +1,4 @@
-//! The bodies of requests and responses, which follow the header.
+//! Encoding and decoding of bodies, which follow the header.
 
 use kafka_protocol::protocol::{Decodable, Encodable};
 
@@ -6,12 +6,12 @@ use crate::error::Malformed;
 use crate::input::Input;
 use crate::pieces::Output;
 
-/// A message without its header, of any version that is supported.
+/// A message without its header, in any supported version.
 pub(crate) trait Body: Sized {
-    /// Takes it off the input; what follows stays.
+    /// Decodes it from the input, and leaves the bytes behind it.
     fn decode(input: &mut Input, version: i16) -> Result<Self, Malformed>;
 
-    /// Writes it. An error says which field does not fit.
+    /// Writes it. An error names the field that does not fit.
     fn encode(&self, output: &mut Output, version: i16) -> Result<(), String>;
 }
 

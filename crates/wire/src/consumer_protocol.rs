@@ -1,5 +1,5 @@
 //! The messages that consumers of a classic group exchange through the broker: subscriptions in JoinGroup,
-//! assignments in SyncGroup. The broker passes them on unread.
+//! assignments in SyncGroup. The broker forwards them without decoding them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{ConsumerProtocolAssignment, ConsumerProtocolSubscription};
@@ -9,19 +9,19 @@ use crate::api::ApiKey;
 use crate::error::{EncodeError, Malformed};
 use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
 
-/// Decodes the metadata of a member. Of a version that is not known yet the fields of the last known
-/// one are read, as Kafka's consumers do.
+/// Decodes the metadata of a member. Of a newer version it reads the fields of the last known version, as
+/// Kafka's consumers do.
 ///
 /// # Errors
-/// When the bytes are no subscription.
+/// If the bytes are not a subscription.
 pub fn decode_subscription(bytes: Bytes) -> Result<ConsumerProtocolSubscription, Malformed> {
     decode(bytes)
 }
 
-/// Decodes the assignment of a member. No bytes are an assignment of nothing.
+/// Decodes the assignment of a member. No bytes are an empty assignment.
 ///
 /// # Errors
-/// When the bytes are no assignment.
+/// If the bytes are not an assignment.
 pub fn decode_assignment(bytes: Bytes) -> Result<ConsumerProtocolAssignment, Malformed> {
     match bytes.is_empty() {
         true => Ok(ConsumerProtocolAssignment::default()),
@@ -32,7 +32,7 @@ pub fn decode_assignment(bytes: Bytes) -> Result<ConsumerProtocolAssignment, Mal
 /// Encodes the metadata of a member, in the last known version.
 ///
 /// # Errors
-/// When a name has more than 32767 bytes.
+/// If a name has more than 32767 bytes.
 pub fn encode_subscription(
     subscription: &ConsumerProtocolSubscription,
 ) -> Result<Bytes, EncodeError> {
@@ -42,7 +42,7 @@ pub fn encode_subscription(
 /// Encodes the assignment of a member, in the last known version.
 ///
 /// # Errors
-/// When a name has more than 32767 bytes.
+/// If a name has more than 32767 bytes.
 pub fn encode_assignment(assignment: &ConsumerProtocolAssignment) -> Result<Bytes, EncodeError> {
     encode(assignment, ApiKey::SyncGroup)
 }
@@ -53,7 +53,7 @@ fn decode<T: Decodable + Message>(bytes: Bytes) -> Result<T, Malformed> {
     if version < T::VERSIONS.min {
         return Err(input.malformed(format!("there is no version {version}")));
     }
-    // The fields of later versions follow, and stay unread.
+    // The fields of later versions follow; skip them.
     input.message(version.min(T::VERSIONS.max))
 }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_tells_is_read_by_others() {
+    fn decoding_returns_the_encoded_metadata() {
         let sent = subscription();
         let bytes = encode_subscription(&sent).unwrap();
         assert_eq!(decode_subscription(bytes), Ok(sent));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_read_as_far_as_they_are_known() {
+    fn older_and_newer_versions_decode_to_the_known_fields() {
         let bytes = Bytes::from_static(b"\0\0\0\0\0\x01\0\x05lines\xff\xff\xff\xff");
         let oldest = ConsumerProtocolSubscription::default()
             .with_topics(vec!["lines".into()])

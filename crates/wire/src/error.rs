@@ -8,24 +8,24 @@ pub enum FrameError {
     /// The announced length is negative.
     #[error("the frame announces {announced} bytes: this is not Kafka's protocol")]
     NegativeLength {
-        /// What the frame's first four bytes say.
+        /// The length in the frame's first four bytes.
         announced: i32,
     },
     /// The frame is larger than allowed.
     #[error("the frame announces {announced} bytes, and at most {max} are allowed")]
     FrameTooLarge {
-        /// What the frame's first four bytes say.
+        /// The length in the frame's first four bytes.
         announced: usize,
         /// The bound.
         max: usize,
     },
 }
 
-/// Why a frame is no message.
+/// The reason why a frame is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {position}: {what}")]
 pub struct Malformed {
-    /// How many bytes of the frame were understood.
+    /// The position in the frame at which decoding failed.
     pub position: usize,
     /// The fault.
     pub what: String,
@@ -35,21 +35,21 @@ pub struct Malformed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("response to {api:?} version {version} refused {malformed}")]
 pub struct ResponseFrameError {
-    /// Which request was sent.
+    /// The kind of the request.
     pub api: ApiKey,
     /// Its version.
     pub version: i16,
-    /// What is wrong.
+    /// The fault.
     pub malformed: Malformed,
 }
 
-/// Why a message cannot be sent: a mistake of the sender.
+/// The reason why a message cannot be encoded: a mistake of the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The request does not exist in this version.
     #[error("{api:?} has no version {version}")]
     Version {
-        /// Which request it is.
+        /// The kind of the request.
         api: ApiKey,
         /// The version.
         version: i16,
@@ -62,17 +62,17 @@ pub enum EncodeError {
         /// The response.
         response: ApiKey,
     },
-    /// A field does not fit, or is set though the version does not have it.
+    /// A field does not fit, or the version lacks it.
     #[error("{api:?} version {version}: {what}")]
     Field {
-        /// Which request it is.
+        /// The kind of the request.
         api: ApiKey,
         /// The version.
         version: i16,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
-    /// Frames have at most 2^31 - 1 bytes.
+    /// The frame would have more than 2^31 - 1 bytes.
     #[error("a message of {bytes} bytes does not fit into a frame")]
     TooLarge {
         /// Its size.

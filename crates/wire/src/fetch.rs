@@ -1,4 +1,4 @@
-//! The response to Fetch, whose records are written from where they lie.
+//! The response to Fetch. Encoding it does not copy its records.
 
 use bytes::Bytes;
 use kafka_protocol::messages::fetch_response::{
@@ -15,26 +15,26 @@ use crate::error::Malformed;
 use crate::input::Input;
 use crate::pieces::Output;
 
-/// From this version on errors and sessions exist.
+/// The first version with errors and sessions.
 const SESSIONS_FROM: i16 = 7;
-/// From this version on a partition says where it starts.
+/// The first version with the start offset of a partition.
 const LOG_START_FROM: i16 = 5;
-/// From this version on a consumer can be sent to another replica.
+/// The first version that can redirect a consumer to another replica.
 const READ_REPLICA_FROM: i16 = 11;
-/// From this version on topics have ids instead of names.
+/// The first version whose topics have ids instead of names.
 const TOPIC_ID_FROM: i16 = 13;
-/// From this version on the response tells where new leaders are.
+/// The first version with the addresses of new leaders.
 const NODE_ENDPOINTS_FROM: i16 = 16;
 
-/// The tags of the fields that are seldom there.
+/// The tags of the optional fields.
 const TAG_DIVERGING_EPOCH: u32 = 0;
 const TAG_CURRENT_LEADER: u32 = 1;
 const TAG_NODE_ENDPOINTS: u32 = 0;
 
-/// The answer to Fetch: the generated message, but records may be in several pieces.
+/// The answer to Fetch: the generated message, but records may have several pieces.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FetchResponse {
-    /// For how long, in milliseconds, the client has been or should be kept from going on.
+    /// How long the client is throttled, in milliseconds.
     pub throttle_time_ms: i32,
     /// The error code of the whole request; 0 if there is none. From version 7 on.
     pub error_code: i16,
@@ -42,16 +42,16 @@ pub struct FetchResponse {
     pub session_id: i32,
     /// The fetched topics.
     pub topics: Vec<FetchedTopic>,
-    /// Where the new leaders are that partitions name. From version 16 on.
+    /// The addresses of the new leaders that partitions name. From version 16 on.
     pub node_endpoints: Vec<NodeEndpoint>,
 }
 
 /// The fetched partitions of a topic.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FetchedTopic {
-    /// Its name: up to version 12.
+    /// Its name; up to version 12.
     pub name: TopicName,
-    /// Its id: from version 13 on.
+    /// Its id; from version 13 on.
     pub id: Uuid,
     /// The fetched partitions.
     pub partitions: Vec<FetchedPartition>,
@@ -64,21 +64,21 @@ pub struct FetchedPartition {
     pub partition: i32,
     /// The error code; 0 if there is none.
     pub error_code: i16,
-    /// The offset behind the last record that consumers may see, or -1.
+    /// The high watermark: the offset behind the last record that consumers may read, or -1.
     pub high_watermark: i64,
-    /// The offset behind the last record of which it is decided whether it is committed, or -1.
+    /// The last stable offset: every transaction with earlier records has ended. -1 if unknown.
     pub last_stable_offset: i64,
     /// The offset of the first record, or -1. From version 5 on.
     pub log_start_offset: i64,
-    /// Where the client's log left that of the leader. From version 12 on.
+    /// The epoch and end offset at which the client's log diverged from the leader's. From version 12 on.
     pub diverging_epoch: Option<EpochEndOffset>,
-    /// The leader, if the client asked another node. From version 12 on.
+    /// The leader, if the client asked another broker. From version 12 on.
     pub current_leader: Option<LeaderIdAndEpoch>,
-    /// Transactions whose records are to be skipped; only for consumers that read committed records.
+    /// The aborted transactions, whose records a consumer of committed records skips.
     pub aborted_transactions: Option<Vec<AbortedTransaction>>,
-    /// Where to read instead, or -1. From version 11 on.
+    /// The replica to read from instead, or -1. From version 11 on.
     pub preferred_read_replica: i32,
-    /// Whole chunks, in as many pieces as they lie in. None is copied.
+    /// Whole chunks, in pieces that are not copied.
     pub records: Vec<Bytes>,
 }
 

@@ -1,8 +1,8 @@
-//! The primitive types of the protocol, as headers and native requests are made of them.
+//! The primitive types of headers and native requests.
 //!
-//! All are written as Kafka's flexible versions do: integers big-endian; lengths of strings, bytes and
-//! arrays as varints, plus one, so that 0 says that there is none; structures end with tagged fields,
-//! of which none is known and any is skipped.
+//! They have the encoding of Kafka's flexible versions. Integers are big-endian. The length of a string, of
+//! bytes or of an array is a varint of the length plus one, and 0 means null. Tagged fields end a structure;
+//! none is defined, and the decoder skips all.
 
 use bytes::{Buf, BufMut, Bytes};
 use kafka_protocol::protocol::StrBytes;
@@ -67,7 +67,7 @@ impl Input {
         Ok(Uuid::from_bytes(bytes))
     }
 
-    /// A string with its length in 16 bits: that of a header, in all versions.
+    /// Reads the string of a header, which has a 16-bit length in all versions.
     pub(crate) fn header_string(&mut self, name: &str) -> Result<Option<StrBytes>, Malformed> {
         let length = self.int16(name)?;
         match usize::try_from(length) {
@@ -87,7 +87,7 @@ impl Input {
         length.map(|length| self.text(name, length)).transpose()
     }
 
-    /// A slice of the frame.
+    /// Reads bytes as a slice of the frame.
     pub(crate) fn bytes(&mut self, name: &str) -> Result<Bytes, Malformed> {
         let length = self.length(name)?;
         let bytes = self.try_get_bytes(length);
@@ -111,7 +111,7 @@ impl Input {
         let Some(length) = self.nullable_length(name)? else {
             return Ok(None);
         };
-        // No more than the rest of the frame: varints are checked.
+        // At most the rest of the frame, since `varint` checks the length.
         let mut elements = Vec::with_capacity(length);
         for _ in 0..length {
             elements.push(element(self)?);
@@ -164,7 +164,7 @@ impl Input {
 
     fn cut_off(&mut self, name: &str) -> Malformed {
         let fault = self.take_fault();
-        let what = fault.unwrap_or_else(|| "the frame ends before it does".to_owned());
+        let what = fault.unwrap_or_else(|| "the frame ends in the middle of this field".to_owned());
         self.malformed(format!("{name}: {what}"))
     }
 }
@@ -218,7 +218,7 @@ impl Output {
         }
     }
 
-    /// Writes pieces as one field; large ones are not copied.
+    /// Writes pieces as one field. Large pieces are not copied.
     pub(crate) fn bytes(&mut self, pieces: &[Bytes]) {
         self.length(pieces.iter().map(Bytes::len).sum());
         pieces.iter().for_each(|piece| self.put_shared(piece));
@@ -229,7 +229,7 @@ impl Output {
         elements.iter().for_each(|value| element(self, value));
     }
 
-    /// Writes that there are no tagged fields.
+    /// Writes an empty set of tagged fields.
     pub(crate) fn no_tags(&mut self) {
         self.varint32(0);
     }
@@ -242,13 +242,13 @@ impl Output {
         self.copied().put_slice(&value);
     }
 
-    /// Writes the length of a string, of bytes or of an array. What does not fit into 32 bits does not
-    /// fit into a frame either, which is found out at its end.
+    /// Writes the length of a string, of bytes or of an array. A length above 32 bits does not fit into a
+    /// frame either; `finish` reports it.
     pub(crate) fn length(&mut self, length: usize) {
         self.varint32(u32::try_from(length + 1).unwrap_or(u32::MAX));
     }
 
-    /// The length of bytes or of an array, in flexible versions and in others.
+    /// Writes the length of bytes or of an array, in flexible versions and in others.
     pub(crate) fn length_in(&mut self, is_flexible: bool, length: usize) {
         match is_flexible {
             true => self.length(length),
@@ -256,7 +256,7 @@ impl Output {
         }
     }
 
-    /// A string, in flexible versions and in others.
+    /// Writes a string, in flexible versions and in others.
     pub(crate) fn string_in(&mut self, is_flexible: bool, value: &str) -> Result<(), String> {
         if is_flexible {
             self.string(value);

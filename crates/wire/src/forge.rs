@@ -1,15 +1,15 @@
-//! Random messages, for tests: what the generated decoders make of a stream of plausible numbers.
+//! Random messages for tests. The generated decoders decode them from a stream of plausible numbers.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 use kafka_protocol::protocol::buf::{ByteBuf, NotEnoughBytesError};
 use kafka_protocol::protocol::{Decodable, StrBytes};
 use uuid::Uuid;
 
-/// After so many numbers all others are 0, so that a message comes to its end.
+/// After this many numbers all others are 0, so that a message ends.
 const NUMBERS_MAX: usize = 400;
 
-/// Gives out numbers that can be lengths, tags, booleans or values, and keeps them: they are the
-/// bytes of the message.
+/// Returns random numbers that can be lengths, tags, booleans or values, and records them as the bytes of
+/// the message.
 #[derive(Debug)]
 pub(crate) struct Forge {
     random: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Forge {
     bytes: BytesMut,
 }
 
-/// Messages that can be forged.
+/// A message with random values.
 pub(crate) trait Forged: Sized {
     fn forge(forge: &mut Forge, version: i16) -> Option<Self>;
 }
@@ -37,7 +37,7 @@ impl Forge {
         }
     }
 
-    /// A random number below `end` (splitmix64).
+    /// Returns a random number below `end` (splitmix64).
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -57,7 +57,7 @@ impl Forge {
     }
 }
 
-/// Values of the primitive types of native messages.
+/// Random values of the primitive types of native messages.
 impl Forge {
     pub(crate) fn boolean(&mut self) -> bool {
         self.below(2) == 1
@@ -107,7 +107,7 @@ impl Forge {
     }
 
     pub(crate) fn bytes(&mut self) -> Bytes {
-        // Some are pieces of their own.
+        // Some are separate pieces.
         let length = self.below(60) * self.below(60);
         vec![self.below(256) as u8; length as usize].into()
     }

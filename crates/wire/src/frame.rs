@@ -1,14 +1,14 @@
-//! Frames: four bytes of length, then the message.
+//! Splitting of received bytes into frames: four bytes of length, then the message.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::error::FrameError;
 
-/// Bytes of a frame's length.
+/// The size of a frame's length field, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 4;
 
-/// Takes the next whole frame out of `buffer`, without its length and without copying: the frame
-/// shares the buffer's memory. `None` when more bytes are needed; nothing is allocated for them.
+/// Takes the next whole frame out of `buffer`, without its length. The frame shares the buffer's memory.
+/// Returns `None` if the frame is incomplete, and allocates nothing for the missing bytes.
 ///
 /// ```
 /// use bytes::BytesMut;
@@ -24,8 +24,7 @@ pub const FRAME_HEADER_BYTES: usize = 4;
 /// ```
 ///
 /// # Errors
-/// When the announced length is negative, or more than `bytes_max`. The connection cannot be used
-/// any more then.
+/// If the announced length is negative, or more than `bytes_max`. The connection is then unusable.
 pub fn take_frame(buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, FrameError> {
     let Some(length) = announced(buffer, bytes_max)? else {
         return Ok(None);
@@ -38,8 +37,8 @@ pub fn take_frame(buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Byte
     Ok(Some(frame.slice(FRAME_HEADER_BYTES..)))
 }
 
-/// How many bytes `buffer` lacks to hold the next whole frame; at least those of the length as long
-/// as that is not there. Who reads large frames may reserve room as they arrive, up to this.
+/// Returns the number of bytes that `buffer` lacks for the next whole frame, or for the frame's length if
+/// that is incomplete. A reader of large frames can reserve up to this much room as the bytes arrive.
 ///
 /// # Errors
 /// See [`take_frame`].
@@ -49,7 +48,7 @@ pub fn missing_bytes(buffer: &[u8], bytes_max: usize) -> Result<usize, FrameErro
     Ok(whole.saturating_sub(buffer.len()))
 }
 
-/// The length of the next frame, once its first bytes are there.
+/// Returns the length of the next frame; `None` if the length is incomplete.
 fn announced(buffer: &[u8], bytes_max: usize) -> Result<Option<usize>, FrameError> {
     let Some(length) = buffer.first_chunk() else {
         return Ok(None);
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_out_one_by_one_however_they_arrive() {
+    fn frames_are_taken_one_by_one_from_bytes_in_any_split() {
         let sent = b"\0\0\0\x03one\0\0\0\0\0\0\0\x05three";
         for cut in 0..=sent.len() {
             let mut buffer = BytesMut::new();
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_known_and_not_allocated() {
+    fn missing_bytes_are_counted_and_not_allocated() {
         let check = |bytes: &[u8], missing| {
             assert_eq!(missing_bytes(bytes, 1 << 30), Ok(missing), "{bytes:?}");
         };
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_out_of_bounds_are_refused_before_the_frame_is_there() {
+    fn lengths_out_of_bounds_are_refused_before_the_frame_arrives() {
         let mut buffer = BytesMut::from(&b"\xff\xff\xff\xff"[..]);
         let refused = Err(FrameError::NegativeLength { announced: -1 });
         assert_eq!(take_frame(&mut buffer, 100), refused);

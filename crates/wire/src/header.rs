@@ -12,20 +12,20 @@ use crate::request_error::RequestError;
 /// The header of every request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Which request it is.
+    /// The kind of the request.
     pub api: ApiKey,
-    /// Its version, which is that of the response, too; one of [`ApiKey::versions`].
+    /// The version of the request and of its response; one of [`ApiKey::versions`].
     pub version: i16,
-    /// A number of the client's, which the response repeats.
+    /// The number that the client gave to the request; the response repeats it.
     pub correlation_id: i32,
-    /// The client's ID, which it chooses itself.
+    /// The client's id, which it chooses itself.
     pub client_id: Option<StrBytes>,
 }
 
 impl RequestHeader {
-    /// Decodes the header of a request, and leaves its body.
+    /// Decodes the header of a request, and returns it with the undecoded body.
     pub(crate) fn decode(frame: Bytes) -> Result<(RequestHeader, Input), RequestError> {
-        // The key decides what the header has besides these, so it cannot be more than a look.
+        // The key and the version decide the rest of the header's layout, so read them first.
         let fields_max = FieldsMax(REQUEST_FIELDS_MAX);
         let mut look = Input::new(frame.clone(), Lengths::FixedAndChecked, fields_max);
         let fixed = Self::decode_fixed(&mut look).map_err(RequestError::Header)?;
@@ -83,7 +83,7 @@ impl RequestHeader {
         output.int32(self.correlation_id);
         match &self.client_id {
             Some(client_id) => {
-                // Always as old versions write strings, so that a broker can read it in any.
+                // The encoding of old versions, in all versions, so that every broker can read it.
                 let written = output.string_in(false, client_id);
                 written.map_err(|what| EncodeError::Field {
                     api: self.api,
@@ -100,8 +100,8 @@ impl RequestHeader {
     }
 }
 
-/// Whether the header of a response has tagged fields. That of ApiVersions never has: who reads it
-/// does not yet know which version the other side speaks.
+/// Returns whether the header of a response has tagged fields. That of ApiVersions never has, since its
+/// reader does not know the server's versions yet.
 pub(crate) fn response_has_tags(api: ApiKey, version: i16) -> bool {
     api.is_flexible(version) && api != ApiKey::ApiVersions
 }

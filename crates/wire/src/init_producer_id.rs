@@ -1,5 +1,5 @@
-//! The request to InitProducerId in version 6 (KIP-939), which the generated messages have the fields of, but not
-//! the encoding.
+//! The encoding of InitProducerId requests in version 6 (KIP-939). The generated messages have its fields, but not its
+//! encoding.
 
 use kafka_protocol::messages::{InitProducerIdRequest, ProducerId, TransactionalId};
 

@@ -1,22 +1,21 @@
 //! The input of the decoders: a frame whose lengths are checked before a decoder trusts them.
 //!
 //! The generated decoders reserve memory for as many elements as an array announces, and a frame of
-//! a few bytes can announce four billion. They read through [`Input`], which knows what a length can
-//! be:
+//! a few bytes can announce four billion. They read through [`Input`], which bounds every length:
 //!
-//! - **Flexible versions** have all lengths as varints, and nothing else. One that is larger than
-//!   what is left of the frame is refused. (So is a tag of 128 or more near the end of a frame. No
-//!   such tag exists.)
-//! - **Older versions** have lengths as 16- or 32-bit integers among other integers. A 32-bit
-//!   integer that is too large for a length is given out as the smallest number that is still too
-//!   large: if it is a length, the array runs into the end of the frame. If nothing does, all such
-//!   integers were ordinary fields, and the message is decoded once more as it is.
-//! - **An element is at least one field**, and fields are counted. So an array cannot announce more
-//!   than the fields that are left, while strings and bytes can: they are slices of the frame.
+//! - **Flexible versions** write all lengths as varints, and use varints for lengths and tags only.
+//!   `Input` refuses a varint that is larger than the rest of the frame. (It also refuses a tag of 128
+//!   or more near the end of a frame. No such tag exists.)
+//! - **Older versions** write lengths as 16- or 32-bit integers among other integers. If a 32-bit
+//!   integer is too large for a length, `Input` returns the smallest number that is still too large.
+//!   If the integer is a length, the array then runs into the end of the frame. If no array does, all
+//!   such integers were ordinary fields, and `Input` decodes the message again with their real values.
+//! - **An element is at least one field**, and `Input` counts fields. So an array cannot announce more
+//!   elements than fields remain. Strings and bytes can be longer: they are slices of the frame.
 //!
-//! So memory is reserved for no more elements than the frame has bytes, nor more than
-//! [`REQUEST_FIELDS_MAX`] or [`RESPONSE_FIELDS_MAX`]; only what is less than 128 goes unchecked. And
-//! there is no recursion, nor any array whose elements take no bytes.
+//! So decoders reserve memory for at most as many elements as the frame has bytes, and for at most
+//! [`REQUEST_FIELDS_MAX`] or [`RESPONSE_FIELDS_MAX`]; only lengths below 128 are unchecked. The
+//! messages have no recursion, and no array whose elements take no bytes.
 
 use bytes::{Buf, Bytes, TryGetError};
 use kafka_protocol::protocol::Decodable;
@@ -24,8 +23,8 @@ use kafka_protocol::protocol::buf::{ByteBuf, NotEnoughBytesError};
 
 use crate::error::Malformed;
 
-/// The most fields that a request may have: a fetch of 140,000 partitions. What it decodes to takes
-/// up to about 100 bytes for each.
+/// The most fields that a request may have: a fetch of 140,000 partitions. A decoded field takes up to
+/// about 100 bytes.
 pub const REQUEST_FIELDS_MAX: usize = 1 << 20;
 
 /// The most fields that a response may have: the metadata of 600,000 partitions.
@@ -34,18 +33,18 @@ pub const RESPONSE_FIELDS_MAX: usize = 1 << 23;
 /// The most bytes of a varint of 32 bits.
 const VARINT_BYTES_MAX: usize = 5;
 
-/// How many fields a message may have.
+/// The most fields of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FieldsMax(pub usize);
 
-/// How a version writes the lengths of strings, bytes and arrays.
+/// The encoding of the lengths of strings, bytes and arrays in a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lengths {
-    /// As varints, plus one: flexible versions.
+    /// Varints of the length plus one: flexible versions.
     Compact,
-    /// As 16- or 32-bit integers.
+    /// 16- or 32-bit integers.
     Fixed,
-    /// The same, after it turned out that none is too large.
+    /// The same, after a first pass found that none is too large.
     FixedAndChecked,
 }
 
@@ -56,13 +55,13 @@ pub(crate) struct Input {
     size: usize,
     lengths: Lengths,
     fields_left: usize,
-    /// Bytes of a varint that are still to be given out.
+    /// The bytes of a varint that the decoder has not read yet.
     varint: Varint,
-    /// A number that was given out smaller than it is.
+    /// The last number, if the decoder got a smaller one than the frame has.
     shortened: Option<Shortened>,
-    /// Whether an integer was given out smaller than it is.
+    /// Whether the decoder got a smaller integer than the frame has.
     doubtful: bool,
-    /// Why a read failed, where that is more than that bytes are missing.
+    /// The reason of a failed read; `None` if bytes are missing.
     fault: Option<String>,
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct Input {
 struct Shortened {
     given: usize,
     real: usize,
-    /// Whether it is known to be a length, of bytes, which come next.
+    /// Whether it is certainly a length; its bytes follow.
     is_length: bool,
 }
 
@@ -105,12 +104,12 @@ impl Input {
         }
     }
 
-    /// Decodes one of the generated messages, and leaves the bytes after it.
+    /// Decodes one of the generated messages, and leaves the bytes behind it.
     pub(crate) fn message<T: Decodable>(&mut self, version: i16) -> Result<T, Malformed> {
         let start = self.clone();
         let mut decoded = T::decode(self, version);
         if decoded.is_ok() {
-            // What it says is in `fault`.
+            // The reason is in `fault`.
             let _ = self.end_field();
         }
         if decoded.is_ok() && self.fault.is_none() && self.doubtful {
@@ -131,16 +130,16 @@ impl Input {
         self.lengths = lengths;
     }
 
-    /// Why the last read failed, if it was not only that bytes are missing.
+    /// Returns the reason why the last read failed; `None` if bytes are missing.
     pub(crate) fn take_fault(&mut self) -> Option<String> {
         self.fault.take()
     }
 
-    /// Checks that nothing is left.
+    /// Checks that the frame has no more bytes.
     pub(crate) fn end(&self) -> Result<(), Malformed> {
         match self.bytes.len() {
             0 => Ok(()),
-            left => Err(self.malformed(format!("{left} bytes are left behind the message"))),
+            left => Err(self.malformed(format!("{left} bytes follow the message"))),
         }
     }
 
@@ -151,7 +150,7 @@ impl Input {
         }
     }
 
-    /// Notes why reading fails; the generated decoders pass only this on.
+    /// Records why a read fails, since the generated decoders do not pass reasons on.
     fn fail(&mut self, what: impl Into<String>) -> TryGetError {
         self.fault.get_or_insert(what.into());
         TryGetError {
@@ -160,7 +159,7 @@ impl Input {
         }
     }
 
-    /// The field before was no length of bytes, and not only a part of a varint.
+    /// Checks that the previous field was no length of bytes, and that the decoder has read its whole varint.
     fn end_field(&mut self) -> Result<(), TryGetError> {
         match self.shortened.take() {
             Some(field) if field.is_length => return Err(self.fail(too_many_fields())),
@@ -173,7 +172,7 @@ impl Input {
         Ok(())
     }
 
-    /// One more field begins.
+    /// Begins the next field, and counts it.
     fn field(&mut self) -> Result<(), TryGetError> {
         self.end_field()?;
         self.fields_left = match self.fields_left.checked_sub(1) {
@@ -195,8 +194,8 @@ impl Input {
         Ok(value)
     }
 
-    /// Takes a whole varint, and has its bytes given out one by one: as they are, or, if only bytes
-    /// can be so long, those of the length of nothing.
+    /// Takes a whole varint, and returns its first byte; the decoder reads the others one by one. If the
+    /// length is possible for bytes only, the decoder gets the varint of an empty array instead.
     fn varint(&mut self) -> Result<u8, TryGetError> {
         let mut first_bytes = self.bytes.iter().take(VARINT_BYTES_MAX);
         let Some(last) = first_bytes.position(|byte| *byte < 0x80) else {
@@ -213,8 +212,8 @@ impl Input {
             .iter()
             .rev()
             .fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
-        // In its shortest form it is at least as large as any number that ends with it, which is what
-        // the decoder finds if the first byte was a boolean.
+        // If the first byte was a boolean, the decoder finds only the end of this varint. In its shortest
+        // form, the varint is at least as large as any number that its last bytes form.
         if bytes[last] == 0 || value > u64::from(u32::MAX) {
             return Err(self.fail("a varint is not in its shortest form, or too large"));
         }
@@ -273,8 +272,8 @@ impl Buf for Input {
             return Ok(byte);
         }
         match self.bytes.first() {
-            // A boolean is never that large. One that is would be taken for a part of the varint
-            // behind it, whose value is then no larger than what is checked here.
+            // A valid boolean is never this large. `varint` treats an invalid one as the first byte of the
+            // varint behind it, and that varint's value is at most the value that `varint` checks.
             Some(first) if *first >= 0x80 && self.lengths == Lengths::Compact => {
                 self.field()?;
                 self.varint()

@@ -1,18 +1,19 @@
 //! Frames and messages of Kafka's protocol and of the native requests. No I/O.
 //!
 //! The messages are generated from Kafka's own definitions (crate `kafka-protocol`); this crate puts
-//! bounds around their decoders, and writes large payloads from where they lie. What comes in is
-//! taken in three steps, and each refuses what it cannot believe:
+//! bounds around their decoders, and writes large payloads without a copy. The broker takes a request
+//! in two steps:
 //!
 //! 1. [`take_frame`] takes the next whole frame out of the bytes that a connection has received.
-//! 2. [`decode_request`] makes a [`RequestHeader`] and a [`Request`] of it. Strings, bytes and records
-//!    are slices of the frame: whoever keeps one for longer copies it, or the whole buffer stays. No
-//!    array has memory reserved for more elements than the frame has bytes, nor than
-//!    [`REQUEST_FIELDS_MAX`].
-//! 3. What the records are is for others to check.
+//! 2. [`decode_request`] decodes it into a [`RequestHeader`] and a [`Request`]. Strings, bytes and
+//!    records are slices of the frame, so a slice keeps the whole receive buffer in memory; copy a
+//!    slice that must live longer. The decoder reserves memory for at most as many elements of an
+//!    array as the frame has bytes, and for at most [`REQUEST_FIELDS_MAX`].
 //!
-//! [`encode_response`] makes [`Pieces`] of the answer, which are written with vectored writes.
-//! [`encode_request`] and [`decode_response`] are the client's side.
+//! This crate does not check records; the log does.
+//!
+//! [`encode_response`] encodes the answer into [`Pieces`] for vectored writes. [`encode_request`] and
+//! [`decode_response`] are the client's side.
 //!
 //! [`SUPPORTED`] lists all requests and their versions. `docs/protocol.md` describes them.
 //!
@@ -50,8 +51,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-/// The metadata of offsets that show how far a flow is. A group that has some belongs to the flow: brokers let no
-/// members join it, and take no other offsets into it.
+/// The metadata of offsets that record a flow's progress. A group with such offsets belongs to the flow: brokers
+/// refuse members and all other offsets.
 pub const FLOW_OFFSETS: &str = "millstream flow";
 
 mod api;
@@ -106,6 +107,6 @@ pub use share::{
 pub use kafka_protocol::error::{ParseResponseErrorCode, ResponseError};
 /// The messages that are generated from Kafka's definitions.
 pub use kafka_protocol::messages;
-/// A string that is a slice of its frame.
+/// A string, as a slice of its frame.
 pub use kafka_protocol::protocol::StrBytes;
 pub use uuid::Uuid;

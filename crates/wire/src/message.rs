@@ -1,4 +1,4 @@
-//! Whole frames: requests and responses with their headers.
+//! Encoders and decoders of requests and responses, with their headers.
 
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
@@ -13,12 +13,12 @@ use crate::produce::put_produce;
 use crate::request::{Request, Response};
 use crate::request_error::RequestError;
 
-/// Decodes a request. Records, strings and bytes in it are slices of the frame: one that is kept
-/// keeps the frame, and the buffer that it was received in.
+/// Decodes a request. Records, strings and bytes are slices of the frame, and pin the buffer that
+/// received it.
 ///
 /// # Errors
-/// When the request is not supported, or not whole, or more than that. Where the other side can be
-/// told, [`RequestError::answer`] has what to say; the connection is to be closed otherwise.
+/// If the request is not supported, malformed or incomplete. [`RequestError::answer`] returns
+/// the answer to the client; if there is none, close the connection.
 pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestError> {
     let (header, mut input) = RequestHeader::decode(frame)?;
     let decoded = match (header.api, header.version) {
@@ -32,9 +32,9 @@ pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestE
 }
 
 impl RequestError {
-    /// Returns an answer that the client can decode, if there is one. A client that asks for ApiVersions in an unknown
-    /// version gets the answer in the oldest version, with all versions that are supported. A client that sends any
-    /// other unsupported request has ignored that answer, and gets none.
+    /// Returns an answer that the client can decode, if one exists. ApiVersions in an unknown version gets the answer in
+    /// the oldest version, with all supported versions. Any other unsupported request gets none, since its client has
+    /// ignored the answer to ApiVersions.
     pub fn answer(&self) -> Option<Pieces> {
         let RequestError::UnsupportedVersion {
             api: ApiKey::ApiVersions,
@@ -50,10 +50,10 @@ impl RequestError {
     }
 }
 
-/// Encodes the response to a request. Payloads that are large are pieces of their own.
+/// Encodes the response to a request. Large payloads are separate pieces.
 ///
 /// # Errors
-/// When the response does not answer this request, or has a field that does not exist in its version.
+/// If the response does not answer this request, or sets a field that its version lacks.
 pub fn encode_response(header: &RequestHeader, response: &Response) -> Result<Pieces, EncodeError> {
     if header.api != response.api() {
         return Err(EncodeError::OtherApi {
@@ -79,10 +79,10 @@ pub(crate) fn encode_response_body(
     output.finish()
 }
 
-/// Encodes a request. Payloads that are large are pieces of their own.
+/// Encodes a request. Large payloads are separate pieces.
 ///
 /// # Errors
-/// When the request is not that of the header, or has a field that does not exist in its version.
+/// If the header names another request, or the request sets a field that its version lacks.
 pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Pieces, EncodeError> {
     if header.api != request.api() {
         return Err(EncodeError::OtherApi {
@@ -101,8 +101,8 @@ pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Piece
     output.finish()
 }
 
-/// The version whose layout a request has: version 1 of this one, which the generated messages lack, differs in the
-/// response alone.
+/// Returns the version whose layout a request has. Version 1 of DescribeShareGroupOffsets, which the generated messages
+/// lack, differs from version 0 in the response only.
 pub(crate) fn request_layout(api: ApiKey, version: i16) -> i16 {
     match api {
         ApiKey::DescribeShareGroupOffsets => 0,
@@ -110,16 +110,16 @@ pub(crate) fn request_layout(api: ApiKey, version: i16) -> i16 {
     }
 }
 
-/// The correlation id of a response: which request it answers. `None` when it is cut off.
+/// Returns the correlation id of a response, which names its request; `None` if the frame is too short.
 pub fn correlation_id(frame: &[u8]) -> Option<i32> {
     frame.first_chunk().map(|bytes| i32::from_be_bytes(*bytes))
 }
 
-/// Decodes the response to a request of this version. Records, strings and bytes in it are slices of
-/// the frame.
+/// Decodes the response to a request of this version. Records, strings and bytes are slices of the
+/// frame.
 ///
 /// # Errors
-/// When the version is not supported, or the frame is no such response, or more than that.
+/// If the version is not supported, the frame is not a response of this kind, or bytes follow it.
 pub fn decode_response(
     api: ApiKey,
     version: i16,

@@ -338,7 +338,9 @@ impl Input {
         match self.int8(name)? {
             PRESENT => Ok(true),
             NULL => Ok(false),
-            other => Err(self.malformed(format!("{name} is neither there nor null, but {other}"))),
+            other => {
+                Err(self.malformed(format!("{name} is neither present nor null, but {other}")))
+            }
         }
     }
 }

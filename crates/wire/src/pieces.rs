@@ -8,11 +8,11 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use crate::error::EncodeError;
 use crate::frame::FRAME_HEADER_BYTES;
 
-/// Smaller payloads are copied: a piece of its own costs more.
+/// Payloads of fewer bytes are copied, since a separate piece costs more.
 const SHARED_BYTES_MIN: usize = 1024;
 
-/// A whole frame, with its length, in pieces. To be written in one go with vectored writes: it is a
-/// [`Buf`], and gives what is left of it.
+/// A whole frame, with its length, in pieces for vectored writes. As a [`Buf`] it is the unwritten rest
+/// of the frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pieces {
     pieces: VecDeque<Bytes>,
@@ -20,25 +20,25 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The pieces that are left.
+    /// Returns the unwritten pieces.
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
         self.pieces.iter()
     }
 
-    /// Adds another frame behind.
+    /// Appends another frame.
     pub fn append(&mut self, mut other: Pieces) {
         self.bytes += other.bytes;
         self.pieces.append(&mut other.pieces);
     }
 
-    /// Everything that is left, copied: nothing else is held on to.
+    /// Returns a copy of the unwritten bytes, which pins no other memory.
     pub fn into_copy(mut self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(self.bytes);
         bytes.put(&mut self);
         bytes.freeze()
     }
 
-    /// Everything that is left, in one piece: copied, if there are more.
+    /// Returns the unwritten bytes in one piece. Several pieces are copied.
     pub fn into_bytes(mut self) -> Bytes {
         self.copy_to_bytes(self.bytes)
     }
@@ -74,7 +74,7 @@ impl Buf for Pieces {
     }
 
     fn advance(&mut self, mut count: usize) {
-        assert!(count <= self.bytes, "no more than is left can be written");
+        assert!(count <= self.bytes, "only unwritten bytes can be written");
         self.bytes -= count;
         while let Some(piece) = self.pieces.front_mut() {
             if count < piece.len() {
@@ -82,7 +82,7 @@ impl Buf for Pieces {
                 return;
             }
             count -= piece.len();
-            // Given free at once: it may hold a segment or a window of catch-up reads.
+            // Release the piece at once: it may pin a segment or a window of catch-up reads.
             self.pieces.pop_front();
         }
     }
@@ -98,7 +98,7 @@ impl Buf for Pieces {
                 bytes
             }
             _ => {
-                assert!(count <= self.bytes, "no more than is left can be copied");
+                assert!(count <= self.bytes, "only unwritten bytes can be copied");
                 let mut bytes = BytesMut::with_capacity(count);
                 bytes.put(self.take(count));
                 bytes.freeze()
@@ -110,9 +110,9 @@ impl Buf for Pieces {
 /// Writes one frame.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// All that is copied, from the frame's length on.
+    /// All copied bytes, from the frame's length on.
     copied: BytesMut,
-    /// What comes in between, each with its position in `copied`.
+    /// The payloads in between, each with its position in `copied`.
     shared: Vec<(usize, Bytes)>,
     shared_bytes: usize,
 }
@@ -128,12 +128,12 @@ impl Output {
         }
     }
 
-    /// Where all but large payloads are written to.
+    /// Returns the buffer for all fields except large payloads.
     pub(crate) fn copied(&mut self) -> &mut BytesMut {
         &mut self.copied
     }
 
-    /// Writes a payload, without copying where it is large.
+    /// Writes a payload; a large one is not copied.
     pub(crate) fn put_shared(&mut self, payload: &Bytes) {
         if payload.len() < SHARED_BYTES_MIN {
             self.copied.put_slice(payload);
@@ -143,7 +143,7 @@ impl Output {
         }
     }
 
-    /// The whole frame.
+    /// Returns the whole frame.
     pub(crate) fn finish(mut self) -> Result<Pieces, EncodeError> {
         let bytes = self.copied.len() - FRAME_HEADER_BYTES + self.shared_bytes;
         let Ok(length) = i32::try_from(bytes) else {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_in_steps_of_any_size() {
+    fn frames_are_written_in_steps_of_any_size() {
         let whole = frame().into_bytes();
         for step in [1, 7, 1000, SHARED_BYTES_MIN, 1500, whole.len()] {
             let mut pieces = frame();

@@ -1,4 +1,4 @@
-//! The request to Produce, whose records are written from where they lie.
+//! The encoder of Produce requests, which does not copy the records.
 
 use kafka_protocol::messages::ProduceRequest;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -7,11 +7,10 @@ use crate::api::ApiKey;
 use crate::error::EncodeError;
 use crate::pieces::Output;
 
-/// From this version on topics have ids instead of names.
+/// The first version whose topics have ids instead of names.
 const TOPIC_ID_FROM: i16 = 13;
 
-/// Writes the request as the generated encoder does, but without tagged fields, of which none is
-/// known.
+/// Writes the same bytes as the generated encoder, but no tagged fields, since none is defined.
 pub(crate) fn put_produce(
     request: &ProduceRequest,
     version: i16,

@@ -1,4 +1,4 @@
-//! Requests that are refused as a whole: the answer has the error wherever the client looks for it.
+//! Responses that refuse a whole request, with the error wherever the client looks for it.
 
 mod administration;
 mod groups;
@@ -16,9 +16,9 @@ use kafka_protocol::protocol::StrBytes;
 use crate::native;
 use crate::request::{Request, Response};
 
-/// The answer that refuses everything that a request asks for: with the error for the whole request
-/// where the response has a place for that, and else for every topic, partition, group or what else
-/// the request names. The message goes where there is a place for one.
+/// Returns the response that refuses a whole request. The error stands in the response's field for the
+/// whole request; a response without this field has the error for each topic, partition, group or other
+/// item that the request names. The message stands in every field for one.
 ///
 /// ```
 /// use millstream_wire::messages::{HeartbeatRequest, HeartbeatResponse};
@@ -43,14 +43,14 @@ pub fn refuse(
     refusal.answer(request)
 }
 
-/// The error to put into the answer to a request of this version.
+/// The error of a response to a request of this version.
 struct Refusal {
     version: i16,
     code: i16,
     message: Option<StrBytes>,
 }
 
-/// Native responses: all have the same fields for errors.
+/// Makes a native response, since all have the same fields for errors.
 macro_rules! native_refusal {
     ($refusal:expr, $response:ident) => {
         native::$response {
@@ -178,7 +178,7 @@ impl Refusal {
     }
 }
 
-/// One result for each item.
+/// Returns one result for each item.
 fn each<T, R>(items: &[T], result: impl Fn(&T) -> R) -> Vec<R> {
     items.iter().map(result).collect()
 }

@@ -14,10 +14,10 @@ use crate::{fetch, native, share, streams_group};
 pub trait Question: Into<Request> {
     /// The body of its response.
     type Answer;
-    /// Which request it is.
+    /// Returns the kind of the request.
     const API: ApiKey;
 
-    /// The body of a response; `None` if it answers another request.
+    /// Returns the body of a response; `None` if it answers another request.
     fn answer(response: Response) -> Option<Self::Answer>;
 }
 
@@ -30,7 +30,7 @@ macro_rules! bodies {
         }
 
         impl Request {
-            /// Which request it is.
+            /// Returns the kind of the request.
             pub fn api(&self) -> ApiKey {
                 match self {
                     $(Request::$name(_) => ApiKey::$name,)*
@@ -61,7 +61,7 @@ macro_rules! bodies {
         }
 
         impl Response {
-            /// Which request it answers.
+            /// Returns the kind of the request that it answers.
             pub fn api(&self) -> ApiKey {
                 match self {
                     $(Response::$name(_) => ApiKey::$name,)*

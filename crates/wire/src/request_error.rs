@@ -1,13 +1,13 @@
-//! Errors of requests.
+//! The error of a request that cannot be decoded.
 
 use crate::api::ApiKey;
 use crate::error::Malformed;
 use crate::header::RequestHeader;
 
-/// Why a frame is no request.
+/// The reason why a frame is not a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The header is cut off or damaged.
+    /// The header is incomplete or damaged.
     #[error("request header refused {0}")]
     Header(Malformed),
     /// No request has this key.
@@ -17,17 +17,17 @@ pub enum RequestError {
         api_key: i16,
         /// Its version.
         version: i16,
-        /// The correlation ID that an answer would repeat.
+        /// The correlation id that an answer would repeat.
         correlation_id: i32,
     },
-    /// The request is known, but not in this version.
+    /// The request exists, but not in this version.
     #[error("request {correlation_id} is {api:?} version {version}; versions {} to {} are supported", api.versions().start(), api.versions().end())]
     UnsupportedVersion {
-        /// Which request it is.
+        /// The kind of the request.
         api: ApiKey,
         /// Its version.
         version: i16,
-        /// The correlation ID that an answer must repeat.
+        /// The correlation id that an answer must repeat.
         correlation_id: i32,
     },
     /// The body does not match the header.

@@ -1,5 +1,5 @@
-//! Requests and responses about the records of share groups. Their newest versions (KIP-1206, KIP-1222, KIP-1226) are
-//! unknown to the generated messages; the fields that have not changed are the generated ones. All versions are flexible.
+//! Requests and responses about the records of share groups. The generated messages lack their newest versions (KIP-1206,
+//! KIP-1222, KIP-1226); unchanged fields have the generated types. All versions are flexible.
 
 mod acknowledge;
 mod fetch;
@@ -25,7 +25,7 @@ const GENERATED: i16 = 1;
 /// The first version of ShareFetch and ShareAcknowledge whose acknowledgements may renew locks.
 const RENEWS_FROM: i16 = 2;
 
-/// Takes an array of generated structures.
+/// Reads an array of generated structures.
 fn take_all<T: Decodable>(input: &mut Input, name: &str) -> Result<Vec<T>, Malformed> {
     input.array(name, |input| input.message(GENERATED))
 }
@@ -40,7 +40,7 @@ fn put(output: &mut Output, part: &impl Encodable) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// Refuses to leave out a field that is no default.
+/// Fails if a field that the version lacks is not the default.
 fn check_is_default(is_default: bool, name: &str) -> Result<(), String> {
     match is_default {
         true => Ok(()),

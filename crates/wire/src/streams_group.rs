@@ -1,26 +1,25 @@
-//! The messages of groups of Kafka Streams (KIP-1071), which the crate with Kafka's generated messages lacks. All
-//! versions of them are flexible.
+//! The messages of groups of Kafka Streams (KIP-1071), which the generated messages lack. All versions are flexible.
 
 use kafka_protocol::protocol::StrBytes;
 
 use crate::native::{native, nullable};
 
 native! {
-    /// Kafka's StreamsGroupHeartbeat. What is `None` has not changed since the last one.
+    /// Kafka's StreamsGroupHeartbeat. A field that is `None` has not changed since the last heartbeat.
     StreamsGroupHeartbeatRequest {
         /// The group.
         group_id: StrBytes,
-        /// The member, which has given itself its id.
+        /// The id of the member, which the member chose itself.
         member_id: StrBytes,
         /// The member's epoch; 0 to join, -1 to leave, -2 for a static member that will come back.
         member_epoch: i32,
-        /// The newest endpoints that the member knows.
+        /// The epoch of the newest endpoints that the member knows.
         endpoint_information_epoch: i32,
         /// The id of a static member.
         instance_id: Option<StrBytes>,
         /// The member's rack.
         rack_id: Option<StrBytes>,
-        /// How long the member may take to give up tasks, in milliseconds; -1 if that has not changed.
+        /// How long the member may take to give up tasks, in milliseconds; -1 if unchanged.
         rebalance_timeout_ms: i32,
         /// The topology of the application; a member sends it when it joins.
         topology: Option<StreamsTopology>,
@@ -30,31 +29,31 @@ native! {
         standby_tasks: Option<Vec<StreamsTasks>>,
         /// The warm-up tasks that the member owns.
         warmup_tasks: Option<Vec<StreamsTasks>>,
-        /// The process of the member, which may have several members.
+        /// The id of the member's process, which several members may share.
         process_id: Option<StrBytes>,
-        /// Where other processes find the member for interactive queries.
+        /// The member's address for interactive queries.
         user_endpoint: Option<StreamsEndpoint>,
-        /// Tags of the member.
+        /// The tags of the member.
         client_tags: Option<Vec<StreamsKeyValue>>,
-        /// How far the member has read the changelogs of its tasks.
+        /// The member's positions in the changelogs of its tasks.
         task_offsets: Option<Vec<StreamsTaskOffset>>,
         /// The ends of these changelogs.
         task_end_offsets: Option<Vec<StreamsTaskOffset>>,
-        /// Whether all members are to shut down.
+        /// Whether all members must shut down.
         shutdown_application: bool,
     }
 
     /// The topology of an application.
     StreamsTopology {
-        /// Grows with each change of the topology.
+        /// The topology's epoch, which grows with each change.
         epoch: i32,
-        /// The parts that are connected by topics alone.
+        /// The subtopologies, which only topics connect.
         subtopologies: Vec<StreamsSubtopology>,
     }
 
-    /// A part of a topology. Each partition of its sources is a task.
+    /// A subtopology. Each partition of its sources is a task.
     StreamsSubtopology {
-        /// The id of the part.
+        /// The id of the subtopology.
         subtopology_id: StrBytes,
         /// The topics that it reads.
         source_topics: Vec<StrBytes>,
@@ -66,27 +65,27 @@ native! {
         repartition_sink_topics: Vec<StrBytes>,
         /// The repartition topics that it reads.
         repartition_source_topics: Vec<StreamsTopicInfo>,
-        /// Sources that must have equally many partitions.
+        /// Sources that must have the same number of partitions.
         copartition_groups: Vec<StreamsCopartitionGroup>,
     }
 
-    /// Sources of a subtopology that must have equally many partitions, by their places in its lists.
+    /// Sources of a subtopology that must have the same number of partitions, as indexes into its lists.
     StreamsCopartitionGroup {
-        /// Of the topics.
+        /// Indexes into the topics.
         source_topics: Vec<i16>,
-        /// Of the regular expressions.
+        /// Indexes into the regular expressions.
         source_topic_regex: Vec<i16>,
-        /// Of the repartition topics.
+        /// Indexes into the repartition topics.
         repartition_source_topics: Vec<i16>,
     }
 
-    /// A topic that the broker makes for the application.
+    /// A topic that the broker creates for the application.
     StreamsTopicInfo {
         /// The name of the topic.
         name: StrBytes,
-        /// How many partitions it has; 0 if that follows from the topology.
+        /// The number of partitions; 0 to derive it from the topology.
         partitions: i32,
-        /// How many replicas it has; 0 for the broker's default.
+        /// The number of replicas; 0 for the broker's default.
         replication_factor: i16,
         /// Its settings.
         topic_configs: Vec<StreamsKeyValue>,
@@ -100,7 +99,7 @@ native! {
         value: StrBytes,
     }
 
-    /// Where a member is found.
+    /// The address of a member.
     StreamsEndpoint {
         /// The host.
         host: StrBytes,
@@ -116,7 +115,7 @@ native! {
         partitions: Vec<i32>,
     }
 
-    /// A place in the changelogs of a task.
+    /// A position in the changelogs of a task.
     StreamsTaskOffset {
         /// The subtopology.
         subtopology_id: StrBytes,
@@ -129,23 +128,23 @@ native! {
     /// Answers [`StreamsGroupHeartbeatRequest`].
     #[derive(Default)]
     StreamsGroupHeartbeatResponse {
-        /// How long the client is to wait before it goes on, in milliseconds.
+        /// How long the client must wait before its next request, in milliseconds.
         throttle_time_ms: i32,
         /// 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
         /// The member.
         member_id: StrBytes,
         /// The member's epoch.
         member_epoch: i32,
-        /// How often the member is to send a heartbeat, in milliseconds.
+        /// The interval of the member's heartbeats, in milliseconds.
         heartbeat_interval_ms: i32,
-        /// How far a warm-up task may be behind to count as ready.
+        /// The greatest lag of a warm-up task that counts as ready.
         acceptable_recovery_lag: i32,
-        /// How often the member is to tell how far its tasks are, in milliseconds.
+        /// The interval at which the member reports its tasks' positions, in milliseconds.
         task_offset_interval_ms: i32,
-        /// What keeps the group from its work.
+        /// The reasons why the group does not work.
         status: Option<Vec<StreamsStatus>>,
         /// The member's active tasks; `None` if they have not changed.
         active_tasks: Option<Vec<StreamsTasks>>,
@@ -155,15 +154,15 @@ native! {
         warmup_tasks: Option<Vec<StreamsTasks>>,
         /// The epoch of `partitions_by_user_endpoint`.
         endpoint_information_epoch: i32,
-        /// The partitions that each endpoint has; `None` if they have not changed.
+        /// The partitions of each endpoint; `None` if they have not changed.
         partitions_by_user_endpoint: Option<Vec<StreamsEndpointPartitions>>,
     }
 
-    /// What keeps a group from its work.
+    /// A reason why a group does not work.
     StreamsStatus {
         /// 0 stale topology, 1 missing sources, 2 wrongly partitioned topics, 3 missing internal topics, 4 shutdown.
         status_code: i8,
-        /// In words.
+        /// The description of the reason.
         status_detail: StrBytes,
     }
 
@@ -171,9 +170,9 @@ native! {
     StreamsEndpointPartitions {
         /// The endpoint.
         user_endpoint: StreamsEndpoint,
-        /// Of its active tasks.
+        /// The partitions of its active tasks.
         active_partitions: Vec<StreamsTopicPartitions>,
-        /// Of its standby tasks.
+        /// The partitions of its standby tasks.
         standby_partitions: Vec<StreamsTopicPartitions>,
     }
 
@@ -189,28 +188,28 @@ native! {
     StreamsGroupDescribeRequest {
         /// The groups.
         group_ids: Vec<StrBytes>,
-        /// Whether to tell what the client may do to each group.
+        /// Whether the answer includes the operations that the client may perform on each group.
         include_authorized_operations: bool,
     }
 
     /// Answers [`StreamsGroupDescribeRequest`].
     #[derive(Default)]
     StreamsGroupDescribeResponse {
-        /// How long the client is to wait before it goes on, in milliseconds.
+        /// How long the client must wait before its next request, in milliseconds.
         throttle_time_ms: i32,
-        /// One for each group.
+        /// One element for each group.
         groups: Vec<DescribedStreamsGroup>,
     }
 
-    /// A group, or why it is not described.
+    /// The description of a group, or an error.
     DescribedStreamsGroup {
         /// 0, or one of Kafka's error codes.
         error_code: i16,
-        /// What is wrong.
+        /// The description of the error.
         error_message: Option<StrBytes>,
         /// The group.
         group_id: StrBytes,
-        /// The state; empty with an error.
+        /// The state; empty after an error.
         group_state: StrBytes,
         /// The epoch of the group.
         group_epoch: i32,
@@ -220,7 +219,7 @@ native! {
         topology: Option<DescribedTopology>,
         /// The members.
         members: Vec<DescribedStreamsMember>,
-        /// What the client may do, a bit for each operation.
+        /// The operations that the client may perform, one bit each.
         authorized_operations: i32,
     }
 
@@ -228,13 +227,13 @@ native! {
     DescribedTopology {
         /// The epoch of the topology.
         epoch: i32,
-        /// Its parts.
+        /// Its subtopologies.
         subtopologies: Option<Vec<DescribedSubtopology>>,
     }
 
-    /// A part of the topology of a group.
+    /// A subtopology of a group.
     DescribedSubtopology {
-        /// The id of the part.
+        /// The id of the subtopology.
         subtopology_id: StrBytes,
         /// The topics that it reads.
         source_topics: Vec<StrBytes>,
@@ -256,25 +255,25 @@ native! {
         instance_id: Option<StrBytes>,
         /// Its rack.
         rack_id: Option<StrBytes>,
-        /// What its client calls itself.
+        /// The id of its client.
         client_id: StrBytes,
-        /// Where it comes from.
+        /// The host of its client.
         client_host: StrBytes,
         /// The epoch of its topology.
         topology_epoch: i32,
         /// Its process.
         process_id: StrBytes,
-        /// Where it is found.
+        /// Its address.
         user_endpoint: Option<StreamsEndpoint>,
         /// Its tags.
         client_tags: Vec<StreamsKeyValue>,
-        /// How far it has read the changelogs of its tasks.
+        /// Its positions in the changelogs of its tasks.
         task_offsets: Vec<StreamsTaskOffset>,
         /// The ends of these changelogs.
         task_end_offsets: Vec<StreamsTaskOffset>,
         /// Its tasks.
         assignment: StreamsAssignment,
-        /// The tasks that it is to have.
+        /// The tasks that the group's newest assignment gives to it.
         target_assignment: StreamsAssignment,
         /// Whether it uses the protocol of classic groups.
         is_classic: bool,
@@ -283,11 +282,11 @@ native! {
     /// Tasks of a member.
     #[derive(Default)]
     StreamsAssignment {
-        /// Those that it works on.
+        /// The tasks whose records it processes.
         active_tasks: Vec<StreamsTasks>,
-        /// Those whose state it copies.
+        /// The tasks whose state it replicates.
         standby_tasks: Vec<StreamsTasks>,
-        /// Those whose state it copies in order to take them over.
+        /// The tasks whose state it replicates in order to take them over.
         warmup_tasks: Vec<StreamsTasks>,
     }
 }
@@ -295,7 +294,7 @@ native! {
 nullable!(StreamsTopology, StreamsEndpoint, DescribedTopology);
 
 impl DescribedStreamsGroup {
-    /// Nothing but the name of a group.
+    /// Returns a description with only the id of the group.
     pub fn empty(group_id: StrBytes) -> DescribedStreamsGroup {
         DescribedStreamsGroup {
             error_code: 0,
@@ -311,5 +310,5 @@ impl DescribedStreamsGroup {
     }
 }
 
-/// The client did not ask what it may do.
+/// The value of `authorized_operations` if the client did not ask for them.
 const NO_OPERATIONS: i32 = i32::MIN;

@@ -1,7 +1,7 @@
 //! The table of all requests. Keys, bodies, decoders, the answer to ApiVersions and the documentation come from it.
 
-/// Calls a macro with all requests: the name of each, its key, the bodies of request and response, its versions, and the
-/// version from which on it is flexible.
+/// Calls a macro with all requests. Each has a name, a key, the bodies of request and response, its versions, and its
+/// first flexible version.
 macro_rules! apis {
     ($macro:ident) => {
         $macro! {

@@ -1,4 +1,4 @@
-//! Messages in all versions, bad ones, and what happens to memory.
+//! Tests of messages in all versions, and of malformed ones.
 
 mod bad_input;
 mod documented;

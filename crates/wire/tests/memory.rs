@@ -1,5 +1,5 @@
-//! How much memory decoders ask for, whatever frames announce. This stands alone: the allocator
-//! counts for the whole process.
+//! The bound of the decoders' memory, whatever length a frame announces. This test is a program of its own,
+//! since the allocator counts for the whole process.
 
 use std::alloc::System;
 
@@ -10,14 +10,13 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Decoded elements are up to so many times larger than their shortest form, arrays in arrays
-/// counted.
+/// The greatest ratio of a decoded element's size to its shortest encoding, including arrays in arrays.
 const GROWTH_MAX: usize = 500;
 
-/// For texts of errors, and small arrays that are reserved before the frame ends.
+/// Memory for texts of errors, and for small arrays that the decoder reserves before it finds the frame's end.
 const FIXED_BYTES: usize = 64 << 10;
 
-/// Bodies that announce as much as possible.
+/// Returns bodies that announce the largest possible lengths.
 fn greedy_bodies() -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let patterns: [&[u8]; 12] = [
@@ -70,10 +69,10 @@ fn check(api: ApiKey, version: i16, frame_bytes: usize, decode: impl FnOnce()) {
     );
 }
 
-/// Arrays in the frames of a test of their own have at most so many bytes for each element.
+/// The most bytes of a decoded topic.
 const TOPIC_BYTES_MAX: usize = 128;
 
-/// A frame that is larger than the number of fields that a request may have.
+/// Returns a frame with more bytes than a request may have fields.
 fn many_topics(version: i16, announced: &[u8]) -> Bytes {
     let mut body = BytesMut::from(announced);
     body.put_bytes(1, 8 * REQUEST_FIELDS_MAX);

@@ -1,4 +1,4 @@
-//! Requests about the placement and leaders of partitions, about the cluster, and about settings.
+//! Refusals of requests about the placement and leaders of partitions, about the cluster, and about settings.
 
 use kafka_protocol::messages::alter_partition_reassignments_response::{
     ReassignablePartitionResponse, ReassignableTopicResponse,
@@ -11,9 +11,9 @@ use kafka_protocol::messages::*;
 
 use super::{Refusal, each};
 
-/// From this version of ElectLeaders on there is an error for the whole request.
+/// The first version of ElectLeaders with an error for the whole request.
 const ELECT_ERROR_FROM: i16 = 1;
-/// From this version of DescribeQuorum on there is a message with the error.
+/// The first version of DescribeQuorum with an error message.
 const QUORUM_MESSAGE_FROM: i16 = 2;
 
 impl Refusal {

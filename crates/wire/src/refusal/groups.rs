@@ -1,4 +1,4 @@
-//! Consumer groups and their offsets.
+//! Refusals of requests about consumer groups and their offsets.
 
 use kafka_protocol::messages::consumer_group_describe_response::DescribedGroup as DescribedConsumerGroup;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
@@ -18,13 +18,13 @@ use crate::streams_group::{
     StreamsGroupHeartbeatResponse,
 };
 
-/// From this version of OffsetFetch on there is an error for the whole request.
+/// The first version of OffsetFetch with an error for the whole request.
 const OFFSET_FETCH_ERROR_FROM: i16 = 2;
-/// From this version of OffsetFetch on it asks for several groups.
+/// The first version of OffsetFetch for several groups.
 const OFFSET_FETCH_GROUPS_FROM: i16 = 8;
-/// From this version of FindCoordinator on it asks for several coordinators.
+/// The first version of FindCoordinator for several coordinators.
 const COORDINATORS_FROM: i16 = 4;
-/// From this version of DescribeGroups on there is a message with the error.
+/// The first version of DescribeGroups with an error message.
 const DESCRIBE_MESSAGE_FROM: i16 = 6;
 
 impl Refusal {
@@ -75,12 +75,12 @@ impl Refusal {
         &self,
         request: &FindCoordinatorRequest,
     ) -> FindCoordinatorResponse {
-        let nobody = BrokerId(-1);
+        let no_node = BrokerId(-1);
         if self.version < COORDINATORS_FROM {
             return FindCoordinatorResponse::default()
                 .with_error_code(self.code)
                 .with_error_message(self.message.clone())
-                .with_node_id(nobody)
+                .with_node_id(no_node)
                 .with_port(-1);
         }
         FindCoordinatorResponse::default().with_coordinators(each(
@@ -88,7 +88,7 @@ impl Refusal {
             |key| {
                 Coordinator::default()
                     .with_key(key.clone())
-                    .with_node_id(nobody)
+                    .with_node_id(no_node)
                     .with_port(-1)
                     .with_error_code(self.code)
                     .with_error_message(self.message.clone())

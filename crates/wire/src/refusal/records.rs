@@ -1,4 +1,4 @@
-//! Records, their offsets, and the transactions that they are part of.
+//! Refusals of requests about records, their offsets, and their transactions.
 
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::add_partitions_to_txn_response::{
@@ -27,9 +27,9 @@ use kafka_protocol::messages::*;
 use super::{Refusal, each};
 use crate::fetch::{FetchResponse, FetchedPartition, FetchedTopic};
 
-/// From this version of Fetch on there is an error for the whole request.
+/// The first version of Fetch with an error for the whole request.
 const FETCH_ERROR_FROM: i16 = 7;
-/// From this version of AddPartitionsToTxn on there is an error for the whole request.
+/// The first version of AddPartitionsToTxn with an error for the whole request.
 const ADD_PARTITIONS_ERROR_FROM: i16 = 4;
 
 impl Refusal {

@@ -1,4 +1,4 @@
-//! Requests about access rules, quotas and credentials.
+//! Refusals of requests about access rules, quotas and credentials.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ impl Refusal {
             .with_error_message(self.message.clone())
     }
 
-    /// One result for each user, however often the request names them.
+    /// Returns one result for each user, even if the request names a user several times.
     pub(super) fn alter_credentials(
         &self,
         request: &AlterUserScramCredentialsRequest,

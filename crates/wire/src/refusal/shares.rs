@@ -1,4 +1,4 @@
-//! Share groups.
+//! Refusals of requests about share groups.
 
 use kafka_protocol::messages::share_group_describe_response::DescribedGroup;
 use kafka_protocol::messages::{

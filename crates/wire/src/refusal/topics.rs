@@ -1,4 +1,4 @@
-//! Topics, their settings, and where they lie.
+//! Refusals of requests about topics, their settings and their folders.
 
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
@@ -13,13 +13,13 @@ use kafka_protocol::messages::*;
 
 use super::{Refusal, each};
 
-/// From this version of Metadata on a topic that is asked for by its id has no name.
+/// The first version of Metadata in which a topic that the request names by its id has a null name.
 const METADATA_NULL_NAME_FROM: i16 = 12;
-/// From this version of Metadata on there is an error for the whole request.
+/// The first version of Metadata with an error for the whole request.
 const METADATA_ERROR_FROM: i16 = 13;
-/// From this version of DeleteTopics on topics may be named by their ids.
+/// The first version of DeleteTopics that can name topics by their ids.
 const DELETE_STATES_FROM: i16 = 6;
-/// From this version of DescribeLogDirs on there is an error for the whole request.
+/// The first version of DescribeLogDirs with an error for the whole request.
 const LOG_DIRS_ERROR_FROM: i16 = 3;
 
 impl Refusal {

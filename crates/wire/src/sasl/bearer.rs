@@ -1,22 +1,22 @@
-//! The message of OAUTHBEARER: RFC 7628, section 3.1, as Kafka's clients send it.
+//! The message of OAUTHBEARER (RFC 7628, section 3.1), as Kafka's clients send it.
 
 use std::fmt;
 
 use super::{InvalidMessage, MESSAGE_BYTES_MAX};
 
-/// Stands behind the header, and behind each pair of a key and a value.
+/// The byte behind the header, and behind each pair of a key and a value.
 const SEPARATOR: char = '\x01';
 
 /// A token, as the client sends it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerMessage<'a> {
-    /// The user as whom the client wants to act; empty for the user of the token.
+    /// The user that the client wants to act as; empty for the user of the token.
     pub authorization: &'a str,
     /// The token.
     pub token: &'a str,
 }
 
-/// Without the token.
+/// Leaves out the token.
 impl fmt::Debug for BearerMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BearerMessage")
@@ -26,10 +26,10 @@ impl fmt::Debug for BearerMessage<'_> {
 }
 
 impl<'a> BearerMessage<'a> {
-    /// Reads it. Extensions are passed over.
+    /// Parses the message, and skips extensions.
     ///
     /// # Errors
-    /// When it is too long, or not as RFC 7628 says.
+    /// If it is too long, or does not follow RFC 7628.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, InvalidMessage> {
         let invalid = |what| InvalidMessage {
             message: "OAUTHBEARER",
@@ -73,7 +73,7 @@ impl<'a> BearerMessage<'a> {
         }
     }
 
-    /// Writes it, to act as the user of the token. The bytes are secret.
+    /// Returns the bytes of the message. They are secret.
     pub fn to_bytes(&self) -> Vec<u8> {
         let header = match self.authorization {
             "" => "n,,".to_owned(),
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_clients_are_read() {
+    fn messages_of_clients_are_parsed() {
         for (bytes, authorization) in [
             (&b"n,,\x01auth=Bearer a.b.c\x01\x01"[..], ""),
             (b"n,a=alice,\x01auth=Bearer a.b.c\x01\x01", "alice"),

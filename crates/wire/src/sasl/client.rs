@@ -1,4 +1,4 @@
-//! The client's side.
+//! The client's side of SASL.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use super::{
     Nonce, PlainMessage, SaltedPassword, ScramExchange, ServerFinal, ServerFirst,
 };
 
-/// Fewer are refused, since an eavesdropper could then find the password.
+/// The client refuses fewer iterations, since an eavesdropper could then find the password.
 const ITERATIONS_MIN: Iterations = Iterations(4096);
-/// More are refused: the server could keep the client busy for ever. These take some tenths of a second.
+/// The client refuses more iterations, since a server could keep it busy. This many take some tenths of a second.
 const ITERATIONS_MAX: Iterations = Iterations(1_000_000);
 
-/// A client that logs in. Its messages are the bytes of SaslAuthenticate requests and of their answers.
+/// A login in progress. Its messages are the bytes of SaslAuthenticate requests and of their answers.
 pub struct Client(State);
 
 enum State {
-    /// Has sent all that there is, and waits for the server's word.
+    /// The client has sent its only message, and waits for the server's decision.
     Sent,
     /// The client has sent its name.
     First {
@@ -26,41 +26,41 @@ enum State {
         password: Box<str>,
         message: ClientFirst,
     },
-    /// Has proved that it has the password.
+    /// The client has proved that it has the password.
     Proved { signature: Key },
 }
 
 /// The next step after an answer of the server.
 #[derive(Debug)]
 pub enum Progress {
-    /// The client has to send this, and waits for another answer. The bytes are secret.
+    /// The client must send these bytes, which are secret, and wait for another answer.
     Send(Client, Bytes),
     /// The client is logged in, and with SCRAM it knows that the server knows the user.
     Done,
 }
 
-/// Why a client does not go on.
+/// The reason why a login fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The server's message is no SASL.
+    /// The server's message is not valid SASL.
     #[error(transparent)]
     Invalid(#[from] InvalidMessage),
-    /// PLAIN has zero bytes between its parts, SCRAM none at all.
+    /// The name or password is empty, or has a zero byte. PLAIN separates its parts by zero bytes, and SCRAM forbids them.
     #[error("the user's name and the password must not be empty or contain a zero byte")]
     Unfit,
-    /// The mechanism takes a token.
-    #[error("OAUTHBEARER takes a token, and no user's name and password")]
+    /// The mechanism takes a token, not a password.
+    #[error("OAUTHBEARER takes a token instead of a user's name and password")]
     NoPassword,
-    /// The token is none.
+    /// The token is empty, or has a character that tokens cannot have.
     #[error("a token has printable characters without spaces, and at least one")]
     Token,
-    /// The server asks for too little or too much work.
+    /// The server asks for too few or too many iterations.
     #[error(
         "the server wants the password hashed {0} times; {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed"
     )]
     Iterations(Iterations),
     /// The server's nonce does not continue the client's.
-    #[error("the server answers another client: its nonce is not the client's")]
+    #[error("the server answers another client: its nonce does not continue this client's")]
     OtherNonce,
     /// The server refuses the client.
     #[error("the server refuses the user or the password: {0}")]
@@ -71,10 +71,10 @@ pub enum ClientError {
 }
 
 impl Client {
-    /// Begins; the bytes are to be sent, and secret. `nonce` is not needed for PLAIN.
+    /// Begins a login. Send the returned bytes, which are secret. PLAIN ignores `nonce`.
     ///
     /// # Errors
-    /// [`ClientError::Unfit`].
+    /// [`ClientError::Unfit`], or [`ClientError::NoPassword`] for OAUTHBEARER.
     pub fn start(
         mechanism: Mechanism,
         user: &str,
@@ -110,7 +110,7 @@ impl Client {
         }
     }
 
-    /// Begins with a token, by OAUTHBEARER; the bytes are to be sent, and secret.
+    /// Begins a login by OAUTHBEARER with a token. Send the returned bytes, which are secret.
     ///
     /// # Errors
     /// [`ClientError::Token`].
@@ -125,7 +125,7 @@ impl Client {
         Ok((Client(State::Sent), message.to_bytes().into()))
     }
 
-    /// Takes the server's answer.
+    /// Processes the server's answer.
     ///
     /// # Errors
     /// If the answer is not valid SASL, or shows that the server is not the expected one.
@@ -168,7 +168,7 @@ fn prove(
     Ok(Progress::Send(client, client_final.text().into()))
 }
 
-/// Without the password.
+/// Leaves out the password.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.0 {

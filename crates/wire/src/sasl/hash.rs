@@ -1,4 +1,4 @@
-//! The arithmetic of SCRAM: RFC 5802, section 3.
+//! The arithmetic of SCRAM (RFC 5802, section 3).
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 
 use super::scram::ScramExchange;
 
-/// The hash that SCRAM is used with.
+/// The hash function of SCRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hash {
     /// SCRAM-SHA-256.
@@ -17,7 +17,7 @@ pub enum Hash {
     Sha512,
 }
 
-/// How often a password is hashed.
+/// The number of times that a password is hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Iterations(pub u32);
 
@@ -27,13 +27,13 @@ impl fmt::Display for Iterations {
     }
 }
 
-/// A result of the hash, which is never printed. Compared in a time that does not depend on where keys
+/// A result of the hash. It is never printed, and comparing keys takes the same time wherever they
 /// differ.
 #[derive(Clone)]
 pub struct Key(Box<[u8]>);
 
 impl Key {
-    /// The bytes. They are secret.
+    /// Returns the bytes, which are secret.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -60,7 +60,7 @@ impl fmt::Debug for Key {
 }
 
 impl Hash {
-    /// The size of its results, in bytes.
+    /// Returns the size of its results, in bytes.
     pub const fn output_bytes(self) -> usize {
         match self {
             Hash::Sha256 => 32,
@@ -68,7 +68,7 @@ impl Hash {
         }
     }
 
-    /// The message authentication code of a message under a key.
+    /// Returns the message authentication code of a message under a key.
     pub fn hmac(self, key: &[u8], message: &[u8]) -> Key {
         match self {
             Hash::Sha256 => hmac::<Hmac<Sha256>>(key, message),
@@ -90,7 +90,7 @@ fn hmac<M: Mac + KeyInit>(key: &[u8], message: &[u8]) -> Key {
     Key::from(code.as_slice())
 }
 
-/// A password, hashed with salt: as secret as the password itself. Clients send it to set a password.
+/// A password that is hashed with salt, and as secret as the password itself. Clients send it to set a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaltedPassword {
     hash: Hash,
@@ -98,7 +98,7 @@ pub struct SaltedPassword {
 }
 
 impl SaltedPassword {
-    /// Hashes a password, which takes milliseconds for some thousand iterations.
+    /// Hashes a password. Some thousand iterations take milliseconds.
     pub fn new(hash: Hash, password: &str, salt: &[u8], iterations: Iterations) -> Self {
         let mut key = vec![0; hash.output_bytes()];
         let password = password.as_bytes();
@@ -110,14 +110,14 @@ impl SaltedPassword {
         SaltedPassword { hash, key }
     }
 
-    /// From what [`as_bytes`](Self::as_bytes) gave, or what another program takes for a salted password: it is a key, and
-    /// need not have the size of the hash. `None` if it is empty.
+    /// Returns the salted password of these bytes, from [`as_bytes`](Self::as_bytes) or from another program. It is the
+    /// key of a message authentication code, and need not have the size of the hash. `None` if it is empty.
     pub fn from_bytes(hash: Hash, bytes: &[u8]) -> Option<Self> {
         let key = Key::from(bytes);
         (!bytes.is_empty()).then_some(SaltedPassword { hash, key })
     }
 
-    /// The bytes. They are secret.
+    /// Returns the bytes, which are secret.
     pub fn as_bytes(&self) -> &[u8] {
         self.key.as_bytes()
     }
@@ -146,7 +146,7 @@ impl SaltedPassword {
     }
 }
 
-/// A user's credential as a server stores it: enough to check a proof and a password, but not to log in with.
+/// A user's credential as a server stores it. It suffices to check a proof and a password, but not to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     hash: Hash,
@@ -157,13 +157,13 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// For a password; takes as long as [`SaltedPassword::new`].
+    /// Returns the credential of a password. This takes as long as [`SaltedPassword::new`].
     pub fn new(hash: Hash, password: &str, salt: &[u8], iterations: Iterations) -> Self {
         let salted = SaltedPassword::new(hash, password, salt, iterations);
         Credential::of_salted(&salted, salt, iterations)
     }
 
-    /// For a password that the client has hashed.
+    /// Returns the credential of a password that the client has hashed.
     pub fn of_salted(salted: &SaltedPassword, salt: &[u8], iterations: Iterations) -> Self {
         Credential {
             hash: salted.hash,
@@ -174,7 +174,7 @@ impl Credential {
         }
     }
 
-    /// From its parts; `None` if a key has not the size of the hash.
+    /// Returns the credential of these parts; `None` if a key does not have the size of the hash.
     pub fn from_parts(
         hash: Hash,
         salt: &[u8],
@@ -195,17 +195,17 @@ impl Credential {
         })
     }
 
-    /// The hash that all of it was made with.
+    /// Returns the hash function of the keys.
     pub fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// The salt, which every client is told that asks for this user.
+    /// Returns the salt, which the server sends to every client that asks for this user.
     pub fn salt(&self) -> &[u8] {
         &self.salt
     }
 
-    /// How often the password was hashed.
+    /// Returns the number of times that the password was hashed.
     pub fn iterations(&self) -> Iterations {
         self.iterations
     }
@@ -220,13 +220,13 @@ impl Credential {
         &self.server_key
     }
 
-    /// Whether this is the password; takes as long as [`SaltedPassword::new`].
+    /// Returns whether this is the password. This takes as long as [`SaltedPassword::new`].
     pub fn is_of(&self, password: &str) -> bool {
         let salted = SaltedPassword::new(self.hash, password, &self.salt, self.iterations);
         salted.stored_key() == self.stored_key
     }
 
-    /// Whether the client has the password.
+    /// Returns whether the proof shows that the client has the password.
     pub fn is_proved_by(&self, proof: &Key, exchange: &ScramExchange) -> bool {
         let signature = exchange.sign(self.hash, &self.stored_key);
         if proof.as_bytes().len() != signature.as_bytes().len() {
@@ -242,7 +242,7 @@ impl Credential {
     }
 }
 
-/// Of two that are equally long.
+/// Combines two keys of the same size by exclusive or.
 fn exclusive_or(one: &[u8], other: &[u8]) -> Key {
     Key(one
         .iter()

@@ -1,11 +1,11 @@
-//! SASL: the authentication of the client of a connection. No I/O, no randomness of its own.
+//! SASL: the authentication of a connection's client. No I/O, no randomness of its own.
 //!
 //! The mechanisms are PLAIN (RFC 4616), SCRAM with SHA-256 and SHA-512 (RFC 5802 and 7677), without
-//! channel binding, and OAUTHBEARER (RFC 7628). Here are their messages, the arithmetic of SCRAM, and the client's side
-//! ([`Client`]); the broker keeps users and the server's state.
+//! channel binding, and OAUTHBEARER (RFC 7628). This module has their messages, the arithmetic of SCRAM, and the client's
+//! side ([`Client`]); the broker stores users and the server's state.
 //!
-//! As in Kafka, names and passwords are taken as they are, in UTF-8, without the normalization (SASLprep)
-//! that RFC 5802 asks for: otherwise its clients could not log in.
+//! As in Kafka, names and passwords stay as they are, in UTF-8, without the normalization (SASLprep) of
+//! RFC 5802. With it, Kafka's clients could not log in.
 //!
 //! ```
 //! use millstream_wire::sasl::{
@@ -55,22 +55,22 @@ pub use self::scram::{
     ClientFinal, ClientFirst, NONCE_BYTES, Nonce, ScramExchange, ServerFinal, ServerFirst,
 };
 
-/// No message of SASL is longer, in bytes.
+/// The longest SASL message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 /// The mechanism by which a client authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mechanism {
-    /// Sends name and password as they are: for encrypted connections.
+    /// Sends name and password as they are; for encrypted connections.
     Plain,
     /// Proves that it has the password, without sending it.
     Scram(Hash),
-    /// Sends a token that names the user and that an issuer has signed: for encrypted connections.
+    /// Sends a token that names the user and has an issuer's signature; for encrypted connections.
     OAuthBearer,
 }
 
 impl Mechanism {
-    /// Those by which a user shows that it has its password, the best last.
+    /// The mechanisms with a password, the best last.
     pub const PASSWORDS: [Mechanism; 3] = [
         Mechanism::Plain,
         Mechanism::Scram(Hash::Sha256),
@@ -106,17 +106,17 @@ impl FromStr for Mechanism {
     }
 }
 
-/// Refused: no mechanism has this name.
+/// The error of an unknown name of a mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the SASL mechanism must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER")]
 pub struct UnknownMechanism;
 
-/// Why bytes are not the message that they should be. Does not repeat them, since they may hold a
+/// The reason why bytes are not the expected message. It does not repeat them, since they may hold a
 /// password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the SASL message {message} is refused: {what}")]
 pub struct InvalidMessage {
-    /// Which message it should be.
+    /// The name of the expected message.
     pub message: &'static str,
     /// The fault.
     pub what: &'static str,

@@ -1,13 +1,13 @@
-//! The message of PLAIN: RFC 4616.
+//! The message of PLAIN (RFC 4616).
 
 use std::fmt;
 
 use super::{InvalidMessage, MESSAGE_BYTES_MAX};
 
-/// Name and password, as the client sends them.
+/// A user's name and password, as the client sends them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PlainMessage<'a> {
-    /// The user as whom the client wants to act; empty for itself.
+    /// The user that the client wants to act as; empty for `user`.
     pub authorization: &'a str,
     /// The user's name.
     pub user: &'a str,
@@ -25,10 +25,10 @@ impl fmt::Debug for PlainMessage<'_> {
 }
 
 impl<'a> PlainMessage<'a> {
-    /// Reads it. Any part may be empty.
+    /// Parses the message. Any part may be empty.
     ///
     /// # Errors
-    /// When it is too long, no text, or has not three parts.
+    /// If it is too long, not UTF-8, or does not have three parts.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, InvalidMessage> {
         let invalid = |what| InvalidMessage {
             message: "PLAIN",
@@ -51,7 +51,7 @@ impl<'a> PlainMessage<'a> {
         }
     }
 
-    /// Writes the message. The result is secret.
+    /// Returns the bytes of the message. They are secret.
     pub fn to_bytes(&self) -> Vec<u8> {
         [self.authorization, self.user, self.password]
             .join("\0")

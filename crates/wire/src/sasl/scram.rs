@@ -1,4 +1,4 @@
-//! The messages of SCRAM: RFC 5802, sections 5 and 7.
+//! The messages of SCRAM (RFC 5802, sections 5 and 7).
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::{Hash, InvalidMessage, Iterations, Key, MESSAGE_BYTES_MAX};
 
-/// So many random bytes go into each side's part of the nonce.
+/// The number of random bytes in each side's part of the nonce.
 pub const NONCE_BYTES: usize = 18;
 
 /// The nonce, which makes every exchange different.
@@ -20,17 +20,17 @@ impl Nonce {
         Nonce(BASE64.encode(random).into())
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What the server answers with: the client's part and its own.
+    /// Returns the nonce of the server's answer: the client's part, then the server's.
     pub fn joined(&self, server: &Nonce) -> Nonce {
         Nonce([&*self.0, &*server.0].concat().into())
     }
 
-    /// Whether it begins with the client's part, and goes on.
+    /// Returns whether it begins with the client's part, and is longer.
     pub fn continues(&self, client: &Nonce) -> bool {
         self.0.len() > client.0.len() && self.0.starts_with(&*client.0)
     }
@@ -39,19 +39,19 @@ impl Nonce {
 /// The client's first message: its user name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFirst {
-    /// The user as whom the client wants to act, if not as itself.
+    /// The user that the client wants to act as, if not `user`.
     pub authorization: Option<String>,
     /// The user's name.
     pub user: String,
     /// The client's part of the nonce.
     pub nonce: Nonce,
     text: String,
-    /// So many bytes of the text are its header; what follows is signed.
+    /// The size of the text's header; both sides sign the rest.
     header_bytes: usize,
 }
 
 impl ClientFirst {
-    /// Without channel binding, to act as the user itself.
+    /// Returns a message without channel binding, to act as the user itself.
     pub fn new(user: &str, nonce: &Nonce) -> Self {
         let header = "n,,";
         ClientFirst {
@@ -63,10 +63,10 @@ impl ClientFirst {
         }
     }
 
-    /// Reads it.
+    /// Parses the message.
     ///
     /// # Errors
-    /// When it is not as RFC 5802 says, or asks for channel binding or an extension.
+    /// If it does not follow RFC 5802, or asks for channel binding or an extension.
     pub fn parse(bytes: &[u8]) -> Result<Self, InvalidMessage> {
         let mut fields = Fields::new("client-first", bytes)?;
         match fields.next() {
@@ -96,7 +96,7 @@ impl ClientFirst {
         })
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -117,13 +117,13 @@ pub struct ServerFirst {
     pub nonce: Nonce,
     /// The user's salt.
     pub salt: Vec<u8>,
-    /// How often the password was hashed.
+    /// The number of times that the password was hashed.
     pub iterations: Iterations,
     text: String,
 }
 
 impl ServerFirst {
-    /// With both parts of the nonce.
+    /// Returns a message with both parts of the nonce.
     pub fn new(nonce: Nonce, salt: &[u8], iterations: Iterations) -> Self {
         let text = format!(
             "r={},s={},i={iterations}",
@@ -138,10 +138,10 @@ impl ServerFirst {
         }
     }
 
-    /// Reads it.
+    /// Parses the message.
     ///
     /// # Errors
-    /// When it is not as RFC 5802 says, or asks for an extension.
+    /// If it does not follow RFC 5802, or asks for an extension.
     pub fn parse(bytes: &[u8]) -> Result<Self, InvalidMessage> {
         let mut fields = Fields::new("server-first", bytes)?;
         fields.refuse_mandatory_extension()?;
@@ -162,26 +162,26 @@ impl ServerFirst {
         })
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// The client proves that it has the password.
+/// The client's last message: its proof that it has the password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFinal {
     /// Both parts of the nonce.
     pub nonce: Nonce,
     /// See [`SaltedPassword::proof`](super::SaltedPassword::proof).
     pub proof: Key,
-    /// The header of [`ClientFirst`], once more.
+    /// The header of [`ClientFirst`], repeated.
     header: Vec<u8>,
     without_proof: String,
 }
 
 impl ClientFinal {
-    /// With a proof that is still empty, since it signs the rest of the message.
+    /// Returns a message with an empty proof. The proof signs the rest of the message.
     pub(super) fn without_proof(client_first: &ClientFirst, server_first: &ServerFirst) -> Self {
         let header = client_first.header();
         let nonce = server_first.nonce.clone();
@@ -193,10 +193,10 @@ impl ClientFinal {
         }
     }
 
-    /// Reads it.
+    /// Parses the message.
     ///
     /// # Errors
-    /// When it is not as RFC 5802 says.
+    /// If it does not follow RFC 5802.
     pub fn parse(bytes: &[u8]) -> Result<Self, InvalidMessage> {
         let mut fields = Fields::new("client-final", bytes)?;
         let header = fields.base64("c=", "the channel binding is missing or not base64")?;
@@ -222,13 +222,13 @@ impl ClientFinal {
         })
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub fn text(&self) -> String {
         let proof = BASE64.encode(self.proof.as_bytes());
         format!("{},p={proof}", self.without_proof)
     }
 
-    /// Whether it repeats the header of the client's first message, as it must.
+    /// Returns whether it repeats the header of the client's first message, as it must.
     pub fn repeats_header_of(&self, first: &ClientFirst) -> bool {
         self.header == first.header().as_bytes()
     }
@@ -239,15 +239,15 @@ impl ClientFinal {
 pub enum ServerFinal {
     /// See [`Credential::signature`](super::Credential::signature).
     Signature(Key),
-    /// A word of RFC 5802, section 7.
+    /// An error of RFC 5802, section 7.
     Error(String),
 }
 
 impl ServerFinal {
-    /// Reads it.
+    /// Parses the message.
     ///
     /// # Errors
-    /// When it is not as RFC 5802 says.
+    /// If it does not follow RFC 5802.
     pub fn parse(bytes: &[u8]) -> Result<Self, InvalidMessage> {
         let mut fields = Fields::new("server-final", bytes)?;
         let message = match fields.text.strip_prefix("e=") {
@@ -264,7 +264,7 @@ impl ServerFinal {
         Ok(message)
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub fn text(&self) -> String {
         match self {
             ServerFinal::Signature(key) => format!("v={}", BASE64.encode(key.as_bytes())),
@@ -273,11 +273,11 @@ impl ServerFinal {
     }
 }
 
-/// Returns the text that both sides sign: all messages, without the proof.
+/// The text that both sides sign: all messages, without the proof.
 pub struct ScramExchange(String);
 
 impl ScramExchange {
-    /// Of these messages.
+    /// Returns the text of these messages.
     pub fn new(client: &ClientFirst, server: &ServerFirst, client_final: &ClientFinal) -> Self {
         ScramExchange([client.bare(), server.text(), &client_final.without_proof].join(","))
     }
@@ -297,7 +297,7 @@ impl fmt::Debug for ScramExchange {
 struct Fields<'a> {
     message: &'static str,
     text: &'a str,
-    /// Where the next field begins; one behind the end of the text when there is none.
+    /// The start of the next field; one behind the end of the text if there is none.
     position: usize,
 }
 
@@ -331,7 +331,7 @@ impl<'a> Fields<'a> {
         Some(field)
     }
 
-    /// The value of the next field, if it has this name.
+    /// Returns the value of the next field, if it has this name.
     fn attribute(&mut self, name: &str) -> Option<&'a str> {
         self.next()?.strip_prefix(name)
     }
@@ -353,7 +353,7 @@ impl<'a> Fields<'a> {
         bytes.and_then(Result::ok).ok_or(self.invalid(what))
     }
 
-    /// `m=` marks extensions that a peer must understand; none is defined, so they are refused.
+    /// Refuses an extension that a peer must understand (`m=`), since none is defined.
     fn refuse_mandatory_extension(&self) -> Result<(), InvalidMessage> {
         let rest = self.text.get(self.position..).unwrap_or_default();
         match rest.starts_with("m=") {
@@ -362,7 +362,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Others may be passed over.
+    /// Skips the extensions that a peer may ignore.
     fn skip_extensions(&mut self) -> Result<(), InvalidMessage> {
         while self.position <= self.text.len() {
             self.extension()?;
@@ -370,7 +370,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Kafka's clients write names of more than one letter, so that is fine too.
+    /// Skips one extension. Its name may have several letters, since Kafka's clients write such names.
     fn extension(&mut self) -> Result<(), InvalidMessage> {
         let (name, value) = self
             .next()
@@ -384,7 +384,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A name without commas and with no = but those of escapes.
+/// Escapes the commas and equals signs of a name.
 fn escape(name: &str) -> String {
     name.replace('=', "=3D").replace(',', "=2C")
 }

@@ -83,7 +83,7 @@ fn proved(hash: Hash, server_first: &str, expected: &str) -> Client {
     }
 }
 
-/// With the nonce of the RFC, which was not made from random bytes.
+/// Returns the message with the nonce of the RFC, which does not come from random bytes.
 fn started(hash: Hash) -> Client {
     let message = ClientFirst::parse(CLIENT_FIRST.as_bytes()).unwrap();
     let nonce = message.nonce;
@@ -133,7 +133,7 @@ fn client_does_not_trust_the_server() {
 }
 
 #[test]
-fn client_refuses_what_cannot_be_sent() {
+fn client_refuses_names_and_passwords_that_sasl_cannot_send() {
     let nonce = Nonce::from_random(&[0; NONCE_BYTES]);
     for (user, password) in [
         ("", "secret"),
@@ -170,7 +170,7 @@ fn names_are_escaped() {
 }
 
 #[test]
-fn client_first_may_say_more() {
+fn client_first_may_have_optional_fields() {
     let message = ClientFirst::parse(b"y,a=bo=2Cb,n=alice,r=abc,tokenauth=true,x=1=2").unwrap();
     assert_eq!(message.authorization.as_deref(), Some("bo,b"));
     assert_eq!(message.user, "alice");
@@ -279,7 +279,7 @@ fn mechanisms_have_names() {
 
 #[test]
 fn keys_have_the_size_of_the_hash() {
-    // A salted password is the key of a code, which takes any but none.
+    // A salted password is the key of a message authentication code, and any key but an empty one is valid.
     assert!(SaltedPassword::from_bytes(Hash::Sha256, &[]).is_none());
     for size in [1, 31, 64, 1000] {
         let salted = SaltedPassword::from_bytes(Hash::Sha256, &vec![7; size]).unwrap();
@@ -299,7 +299,7 @@ fn keys_have_the_size_of_the_hash() {
     assert!(parts(&[0; 32], &[0; 32]).is_some());
 }
 
-/// What is printed goes into logs.
+/// Debug output goes into logs, so secrets must not appear in it.
 #[test]
 fn nothing_secret_is_printed() {
     let nonce = Nonce::from_random(&[1; NONCE_BYTES]);

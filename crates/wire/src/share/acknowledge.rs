@@ -1,4 +1,4 @@
-//! ShareAcknowledge.
+//! The messages of ShareAcknowledge.
 
 use kafka_protocol::messages::share_acknowledge_request::AcknowledgeTopic;
 use kafka_protocol::messages::share_acknowledge_response::{
@@ -34,17 +34,17 @@ pub struct ShareAcknowledgeRequest {
 /// Answers [`ShareAcknowledgeRequest`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ShareAcknowledgeResponse {
-    /// How long the client has been or should be kept from going on, in milliseconds.
+    /// How long the client is throttled, in milliseconds.
     pub throttle_time_ms: i32,
-    /// Why the whole request failed; 0 if it did not.
+    /// The error of the whole request; 0 if there is none.
     pub error_code: i16,
-    /// The same in words.
+    /// The description of the error.
     pub error_message: Option<StrBytes>,
-    /// How long the member may keep the records that it has renewed, in milliseconds, from version 2 on.
+    /// The duration of the locks that the member renewed, in milliseconds, from version 2 on.
     pub acquisition_lock_timeout_ms: i32,
     /// The result of each partition.
     pub responses: Vec<ShareAcknowledgeTopicResponse>,
-    /// Where the new leaders are that partitions name.
+    /// The addresses of the new leaders that partitions name.
     pub node_endpoints: Vec<NodeEndpoint>,
 }
 

@@ -1,4 +1,4 @@
-//! ShareFetch. The records of the response are written from where they lie.
+//! The messages of ShareFetch. Encoding the response does not copy its records.
 
 use bytes::Bytes;
 use kafka_protocol::messages::share_fetch_request::{FetchTopic, ForgottenTopic};
@@ -26,40 +26,40 @@ pub struct ShareFetchRequest {
     pub member_id: Option<StrBytes>,
     /// The epoch of the share session; 0 begins and -1 ends it.
     pub share_session_epoch: i32,
-    /// How long to wait for records, in milliseconds.
+    /// How long the broker waits for records, in milliseconds.
     pub max_wait_ms: i32,
-    /// How many bytes of records are worth an answer.
+    /// The broker answers as soon as it has this many bytes of records.
     pub min_bytes: i32,
-    /// The bound of the records' bytes.
+    /// The most bytes of records.
     pub max_bytes: i32,
-    /// The bound of records.
+    /// The most records.
     pub max_records: i32,
-    /// How many records the client wants to acknowledge together.
+    /// The number of records that the client wants to acknowledge together.
     pub batch_size: i32,
-    /// Whether `max_records` may be exceeded for whole batches (0) or not (1), from version 2 on.
+    /// 0 if the broker may exceed `max_records` for whole batches, 1 if not; from version 2 on.
     pub share_acquire_mode: i8,
     /// Whether acknowledgements may renew locks, from version 2 on. Such a request fetches nothing.
     pub is_renew_ack: bool,
-    /// The partitions that the session gains, and acknowledgements.
+    /// The partitions to add to the session, and acknowledgements.
     pub topics: Vec<FetchTopic>,
-    /// The partitions that the session loses.
+    /// The partitions to remove from the session.
     pub forgotten_topics_data: Vec<ForgottenTopic>,
 }
 
-/// The answer to ShareFetch: the generated message, but records may be in several pieces.
+/// Answers [`ShareFetchRequest`]: the generated message, but records may have several pieces.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ShareFetchResponse {
-    /// For how long, in milliseconds, the client has been or should be kept from going on.
+    /// How long the client is throttled, in milliseconds.
     pub throttle_time_ms: i32,
     /// The error code of the whole request; 0 if there is none.
     pub error_code: i16,
-    /// The same in words.
+    /// The description of the error.
     pub error_message: Option<StrBytes>,
-    /// For how long, in milliseconds, the records are the member's.
+    /// How long the member holds the acquired records, in milliseconds.
     pub acquisition_lock_timeout_ms: i32,
     /// The fetched and acknowledged records.
     pub topics: Vec<ShareFetchedTopic>,
-    /// Where the new leaders are that partitions name.
+    /// The addresses of the new leaders that partitions name.
     pub node_endpoints: Vec<NodeEndpoint>,
 }
 
@@ -77,19 +77,19 @@ pub struct ShareFetchedTopic {
 pub struct ShareFetchedPartition {
     /// Its number.
     pub partition: i32,
-    /// Why nothing was fetched; 0 if nothing is wrong.
+    /// The error of the fetch; 0 if there is none.
     pub error_code: i16,
-    /// The same in words.
+    /// The description of the error.
     pub error_message: Option<StrBytes>,
-    /// Why no acknowledgement of the partition counts; 0 if nothing is wrong.
+    /// The error of the partition's acknowledgements; 0 if there is none. After an error none takes effect.
     pub acknowledge_error_code: i16,
-    /// The same in words.
+    /// The description of the error.
     pub acknowledge_error_message: Option<StrBytes>,
-    /// The leader, where the client asked another broker.
+    /// The leader, if the client asked another broker.
     pub current_leader: LeaderIdAndEpoch,
-    /// Whole chunks, in as many pieces as they lie in. None is copied.
+    /// Whole chunks, in pieces that are not copied.
     pub records: Vec<Bytes>,
-    /// The records among them that are the member's now.
+    /// The records among them that the member acquired.
     pub acquired: Vec<AcquiredRecords>,
 }
 

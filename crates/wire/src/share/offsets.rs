@@ -18,15 +18,15 @@ use crate::pieces::Output;
 /// The first version with the lag.
 const LAG_FROM: i16 = 1;
 
-/// The lag of a partition of which it is unknown.
+/// The value of an unknown lag.
 const NO_LAG: i64 = -1;
 
 /// Answers DescribeShareGroupOffsets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DescribeShareGroupOffsetsResponse {
-    /// How long the client has been or should be kept from going on, in milliseconds.
+    /// How long the client is throttled, in milliseconds.
     pub throttle_time_ms: i32,
-    /// One for each group.
+    /// One element for each group.
     pub groups: Vec<ShareGroupOffsets>,
 }
 
@@ -37,9 +37,9 @@ pub struct ShareGroupOffsets {
     pub group_id: GroupId,
     /// Its topics.
     pub topics: Vec<ShareTopicOffsets>,
-    /// Why the group is not described; 0 if it is.
+    /// The error of the group; 0 if there is none.
     pub error_code: i16,
-    /// The same in words.
+    /// The description of the error.
     pub error_message: Option<StrBytes>,
 }
 
@@ -59,15 +59,15 @@ pub struct ShareTopicOffsets {
 pub struct SharePartitionOffsets {
     /// The partition's number.
     pub partition_index: i32,
-    /// The first record that is not finished; -1 if there is no position.
+    /// The offset of the first unfinished record; -1 if the group has no position.
     pub start_offset: i64,
     /// The leader epoch of the partition.
     pub leader_epoch: i32,
-    /// How many records are not finished, from version 1 on; -1 if that is unknown.
+    /// The number of unfinished records, from version 1 on; -1 if unknown.
     pub lag: i64,
-    /// Why the partition is not described; 0 if it is.
+    /// The error of the partition; 0 if there is none.
     pub error_code: i16,
-    /// The same in words.
+    /// The description of the error.
     pub error_message: Option<StrBytes>,
 }
 

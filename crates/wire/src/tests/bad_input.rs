@@ -1,4 +1,4 @@
-//! Frames that are wrong: refused with what is wrong, and never a panic.
+//! Malformed frames cause an error that names the fault, and never a panic.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{
@@ -14,7 +14,7 @@ use crate::{
     decode_response, encode_request, encode_response,
 };
 
-/// A request with this body.
+/// Returns a request with this body.
 fn frame(api: ApiKey, version: i16, body: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_i16(api as i16);
@@ -35,7 +35,7 @@ fn refused(frame: Bytes, expected: &str) {
 }
 
 #[test]
-fn arrays_that_announce_more_than_there_is_are_refused() {
+fn arrays_longer_than_the_frame_are_refused() {
     // A topic is two bytes at least, so these would be 160 GiB of topics.
     refused(
         frame(ApiKey::Metadata, 1, b"\x7f\xff\xff\xffabcdef"),
@@ -56,7 +56,7 @@ fn arrays_that_announce_more_than_there_is_are_refused() {
 }
 
 #[test]
-fn varints_are_refused_that_are_longer_than_need_be() {
+fn varints_not_in_shortest_form_are_refused() {
     refused(
         frame(ApiKey::Metadata, 9, b"\xff\xff\xff\xff\xff\x01"),
         "within 5 bytes",
@@ -77,7 +77,7 @@ fn a_boolean_does_not_hide_the_length_behind_it() {
         frame(ApiKey::CreateTopics, 7, hidden),
         "shortest form, or too large",
     );
-    // Such a boolean is a part of the varint, whatever that says.
+    // An invalid boolean counts as the first byte of the varint, whatever its value.
     let merged = b"\x01\0\0\0\x01\x80\0";
     refused(frame(ApiKey::CreateTopics, 7, merged), "shortest form");
     let whole = CreateTopicsRequest::default()
@@ -88,7 +88,7 @@ fn a_boolean_does_not_hide_the_length_behind_it() {
 }
 
 #[test]
-fn large_integers_that_are_no_lengths_are_as_they_are() {
+fn large_integers_that_are_not_lengths_are_unchanged() {
     let check = |version, request: Request| {
         let header = header(request.api(), version);
         let frame = body(encode_request(&header, &request).unwrap());
@@ -109,7 +109,7 @@ fn large_integers_that_are_no_lengths_are_as_they_are() {
 }
 
 #[test]
-fn no_array_is_longer_than_the_fields_that_are_left() {
+fn arrays_longer_than_the_remaining_fields_are_refused() {
     let decode = |fields_max, topics: &[u8]| {
         let bytes = Bytes::copy_from_slice(topics);
         let mut input = Input::new(bytes, Lengths::Compact, FieldsMax(fields_max));
@@ -144,7 +144,7 @@ fn trailing_bytes_are_ignored_and_missing_ones_refused() {
 }
 
 #[test]
-fn headers_are_refused_that_are_cut_off() {
+fn incomplete_headers_are_refused() {
     for length in 0..10 {
         let frame = frame(ApiKey::Metadata, 1, b"").slice(..length);
         let error = decode_request(frame).unwrap_err();
@@ -164,7 +164,7 @@ fn headers_are_refused_that_are_cut_off() {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn errors_name_the_unsupported_request() {
     refused(
         Bytes::from_static(b"\0\x63\0\x01\0\0\0\x05"),
         "request 5 has the unknown api key 99",
@@ -178,7 +178,7 @@ fn what_is_not_supported_is_named() {
 }
 
 #[test]
-fn who_asks_for_api_versions_in_another_version_is_told_which_there_are() {
+fn api_versions_in_an_unknown_version_gets_the_supported_versions() {
     let future = Bytes::from_static(b"\0\x12\0\x63\0\0\0\x05 a header of the future");
     let answer = decode_request(future).unwrap_err().answer().unwrap();
     let (correlation_id, response) = decode_response(ApiKey::ApiVersions, 0, body(answer)).unwrap();
@@ -193,7 +193,7 @@ fn who_asks_for_api_versions_in_another_version_is_told_which_there_are() {
     assert_eq!(response.api_keys, crate::api_versions().api_keys);
 }
 
-/// Flips, cuts, doubles or overwrites some bytes.
+/// Flips, removes, doubles or overwrites some bytes.
 fn damage(frame: &Bytes, forge: &mut Forge) -> Bytes {
     let mut bytes = frame.to_vec();
     for _ in 0..=forge.below(3) {
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_that_is_cut_off_is_refused_wherever(seed: u64) {
+    fn incomplete_messages_are_refused(seed: u64) {
         for (api, version) in versions() {
             let request = any_request(api, version, seed).expect("one of them is valid");
             let frame = body(encode_request(&header(api, version), &request).unwrap());

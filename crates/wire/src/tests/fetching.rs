@@ -1,4 +1,4 @@
-//! Records go out from where they lie, and come in as slices of the frame.
+//! Records are encoded without a copy, and decoded as slices of the frame.
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -18,13 +18,13 @@ use crate::{
 
 proptest! {
     #[test]
-    fn the_response_to_fetch_is_written_as_the_generated_encoder_does(seed: u64) {
+    fn the_response_to_fetch_equals_that_of_the_generated_encoder(seed: u64) {
         for version in ApiKey::Fetch.versions() {
             let mut forge = Forge::new(seed);
             let Some(mut generated) = GeneratedResponse::forge(&mut forge, version) else {
                 continue;
             };
-            // What Millstream never sends.
+            // Millstream never sends these.
             generated.unknown_tagged_fields.clear();
             for topic in &mut generated.responses {
                 topic.unknown_tagged_fields.clear();
@@ -53,11 +53,11 @@ proptest! {
 
 proptest! {
     #[test]
-    fn the_response_to_share_fetch_is_written_as_the_generated_encoder_does(seed: u64) {
+    fn the_response_to_share_fetch_equals_that_of_the_generated_encoder(seed: u64) {
         let version = 1;
         let mut forge = Forge::new(seed);
         if let Some(mut generated) = GeneratedShareResponse::forge(&mut forge, version) {
-            // What Millstream never sends.
+            // Millstream never sends these.
             generated.unknown_tagged_fields.clear();
             for topic in &mut generated.responses {
                 topic.unknown_tagged_fields.clear();
@@ -84,7 +84,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn the_request_to_produce_is_written_as_the_generated_encoder_does(seed: u64) {
+    fn the_request_to_produce_equals_that_of_the_generated_encoder(seed: u64) {
         for version in ApiKey::Produce.versions() {
             let mut forge = Forge::new(seed);
             let Some(mut request) = ProduceRequest::forge(&mut forge, version) else {
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Cuts records into pieces at random places.
+/// Splits records into pieces at random positions.
 fn cut(records: &mut Vec<Bytes>, forge: &mut Forge) {
     while let Some(last) = records.last_mut()
         && last.len() > 1
@@ -171,7 +171,7 @@ fn produce_request(records: &[Bytes]) -> Request {
 
 #[test]
 fn produced_records_are_slices_of_the_frame() {
-    // One is longer than a frame may have fields.
+    // One record has more bytes than a frame may have fields.
     let records = [10, 1000, crate::REQUEST_FIELDS_MAX + 5].map(|size| Bytes::from(vec![3; size]));
     for version in ApiKey::Produce.versions() {
         let sent = produce_request(&records);

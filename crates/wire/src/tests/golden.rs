@@ -14,9 +14,9 @@ use crate::{
     encode_request, encode_response,
 };
 
-/// Bytes before the body: api key, version, correlation id, no client id, no tagged fields.
+/// The bytes before the body: api key, version, correlation id, no client id, no tagged fields.
 const REQUEST_HEADER_BYTES: usize = 11;
-/// Correlation id, no tagged fields.
+/// The bytes before the body: correlation id, no tagged fields.
 const RESPONSE_HEADER_BYTES: usize = 5;
 
 const GOLDEN: &str = include_str!("golden.txt");
@@ -376,7 +376,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn native_messages_are_written_as_ever() {
+fn native_messages_have_their_golden_bytes() {
     let mut written = String::new();
     for (request, response) in requests().into_iter().zip(responses()) {
         let header = RequestHeader {

@@ -1,4 +1,4 @@
-//! Refusals name the error, in every version.
+//! Refusals carry the error, in every version.
 
 use super::round_trips::{any_request, body, header, versions};
 use crate::{ResponseError, decode_response, encode_response, refuse};
@@ -17,7 +17,7 @@ fn every_request_can_be_refused_in_all_versions() {
             let code = format!("error_code: {}", error.code());
             named += usize::from(format!("{response:?}").contains(&code));
         }
-        // A request that names no topics may be answered with none.
+        // The answer to a request without topics may have none.
         assert!(named > 5, "{api:?} version {version}");
     }
 }

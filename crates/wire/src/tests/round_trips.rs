@@ -1,4 +1,4 @@
-//! What is written is read, in all versions.
+//! Decoding returns the encoded message, in all versions.
 
 use bytes::{Buf, Bytes};
 use kafka_protocol::messages::ProduceRequest;
@@ -12,7 +12,7 @@ use crate::{
     encode_request, encode_response,
 };
 
-/// Forged messages are often invalid: null where that is not allowed.
+/// The number of attempts to forge a valid message; many have a null that is not allowed.
 const ATTEMPTS_MAX: u64 = 2000;
 
 pub(super) fn versions() -> impl Iterator<Item = (ApiKey, i16)> {
@@ -24,13 +24,13 @@ pub(super) fn header(api: ApiKey, version: i16) -> RequestHeader {
     RequestHeader {
         api,
         version,
-        // Larger than any frame here, as those of clients are sooner or later.
+        // Larger than any frame here, like the ids of long-lived clients.
         correlation_id: 1 << 30,
         client_id: Some("client".into()),
     }
 }
 
-/// A frame without its length.
+/// Returns a frame without its length.
 pub(super) fn body(pieces: crate::Pieces) -> Bytes {
     let mut frame = pieces.into_bytes();
     assert_eq!(frame.get_i32() as usize, frame.len());
@@ -66,7 +66,7 @@ pub(super) fn any_response(api: ApiKey, version: i16, seed: u64) -> Option<Respo
     })
 }
 
-/// Takes away what this crate does not write.
+/// Removes the fields that this crate does not write.
 pub(super) fn without_tags(request: &mut ProduceRequest) {
     request.unknown_tagged_fields.clear();
     for topic in &mut request.topic_data {

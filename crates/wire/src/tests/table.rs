@@ -1,4 +1,4 @@
-//! The table of requests against the generated messages.
+//! Comparison of the table of requests with the generated messages.
 
 use kafka_protocol::messages::ApiKey as GeneratedKey;
 
@@ -24,7 +24,7 @@ fn the_table_agrees_with_the_generated_messages() {
         assert_eq!(format!("{generated:?}"), format!("{api:?}"));
         let known = generated.valid_versions();
         for version in api.versions() {
-            // The fields of these are unknown to the generated messages, and this crate encodes them.
+            // The generated messages lack fields of these, and this crate encodes them.
             let is_own = matches!(
                 (api, version),
                 (ApiKey::InitProducerId, 6)
@@ -46,7 +46,7 @@ fn the_table_agrees_with_the_generated_messages() {
 }
 
 #[test]
-fn keys_grow_and_others_are_unknown() {
+fn keys_are_sorted_and_other_keys_are_unknown() {
     assert!(SUPPORTED.is_sorted_by(|a, b| a.api < b.api));
     for key in [-1, 4, 38, 9999, i16::MIN, i16::MAX] {
         assert!(ApiKey::try_from(key).is_err(), "{key}");
@@ -54,7 +54,7 @@ fn keys_grow_and_others_are_unknown() {
 }
 
 #[test]
-fn clients_are_told_of_features() {
+fn api_versions_announces_features() {
     let response = api_versions();
     assert_eq!(response.finalized_features_epoch, 0);
     let supported = response.supported_features.iter();
@@ -74,7 +74,7 @@ fn clients_are_told_of_features() {
         .map(|feature| (&*feature.name, feature.max_version_level))
         .collect();
     assert_eq!(finalized, supported);
-    // Who asks in a version without features is answered, too.
+    // Versions without features have an answer, too.
     for version in ApiKey::ApiVersions.versions() {
         let header = RequestHeader {
             api: ApiKey::ApiVersions,
@@ -94,7 +94,7 @@ fn clients_are_told_of_features() {
 }
 
 #[test]
-fn clients_are_told_of_all_requests() {
+fn api_versions_announces_all_requests() {
     let announced = api_versions().api_keys;
     assert_eq!(announced.len(), SUPPORTED.len());
     for (announced, supported) in announced.iter().zip(SUPPORTED) {
