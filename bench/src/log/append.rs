@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use anyhow::Result;
 use millstream_base::{ByteSize, crc32c};
-use millstream_log::{Durability, Lane, Log, LogConfig, StreamConfig};
+use millstream_log::{Durability, Log, LogConfig, StreamConfig, StreamPartition};
 use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -45,7 +45,7 @@ impl Drop for OneCore {
 
 /// A lane that is never written to disk, in a pool that was used all over before.
 struct Ours {
-    lane: Lane,
+    lane: StreamPartition,
     log: Log,
     _folder: Folder,
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use millstream_base::{ByteSize, Offset};
-use millstream_log::{Lane, Log, LogConfig, StreamConfig};
+use millstream_log::{Log, LogConfig, StreamConfig, StreamPartition};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::data::Chunks;
@@ -118,7 +118,7 @@ impl Ingestion {
         bench: &Bench,
         case: &str,
         bytes: u64,
-        set_up: impl FnOnce(&Log) -> Result<Vec<Vec<Lane>>>,
+        set_up: impl FnOnce(&Log) -> Result<Vec<Vec<StreamPartition>>>,
     ) -> Result<Ingestion> {
         // All rounds' data, the journal, and the plain file.
         let folder = bench.folder(case, 8 * bytes + (1 << 30))?;
@@ -193,7 +193,7 @@ impl Ingestion {
 }
 
 /// Lets every producer append `count` chunks, round its lanes, until all is durable.
-fn produce(producers: &[Vec<Lane>], chunks: &Chunks, count: usize) -> Result<()> {
+fn produce(producers: &[Vec<StreamPartition>], chunks: &Chunks, count: usize) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = producers
             .iter()
@@ -209,8 +209,8 @@ fn produce(producers: &[Vec<Lane>], chunks: &Chunks, count: usize) -> Result<()>
     })
 }
 
-fn produce_one(lanes: &[Lane], chunks: &Chunks, count: usize) -> Result<()> {
-    let mut unanswered: VecDeque<(&Lane, Offset)> = VecDeque::new();
+fn produce_one(lanes: &[StreamPartition], chunks: &Chunks, count: usize) -> Result<()> {
+    let mut unanswered: VecDeque<(&StreamPartition, Offset)> = VecDeque::new();
     let unanswered_max = UNANSWERED_BYTES_MAX / chunks.chunk_bytes();
     for (chunk, lane) in chunks.cycle().zip(lanes.iter().cycle()).take(count) {
         if unanswered.len() >= unanswered_max

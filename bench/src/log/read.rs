@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, Result, ensure};
 use millstream_base::disk::PAGE_BYTES;
 use millstream_base::{ByteSize, Offset};
-use millstream_log::{Durability, From, Lane, Log, LogConfig, Stream, StreamConfig};
+use millstream_log::{Durability, From, Log, LogConfig, Stream, StreamConfig, StreamPartition};
 use rustix::fs::OFlags;
 
 use super::data::Chunks;
@@ -120,7 +120,11 @@ pub fn written_soon() -> StreamConfig {
 }
 
 /// Appends `count` chunks, each to the next lane, and returns the end of each lane.
-pub fn append_round_lanes(lanes: &[Lane], chunks: &Chunks, count: usize) -> Result<Vec<Offset>> {
+pub fn append_round_lanes(
+    lanes: &[StreamPartition],
+    chunks: &Chunks,
+    count: usize,
+) -> Result<Vec<Offset>> {
     let mut ends = vec![Offset(0); lanes.len()];
     for (chunk, n) in chunks.cycle().zip((0..lanes.len()).cycle()).take(count) {
         ends[n] = lanes[n].append(chunk)?.next_offset;

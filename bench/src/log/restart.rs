@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use millstream_log::{Lane, StreamConfig};
+use millstream_log::{StreamConfig, StreamPartition};
 use serde::{Deserialize, Serialize};
 
 use super::data::Chunks;
@@ -97,7 +97,7 @@ fn run(task: &Task) -> Result<()> {
         )?,
     };
     let lanes = (0..task.lanes).map(|n| stream.partition(n));
-    let lanes: Vec<Lane> = lanes.collect::<Result<_, _>>()?;
+    let lanes: Vec<StreamPartition> = lanes.collect::<Result<_, _>>()?;
     let chunks = Chunks::of_usual_size()?;
     append_round_lanes(&lanes, &chunks, chunks.count_of(task.bytes))?;
     say(&task.bytes)?;

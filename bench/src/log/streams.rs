@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use millstream_log::{Lane, Log, LogConfig, StreamConfig};
+use millstream_log::{Log, LogConfig, StreamConfig, StreamPartition};
 use serde::{Deserialize, Serialize};
 
 use super::data::Chunks;
@@ -102,7 +102,7 @@ fn run(task: &Task) -> Result<Measured> {
     let log = Log::open(LogConfig::new(&task.dir))?;
     let chunks = Chunks::of_records(1, 1)?;
     let before_mib = memory_kib(&["RssAnon:", "RssShmem:"])? as f64 / 1024.0;
-    let mut lanes: Vec<Lane> = Vec::with_capacity(task.streams as usize);
+    let mut lanes: Vec<StreamPartition> = Vec::with_capacity(task.streams as usize);
     let create = time(|| {
         for n in 0..task.streams {
             let stream = log.create_stream(&format!("stream-{n}"), StreamConfig::default())?;

@@ -181,7 +181,7 @@ fn serve(log: &Log) -> Result<()> {
 fn fill(log: &Log, stream: &str, data: Data, chunks: usize) -> Result<u64> {
     let stream = log.stream(stream)?;
     let all = data.chunks()?;
-    let lanes = (0..stream.lane_count()).map(|lane| stream.partition(lane));
+    let lanes = (0..stream.partition_count()).map(|lane| stream.partition(lane));
     let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
     let mut end = 0;
     for chunk in all.cycle().take(chunks) {

@@ -132,7 +132,7 @@ pub fn describe_log_dirs(broker: &Arc<Broker>, request: DescribeLogDirsRequest) 
         }
         let topics = wanted.into_iter().filter_map(|(name, partitions)| {
             let info = stream_of_users(log, &name).ok()?.info();
-            let lanes = info.lanes.iter().filter(|lane| {
+            let lanes = info.partitions.iter().filter(|lane| {
                 let partition = lane.partition as i32;
                 partitions
                     .as_ref()

@@ -48,7 +48,7 @@ fn take_unknown<T: Committed>(client: &mut Client, topics: &mut Vec<T>) -> Vec<T
     let mut unknown = Vec::new();
     topics.retain_mut(|topic| {
         let stream = client.stream(topic.name());
-        let count = stream.map_or(0, |stream| stream.lane_count());
+        let count = stream.map_or(0, |stream| stream.partition_count());
         unknown.extend(topic.take_from(count));
         !topic.is_empty()
     });

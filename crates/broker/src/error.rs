@@ -7,7 +7,7 @@ use millstream_wire::ResponseError;
 /// Returns Kafka's error for an error of the log.
 pub fn response_error(error: &LogError) -> ResponseError {
     match error {
-        LogError::UnknownStream { .. } | LogError::UnknownLane { .. } => {
+        LogError::UnknownStream { .. } | LogError::UnknownPartition { .. } => {
             ResponseError::UnknownTopicOrPartition
         }
         LogError::Exists { .. } => ResponseError::TopicAlreadyExists,
@@ -34,7 +34,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::ReadBudget
         | LogError::DecompressionBusy { .. } => ResponseError::RequestTimedOut,
         LogError::Closed => ResponseError::NotLeaderOrFollower,
-        LogError::LaneFault { .. }
+        LogError::PartitionFault { .. }
         | LogError::DiskFull { .. }
         | LogError::NoRoomToStart { .. }
         | LogError::Io { .. } => ResponseError::KafkaStorageError,

@@ -5,7 +5,7 @@
 //! connection take effect in their order, too; only waits, for disks and for other clients, run
 //! concurrently.
 //!
-//! A topic of Kafka is a stream, and each [`Lane`](millstream_log::Lane) one of its partitions.
+//! A topic of Kafka is a stream, and a partition of the topic a [`StreamPartition`](millstream_log::StreamPartition) of it.
 
 mod access;
 mod answer_errors;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp};
-use millstream_log::{Lane, LogError, Stream};
+use millstream_log::{LogError, Stream, StreamPartition};
 use millstream_wire::ResponseError;
 use millstream_wire::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsResponse, DeleteRecordsTopicResult,
@@ -63,8 +63,8 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
         topics.push((topic.name, partitions.collect::<Vec<_>>()));
     }
     let end_of = match request.isolation_level {
-        READ_COMMITTED => Lane::last_stable_offset,
-        _ => Lane::readable_offset,
+        READ_COMMITTED => StreamPartition::last_stable_offset,
+        _ => StreamPartition::readable_offset,
     };
     Reply::blocking(move || {
         let topics = topics.into_iter().map(|(name, partitions)| {
@@ -126,9 +126,9 @@ impl FoundOffset {
 }
 
 fn find(
-    lane: &Lane,
+    lane: &StreamPartition,
     timestamp: i64,
-    end_of: fn(&Lane) -> Offset,
+    end_of: fn(&StreamPartition) -> Offset,
 ) -> Result<Option<FoundOffset>, LogError> {
     match timestamp {
         LATEST => Ok(Some(FoundOffset::untimed(end_of(lane)))),
@@ -205,13 +205,15 @@ pub fn delete_records(
             };
             Ok((lane, before))
         });
-        let partitions: Vec<Result<(Lane, Offset), ResponseError>> = partitions.collect();
+        let partitions: Vec<Result<(StreamPartition, Offset), ResponseError>> =
+            partitions.collect();
         asked.push((topic, partitions));
     }
     let broker = Arc::clone(broker);
     Reply::blocking(move || {
         let wanted = asked.iter().flat_map(|(_, partitions)| partitions);
-        let wanted: Vec<(Lane, Offset)> = wanted.filter_map(|lane| lane.clone().ok()).collect();
+        let wanted: Vec<(StreamPartition, Offset)> =
+            wanted.filter_map(|lane| lane.clone().ok()).collect();
         // Clients may delete the records that consumers see, but not before they are durable: the
         // check below reports an error.
         for (lane, before) in wanted
@@ -248,7 +250,7 @@ pub fn delete_records(
 }
 
 /// Returns the partition of this number.
-pub fn lane_of(stream: &Stream, partition: i32) -> Result<Lane, LogError> {
+pub fn lane_of(stream: &Stream, partition: i32) -> Result<StreamPartition, LogError> {
     // A negative number is no partition either.
     stream.partition(u32::try_from(partition).unwrap_or(u32::MAX))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_log::{Appended, Lane, LogError, Stream};
+use millstream_log::{Appended, LogError, Stream, StreamPartition};
 use millstream_record::ChunkHeader;
 use millstream_wire::messages::produce_request::TopicProduceData;
 use millstream_wire::messages::produce_response::{
@@ -41,7 +41,7 @@ const UNAVAILABLE: ResponseError = ResponseError::CoordinatorNotAvailable;
 struct Waiting {
     topic: usize,
     partition: usize,
-    lane: Lane,
+    lane: StreamPartition,
     appended: Appended,
 }
 
@@ -278,7 +278,7 @@ fn append(
     transactional: Transactional,
     partition: i32,
     records: Option<Bytes>,
-) -> Result<(Lane, Appended), Refused> {
+) -> Result<(StreamPartition, Appended), Refused> {
     let lane = lane_of(stream, partition)?;
     let records = records.unwrap_or_default();
     // A transaction that no coordinator knows would never end.

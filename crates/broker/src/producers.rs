@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use millstream_log::{Lane, ProducerInfo};
+use millstream_log::{ProducerInfo, StreamPartition};
 use millstream_wire::ResponseError;
 use millstream_wire::messages::describe_producers_response::{
     DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
@@ -41,7 +41,10 @@ pub fn describe(client: &mut Client, request: DescribeProducersRequest) -> Reply
         .into()
 }
 
-fn describe_partition(partition: i32, lane: Result<Lane, ResponseError>) -> PartitionResponse {
+fn describe_partition(
+    partition: i32,
+    lane: Result<StreamPartition, ResponseError>,
+) -> PartitionResponse {
     let response = PartitionResponse::default().with_partition_index(partition);
     match lane {
         Ok(lane) => {

@@ -1,4 +1,4 @@
-//! Topics: listed, described, created, changed and deleted. A topic is a stream, and each `Lane` of
+//! Topics: listed, described, created, changed and deleted. A topic is a stream, and each `StreamPartition` of
 //! it a partition.
 
 use std::collections::HashSet;
@@ -214,7 +214,7 @@ fn is_topic(stream: &Stream) -> bool {
 }
 
 fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataResponseTopic {
-    let partitions = (0..stream.lane_count() as i32).map(|partition| {
+    let partitions = (0..stream.partition_count() as i32).map(|partition| {
         MetadataResponsePartition::default()
             .with_partition_index(partition)
             .with_leader_id(broker.node_id())
@@ -298,7 +298,7 @@ pub fn describe(
                 continue;
             }
         };
-        let count = stream.lane_count();
+        let count = stream.partition_count();
         let end = count.min(first.saturating_add(room));
         let partitions = (first..end).map(|partition| {
             DescribeTopicPartitionsResponsePartition::default()
@@ -553,7 +553,7 @@ fn grow(
 ) -> Result<(), Refusal> {
     let stream = stream_of_users(broker.log(), name)?;
     let config = stream.config();
-    let has = stream.lane_count();
+    let has = stream.partition_count();
     let wanted = check_partitions(broker, u32::try_from(count).unwrap_or(0))?;
     if wanted <= has {
         return Err(Refusal::new(

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use millstream_base::Offset;
-use millstream_log::{Handed, Lane, Next, Stream, Subscription};
+use millstream_log::{Handed, Next, Stream, StreamPartition, Subscription};
 use millstream_record::{Record, Scratch};
 use serde_json::{Value, json};
 
@@ -58,8 +58,8 @@ pub fn run(
     let log = node::open_existing(settings)?;
     let stream = node::stream(&log, &args.stream)?;
     let lanes = lanes(&stream, &args)?;
-    let partitions: Vec<u32> = lanes.iter().map(|(lane, _)| lane.partition()).collect();
-    let mut subscription = Subscription::of_lanes(lanes);
+    let partitions: Vec<u32> = lanes.iter().map(|(lane, _)| lane.index()).collect();
+    let mut subscription = Subscription::of_partitions(lanes);
     if let Some(filter) = &args.filter {
         subscription.set_filter(filter.clone());
     }
@@ -96,7 +96,7 @@ pub fn run(
     if printer.left > 0
         && let Some(lane) = stream
             .info()
-            .lanes
+            .partitions
             .into_iter()
             .find(|lane| lane.fault.is_some())
     {
@@ -120,10 +120,10 @@ impl Wake for Unpark {
 }
 
 /// The lanes to read, each with the first offset.
-fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(Lane, Offset)>> {
+fn lanes(stream: &Stream, args: &ConsumeArgs) -> anyhow::Result<Vec<(StreamPartition, Offset)>> {
     let partitions = match args.partition {
         Some(partition) => partition..partition.saturating_add(1),
-        None => 0..stream.lane_count(),
+        None => 0..stream.partition_count(),
     };
     if let Place::At(_) = args.from
         && partitions.len() > 1

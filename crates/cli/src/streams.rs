@@ -172,10 +172,10 @@ fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
     ]);
     for info in infos {
         let records = info
-            .lanes
+            .partitions
             .iter()
             .map(|lane| lane.durable.0 - lane.earliest.0);
-        let bytes = info.lanes.iter().map(|lane| lane.bytes);
+        let bytes = info.partitions.iter().map(|lane| lane.bytes);
         table.row([
             info.name.clone(),
             format!("{}x{}", info.config.streamlets, info.config.lanes),
@@ -215,7 +215,7 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
         ("bytes", Align::Right),
         ("fault", Align::Left),
     ]);
-    for lane in &info.lanes {
+    for lane in &info.partitions {
         table.row([
             lane.partition.to_string(),
             lane.streamlet.to_string(),
@@ -242,7 +242,7 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
         writeln!(out, "retain bytes  {retain_bytes}\n")?;
         table.write(out)?;
         // Too long for a table.
-        for lane in &info.lanes {
+        for lane in &info.partitions {
             if let Some(fault) = &lane.fault {
                 writeln!(out, "\nfault of partition {}: {fault}", lane.partition)?;
             }

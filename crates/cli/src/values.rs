@@ -18,7 +18,7 @@ use millstream_base::{ByteSize, Offset};
 use millstream_broker::security::Principal;
 use millstream_broker::{KeySource, ListenerConfig, Protocol, groups};
 use millstream_client::{Mechanism, Start};
-use millstream_log::LANES_MAX;
+use millstream_log::STREAM_PARTITIONS_MAX;
 
 use crate::events::{LogFormat, LogLevel};
 
@@ -60,7 +60,7 @@ pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
 
 /// Parses a number of streamlets or lanes.
 pub fn lanes(text: &str) -> Result<u32, String> {
-    number(1, Some(LANES_MAX as u32))(text)
+    number(1, Some(STREAM_PARTITIONS_MAX as u32))(text)
 }
 
 /// Parses a number of partitions of a topic.

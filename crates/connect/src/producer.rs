@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp};
-use millstream_log::{Lane, LogError, Stream};
+use millstream_log::{LogError, Stream, StreamPartition};
 use millstream_record::{Chunk, ChunkBuilder, ChunkError, Compression, Header, Producer, Scratch};
 
 /// A chunk is sent when it has grown to this. It stays in the processor's cache between building,
@@ -20,7 +20,7 @@ const RECORD_OVERHEAD_BYTES: usize = 64;
 /// only beyond [`IN_FLIGHT_BYTES_MAX`].
 #[derive(Debug)]
 pub struct StreamProducer {
-    lane: Lane,
+    lane: StreamPartition,
     builder: ChunkBuilder,
     producer: ProducerId,
     /// Of the next record to send.
@@ -71,12 +71,16 @@ impl StreamProducer {
         streamlet: StreamletIndex,
         producer: ProducerId,
     ) -> Result<StreamProducer, LogError> {
-        let lane = stream.lane_for(streamlet, producer)?;
+        let lane = stream.partition_for(streamlet, producer)?;
         Ok(StreamProducer::of_lane(lane, producer, false))
     }
 
     /// Returns a producer for one partition, inside or outside of transactions.
-    pub(crate) fn of_lane(lane: Lane, producer: ProducerId, is_transactional: bool) -> Self {
+    pub(crate) fn of_lane(
+        lane: StreamPartition,
+        producer: ProducerId,
+        is_transactional: bool,
+    ) -> Self {
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.set_transactional(is_transactional);
         StreamProducer {
@@ -139,7 +143,7 @@ impl StreamProducer {
     }
 
     /// Returns the partition that the records go to.
-    pub fn lane(&self) -> &Lane {
+    pub fn lane(&self) -> &StreamPartition {
         &self.lane
     }
 
@@ -260,7 +264,7 @@ struct Sent {
 
 /// Appends the built chunk, without the records that the partition already has from its producer.
 fn append(
-    lane: &Lane,
+    lane: &StreamPartition,
     builder: &mut ChunkBuilder,
     producer: ProducerId,
     sequence: &mut Sequence,

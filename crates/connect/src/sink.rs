@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use millstream_base::{Clock, Offset, ProducerEpoch, ProducerId, SystemClock, Timestamp};
 use millstream_client::partition_of_key;
 use millstream_flow::{BoxError, Sink, SinkStart};
-use millstream_log::{Lane, LogError, Stream};
+use millstream_log::{LogError, Stream, StreamPartition};
 use millstream_record::{EndMarker, Header, TransactionEnd};
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ impl EncodedRecord {
 ///
 /// [`ServerSink`](crate::ServerSink) does the same with a stream of a server.
 pub struct StreamSink<F> {
-    lanes: Vec<Lane>,
+    lanes: Vec<StreamPartition>,
     encode: F,
     record: EncodedRecord,
     clock: SystemClock,
@@ -137,7 +137,7 @@ impl<F> StreamSink<F> {
     /// # Errors
     /// When the stream was deleted.
     pub fn new(stream: &Stream, encode: F) -> Result<Self, LogError> {
-        let lanes = (0..stream.lane_count()).map(|partition| stream.partition(partition));
+        let lanes = (0..stream.partition_count()).map(|partition| stream.partition(partition));
         Ok(StreamSink {
             lanes: lanes.collect::<Result<_, _>>()?,
             encode,
@@ -387,11 +387,11 @@ where
 /// Returns whether everything of a partition before `offset` is durable; if not, `waker` is woken when it may be.
 fn is_durable(
     waiting: &mut Option<Waiting>,
-    lane: &Lane,
+    lane: &StreamPartition,
     offset: Offset,
     waker: &Waker,
 ) -> Result<bool, LogError> {
-    let partition = lane.partition();
+    let partition = lane.index();
     let current = match waiting {
         Some(current) if (current.partition, current.offset) == (partition, offset) => current,
         _ => {
@@ -415,7 +415,7 @@ fn is_durable(
 
 impl Slot {
     /// Returns the identity of its transaction in each partition in which it has records.
-    fn named(&self, lanes: &[Lane]) -> Vec<NamedTransaction> {
+    fn named(&self, lanes: &[StreamPartition]) -> Vec<NamedTransaction> {
         let lanes = lanes.iter().enumerate();
         let named = lanes.filter_map(|(partition, lane)| {
             let mut known = lane.producers().into_iter();

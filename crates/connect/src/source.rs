@@ -510,9 +510,9 @@ impl Shared {
     /// Adds the partitions to `lanes` that the subscription has added since the last look, and those with records to
     /// read: none of these is idle.
     fn find_lanes(&self, subscription: &Subscription) {
-        let count = subscription.lane_count();
+        let count = subscription.partition_count();
         let found = self.lanes_found.swap(count, Ordering::Relaxed)..count;
-        for partition in found.chain(subscription.ready_lanes()) {
+        for partition in found.chain(subscription.ready_partitions()) {
             if let Some(unread) = subscription.unread(partition) {
                 self.lanes.add(lane_id(partition), unread.start, unread.end);
             }
@@ -521,7 +521,7 @@ impl Shared {
 
     /// Returns whether the records read up to the end were complete.
     fn check_lanes(&self) -> Result<(), SourceError> {
-        let mut lanes = self.stream.info().lanes.into_iter();
+        let mut lanes = self.stream.info().partitions.into_iter();
         match lanes.find_map(|lane| Some((lane.partition, lane.fault?))) {
             None => Ok(()),
             Some((partition, fault)) => Err(SourceError::Lane {

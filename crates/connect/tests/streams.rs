@@ -374,10 +374,10 @@ fn a_source_ends_at_its_end_also_in_a_group_that_it_had_not_begun() {
     for _ in 0..6 {
         produce(&stream, 0, 0..1000);
     }
-    assert_eq!(stream.info().lanes[0].groups, 2);
+    assert_eq!(stream.info().partitions[0].groups, 2);
     let source = StreamSource::bounded(&stream);
     produce(&stream, 0, 0..10);
-    assert_eq!(stream.info().lanes[0].groups, 2);
+    assert_eq!(stream.info().partitions[0].groups, 2);
     let (running, total) = sum(source.split(2));
     join_in_time(running);
     assert_eq!(total.load(Ordering::Relaxed), 6 * 999 * 500);

@@ -91,8 +91,8 @@ pub enum LogError {
         what: String,
     },
     /// A write or sync failed; the content of the disk is unknown until it is read again.
-    #[error("lane refuses writes since {what}; check the disk and restart")]
-    LaneFault {
+    #[error("partition refuses writes since {what}; check the disk and restart")]
+    PartitionFault {
         /// The failure.
         what: String,
     },
@@ -186,7 +186,7 @@ pub enum LogError {
         why: &'static str,
     },
     /// Too many producers are in a transaction.
-    #[error("no more transactions in this lane: {most} have not ended; end some of them")]
+    #[error("no more transactions in this partition: {most} have not ended; end some of them")]
     TooManyTransactions {
         /// How many there may be.
         most: usize,
@@ -254,7 +254,7 @@ pub enum LogError {
     },
     /// The streamlet or lane does not exist.
     #[error("stream {stream} has no {what}")]
-    UnknownLane {
+    UnknownPartition {
         /// The stream's name.
         stream: String,
         /// The streamlet or lane.
@@ -277,7 +277,7 @@ pub enum LogError {
         why: String,
     },
     /// The offset is not stored.
-    #[error("offset {offset} is not stored: the lane holds {earliest} up to {end}")]
+    #[error("offset {offset} is not stored: the partition holds {earliest} up to {end}")]
     OffsetOutOfRange {
         /// The streamlet, lane, segment or group that was asked for.
         offset: Offset,
@@ -370,8 +370,8 @@ impl LogError {
     /// Returns the error of appends to a lane whose file or journal failed like this.
     pub(crate) fn to_lane_fault(&self) -> LogError {
         match self {
-            LogError::LaneFault { .. } => self.clone(),
-            other => LogError::LaneFault {
+            LogError::PartitionFault { .. } => self.clone(),
+            other => LogError::PartitionFault {
                 what: other.to_string(),
             },
         }

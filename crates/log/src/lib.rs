@@ -57,9 +57,9 @@ mod subscription;
 
 pub use error::{LogError, Result};
 pub use files::{FORMAT, SOCKET};
-pub use handle::info::{LaneInfo, StreamInfo};
-pub use handle::lane::Lane;
-pub use handle::readers::{From, LaneReader, ReadChunks, StreamReader};
+pub use handle::info::{PartitionInfo, StreamInfo};
+pub use handle::partition::StreamPartition;
+pub use handle::readers::{From, PartitionReader, ReadChunks, StreamReader};
 pub use handle::stream::Stream;
 pub use handle::transactions::ProducerInfo;
 pub use handle::watch::{Watch, Watched};
@@ -79,7 +79,8 @@ pub use read::fetch::{AtLeast, Fetched};
 pub use repair::salvage::{OwnPart, salvage};
 pub use repair::{DamagedPlace, Taken};
 pub use settings::config::{
-    Background, Durability, LANES_MAX, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, StreamConfig,
+    Background, Durability, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, STREAM_PARTITIONS_MAX,
+    StreamConfig,
 };
 pub use settings::defaults::{RETENTION_BYTES, RETENTION_MS, StreamDefaults};
 pub use settings::intake::{

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::handle::readers::LaneReader;
+use crate::handle::readers::PartitionReader;
 use crate::lane::LaneState;
 use crate::memory::pool::Slice;
 use crate::produce::append::append_to_lane;
@@ -99,7 +99,7 @@ fn read_full(content: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Reads a range of an object's content.
 pub struct ObjectReader {
-    reader: LaneReader,
+    reader: PartitionReader,
     info: ObjectInfo,
     /// The next byte to give, and the one behind the last.
     at: u64,
@@ -143,7 +143,7 @@ impl ObjectReader {
             position: found.position,
         };
         Ok(ObjectReader {
-            reader: LaneReader::new(core, lane, cursor),
+            reader: PartitionReader::new(core, lane, cursor),
             info,
             at: start,
             end,

@@ -306,7 +306,7 @@ impl SharedGroup {
     /// The groups of all lanes of a streamlet, by id, without those of which all was deleted.
     fn groups(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
         let lanes = self.stream.streamlet(streamlet);
-        let lanes = lanes.ok_or_else(|| LogError::UnknownLane {
+        let lanes = lanes.ok_or_else(|| LogError::UnknownPartition {
             stream: self.stream.shared.name.clone(),
             what: format!("streamlet {streamlet}"),
         })?;

@@ -238,7 +238,7 @@ fn chunk(number: usize) -> Vec<u8> {
 }
 
 fn append(stream: &Stream, numbers: std::ops::Range<usize>) {
-    let lanes = stream.lane_count();
+    let lanes = stream.partition_count();
     let mut ends = HashMap::new();
     for number in numbers {
         let lane = stream.partition(number as u32 % lanes).unwrap();

@@ -2,7 +2,7 @@
 
 use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_log::{
-    AtLeast, Background, Durability, From, Lane, Log, LogConfig, LogError, StreamConfig,
+    AtLeast, Background, Durability, From, Log, LogConfig, LogError, StreamConfig, StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Compression};
 
@@ -15,7 +15,7 @@ fn open(dir: &std::path::Path) -> Log {
 }
 
 /// Appends a chunk of ten records, of about 10 KB in all.
-fn append(lane: &Lane, timestamp: i64) {
+fn append(lane: &StreamPartition, timestamp: i64) {
     let mut builder = ChunkBuilder::new(Compression::None);
     for _ in 0..10 {
         let value = [7; 1_000];
@@ -38,7 +38,7 @@ fn all(log: &Log) -> Vec<u64> {
     offsets
 }
 
-fn delete(log: &Log, lane: &Lane, offset: u64) -> Result<Offset, LogError> {
+fn delete(log: &Log, lane: &StreamPartition, offset: u64) -> Result<Offset, LogError> {
     let lanes = [(lane.clone(), Offset(offset))];
     log.delete_before(&lanes).remove(0)
 }
@@ -118,7 +118,7 @@ fn each_lane_has_its_own_answer() {
     let gone = log.create_stream("gone", StreamConfig::default()).unwrap();
     let gone_lane = gone.partition(0).unwrap();
     log.delete_stream("gone").unwrap();
-    let lanes: Vec<Lane> = (0..2).map(|n| stream.partition(n).unwrap()).collect();
+    let lanes: Vec<StreamPartition> = (0..2).map(|n| stream.partition(n).unwrap()).collect();
     lanes.iter().for_each(|lane| append(lane, 0));
     while log.step() {}
     let answers = log.delete_before(&[

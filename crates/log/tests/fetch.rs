@@ -2,7 +2,8 @@
 
 use millstream_base::{ByteSize, Offset, StreamletIndex, Timestamp};
 use millstream_log::{
-    AtLeast, Background, Durability, Fetched, Lane, Log, LogConfig, LogError, StreamConfig, Watch,
+    AtLeast, Background, Durability, Fetched, Log, LogConfig, LogError, StreamConfig,
+    StreamPartition, Watch,
 };
 use millstream_record::{ChunkBuilder, Chunks, Compression};
 
@@ -25,7 +26,7 @@ fn small_groups() -> StreamConfig {
 }
 
 /// Appends a chunk of `records` records, of about `bytes` bytes in all.
-fn append(lane: &Lane, records: usize, bytes: usize) -> (Offset, usize) {
+fn append(lane: &StreamPartition, records: usize, bytes: usize) -> (Offset, usize) {
     let mut builder = ChunkBuilder::new(Compression::None);
     let value = vec![7; bytes / records];
     for _ in 0..records {
@@ -42,7 +43,13 @@ fn offsets(fetched: &Fetched) -> Vec<u64> {
         .collect()
 }
 
-fn fetch(lane: &Lane, from: u64, end: u64, bytes_max: usize, at_least: AtLeast) -> Vec<u64> {
+fn fetch(
+    lane: &StreamPartition,
+    from: u64,
+    end: u64,
+    bytes_max: usize,
+    at_least: AtLeast,
+) -> Vec<u64> {
     let fetched = lane.fetch(Offset(from), Offset(end), bytes_max, at_least);
     offsets(&fetched.unwrap())
 }
@@ -61,7 +68,10 @@ fn a_fetch_gives_whole_chunks_within_its_bounds_from_memory_and_from_disk() {
     for round in ["in memory", "from disk"] {
         let durable = lane.durable_offset();
         assert_eq!(durable, Offset(2_000));
-        assert!(stream.info().lanes[0].groups > 2, "{round}: several groups");
+        assert!(
+            stream.info().partitions[0].groups > 2,
+            "{round}: several groups"
+        );
         let all = |at_least| fetch(&lane, 0, u64::MAX, usize::MAX, at_least);
         assert_eq!(all(Nothing), (0..2_000).step_by(10).collect::<Vec<_>>());
         for (from, end, bytes_max, at_least, expected) in [
@@ -171,7 +181,7 @@ fn what_is_removed_or_not_yet_durable_is_out_of_range() {
     // Remembered ends lead nowhere any more.
     assert_eq!(fetch(&lane, 0, 10, 0, AtLeast::OneChunk), [0]);
     assert!(log.apply_retention().unwrap() > 0);
-    let earliest = stream.info().lanes[0].earliest;
+    let earliest = stream.info().partitions[0].earliest;
     assert!(earliest > Offset(1));
     for from in [0, 1] {
         let gone = lane.fetch(Offset(from), Offset(10), 1, AtLeast::OneChunk);
@@ -198,7 +208,7 @@ fn streams_in_memory_are_fetched_too() {
     let stream = log.create_stream("s", config).unwrap();
     for _ in 0..100 {
         let lane = stream
-            .lane_for(StreamletIndex(0), millstream_base::ProducerId::NONE)
+            .partition_for(StreamletIndex(0), millstream_base::ProducerId::NONE)
             .unwrap();
         append(&lane, 2, 3_000);
     }

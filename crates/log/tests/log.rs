@@ -8,8 +8,8 @@ use millstream_base::{
     StreamletIndex, Timestamp,
 };
 use millstream_log::{
-    Background, Durability, From, Lane, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream,
-    StreamConfig, StreamDefaults,
+    Background, Durability, From, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream,
+    StreamConfig, StreamDefaults, StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
 
@@ -38,7 +38,7 @@ fn chunk(values: &[&str], producer: Option<(i64, i32)>) -> Vec<u8> {
     builder.finish(producer).unwrap().to_vec()
 }
 
-fn append(stream: &Stream, chunk: &[u8]) -> (Lane, Offset) {
+fn append(stream: &Stream, chunk: &[u8]) -> (StreamPartition, Offset) {
     let (lane, appended) = stream.append(S0, chunk).unwrap();
     lane.acknowledge(&appended).unwrap();
     (lane, appended.base_offset)
@@ -178,7 +178,7 @@ fn retention_removes_closed_groups_and_keeps_the_offsets() {
     log.persist();
     let removed = log.apply_retention().unwrap();
     assert!(removed >= 8, "{removed}");
-    let info = &stream.info().lanes[0];
+    let info = &stream.info().partitions[0];
     assert!(info.bytes <= 300_000 && info.earliest > Offset(0));
     assert_eq!(info.durable, end);
     let gone = Cursor {
@@ -194,7 +194,7 @@ fn retention_removes_closed_groups_and_keeps_the_offsets() {
     // By age: the timestamps are of 1970, so everything goes, and offsets go on.
     log.set_retention("s", Some(1000), None).unwrap();
     log.apply_retention().unwrap();
-    assert_eq!(stream.info().lanes[0].bytes, 0);
+    assert_eq!(stream.info().partitions[0].bytes, 0);
     log.close().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(4 << 20))).unwrap();
     let (_, base) = append(&log.stream("s").unwrap(), &chunk(&["next"], None));
@@ -216,7 +216,7 @@ fn a_reader_at_the_end_of_a_group_that_is_removed_goes_on_with_the_next() {
     let append_and_remove = |appended: u64| {
         append(&stream, &chunk(&[value.as_str(); 10], None));
         log.persist();
-        assert_eq!(stream.info().lanes[0].durable, Offset(appended * 10));
+        assert_eq!(stream.info().partitions[0].durable, Offset(appended * 10));
         log.apply_retention().unwrap()
     };
     let mut at_end = stream.reader(From::Earliest);
@@ -723,7 +723,7 @@ fn lanes_that_are_written_and_not_synced_keep_few_files_open() {
     let open = open.filter(|path| path.starts_with(dir.path())).count();
     assert!(open < OPEN_MAX, "{open} files");
     while log.step() {}
-    let lanes = stream.info().lanes;
+    let lanes = stream.info().partitions;
     assert!(lanes.iter().all(|lane| lane.durable == Offset(1)));
 }
 

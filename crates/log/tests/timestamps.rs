@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use millstream_base::{ByteSize, Offset, Timestamp};
-use millstream_log::{Background, Durability, Lane, Log, LogConfig, StreamConfig};
+use millstream_log::{Background, Durability, Log, LogConfig, StreamConfig, StreamPartition};
 use millstream_record::{ChunkBuilder, Compression};
 
 fn open(dir: &std::path::Path) -> Log {
@@ -25,7 +25,7 @@ fn chunk(timestamps: &[i64], compression: Compression) -> Vec<u8> {
 }
 
 /// Compares with a walk over all records.
-fn check(lane: &Lane, chunks: &[Vec<i64>], at: &str) {
+fn check(lane: &StreamPartition, chunks: &[Vec<i64>], at: &str) {
     let offsets: Vec<u64> = chunks
         .iter()
         .scan(0, |next, chunk| {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_log::{
-    Appended, Background, Durability, Lane, Log, LogConfig, LogError, StreamConfig,
+    Appended, Background, Durability, Log, LogConfig, LogError, StreamConfig, StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Chunks, Compression, EndMarker, Producer, TransactionEnd};
 
@@ -42,7 +42,7 @@ fn chunk(producer: Option<(i64, i16, i32)>, is_transactional: bool, bytes: usize
 }
 
 /// Appends one record of a transaction.
-fn send(lane: &Lane, id: i64, epoch: i16, sequence: i32) -> Result<Appended, LogError> {
+fn send(lane: &StreamPartition, id: i64, epoch: i16, sequence: i32) -> Result<Appended, LogError> {
     lane.append(&chunk(Some((id, epoch, sequence)), true, 100))
 }
 
@@ -55,13 +55,13 @@ fn marker(id: i64, epoch: i16, end: TransactionEnd, coordinator_epoch: i32) -> E
     }
 }
 
-fn end(lane: &Lane, id: i64, end: TransactionEnd) -> Offset {
+fn end(lane: &StreamPartition, id: i64, end: TransactionEnd) -> Offset {
     let appended = lane.append_marker(&marker(id, 0, end, 0)).unwrap();
     appended.base_offset
 }
 
 /// Producer, first and last offset.
-fn aborted(lane: &Lane, from: u64, to: u64) -> Vec<(i64, u64, u64)> {
+fn aborted(lane: &StreamPartition, from: u64, to: u64) -> Vec<(i64, u64, u64)> {
     let aborted = lane.aborted_transactions(Offset(from), Offset(to)).unwrap();
     aborted
         .iter()
@@ -221,7 +221,7 @@ fn open_transactions_are_listed() {
     lane.append(&chunk(Some((9, 0, 0)), false, 10)).unwrap();
     send(&lane, 4, 2, 0).unwrap();
     send(&lane, 4, 2, 1).unwrap();
-    let check = |lane: &Lane| {
+    let check = |lane: &StreamPartition| {
         let producers = lane.producers();
         let transactions: Vec<_> = producers
             .iter()
@@ -254,7 +254,7 @@ fn open_transactions_are_listed() {
 }
 
 /// Transactions of several producers over many groups: those that were aborted.
-fn fill(log: &Log, lane: &Lane) -> Vec<(i64, u64, u64)> {
+fn fill(log: &Log, lane: &StreamPartition) -> Vec<(i64, u64, u64)> {
     let mut aborted = Vec::new();
     let mut open: [Option<u64>; 5] = [None; 5];
     let mut sequences = [0; 5];
@@ -290,7 +290,7 @@ fn fill(log: &Log, lane: &Lane) -> Vec<(i64, u64, u64)> {
     aborted
 }
 
-fn check(lane: &Lane, all: &[(i64, u64, u64)], earliest: u64, at: &str) {
+fn check(lane: &StreamPartition, all: &[(i64, u64, u64)], earliest: u64, at: &str) {
     let durable = lane.durable_offset().0;
     assert_eq!(lane.last_stable_offset().0, durable, "{at}");
     for from in (earliest..=durable).step_by(97) {
@@ -328,7 +328,7 @@ fn aborted_transactions_are_known_in_memory_on_disk_and_after_a_restart() {
     let stream = log.create_stream("s", small_groups()).unwrap();
     let lane = stream.partition(0).unwrap();
     let all = fill(&log, &lane);
-    assert!(stream.info().lanes[0].groups > 5, "several groups");
+    assert!(stream.info().partitions[0].groups > 5, "several groups");
     assert!(all.len() > 200);
     check(&lane, &all, 0, "in memory");
     log.persist();
@@ -368,7 +368,7 @@ fn retention_removes_what_is_known_of_the_groups_that_it_removes() {
         assert!(log.apply_retention().unwrap() > 0);
     };
     keep(&log, 150_000);
-    let earliest = stream.info().lanes[0].earliest;
+    let earliest = stream.info().partitions[0].earliest;
     assert!(earliest > Offset(0));
     let left: Vec<_> = all
         .iter()
@@ -385,7 +385,7 @@ fn retention_removes_what_is_known_of_the_groups_that_it_removes() {
     while log.step() {}
     log.persist();
     keep(&log, 0);
-    let earliest = stream.info().lanes[0].earliest;
+    let earliest = stream.info().partitions[0].earliest;
     assert!(earliest > open_since);
     assert_eq!(lane.last_stable_offset(), earliest);
     drop((lane, stream));
@@ -417,7 +417,7 @@ fn many_aborted_transactions_are_spread_over_groups() {
         }
     }
     while log.step() {}
-    assert_eq!(stream.info().lanes[0].groups, 3);
+    assert_eq!(stream.info().partitions[0].groups, 3);
     let durable = lane.durable_offset().0;
     assert_eq!(aborted(&lane, 0, durable).len(), count as usize);
     assert_eq!(

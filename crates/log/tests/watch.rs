@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_log::{
-    Background, Durability, Lane, Log, LogConfig, LogError, StreamConfig, Watch, Watched,
+    Background, Durability, Log, LogConfig, LogError, StreamConfig, StreamPartition, Watch, Watched,
 };
 use millstream_record::{ChunkBuilder, Compression};
 
@@ -32,7 +32,7 @@ fn with_lanes(lanes: u32, durability: Durability) -> StreamConfig {
     }
 }
 
-fn append(lane: &Lane) -> Offset {
+fn append(lane: &StreamPartition) -> Offset {
     let mut builder = ChunkBuilder::new(Compression::None);
     builder
         .push(Timestamp(0), None, Some(b"hello"), &[])
@@ -67,12 +67,12 @@ fn a_thousand_waiters_on_a_thousand_lanes_are_woken_each_for_its_own() {
     let log = open(dir.path(), Background::Manual);
     let config = with_lanes(LANES, Durability::Sync);
     let stream = log.create_stream("s", config).unwrap();
-    let lanes: Vec<Lane> = (0..LANES).map(|n| stream.partition(n).unwrap()).collect();
+    let lanes: Vec<StreamPartition> = (0..LANES).map(|n| stream.partition(n).unwrap()).collect();
     let watches: Vec<(Watch, Watched)> = lanes
         .iter()
         .map(|lane| {
             let watch = Watch::default();
-            let watched = watch.add(lane, u64::from(lane.partition()));
+            let watched = watch.add(lane, u64::from(lane.index()));
             watched.arm(Offset(0));
             (watch, watched)
         })
@@ -153,7 +153,8 @@ fn no_wake_up_is_lost_between_threads() {
         let stream = log
             .create_stream("s", with_lanes(LANES, durability))
             .unwrap();
-        let lanes: Vec<Lane> = (0..LANES).map(|n| stream.partition(n).unwrap()).collect();
+        let lanes: Vec<StreamPartition> =
+            (0..LANES).map(|n| stream.partition(n).unwrap()).collect();
         std::thread::scope(|scope| {
             for lane in &lanes {
                 scope.spawn(move || {
@@ -170,7 +171,7 @@ fn no_wake_up_is_lost_between_threads() {
                 let mut known = [Offset(0); LANES as usize];
                 let watched: Vec<Watched> = lanes
                     .iter()
-                    .map(|lane| watch.add(lane, lane.partition().into()))
+                    .map(|lane| watch.add(lane, lane.index().into()))
                     .collect();
                 watched.iter().for_each(|watched| watched.arm(Offset(0)));
                 while known != [Offset(CHUNKS); LANES as usize] {

@@ -28,7 +28,7 @@ pub fn of_log(log: &Log, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
         let lanes = partitions
             .iter()
             .map(|partition| Ok((stream.partition(*partition)?, Offset(0))));
-        let mut subscription = Subscription::of_lanes(lanes.collect::<Result<Vec<_>>>()?);
+        let mut subscription = Subscription::of_partitions(lanes.collect::<Result<Vec<_>>>()?);
         if let Some(filter) = filter(order)? {
             subscription.set_filter(filter);
         }

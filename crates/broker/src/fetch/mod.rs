@@ -254,7 +254,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use millstream_base::Timestamp;
-    use millstream_log::{Lane, Log, LogConfig, StreamConfig};
+    use millstream_log::{Log, LogConfig, StreamConfig, StreamPartition};
     use millstream_record::{ChunkBuilder, Compression};
     use millstream_wire::Uuid;
     use millstream_wire::messages::TopicName;
@@ -262,7 +262,7 @@ mod tests {
     use super::session::place;
     use super::*;
 
-    fn append(lane: &Lane) {
+    fn append(lane: &StreamPartition) {
         let mut builder = ChunkBuilder::new(Compression::None);
         builder
             .push(Timestamp(0), None, Some(b"value"), &[])

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Random};
-use millstream_log::{Lane, Watch, Watched};
+use millstream_log::{StreamPartition, Watch, Watched};
 use millstream_wire::messages::{FetchRequest, TopicName};
 use millstream_wire::{FetchedPartition, ResponseError, Uuid};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ pub struct Place {
 /// A partition that the session reads.
 pub struct Partition {
     pub place: Place,
-    pub lane: Result<Lane, ResponseError>,
+    pub lane: Result<StreamPartition, ResponseError>,
     /// The client's next offset; a negative one is out of range.
     pub offset: i64,
     pub bytes_max: usize,

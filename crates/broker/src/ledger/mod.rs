@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millstream_base::{Offset, Timestamp};
-use millstream_log::{AtLeast, Lane, Log, LogError};
+use millstream_log::{AtLeast, Log, LogError, StreamPartition};
 use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
 use parking_lot::Mutex;
 
@@ -30,7 +30,7 @@ const CHUNK_BYTES: usize = 512 << 10;
 pub struct Ledger {
     log: Log,
     name: String,
-    lane: Lane,
+    lane: StreamPartition,
     /// Held while something is appended, so that a rewriting knows of every change.
     growth: Mutex<Growth>,
 }
@@ -151,7 +151,7 @@ impl Ledger {
     }
 
     /// The partition that holds it.
-    pub fn lane(&self) -> &Lane {
+    pub fn lane(&self) -> &StreamPartition {
         &self.lane
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_base::{LaneIndex, Offset, StreamId};
-use millstream_log::{Appended, Lane, LogError, Stream};
+use millstream_log::{Appended, LogError, Stream, StreamPartition};
 use millstream_record::ChunkHeader;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
@@ -22,7 +22,7 @@ const CHUNKS_MAX: usize = 1 << 16;
 struct Waiting {
     /// Its place in the request.
     chunk: usize,
-    lane: Lane,
+    lane: StreamPartition,
     appended: Appended,
 }
 
@@ -61,7 +61,7 @@ pub fn write(broker: &Arc<Broker>, request: WriteChunksRequest) -> Reply {
     }
 }
 
-fn append(stream: &Stream, chunk: &ChunkToWrite) -> Result<(Lane, Appended), Refused> {
+fn append(stream: &Stream, chunk: &ChunkToWrite) -> Result<(StreamPartition, Appended), Refused> {
     // No coordinator would know that the transaction has records here, so the transaction would
     // never end.
     let header = ChunkHeader::parse(&chunk.chunk);
@@ -85,7 +85,7 @@ fn refused_chunk(id: StreamId, error: LogError) -> Refused {
     }
 }
 
-fn written(lane: &Lane, appended: &Appended) -> WrittenChunk {
+fn written(lane: &StreamPartition, appended: &Appended) -> WrittenChunk {
     WrittenChunk {
         error_code: 0,
         error_message: None,

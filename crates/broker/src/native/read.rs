@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{Cursor, Offset};
-use millstream_log::{LANES_MAX, Lane, Log, LogError, WINDOW_BYTES, Watch, Watched};
+use millstream_log::{
+    Log, LogError, STREAM_PARTITIONS_MAX, StreamPartition, WINDOW_BYTES, Watch, Watched,
+};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{Payload, ReadChunksRequest, ReadChunksResponse, ReadFromCursor};
 use tokio::sync::watch;
@@ -19,7 +21,7 @@ use crate::client::Client;
 use crate::reply::Reply;
 
 /// The most cursors of one request: as many as a stream has partitions.
-pub const CURSORS_MAX: usize = LANES_MAX as usize;
+pub const CURSORS_MAX: usize = STREAM_PARTITIONS_MAX as usize;
 
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;
@@ -95,7 +97,7 @@ struct Lanes {
 }
 
 struct WatchedLane {
-    lane: Lane,
+    lane: StreamPartition,
     watched: Watched,
     /// The high watermark before the last read.
     head: Offset,
@@ -109,7 +111,7 @@ impl Lanes {
         for cursor in cursors {
             let stream = log.stream_by_id(cursor.stream);
             let lane =
-                stream.and_then(|stream| stream.lane_of_group(cursor.streamlet, cursor.group));
+                stream.and_then(|stream| stream.partition_of_group(cursor.streamlet, cursor.group));
             // The next read reports a partition that is gone.
             let Ok(lane) = lane else { continue };
             if known.insert(lane.id()) {

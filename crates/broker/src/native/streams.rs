@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_base::ByteSize;
-use millstream_log::{Durability, LaneInfo, Log, LogError, Stream, StreamConfig};
+use millstream_log::{Durability, Log, LogError, PartitionInfo, Stream, StreamConfig};
 use millstream_wire::native::{
     self, CreateStreamRequest, CreateStreamResponse, DeleteStreamRequest, DeleteStreamResponse,
     DescribeStreamRequest, DescribeStreamResponse, FurtherSetting, GrowStreamRequest,
@@ -60,7 +60,9 @@ fn check_lanes(broker: &Broker, streamlets: u32, lanes: u32) -> Result<(), Strin
     let max = broker.config().partitions_max;
     match u64::from(streamlets) * u64::from(lanes) {
         count if (1..=u64::from(max)).contains(&count) => Ok(()),
-        _ => Err(format!("a stream has 1 to {max} lanes over all streamlets")),
+        _ => Err(format!(
+            "a stream has 1 to {max} partitions over all streamlets"
+        )),
     }
 }
 
@@ -134,7 +136,12 @@ fn describe_stream(
         None => stream_of(log, request.stream)?,
     };
     let lanes = match request.with_lanes {
-        true => stream.info().lanes.into_iter().map(describe_lane).collect(),
+        true => stream
+            .info()
+            .partitions
+            .into_iter()
+            .map(describe_lane)
+            .collect(),
         false => Vec::new(),
     };
     Ok(DescribeStreamResponse {
@@ -147,7 +154,7 @@ fn describe_stream(
     })
 }
 
-fn describe_lane(lane: LaneInfo) -> LaneDescription {
+fn describe_lane(lane: PartitionInfo) -> LaneDescription {
     LaneDescription {
         partition: lane.partition,
         streamlet: lane.streamlet,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Offset;
-use millstream_log::{LANES_MAX, Lane, SOCKET, Subscription};
+use millstream_log::{SOCKET, STREAM_PARTITIONS_MAX, StreamPartition, Subscription};
 use millstream_record::Filter;
 use millstream_wire::native::{
     LocalSocketResponse, ReceiveRequest, ReceiveResponse, SubscribeRequest, SubscribeResponse,
@@ -43,7 +43,7 @@ use crate::security::Traffic;
 const SOURCES_MAX: usize = 64;
 
 /// The most partitions of one subscription: as many as a stream has.
-const SUBSCRIBED_LANES_MAX: usize = LANES_MAX as usize;
+const SUBSCRIBED_LANES_MAX: usize = STREAM_PARTITIONS_MAX as usize;
 
 /// The most subscriptions of one connection.
 const SUBSCRIPTIONS_MAX: usize = 64;
@@ -161,7 +161,7 @@ fn subscription_of(
             of_application(broker, asked)
         }
         (None, [_, ..]) => {
-            let mut lanes: Vec<(Lane, Offset)> = Vec::new();
+            let mut lanes: Vec<(StreamPartition, Offset)> = Vec::new();
             let mut places = HashSet::new();
             for lane in &source.lanes {
                 let stream = stream_named(broker.log(), &lane.stream)?;
@@ -178,7 +178,7 @@ fn subscription_of(
                 }
             }
             // Offsets that do not exist are reported with the handed-out chunks.
-            Ok(Subscription::of_lanes(lanes))
+            Ok(Subscription::of_partitions(lanes))
         }
         _ => Err(Refused::new(
             ResponseError::InvalidRequest,

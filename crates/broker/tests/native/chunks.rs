@@ -67,7 +67,7 @@ fn chunks_of_a_request_go_to_their_streamlets_and_are_durable_when_answered() {
     assert_eq!(offsets.collect::<Vec<_>>(), [(0, 1), (0, 1), (1, 2)]);
     let lanes = |broker: &Broker| {
         let info = broker.log().stream("written").unwrap().info();
-        let durable = info.lanes.iter().map(|lane| lane.durable.0);
+        let durable = info.partitions.iter().map(|lane| lane.durable.0);
         durable.collect::<Vec<_>>()
     };
     assert_eq!(lanes(&broker), [2, 1]);

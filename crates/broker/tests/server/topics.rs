@@ -296,7 +296,7 @@ fn topics_grow_and_never_shrink() {
         3
     );
     assert_eq!(client.produce("t", 2, &["value"]), 0);
-    assert_eq!(node.log().stream("__groups").unwrap().lane_count(), 1);
+    assert_eq!(node.log().stream("__groups").unwrap().partition_count(), 1);
 }
 
 #[test]
@@ -507,7 +507,7 @@ fn partitions_of_the_node_have_a_bound_over_all_topics_and_requests() {
     assert_eq!(ask_for(&mut client, ["w", "x"], false), [refused; 2]);
     node.log().delete_stream("t").unwrap();
     assert_eq!(ask_for(&mut client, ["w", "x"], false), [0, refused]);
-    assert_eq!(node.log().stream("w").unwrap().lane_count(), 60);
+    assert_eq!(node.log().stream("w").unwrap().partition_count(), 60);
     drop(client);
 
     // The rules allow fewer than there are: all of these are served.

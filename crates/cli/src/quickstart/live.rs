@@ -35,7 +35,7 @@ pub struct Ingested {
 
 /// Durable records that a stream holds now.
 pub fn stored_records(stream: &Stream) -> u64 {
-    let lanes = stream.info().lanes;
+    let lanes = stream.info().partitions;
     let stored = lanes.iter().map(|lane| lane.durable.0 - lane.earliest.0);
     stored.sum()
 }

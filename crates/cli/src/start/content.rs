@@ -122,7 +122,10 @@ fn durable_records_ever(log: &Log) -> u64 {
 
 impl Look {
     pub fn partitions(&self) -> u64 {
-        let lanes = self.streams.iter().map(|stream| stream.lanes.len() as u64);
+        let lanes = self
+            .streams
+            .iter()
+            .map(|stream| stream.partitions.len() as u64);
         lanes.sum()
     }
 
@@ -141,12 +144,12 @@ impl Look {
 }
 
 fn records(stream: &StreamInfo) -> u64 {
-    let lanes = stream.lanes.iter();
+    let lanes = stream.partitions.iter();
     lanes.map(|lane| lane.durable.0 - lane.earliest.0).sum()
 }
 
 fn bytes(stream: &StreamInfo) -> u64 {
-    stream.lanes.iter().map(|lane| lane.bytes).sum()
+    stream.partitions.iter().map(|lane| lane.bytes).sum()
 }
 
 impl Content for NodeContent {
@@ -185,13 +188,13 @@ impl Content for NodeContent {
         let look = self.look();
         let streams = look.iter().flat_map(|look| &look.streams);
         let streams = streams.map(|stream| {
-            let faults = stream.lanes.iter().filter_map(|lane| {
+            let faults = stream.partitions.iter().filter_map(|lane| {
                 let fault = lane.fault.as_ref()?;
                 Some(json!({ "partition": lane.partition, "fault": fault }))
             });
             json!({
                 "stream": stream.name,
-                "partitions": stream.lanes.len(),
+                "partitions": stream.partitions.len(),
                 "durability": stream.config.durability,
                 "records": records(stream),
                 "bytes": bytes(stream),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use millstream_log::{LaneInfo, StreamInfo};
+use millstream_log::{PartitionInfo, StreamInfo};
 use millstream_serve::{Metric, MetricKind, MetricValue, Sample};
 
 use super::content::Look;
@@ -81,9 +81,9 @@ fn resident() -> Option<Metric> {
 }
 
 fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
-    let by = |name, kind, help, value: fn(&LaneInfo) -> u64| {
+    let by = |name, kind, help, value: fn(&PartitionInfo) -> u64| {
         let samples = streams.iter().flat_map(|stream| {
-            let lanes = stream.lanes.iter();
+            let lanes = stream.partitions.iter();
             lanes.map(|lane| {
                 let partition = lane.partition.to_string();
                 let labels = [("stream", stream.name.as_str()), ("partition", &partition)];

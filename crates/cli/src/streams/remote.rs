@@ -2,7 +2,7 @@
 
 use millstream_base::ByteSize;
 use millstream_client::native::{self, DescribeStreamResponse, LaneDescription, StreamSettings};
-use millstream_log::{Durability, LaneInfo, StreamConfig, StreamInfo};
+use millstream_log::{Durability, PartitionInfo, StreamConfig, StreamInfo};
 
 use super::{Retention, Streams};
 use crate::remote::Remote;
@@ -92,12 +92,12 @@ fn info(stream: DescribeStreamResponse) -> StreamInfo {
                 .map(|setting| (setting.name.to_string(), setting.value.to_string()))
                 .collect(),
         },
-        lanes: stream.lanes.into_iter().map(lane).collect(),
+        partitions: stream.lanes.into_iter().map(lane).collect(),
     }
 }
 
-fn lane(lane: LaneDescription) -> LaneInfo {
-    LaneInfo {
+fn lane(lane: LaneDescription) -> PartitionInfo {
+    PartitionInfo {
         partition: lane.partition,
         streamlet: lane.streamlet,
         lane: lane.lane,

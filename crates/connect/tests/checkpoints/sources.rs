@@ -143,7 +143,7 @@ fn what_retention_has_taken_behind_a_checkpoint_is_said() {
         .restore(&saved.unwrap())
         .unwrap_err();
     let start = format!(
-        "stream s, partition 0: the records behind the checkpoint cannot be read: offset 10 is not stored: the lane holds {earliest} up to"
+        "stream s, partition 0: the records behind the checkpoint cannot be read: offset 10 is not stored: the partition holds {earliest} up to"
     );
     assert!(error.to_string().starts_with(&start), "{error}");
 }

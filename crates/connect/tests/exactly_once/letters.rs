@@ -216,7 +216,7 @@ fn dead_letters_go_to_a_new_stream_when_theirs_is_deleted() {
         produce(&stream);
         wait_until("all letters are written", || {
             let letters = log.stream("letters.dead_letters");
-            let stored = letters.map_or(0, |letters| letters.info().lanes[0].durable.0);
+            let stored = letters.map_or(0, |letters| letters.info().partitions[0].durable.0);
             running.metrics()[0].dead_letters == round * LETTERS && stored == LETTERS
         });
         if round < 3 {

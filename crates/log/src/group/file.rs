@@ -172,7 +172,7 @@ impl Group {
             return Ok(());
         }
         if let Err(error) = result {
-            let fault = LogError::LaneFault {
+            let fault = LogError::PartitionFault {
                 what: error.to_string(),
             };
             self.failed.store(true, Ordering::Relaxed);

@@ -19,13 +19,14 @@ pub struct StreamInfo {
     pub uuid: Uuid,
     /// Its settings.
     pub config: StreamConfig,
-    /// Its lanes, by partition.
-    pub lanes: Vec<LaneInfo>,
+    /// Its partitions, by index. Users know this list as `lanes`.
+    #[serde(rename = "lanes")]
+    pub partitions: Vec<PartitionInfo>,
 }
 
 /// A description of a lane.
 #[derive(Debug, Clone, Serialize)]
-pub struct LaneInfo {
+pub struct PartitionInfo {
     /// Its number among all of the stream.
     pub partition: u32,
     /// The streamlet that it belongs to.
@@ -46,15 +47,15 @@ pub struct LaneInfo {
     pub fault: Option<String>,
 }
 
-pub fn lane_info(
+pub fn partition_info(
     partition: u32,
     streamlet: StreamletIndex,
     lane: LaneIndex,
     state: Option<&LaneState>,
-) -> LaneInfo {
+) -> PartitionInfo {
     let groups = state.map(LaneState::groups).unwrap_or_default();
     let fault = state.and_then(|state| state.fault().or(state.read_fault()));
-    LaneInfo {
+    PartitionInfo {
         partition,
         streamlet,
         lane,

@@ -4,8 +4,8 @@
 //! then. Handles know how chunks are appended and read, and neither how a log is opened nor how streams are made.
 
 pub mod info;
-pub mod lane;
-pub mod lane_reads;
+pub mod partition;
+pub mod partition_reads;
 pub mod readers;
 pub mod stream;
 pub mod transactions;

@@ -36,7 +36,7 @@ impl ReadChunks {
 
 /// Reads one lane, chunk by chunk, in order.
 #[derive(Debug)]
-pub struct LaneReader {
+pub struct PartitionReader {
     core: Arc<Core>,
     lane: Arc<LaneState>,
     group: GroupId,
@@ -44,11 +44,11 @@ pub struct LaneReader {
     standing: Arc<ReaderPosition>,
 }
 
-impl LaneReader {
-    pub(crate) fn new(core: Arc<Core>, lane: Arc<LaneState>, cursor: Cursor) -> LaneReader {
+impl PartitionReader {
+    pub(crate) fn new(core: Arc<Core>, lane: Arc<LaneState>, cursor: Cursor) -> PartitionReader {
         let standing = Arc::new(ReaderPosition::default());
         lane.add_reader(&standing);
-        let reader = LaneReader {
+        let reader = PartitionReader {
             core,
             lane,
             group: cursor.group,
@@ -145,7 +145,7 @@ impl LaneReader {
 pub struct StreamReader {
     core: Arc<Core>,
     stream: Arc<StreamState>,
-    lanes: Vec<LaneReader>,
+    lanes: Vec<PartitionReader>,
     turn: usize,
     from: From,
 }
@@ -175,7 +175,7 @@ impl StreamReader {
     }
 
     fn add_lanes(&mut self) {
-        for partition in self.lanes.len() as u32..self.stream.lane_count() {
+        for partition in self.lanes.len() as u32..self.stream.partition_count() {
             let lane = self.stream.partition(partition);
             let lane = lane.expect("streams have no less lanes than before");
             let cursor = match self.from {
@@ -186,14 +186,14 @@ impl StreamReader {
                 ),
             };
             self.lanes
-                .push(LaneReader::new(Arc::clone(&self.core), lane, cursor));
+                .push(PartitionReader::new(Arc::clone(&self.core), lane, cursor));
         }
     }
 
     /// Reads durable chunks of the next lane that has some; `None` when none has.
     ///
     /// # Errors
-    /// See [`LaneReader::read`].
+    /// See [`PartitionReader::read`].
     pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
         self.add_lanes();
         for _ in 0..self.lanes.len() {
@@ -207,7 +207,7 @@ impl StreamReader {
 
     /// Where it stands in each lane.
     pub fn cursors(&self) -> Vec<Cursor> {
-        self.lanes.iter().map(LaneReader::cursor).collect()
+        self.lanes.iter().map(PartitionReader::cursor).collect()
     }
 
     /// Continues a lane somewhere else.
@@ -226,7 +226,7 @@ impl StreamReader {
             .iter_mut()
             .find(|reader| reader.lane.id.streamlet == streamlet && reader.lane.id.lane == lane);
         let Some(reader) = reader else {
-            return Err(LogError::UnknownLane {
+            return Err(LogError::UnknownPartition {
                 stream: self.stream.shared.name.clone(),
                 what: format!("lane {lane} of streamlet {streamlet}"),
             });

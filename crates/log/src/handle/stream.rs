@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::handle::info::{StreamInfo, lane_info};
-use crate::handle::lane::Lane;
+use crate::handle::info::{StreamInfo, partition_info};
+use crate::handle::partition::StreamPartition;
 use crate::handle::readers::{From, StreamReader};
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
@@ -64,7 +64,7 @@ impl Stream {
             id: self.id(),
             uuid: self.uuid(),
             config: self.config(),
-            lanes: self.stream.each_lane(lane_info),
+            partitions: self.stream.each_lane(partition_info),
         }
     }
 
@@ -75,15 +75,15 @@ impl Stream {
     }
 
     /// How many lanes it has.
-    pub fn lane_count(&self) -> u32 {
-        self.stream.lane_count()
+    pub fn partition_count(&self) -> u32 {
+        self.stream.partition_count()
     }
 
     /// The lane with this number among all of the stream: a partition for Kafka's clients.
     ///
     /// # Errors
     /// When there is none.
-    pub fn partition(&self, partition: u32) -> Result<Lane> {
+    pub fn partition(&self, partition: u32) -> Result<StreamPartition> {
         let lane = self.stream.partition(partition);
         let lane = lane.ok_or_else(|| self.unknown(format!("partition {partition}")))?;
         Ok(self.handle(lane))
@@ -93,7 +93,11 @@ impl Stream {
     ///
     /// # Errors
     /// When there is no such streamlet.
-    pub fn lane_for(&self, streamlet: StreamletIndex, producer: ProducerId) -> Result<Lane> {
+    pub fn partition_for(
+        &self,
+        streamlet: StreamletIndex,
+        producer: ProducerId,
+    ) -> Result<StreamPartition> {
         let lane = self.stream.lane_for(streamlet, producer);
         let lane = lane.ok_or_else(|| self.unknown(format!("streamlet {streamlet}")))?;
         Ok(self.handle(lane))
@@ -102,20 +106,24 @@ impl Stream {
     /// Appends a chunk to the streamlet, in the lane of its producer.
     ///
     /// # Errors
-    /// See [`Lane::append`].
-    pub fn append(&self, streamlet: StreamletIndex, chunk: &[u8]) -> Result<(Lane, Appended)> {
+    /// See [`StreamPartition::append`].
+    pub fn append(
+        &self,
+        streamlet: StreamletIndex,
+        chunk: &[u8],
+    ) -> Result<(StreamPartition, Appended)> {
         self.append_of(streamlet, &check(chunk)?, chunk)
     }
 
-    /// Appends a chunk that another program made: see [`Lane::append_foreign`].
+    /// Appends a chunk that another program made: see [`StreamPartition::append_foreign`].
     ///
     /// # Errors
-    /// See [`Lane::append_foreign`].
+    /// See [`StreamPartition::append_foreign`].
     pub fn append_foreign(
         &self,
         streamlet: StreamletIndex,
         chunk: &[u8],
-    ) -> Result<(Lane, Appended)> {
+    ) -> Result<(StreamPartition, Appended)> {
         self.append_of(streamlet, &check_foreign(&self.core, chunk)?, chunk)
     }
 
@@ -124,8 +132,8 @@ impl Stream {
         streamlet: StreamletIndex,
         header: &ChunkHeader,
         chunk: &[u8],
-    ) -> Result<(Lane, Appended)> {
-        let lane = self.lane_for(streamlet, header.producer_id)?;
+    ) -> Result<(StreamPartition, Appended)> {
+        let lane = self.partition_for(streamlet, header.producer_id)?;
         let appended = append_to_lane(&self.core, &lane.lane, header, chunk)?;
         Ok((lane, appended))
     }
@@ -133,7 +141,7 @@ impl Stream {
     /// Appends chunks to streamlets (multiWriteChunks of kera, table 6.1), and waits until all are
     /// as durable as the stream's setting asks. One result for each chunk.
     pub fn append_all(&self, chunks: &[(StreamletIndex, &[u8])]) -> Vec<Result<Appended>> {
-        let appended: Vec<Result<(Lane, Appended)>> = chunks
+        let appended: Vec<Result<(StreamPartition, Appended)>> = chunks
             .iter()
             .map(|(streamlet, chunk)| self.append(*streamlet, chunk))
             .collect();
@@ -243,7 +251,11 @@ impl Stream {
     ///
     /// # Errors
     /// When there is no such streamlet or group.
-    pub fn lane_of_group(&self, streamlet: StreamletIndex, group: GroupId) -> Result<Lane> {
+    pub fn partition_of_group(
+        &self,
+        streamlet: StreamletIndex,
+        group: GroupId,
+    ) -> Result<StreamPartition> {
         let mut lanes = self.streamlet(streamlet)?.into_iter();
         let lane = lanes.find(|lane| lane.group(group).is_some());
         let unknown = || self.unknown(format!("group {group} in streamlet {streamlet}"));
@@ -271,14 +283,14 @@ impl Stream {
     }
 
     fn unknown(&self, what: String) -> LogError {
-        LogError::UnknownLane {
+        LogError::UnknownPartition {
             stream: self.name().to_owned(),
             what,
         }
     }
 
-    fn handle(&self, lane: Arc<LaneState>) -> Lane {
-        Lane {
+    fn handle(&self, lane: Arc<LaneState>) -> StreamPartition {
+        StreamPartition {
             core: Arc::clone(&self.core),
             lane,
         }

@@ -5,7 +5,7 @@ use millstream_record::{EndMarker, check};
 
 use crate::core::Core;
 use crate::error::Result;
-use crate::handle::lane::Lane;
+use crate::handle::partition::StreamPartition;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::append_when_room;
@@ -29,7 +29,7 @@ pub struct ProducerInfo {
     pub transaction: Option<OpenTransaction>,
 }
 
-impl Lane {
+impl StreamPartition {
     /// Ends the transaction that a producer has in the lane. The marker takes one offset; it is
     /// appended also where the producer has no transaction here, as one that is sent again. A higher
     /// epoch than the producer's fences off chunks of the former ones.
@@ -38,7 +38,7 @@ impl Lane {
     /// When the marker's epochs are older than those that the lane has seen of this producer
     /// ([`LogError::ProducerFenced`](crate::LogError::ProducerFenced),
     /// [`LogError::CoordinatorFenced`](crate::LogError::CoordinatorFenced)), and as
-    /// [`Lane::append`]. Nothing is stored then.
+    /// [`StreamPartition::append`]. Nothing is stored then.
     pub fn append_marker(&self, marker: &EndMarker) -> Result<Appended> {
         let chunk = marker.to_chunk(self.core.clock.now())?;
         let header = check(&chunk)?;
@@ -49,7 +49,7 @@ impl Lane {
     }
 
     /// Returns the last stable offset, before which all transactions have ended for good: the end of the records for
-    /// consumers of committed ones. Never beyond the [readable](Lane::readable_offset) offset.
+    /// consumers of committed ones. Never beyond the [readable](StreamPartition::readable_offset) offset.
     pub fn last_stable_offset(&self) -> Offset {
         let readable = self.lane.readable_offset();
         let stable = self.lane.unstable.first(readable);

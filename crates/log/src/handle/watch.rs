@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use event_listener::EventListener;
 use millstream_base::Offset;
 
-use crate::handle::lane::Lane;
+use crate::handle::partition::StreamPartition;
 use crate::lane::LaneState;
 use crate::lane::watchers::{DISARMED, WatchEntry, WatchShared, WatchedHead};
 
@@ -54,16 +54,16 @@ pub struct Watched {
 impl Watch {
     /// Adds a lane, which is called `key` from then on. The lane does not notify the watch before it is armed, and then
     /// when its durable offset has moved.
-    pub fn add(&self, lane: &Lane, key: u64) -> Watched {
+    pub fn add(&self, lane: &StreamPartition, key: u64) -> Watched {
         self.add_for(lane, key, WatchedHead::Durable)
     }
 
-    /// As [`Watch::add`], for readers up to [`Lane::readable_offset`].
-    pub fn add_readable(&self, lane: &Lane, key: u64) -> Watched {
+    /// As [`Watch::add`], for readers up to [`StreamPartition::readable_offset`].
+    pub fn add_readable(&self, lane: &StreamPartition, key: u64) -> Watched {
         self.add_for(lane, key, WatchedHead::Readable)
     }
 
-    fn add_for(&self, lane: &Lane, key: u64, head: WatchedHead) -> Watched {
+    fn add_for(&self, lane: &StreamPartition, key: u64, head: WatchedHead) -> Watched {
         let entry = Arc::new(WatchEntry {
             watch: Arc::clone(&self.shared),
             key,

@@ -159,7 +159,7 @@ impl Journal {
             let error = LogError::io("sync", &active.path, error);
             // The durable blocks stay valid; nothing more is written to this file.
             state.retire_active();
-            return Err(LogError::LaneFault {
+            return Err(LogError::PartitionFault {
                 what: error.to_string(),
             });
         }

@@ -11,7 +11,7 @@ use millstream_base::{GroupId, Offset, Position};
 use crate::catalog::lane_starts::note_starts;
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::handle::lane::Lane;
+use crate::handle::partition::StreamPartition;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::log::Log;
@@ -24,7 +24,7 @@ impl Log {
     /// # Errors
     /// When the offset is beyond the durable one, the stream is deleted, or the deletion cannot be
     /// noted. On a full disk groups are removed first, to make room for the note.
-    pub fn delete_before(&self, lanes: &[(Lane, Offset)]) -> Vec<Result<Offset>> {
+    pub fn delete_before(&self, lanes: &[(StreamPartition, Offset)]) -> Vec<Result<Offset>> {
         let _one = self.inner.changing.lock();
         let deletions: Vec<Result<Deletion<'_>>> = lanes
             .iter()

@@ -70,7 +70,7 @@ impl Inner {
         // Before anything is made of them.
         let counted = match kind {
             StreamKind::Internal => 0,
-            StreamKind::Stream | StreamKind::Object => config.lane_count(),
+            StreamKind::Stream | StreamKind::Object => config.partition_count(),
         };
         let reserved = self.core.reserve_partitions(counted)?;
         let stream = Arc::new(StreamState::new(
@@ -133,7 +133,7 @@ impl Inner {
         // Until here the journal may hold its data, which can only be persisted with it.
         let gone = self.core.streams.write().by_id.remove(&id);
         if let Some(gone) = gone {
-            self.core.partitions.release(gone.lane_count().into());
+            self.core.partitions.release(gone.partition_count().into());
         }
         self.core.dir.remove_stream_dir(id)?;
         self.catalog.compact(&self.core);

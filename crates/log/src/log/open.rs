@@ -103,7 +103,7 @@ impl Log {
                 |lane| recovered.take(lane),
             );
             if stream.kind != StreamKind::Internal {
-                core.partitions.add(stream.lane_count().into());
+                core.partitions.add(stream.partition_count().into());
             }
             core.streams.write().add(Arc::new(stream));
         }

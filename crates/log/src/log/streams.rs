@@ -179,7 +179,7 @@ impl Log {
         config.streamlets = streamlets;
         config.lanes = lanes;
         config.check()?;
-        let more = config.lane_count() - u64::from(stream.lane_count());
+        let more = config.partition_count() - u64::from(stream.partition_count());
         let reserved = self.inner.core.reserve_partitions(more)?;
         let shape = Shape { streamlets, lanes };
         let mut shapes = stream.shapes();

@@ -24,7 +24,7 @@ impl Core {
     /// they are durable.
     pub fn make_room_of(&self, stream: &StreamState) -> Result<()> {
         let _no_probe = self.probed_at.lock();
-        let fault = LogError::LaneFault {
+        let fault = LogError::PartitionFault {
             what: "its stream was emptied to make room for its deletion".to_owned(),
         };
         let lanes = stream.made_lanes().into_iter();

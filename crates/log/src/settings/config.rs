@@ -47,7 +47,7 @@ pub struct LogConfig {
     /// checks. Subscriptions wait for it; others fail after [`append_wait_max`](Self::append_wait_max). At least 64 MiB;
     /// with less than 167 MiB chunks that decompress to 32 MiB are refused to filters.
     pub decompression: ByteSize,
-    /// Whether [`Lane::append_foreign`](crate::Lane::append_foreign) decompresses compressed chunks and walks their
+    /// Whether [`StreamPartition::append_foreign`](crate::StreamPartition::append_foreign) decompresses compressed chunks and walks their
     /// records, too.
     pub check_compressed: bool,
     /// The most partitions (lanes) of all streams and objects together. Each takes 1.2 KB of memory from its first
@@ -205,7 +205,7 @@ impl Default for StreamConfig {
 }
 
 /// The most lanes that one stream may have, over all its streamlets.
-pub const LANES_MAX: u64 = 65_536;
+pub const STREAM_PARTITIONS_MAX: u64 = 65_536;
 
 /// The most further settings of one stream …
 pub const SETTINGS_MAX: usize = 256;
@@ -219,7 +219,7 @@ const CHUNK_BYTES_MAX_MIN: u64 = 128;
 
 impl StreamConfig {
     /// Lanes over all streamlets.
-    pub(crate) fn lane_count(&self) -> u64 {
+    pub(crate) fn partition_count(&self) -> u64 {
         u64::from(self.streamlets) * u64::from(self.lanes)
     }
 
@@ -236,8 +236,8 @@ impl StreamConfig {
         if self.lanes == 0 {
             return refuse("lanes", "at least 1");
         }
-        if self.lane_count() > LANES_MAX {
-            return refuse("lanes", "at most 65536 lanes over all streamlets");
+        if self.partition_count() > STREAM_PARTITIONS_MAX {
+            return refuse("lanes", "at most 65536 partitions over all streamlets");
         }
         if self.virtual_logs == 0 || self.virtual_logs > 1024 {
             return refuse("virtual_logs", "1 to 1024");

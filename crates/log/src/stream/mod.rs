@@ -253,7 +253,7 @@ impl StreamState {
         lanes.map(each).collect()
     }
 
-    pub fn lane_count(&self) -> u32 {
+    pub fn partition_count(&self) -> u32 {
         self.layout.read().lanes.len() as u32
     }
 
@@ -340,7 +340,10 @@ mod tests {
         };
         let (kind, config) = (StreamKind::Stream, StreamConfig::default());
         let stream = StreamState::new(named, kind, config, &shapes, limits, found);
-        assert_eq!((stream.lane_count(), stream.made_lanes().len()), (300, 3));
+        assert_eq!(
+            (stream.partition_count(), stream.made_lanes().len()),
+            (300, 3)
+        );
 
         let places = stream.each_lane(|partition, streamlet, lane, state| {
             assert_eq!(state.is_some(), streamlet == StreamletIndex(7));

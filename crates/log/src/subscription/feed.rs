@@ -8,7 +8,7 @@ use millstream_record::{ChunkError, ChunkHeader, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::handle::lane::Lane;
+use crate::handle::partition::StreamPartition;
 use crate::handle::readers::ReadChunks;
 use crate::lane::reader_position::ReaderPosition;
 use crate::producers::transactions::AbortedTransaction;
@@ -20,7 +20,7 @@ use crate::subscription::handed::Handed;
 /// Reads a lane.
 #[derive(Debug)]
 pub struct Feed {
-    lane: Lane,
+    lane: StreamPartition,
     /// The first offset that was not handed out.
     next: Offset,
     /// Where that is, once it was looked for.
@@ -31,7 +31,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    pub fn new(lane: Lane, from: Offset) -> Feed {
+    pub fn new(lane: StreamPartition, from: Offset) -> Feed {
         let standing = Arc::new(ReaderPosition::default());
         lane.lane.add_reader(&standing);
         Feed {
@@ -43,7 +43,7 @@ impl Feed {
         }
     }
 
-    pub fn lane(&self) -> &Lane {
+    pub fn lane(&self) -> &StreamPartition {
         &self.lane
     }
 

@@ -63,7 +63,7 @@ impl LanesReader {
         let Some(stream) = self.stream.clone() else {
             return;
         };
-        for partition in self.lanes.len() as u32..stream.lane_count() {
+        for partition in self.lanes.len() as u32..stream.partition_count() {
             if let Ok(lane) = stream.partition(partition) {
                 let earliest = lane.earliest_offset();
                 self.add(Feed::new(lane, earliest));
@@ -83,7 +83,7 @@ impl LanesReader {
         for (place, position) in (0..).zip(positions) {
             let sought = match self.lanes.get_mut(place as usize) {
                 Some(Some(lane)) => lane.feed.seek(*position),
-                _ => Err(LogError::UnknownLane {
+                _ => Err(LogError::UnknownPartition {
                     stream: self.stream.as_ref().map_or("", Stream::name).to_owned(),
                     what: format!("lane {place}"),
                 }),

@@ -23,7 +23,7 @@ use millstream_record::Filter;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::handle::lane::Lane;
+use crate::handle::partition::StreamPartition;
 use crate::handle::stream::Stream;
 use crate::log::Log;
 use crate::subscription::feed::Feed;
@@ -84,7 +84,9 @@ impl Subscription {
     }
 
     /// Lanes, each from an offset on.
-    pub fn of_lanes(lanes: impl IntoIterator<Item = (Lane, Offset)>) -> Subscription {
+    pub fn of_partitions(
+        lanes: impl IntoIterator<Item = (StreamPartition, Offset)>,
+    ) -> Subscription {
         let mut reader = LanesReader::new(None);
         for (lane, from) in lanes {
             reader.add(Feed::new(lane, from));
@@ -139,15 +141,15 @@ impl Subscription {
     }
 
     /// How many lanes it reads: the [places](handed::Handed::place) below this number. Grows with the stream that it is of.
-    pub fn lane_count(&self) -> u32 {
+    pub fn partition_count(&self) -> u32 {
         match &self.reader {
             Reader::Lanes(reader) => reader.lanes.len() as u32,
-            Reader::SharedGroup(reader) => reader.lane_count(),
+            Reader::SharedGroup(reader) => reader.partition_count(),
         }
     }
 
     /// The lanes that may have something. Where a shared group knows how far it is, none are named.
-    pub fn ready_lanes(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn ready_partitions(&self) -> impl Iterator<Item = u32> + '_ {
         let lanes = match &self.reader {
             Reader::Lanes(reader) => Some([&reader.queue, &reader.waiting, &reader.unwanted]),
             Reader::SharedGroup(_) => None,
@@ -187,7 +189,7 @@ impl Subscription {
     pub fn seek(&mut self, positions: &[Offset]) -> Result<(), SubscriptionError> {
         match &mut self.reader {
             Reader::Lanes(reader) => reader.seek(positions),
-            Reader::SharedGroup(reader) => Err(LogError::UnknownLane {
+            Reader::SharedGroup(reader) => Err(LogError::UnknownPartition {
                 stream: reader.stream().name().to_owned(),
                 what: "positions but those that the shared group stores".to_owned(),
             }

@@ -8,7 +8,7 @@ use millstream_base::{Cursor, Position, StreamletIndex};
 use millstream_record::ChunkHeader;
 
 use crate::error::{LogError, Result};
-use crate::handle::lane::Lane;
+use crate::handle::partition::StreamPartition;
 use crate::handle::readers::{From, ReadChunks};
 use crate::handle::stream::Stream;
 use crate::log::Log;
@@ -70,9 +70,9 @@ impl SharedGroupReader {
     }
 
     /// Lanes that were added behind the ends have no part in it.
-    pub fn lane_count(&self) -> u32 {
+    pub fn partition_count(&self) -> u32 {
         let ends = self.ends.as_ref();
-        ends.map_or_else(|| self.stream.lane_count(), |ends| ends.len() as u32)
+        ends.map_or_else(|| self.stream.partition_count(), |ends| ends.len() as u32)
     }
 
     pub fn has_ends(&self) -> bool {
@@ -258,7 +258,7 @@ impl SharedGroupReader {
 /// A look at the groups of one lane.
 struct Reading<'a> {
     log: &'a Log,
-    lane: Lane,
+    lane: StreamPartition,
     end: Option<&'a Cursor>,
     bytes_max: usize,
 }
@@ -312,7 +312,7 @@ impl Reading<'_> {
         let seen = if run.is_seen { run.bytes } else { 0 };
         chunks.bytes = chunks.bytes.slice(0..seen);
         Ok(Some(Handed {
-            place: self.lane.partition(),
+            place: self.lane.index(),
             chunks,
             from,
             next: run.next,

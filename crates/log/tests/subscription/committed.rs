@@ -56,7 +56,7 @@ proptest! {
     fn what_is_committed_is_handed_out_once(steps in prop::collection::vec(step(), 1..120)) {
         let (_dir, log, stream) = with_stream(1);
         let lane = stream.partition(0).unwrap();
-        let mut by_offset = Subscription::of_lanes([(lane.clone(), Offset(0))]);
+        let mut by_offset = Subscription::of_partitions([(lane.clone(), Offset(0))]);
         let mut by_group =
             Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap();
         let (mut seen, mut seen_by_group) = (Vec::new(), Vec::new());

@@ -20,7 +20,7 @@ fn lanes_are_read_from_their_offsets_on_and_slices_hold_their_segments() {
         append(&log, &lanes[1], &[10 + n]);
     }
     let places = [(lanes[1].clone(), Offset(3)), (lanes[0].clone(), Offset(1))];
-    let mut subscription = Subscription::of_lanes(places);
+    let mut subscription = Subscription::of_partitions(places);
     let mut all = values(&mut subscription);
     all.sort_unstable();
     assert_eq!(
@@ -52,7 +52,7 @@ fn lanes_are_read_from_their_offsets_on_and_slices_hold_their_segments() {
 fn a_place_that_is_not_there_is_refused_with_the_earliest() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream.partition(0).unwrap();
-    let mut subscription = Subscription::of_lanes([(lane.clone(), Offset(1))]);
+    let mut subscription = Subscription::of_partitions([(lane.clone(), Offset(1))]);
     let error = subscription.next(1 << 20).unwrap_err();
     assert_eq!(error.place, Some(0));
 
@@ -60,7 +60,7 @@ fn a_place_that_is_not_there_is_refused_with_the_earliest() {
     log.create_stream("other", StreamConfig::default()).unwrap();
     let other = log.stream("other").unwrap().partition(0).unwrap();
     let places = [(lane.clone(), Offset(0)), (other.clone(), Offset(0))];
-    let mut subscription = Subscription::of_lanes(places);
+    let mut subscription = Subscription::of_partitions(places);
     for _ in 0..100 {
         append(&log, &lane, &[0; 10_000]);
     }
@@ -166,7 +166,7 @@ fn the_first_record_of_a_lane_is_read_that_is_added_meanwhile() {
             while !seen.contains(&(lanes - 1, b"first".to_vec())) {
                 seen.extend(values(&mut subscription));
                 assert!(
-                    stream.lane_count() < lanes || seen.len() < lanes as usize,
+                    stream.partition_count() < lanes || seen.len() < lanes as usize,
                     "lane {lanes}: {seen:?}"
                 );
             }
@@ -223,7 +223,7 @@ fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_others() {
         log.persist();
         log.evict();
         let mut held = Vec::new();
-        let mut reader = Subscription::of_lanes([(old.clone(), Offset(0))]);
+        let mut reader = Subscription::of_partitions([(old.clone(), Offset(0))]);
         while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
             held.push(handed);
         }

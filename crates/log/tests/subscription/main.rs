@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, Timestamp};
-use millstream_log::{Background, Lane, Log, LogConfig, Next, Stream, StreamConfig, Subscription};
+use millstream_log::{
+    Background, Log, LogConfig, Next, Stream, StreamConfig, StreamPartition, Subscription,
+};
 use millstream_record::{ChunkBuilder, Chunks, Compression, Producer, Scratch};
 use tempfile::{TempDir, tempdir};
 
@@ -53,7 +55,7 @@ fn chunk(producer: Option<(i64, i32)>, is_transactional: bool, value: &[u8]) -> 
     builder.finish(producer).unwrap().to_vec()
 }
 
-fn append(log: &Log, lane: &Lane, value: &[u8]) {
+fn append(log: &Log, lane: &StreamPartition, value: &[u8]) {
     lane.append(&chunk(None, false, value)).unwrap();
     while log.step() {}
 }

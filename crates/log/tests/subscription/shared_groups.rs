@@ -36,7 +36,7 @@ fn retention_overtaking_a_lane_of_a_shared_group_is_reported_once() {
 fn four_subscribers_of_one_shared_group_read_one_streamlet_side_by_side() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream
-        .lane_for(StreamletIndex(0), ProducerId::NONE)
+        .partition_for(StreamletIndex(0), ProducerId::NONE)
         .unwrap();
     let mut subscribers = [0, 1, 2, 3].map(|n| {
         Subscription::of_shared_group(&log, &stream, "app", format!("consumer {n}")).unwrap()
@@ -151,8 +151,8 @@ fn what_an_open_transaction_holds_back_is_left_to_others() {
     let shared_group = log.shared_group("s", "app").unwrap();
     let left = shared_group.next_groups(StreamletIndex(0), "two", 1_000);
     let all = (0..100).filter(|id| {
-        let lane = stream.lane_of_group(StreamletIndex(0), GroupId(*id));
-        lane.is_ok_and(|lane| lane.partition() == 0)
+        let lane = stream.partition_of_group(StreamletIndex(0), GroupId(*id));
+        lane.is_ok_and(|lane| lane.index() == 0)
     });
     assert_eq!(left.unwrap().len(), all.count() - 1);
 
@@ -179,7 +179,7 @@ fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_one_that_is_new() {
     log.persist();
     log.evict();
     let mut held = Vec::new();
-    let mut reader = Subscription::of_lanes([(old.clone(), Offset(0))]);
+    let mut reader = Subscription::of_partitions([(old.clone(), Offset(0))]);
     while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
         held.push(handed);
     }

@@ -88,7 +88,7 @@ fn every_image_of_a_crash_can_be_opened_and_converges() {
                 streams
                     .map(|name| {
                         let info = log.stream(&name).expect("listed").info();
-                        let lanes = info.lanes.into_iter();
+                        let lanes = info.partitions.into_iter();
                         let ends: Vec<_> = lanes
                             .map(|lane| {
                                 assert_eq!(lane.fault, None, "{at}");

@@ -191,7 +191,7 @@ fn append(world: &mut World, name: &str, streamlet: u32) {
 fn transact(world: &mut World, name: &str, streamlet: u32) {
     let id = world.rng.i64(11..14);
     let stream = world.stream(name);
-    let lane = stream.lane_for(StreamletIndex(streamlet), ProducerId(id));
+    let lane = stream.partition_for(StreamletIndex(streamlet), ProducerId(id));
     let lane = lane.expect("it exists").id().lane.0;
     let model = &world.model.streams[name].lanes[&(streamlet, lane)];
     let (epoch, sequence) = model.next_of(id);

@@ -448,7 +448,7 @@ fn a_commit_is_not_reported_failed_when_the_table_cannot_be_written_anew() {
     world.disk.fail_next_sync(is_table);
     let positions = world.log().stream("__positions").expect("always there");
     let mut commits = 0;
-    while positions.info().lanes[0].fault.is_none() {
+    while positions.info().partitions[0].fault.is_none() {
         application.commit("one", &cursor).expect("it is durable");
         commits += 1;
         assert!(commits < 100_000, "it is never written anew");

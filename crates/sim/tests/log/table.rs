@@ -17,7 +17,7 @@ fn open(disk: &SimDisk) -> Result<Log, LogError> {
 
 fn catalog_starts_at(log: &Log) -> u64 {
     let catalog = log.stream(CATALOG).expect("it is always there");
-    catalog.info().lanes[0].earliest.0
+    catalog.info().partitions[0].earliest.0
 }
 
 fn retention(log: &Log) -> Option<u64> {

@@ -209,7 +209,8 @@ fn after_a_failed_sync_and_a_restart_nothing_is_lost_or_repeated() {
                 let (log, acknowledged) = (log.clone(), &acknowledged);
                 scope.spawn(move || {
                     let (sent, error) = produce(&log, producer, 0);
-                    let is_fault = |error: &LogError| matches!(error, LogError::LaneFault { .. });
+                    let is_fault =
+                        |error: &LogError| matches!(error, LogError::PartitionFault { .. });
                     assert!(error.as_ref().is_none_or(is_fault), "{error:?}");
                     acknowledged[producer as usize].store(sent, Ordering::Relaxed);
                 });
@@ -408,6 +409,6 @@ fn a_second_crash_before_the_first_is_recovered_loses_nothing() {
     for image in images {
         let log = open(&image).expect("no faults");
         let stream = log.stream("a").expect("it was created");
-        assert_eq!(stream.info().lanes[0].durable, Offset(2));
+        assert_eq!(stream.info().partitions[0].durable, Offset(2));
     }
 }

@@ -12,7 +12,8 @@ use millstream_base::{
     StreamletIndex, Timestamp,
 };
 use millstream_log::{
-    Appended, AtLeast, Background, Durability, Lane, Log, LogConfig, LogError, Stream, StreamConfig,
+    Appended, AtLeast, Background, Durability, Log, LogConfig, LogError, Stream, StreamConfig,
+    StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Chunks, Compression, EndMarker, Producer, TransactionEnd};
 use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
@@ -324,7 +325,7 @@ impl World {
             LogError::Io { .. } => {
                 self.faults.failing || self.faults.full || self.disk.has_crashed()
             }
-            LogError::LaneFault { .. } => {
+            LogError::PartitionFault { .. } => {
                 let mut streams = self.model.streams.values();
                 let may_be_emptied = streams.any(|stream| stream.maybe_emptied);
                 self.faults.failing || self.disk.has_crashed() || may_be_emptied
@@ -392,7 +393,10 @@ impl World {
                 model.maybe_deleted = stream.is_none() || self.disk.has_crashed();
                 model.maybe_emptied |= self.faults.full;
                 if model.maybe_emptied {
-                    for lane in stream.into_iter().flat_map(|stream| stream.info().lanes) {
+                    for lane in stream
+                        .into_iter()
+                        .flat_map(|stream| stream.info().partitions)
+                    {
                         let key = (lane.streamlet.0, lane.lane.0);
                         let model = model.lanes.get_mut(&key).expect("the model has all lanes");
                         model.earliest = lane.earliest.0;
@@ -502,11 +506,11 @@ impl World {
         name: &str,
         streamlet: u32,
         marker: EndMarker,
-    ) -> Option<(Lane, Appended)> {
+    ) -> Option<(StreamPartition, Appended)> {
         self.note(format!("end in {name} {streamlet}: {marker:?}"));
         let stream = self.stream(name);
         let lane = stream
-            .lane_for(StreamletIndex(streamlet), marker.producer_id)
+            .partition_for(StreamletIndex(streamlet), marker.producer_id)
             .expect("it exists");
         let timestamp = millstream_base::Clock::now(&self.clock);
         let appended = match lane.append_marker(&marker) {
@@ -544,7 +548,7 @@ impl World {
         name: &str,
         streamlet: u32,
         mut chunk: ModelChunk,
-    ) -> Option<(Lane, Appended)> {
+    ) -> Option<(StreamPartition, Appended)> {
         let (bytes, producer) = (chunk.bytes.len(), chunk.producer);
         self.note(format!(
             "append {bytes} to {name} {streamlet} by {producer:?}"
@@ -554,14 +558,16 @@ impl World {
         let result = match chunk.producer {
             // So the lane is known also when the chunk is refused.
             Some((id, ..)) => stream
-                .lane_for(index, ProducerId(id))
+                .partition_for(index, ProducerId(id))
                 .and_then(|lane| lane.append(&chunk.bytes).map(|appended| (lane, appended))),
             None => stream.append(index, &chunk.bytes),
         };
         let (key, appended) = match (&result, chunk.producer) {
             (Ok((lane, appended)), _) => ((streamlet, lane.id().lane.0), Some(*appended)),
             (Err(_), Some((id, ..))) => {
-                let lane = stream.lane_for(index, ProducerId(id)).expect("it exists");
+                let lane = stream
+                    .partition_for(index, ProducerId(id))
+                    .expect("it exists");
                 ((streamlet, lane.id().lane.0), None)
             }
             (Err(error), None) => {
@@ -624,7 +630,7 @@ impl World {
         }
     }
 
-    pub fn acknowledge(&mut self, name: &str, lane: &Lane, appended: &Appended) -> bool {
+    pub fn acknowledge(&mut self, name: &str, lane: &StreamPartition, appended: &Appended) -> bool {
         let key = (lane.id().streamlet.0, lane.id().lane.0);
         match lane.acknowledge(appended) {
             Ok(()) => {
@@ -990,7 +996,7 @@ impl World {
     pub fn delete_before(&mut self, name: &str, to: &[((u32, u32), u64)]) {
         let stream = self.stream(name);
         let lane = |(key, to): &((u32, u32), u64)| (lane_of(&stream, *key), Offset(*to));
-        let deletions: Vec<(Lane, Offset)> = to.iter().map(lane).collect();
+        let deletions: Vec<(StreamPartition, Offset)> = to.iter().map(lane).collect();
         let keys: Vec<(u32, u32)> = to.iter().map(|(key, _)| *key).collect();
         self.note(format!("delete of {name}: {to:?}"));
         let lanes = deletions.iter();
@@ -1342,7 +1348,7 @@ impl World {
             assert_eq!(found.id(), stream.id, "{name}");
             assert_eq!(info.config, stream.config, "{name}");
             let found: BTreeSet<(u32, u32)> = info
-                .lanes
+                .partitions
                 .iter()
                 .map(|lane| (lane.streamlet.0, lane.lane.0))
                 .collect();
@@ -1350,7 +1356,7 @@ impl World {
             if stream.config.durability == Durability::Memory {
                 stream.consumed = Consumed::default();
             }
-            for lane in info.lanes {
+            for lane in info.partitions {
                 let at = format!("{name} {} {}", lane.streamlet, lane.lane);
                 assert_eq!(lane.fault, None, "{at}");
                 let key = (lane.streamlet.0, lane.lane.0);
@@ -1577,10 +1583,10 @@ impl ModelStream {
 }
 
 /// The lane in this place.
-pub fn lane_of(stream: &Stream, (streamlet, lane): (u32, u32)) -> Lane {
+pub fn lane_of(stream: &Stream, (streamlet, lane): (u32, u32)) -> StreamPartition {
     let info = stream.info();
     let found = info
-        .lanes
+        .partitions
         .iter()
         .find(|info| (info.streamlet, info.lane) == (StreamletIndex(streamlet), LaneIndex(lane)));
     let partition = found.expect("the model has all lanes").partition;

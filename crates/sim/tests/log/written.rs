@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, Offset, SystemClock, SystemRandom, Timestamp};
 use millstream_log::{
-    Appended, Background, Durability, Lane, Log, LogConfig, LogError, StreamConfig,
+    Appended, Background, Durability, Log, LogConfig, LogError, StreamConfig, StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_sim::{OperationKind, SimDisk};
@@ -48,7 +48,7 @@ fn opened(config: StreamConfig) -> World {
 }
 
 /// Appends a chunk, and does as much of the background work as its producer's answer takes.
-fn append(world: &mut World, bytes: usize) -> Lane {
+fn append(world: &mut World, bytes: usize) -> StreamPartition {
     let chunk = world.make_chunk(1, bytes, None);
     let (lane, appended) = world.append("a", 0, chunk).expect("no faults");
     assert!(world.acknowledge("a", &lane, &appended));
@@ -164,7 +164,7 @@ fn a_group_is_synced_whole_before_the_next_one_has_a_byte() {
     }
     for image in world.disk.crash_images(5, 1) {
         let log = crate::world::open(&image.disk, &world.clock).expect("no damage");
-        let lanes = log.stream("a").map(|stream| stream.info().lanes);
+        let lanes = log.stream("a").map(|stream| stream.info().partitions);
         for lane in lanes.into_iter().flatten() {
             assert_eq!(lane.fault, None, "after {} operations", image.operations);
         }
@@ -182,14 +182,14 @@ fn a_failed_sync_stops_the_lane_and_what_was_acknowledged_outlasts_the_process()
     let lane = lane_of(&world.stream("a"), (0, 0));
     let failed = lane.wait_durable(Offset(3));
     assert!(
-        matches!(failed, Err(LogError::LaneFault { .. })),
+        matches!(failed, Err(LogError::PartitionFault { .. })),
         "{failed:?}"
     );
     assert_eq!(lane.durable_offset(), Offset(0));
     let chunk = world.make_chunk(1, 100, None);
     let refused = lane.append(&chunk.bytes);
     assert!(
-        matches!(refused, Err(LogError::LaneFault { .. })),
+        matches!(refused, Err(LogError::PartitionFault { .. })),
         "{refused:?}"
     );
     world.kill();
@@ -278,7 +278,7 @@ fn open_with_threads() -> (Log, Arc<Gate>) {
     (log.expect("no faults"), gate)
 }
 
-fn append_one(lane: &Lane) -> Appended {
+fn append_one(lane: &StreamPartition) -> Appended {
     let mut builder = ChunkBuilder::new(Compression::None);
     let pushed = builder.push(Timestamp(0), None, Some(b"value"), &[]);
     pushed.expect("far below the format's bound");
@@ -287,7 +287,7 @@ fn append_one(lane: &Lane) -> Appended {
 }
 
 /// Appends a record; returns when its producer is answered.
-fn send(lane: &Lane) -> Offset {
+fn send(lane: &StreamPartition) -> Offset {
     let appended = append_one(lane);
     lane.acknowledge(&appended).expect("no faults");
     appended.next_offset

@@ -285,7 +285,7 @@ impl GroupService {
         let streams = names.iter().filter_map(|name| self.log.stream(name).ok());
         let mut gone = std::mem::take(&mut at_work.topics);
         for stream in streams {
-            let known = (stream.uuid().as_u128(), stream.lane_count());
+            let known = (stream.uuid().as_u128(), stream.partition_count());
             let before = gone.remove(stream.name());
             if before.is_some_and(|(id, _)| id != known.0) {
                 // The topic was deleted and created again: the old offsets do not apply to its records.

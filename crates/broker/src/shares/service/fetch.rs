@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Offset;
-use millstream_log::{AtLeast, Lane, Stream, Watch, Watched};
+use millstream_log::{AtLeast, Stream, StreamPartition, Watch, Watched};
 use millstream_wire::messages::share_fetch_response::AcquiredRecords;
 use millstream_wire::{
     ResponseError, ShareFetchRequest, ShareFetchResponse, ShareFetchedPartition, ShareFetchedTopic,
@@ -76,7 +76,7 @@ struct Fetching {
 /// A partition to read.
 struct Target {
     place: Place,
-    lane: Result<Lane, ResponseError>,
+    lane: Result<StreamPartition, ResponseError>,
     /// Its readable end at the last read.
     seen: Offset,
     watched: Option<Watched>,

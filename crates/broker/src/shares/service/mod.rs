@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream_base::{Clock, Offset, Timestamp};
-use millstream_log::{Lane, Log, LogError};
+use millstream_log::{Log, LogError, StreamPartition};
 use millstream_wire::messages::GroupId;
 use millstream_wire::{ResponseError, StrBytes, Uuid};
 use parking_lot::{Mutex, MutexGuard};
@@ -205,7 +205,7 @@ impl ShareService {
     fn find_or_begin(
         &self,
         key: &Key,
-        lane: &Lane,
+        lane: &StreamPartition,
         settings: &ShareSettings,
         is_permitted: impl Fn() -> bool,
     ) -> Result<Arc<Mutex<Kept>>, ResponseError> {

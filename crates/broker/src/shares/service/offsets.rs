@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_base::Offset;
-use millstream_log::Lane;
+use millstream_log::StreamPartition;
 use millstream_wire::messages::alter_share_group_offsets_response::{
     AlterShareGroupOffsetsResponse, AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
@@ -280,7 +280,7 @@ impl ShareService {
     }
 
     /// The current position of a share-partition.
-    fn describe_partition(&self, key: &Key, lane: &Lane) -> SharePartitionOffsets {
+    fn describe_partition(&self, key: &Key, lane: &StreamPartition) -> SharePartitionOffsets {
         let mut described = SharePartitionOffsets {
             partition_index: key.partition.0,
             start_offset: NO_OFFSET,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::Offset;
-use millstream_log::{AbortedTransaction, AtLeast, Lane, LogError};
+use millstream_log::{AbortedTransaction, AtLeast, LogError, StreamPartition};
 use millstream_record::{ChunkHeader, Chunks};
 use millstream_wire::ResponseError;
 
@@ -54,7 +54,7 @@ impl ShareService {
     pub(super) fn read(
         &self,
         key: &Key,
-        lane: &Lane,
+        lane: &StreamPartition,
         wanted: &Wanted<'_>,
         is_permitted: impl Fn() -> bool,
     ) -> Result<Read, ResponseError> {
@@ -107,7 +107,7 @@ impl ShareService {
 /// Reads from the first available record on, and acquires as many records as the member wants.
 fn acquire(
     shares: &mut SharePartition,
-    lane: &Lane,
+    lane: &StreamPartition,
     limit: Offset,
     now: Duration,
     wanted: &Wanted<'_>,

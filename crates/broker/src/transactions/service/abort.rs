@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use millstream_log::{Lane, LogError};
+use millstream_log::{LogError, StreamPartition};
 use millstream_record::{EndMarker, TransactionEnd};
 use millstream_wire::messages::write_txn_markers_request::WritableTxnMarker;
 use millstream_wire::messages::write_txn_markers_response::{
@@ -105,7 +105,7 @@ impl TransactionService {
 }
 
 /// Whether this incarnation of a producer has a transaction open in the lane.
-fn has_open(lane: &Lane, producer: Producer) -> Result<bool, ResponseError> {
+fn has_open(lane: &StreamPartition, producer: Producer) -> Result<bool, ResponseError> {
     let mut known = lane.producers().into_iter();
     let known = known.find(|known| known.producer == producer.id);
     let Some(known) = known.filter(|known| known.transaction.is_some()) else {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{Clock, Offset};
-use millstream_log::{Lane, Log, LogError};
+use millstream_log::{Log, LogError, StreamPartition};
 use millstream_record::{EndMarker, TransactionEnd};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, RwLock};
@@ -344,7 +344,7 @@ impl TransactionService {
 }
 
 /// Whether the marker's producer has an open transaction in the partition.
-fn has_transaction(lane: &Lane, marker: &EndMarker) -> bool {
+fn has_transaction(lane: &StreamPartition, marker: &EndMarker) -> bool {
     let mut producers = lane.producers().into_iter();
     let known = producers.find(|known| known.producer == marker.producer_id);
     known.is_some_and(|known| known.transaction.is_some())
@@ -354,7 +354,7 @@ fn has_transaction(lane: &Lane, marker: &EndMarker) -> bool {
 fn is_gone(error: &LogError) -> bool {
     matches!(
         error,
-        LogError::UnknownStream { .. } | LogError::UnknownLane { .. }
+        LogError::UnknownStream { .. } | LogError::UnknownPartition { .. }
     )
 }
 

@@ -23,7 +23,7 @@ const TIME_MAX: Duration = Duration::from_secs(60);
 
 struct World {
     service: Arc<TransactionService>,
-    lane: Lane,
+    lane: StreamPartition,
     producer: Producer,
     _dir: tempfile::TempDir,
 }
@@ -125,7 +125,7 @@ fn place() -> TopicPartition {
     }
 }
 
-fn append(lane: &Lane, producer: Producer) {
+fn append(lane: &StreamPartition, producer: Producer) {
     let mut builder = ChunkBuilder::new(Compression::None);
     let now = millstream_base::Timestamp(0);
     builder.push(now, None, Some(b"value"), &[]).unwrap();

@@ -82,7 +82,7 @@ impl Member {
             id,
             topic: topic_id(node),
             epoch: 0,
-            partitions: node.log().stream("t").unwrap().lane_count() as i32,
+            partitions: node.log().stream("t").unwrap().partition_count() as i32,
             version: 1,
         }
     }

@@ -3,11 +3,11 @@
 use millstream_base::{Offset, Timestamp};
 
 use crate::error::Result;
-use crate::handle::lane::Lane;
+use crate::handle::partition::StreamPartition;
 use crate::read::fetch::{AtLeast, Fetched, fetch};
 use crate::read::timestamps::{newest_record, record_at};
 
-impl Lane {
+impl StreamPartition {
     /// Chunks from the one on that holds `from`, up to `end` or to the durable offset, whichever comes
     /// first, of at most `bytes_max` bytes together. Bytes in memory are not copied; the caller holds up
     /// nothing but the memory of the pieces.
@@ -30,7 +30,7 @@ impl Lane {
     }
 }
 
-impl Lane {
+impl StreamPartition {
     /// Offset and timestamp of the first record that may be read at or after `timestamp`: the first chunk that
     /// has one decides, and in it the first record. `None` when all are older.
     ///

@@ -7,8 +7,8 @@ use millstream_record::check;
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::handle::info::{LaneInfo, lane_info};
-use crate::handle::readers::LaneReader;
+use crate::handle::info::{PartitionInfo, partition_info};
+use crate::handle::readers::PartitionReader;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
@@ -19,19 +19,19 @@ use crate::settings::config::Durability;
 
 /// A lane to append to.
 #[derive(Debug, Clone)]
-pub struct Lane {
+pub struct StreamPartition {
     pub(crate) core: Arc<Core>,
     pub(crate) lane: Arc<LaneState>,
 }
 
-impl Lane {
+impl StreamPartition {
     /// Where it is.
     pub fn id(&self) -> LaneId {
         self.lane.id
     }
 
     /// Its number among all of the stream.
-    pub fn partition(&self) -> u32 {
+    pub fn index(&self) -> u32 {
         self.lane.partition
     }
 
@@ -93,7 +93,7 @@ impl Lane {
         self.lane.durable_offset()
     }
 
-    /// Up to where [`Lane::fetch`] reads: the durable offset, or with [`Durability::Async`] the offset
+    /// Up to where [`StreamPartition::fetch`] reads: the durable offset, or with [`Durability::Async`] the offset
     /// behind the last record, with [`Durability::Written`] that behind the last one in the file. Records that are
     /// read before they are durable may be gone after a crash; of a `written` stream only after one of the machine.
     pub fn readable_offset(&self) -> Offset {
@@ -110,10 +110,10 @@ impl Lane {
         wait_durable(&self.core, &self.lane, offset)
     }
 
-    /// As [`Lane::wait_durable`], for asynchronous callers.
+    /// As [`StreamPartition::wait_durable`], for asynchronous callers.
     ///
     /// # Errors
-    /// See [`Lane::wait_durable`].
+    /// See [`StreamPartition::wait_durable`].
     pub async fn durable(&self, offset: Offset) -> Result<()> {
         self.core.hurry_durable(&self.lane, offset);
         self.reached(LaneState::durable_offset, offset).await
@@ -141,7 +141,7 @@ impl Lane {
         }
     }
 
-    /// Whether a producer may be answered at once: [`Lane::acknowledge`] never waits.
+    /// Whether a producer may be answered at once: [`StreamPartition::acknowledge`] never waits.
     pub fn answers_at_once(&self) -> bool {
         self.answering_head().is_none()
     }
@@ -149,7 +149,7 @@ impl Lane {
     /// Waits as long as the stream's durability asks for before a producer is answered.
     ///
     /// # Errors
-    /// See [`Lane::wait_durable`].
+    /// See [`StreamPartition::wait_durable`].
     pub fn acknowledge(&self, appended: &Appended) -> Result<()> {
         match self.answering_head() {
             Some(head) => wait_for(&self.core, &self.lane, head, appended.next_offset),
@@ -157,10 +157,10 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::acknowledge`], for asynchronous callers.
+    /// As [`StreamPartition::acknowledge`], for asynchronous callers.
     ///
     /// # Errors
-    /// See [`Lane::wait_durable`].
+    /// See [`StreamPartition::wait_durable`].
     pub async fn acknowledged(&self, appended: &Appended) -> Result<()> {
         match self.answering_head() {
             Some(head) => self.reached(head, appended.next_offset).await,
@@ -195,15 +195,15 @@ impl Lane {
     }
 
     /// Reads the lane from a cursor on.
-    pub fn reader(&self, cursor: Cursor) -> LaneReader {
-        LaneReader::new(Arc::clone(&self.core), Arc::clone(&self.lane), cursor)
+    pub fn reader(&self, cursor: Cursor) -> PartitionReader {
+        PartitionReader::new(Arc::clone(&self.core), Arc::clone(&self.lane), cursor)
     }
 
     /// Returns its description.
-    pub fn info(&self) -> LaneInfo {
+    pub fn info(&self) -> PartitionInfo {
         let LaneId {
             streamlet, lane, ..
         } = self.lane.id;
-        lane_info(self.lane.partition, streamlet, lane, Some(&self.lane))
+        partition_info(self.lane.partition, streamlet, lane, Some(&self.lane))
     }
 }
