@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use millstream_base::crc32c;
-use millstream_record::{Chunk, HEADER_BYTES, LENGTH_PREFIX_BYTES, Scratch};
+use millstream_record::{Chunk, HEADER_BYTES, LENGTH_PREFIX_BYTES, Decompressor};
 
 /// Small, so that bombs are quick; and they are refused all the same.
 const DECOMPRESSED_BYTES_MAX: usize = 1 << 20;
@@ -23,8 +23,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(chunk) = Chunk::parse(&bytes) else {
         return;
     };
-    let mut scratch = Scratch::with_bytes_max(DECOMPRESSED_BYTES_MAX);
-    let Ok(records) = chunk.records(&mut scratch) else {
+    let mut decompressor = Decompressor::with_bytes_max(DECOMPRESSED_BYTES_MAX);
+    let Ok(records) = chunk.records(&mut decompressor) else {
         return;
     };
     let mut next_offset = chunk.header().base_offset;

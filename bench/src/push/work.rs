@@ -9,7 +9,7 @@ use anyhow::Result;
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{Fetched, Pushed};
 use millstream_logparser::for_each_word;
-use millstream_record::{Chunks, Filter, Record, Scratch};
+use millstream_record::{Chunks, Decompressor, Filter, Record};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
@@ -33,7 +33,7 @@ pub enum Work {
 /// Records that lie in memory, or came out of a consumer.
 pub trait Records {
     /// Gives each record to `take`.
-    fn each(&self, scratch: &mut Scratch, take: impl FnMut(&Record<'_>)) -> Result<()>;
+    fn each(&self, decompressor: &mut Decompressor, take: impl FnMut(&Record<'_>)) -> Result<()>;
 
     /// The partition that all of them are of.
     fn partition(&self) -> u32;
@@ -47,10 +47,14 @@ pub struct InPlace<'a> {
 }
 
 impl Records for InPlace<'_> {
-    fn each(&self, scratch: &mut Scratch, mut take: impl FnMut(&Record<'_>)) -> Result<()> {
+    fn each(
+        &self,
+        decompressor: &mut Decompressor,
+        mut take: impl FnMut(&Record<'_>),
+    ) -> Result<()> {
         // Checksums were checked when the chunks came in.
         for chunk in Chunks::trusted(self.bytes) {
-            for record in chunk?.records(scratch)? {
+            for record in chunk?.records(decompressor)? {
                 let record = record?;
                 if record.offset.0 >= self.from {
                     take(&record);
@@ -66,8 +70,12 @@ impl Records for InPlace<'_> {
 }
 
 impl Records for Fetched {
-    fn each(&self, scratch: &mut Scratch, mut take: impl FnMut(&Record<'_>)) -> Result<()> {
-        Ok(Fetched::each(self, scratch, |record| {
+    fn each(
+        &self,
+        decompressor: &mut Decompressor,
+        mut take: impl FnMut(&Record<'_>),
+    ) -> Result<()> {
+        Ok(Fetched::each(self, decompressor, |record| {
             take(record);
             ControlFlow::Continue(())
         })?)
@@ -79,8 +87,12 @@ impl Records for Fetched {
 }
 
 impl Records for Pushed {
-    fn each(&self, scratch: &mut Scratch, mut take: impl FnMut(&Record<'_>)) -> Result<()> {
-        Ok(Pushed::each(self, scratch, |record| {
+    fn each(
+        &self,
+        decompressor: &mut Decompressor,
+        mut take: impl FnMut(&Record<'_>),
+    ) -> Result<()> {
+        Ok(Pushed::each(self, decompressor, |record| {
             take(record);
             ControlFlow::Continue(())
         })?)
@@ -103,7 +115,7 @@ pub struct Text {
 /// The work of one source.
 pub struct Worker {
     doing: Doing,
-    scratch: Scratch,
+    decompressor: Decompressor,
     /// How many records it was given.
     pub records: u64,
     found: u64,
@@ -130,7 +142,7 @@ impl Worker {
                 Work::WindowedWords { .. } => Doing::Texts(Vec::new()),
                 Work::Latency => Doing::Latency(Vec::new()),
             },
-            scratch: Scratch::default(),
+            decompressor: Decompressor::default(),
             records: 0,
             found: 0,
         })
@@ -139,24 +151,24 @@ impl Worker {
     /// Works on records.
     pub fn take(&mut self, records: &impl Records) -> Result<()> {
         let (seen, found) = (&mut self.records, &mut self.found);
-        let scratch = &mut self.scratch;
+        let decompressor = &mut self.decompressor;
         match &mut self.doing {
-            Doing::Count => records.each(scratch, |record| {
+            Doing::Count => records.each(decompressor, |record| {
                 black_box(record.value);
                 *seen += 1;
                 *found += 1;
             }),
-            Doing::Filter(filter) => records.each(scratch, |record| {
+            Doing::Filter(filter) => records.each(decompressor, |record| {
                 *seen += 1;
                 *found += u64::from(filter.matches(record));
             }),
-            Doing::Words(words) => records.each(scratch, |record| {
+            Doing::Words(words) => records.each(decompressor, |record| {
                 *seen += 1;
                 *found += count_words(words, record);
             }),
             Doing::Texts(texts) => {
                 let partition = records.partition();
-                records.each(scratch, |record| {
+                records.each(decompressor, |record| {
                     *seen += 1;
                     *found += 1;
                     texts.push(Text {
@@ -170,7 +182,7 @@ impl Worker {
             }
             Doing::Latency(took) => {
                 let now = monotonic_ns();
-                records.each(scratch, |record| {
+                records.each(decompressor, |record| {
                     *seen += 1;
                     *found += 1;
                     took.push(now.saturating_sub(made_at(record)));

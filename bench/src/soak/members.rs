@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use millstream_client::{Consumer, ConsumerConfig, Fetched, Scratch};
+use millstream_client::{Consumer, ConsumerConfig, Decompressor, Fetched};
 use tokio::time::sleep;
 
 use super::run::{BACKOFF, Phase, Run, STREAM, count};
@@ -75,7 +75,7 @@ fn take(run: &Run, group: usize, fetched: &Fetched) -> Result<()> {
     let partition = fetched.partition() as usize;
     let (mut result, mut room) = (Ok(()), Vec::new());
     let mut seen: Option<(u64, u64)> = None;
-    fetched.each(&mut Scratch::default(), |record| {
+    fetched.each(&mut Decompressor::default(), |record| {
         let checked = run.books.check(partition, record, &mut room);
         let at = record.offset.0;
         let checked =

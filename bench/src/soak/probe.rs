@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use millstream_client::{
-    ConsumerConfig, Producer, ProducerConfig, ProducerRecord, Scratch, Start, TopicPartition,
+    ConsumerConfig, Decompressor, Producer, ProducerConfig, ProducerRecord, Start, TopicPartition,
 };
 use parking_lot::Mutex;
 
@@ -102,7 +102,7 @@ pub async fn consume(run: Arc<Run>, times: Arc<Times>) -> Result<()> {
             fetched = consumer.next() => fetched?,
             () = run.wait_for(Phase::Leave) => return Ok(()),
         };
-        fetched.each(&mut Scratch::default(), |record| {
+        fetched.each(&mut Decompressor::default(), |record| {
             if let Some(sent_at) = sent_at(&run, record.value.unwrap_or_default()) {
                 let took_ms = sent_at.elapsed().as_secs_f64() * 1e3;
                 times.seen_ms.lock().push(took_ms);

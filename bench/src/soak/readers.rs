@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use millstream_base::Offset;
 use millstream_client::{
-    Client, Consumer, ConsumerConfig, Fetched, Record, Scratch, Start, TopicPartition,
+    Client, Consumer, ConsumerConfig, Decompressor, Fetched, Record, Start, TopicPartition,
 };
 use tokio::time::{sleep, timeout};
 
@@ -123,7 +123,7 @@ impl<'a> Follower<'a> {
 
     fn take(&mut self, fetched: &Fetched) -> Result<()> {
         let mut result = Ok(());
-        fetched.each(&mut Scratch::default(), |record| {
+        fetched.each(&mut Decompressor::default(), |record| {
             let taken = self.take_one(record);
             result = taken.with_context(|| format!("the record at offset {}", record.offset.0));
             match result {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use millstream_base::Offset;
 use millstream_client::{
-    ClientError, Consumer, ConsumerConfig, DeliveryMode, Fetched, OnDamage, Record, ResponseError,
-    Scratch, SkippedRecords, Start,
+    ClientError, Consumer, ConsumerConfig, Decompressor, DeliveryMode, Fetched, OnDamage, Record,
+    ResponseError, SkippedRecords, Start,
 };
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -146,7 +146,7 @@ impl Reading {
     fn take(&mut self, partition: &Partition, fetched: &Fetched) -> Result<Option<ClientError>> {
         let before = self.next;
         let mut wrong = None;
-        let given = fetched.each(&mut Scratch::default(), |record| {
+        let given = fetched.each(&mut Decompressor::default(), |record| {
             if wrong.is_none() {
                 wrong = self.check(partition, record).err();
             }

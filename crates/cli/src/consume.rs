@@ -14,7 +14,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use millstream_base::Offset;
 use millstream_log::{Handed, Next, Stream, StreamPartition, Subscription};
-use millstream_record::{Record, Scratch};
+use millstream_record::{Decompressor, Record};
 use serde_json::{Value, json};
 
 use crate::args::{ConsumeArgs, RecordFormat};
@@ -67,7 +67,7 @@ pub fn run(
         subscription.end_at_head();
     }
     let mut printer = Printer::new(&args, is_json);
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut listening = None;
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     printer.begin().context(CANNOT_WRITE)?;
@@ -77,7 +77,7 @@ pub fn run(
         match next {
             Next::Handed(handed) => {
                 let partition = partitions[handed.place as usize];
-                if print_chunks(&mut printer, &mut scratch, partition, &handed)?.is_break() {
+                if print_chunks(&mut printer, &mut decompressor, partition, &handed)?.is_break() {
                     break;
                 }
             }
@@ -206,7 +206,7 @@ impl<W: Write> Printer<W> {
 
 fn print_chunks(
     printer: &mut Printer<impl Write>,
-    scratch: &mut Scratch,
+    decompressor: &mut Decompressor,
     partition: u32,
     handed: &Handed,
 ) -> anyhow::Result<ControlFlow<()>> {
@@ -215,7 +215,7 @@ fn print_chunks(
         if chunk.header().attributes.is_control() {
             continue;
         }
-        for record in chunk.records(scratch)? {
+        for record in chunk.records(decompressor)? {
             let record = record?;
             if record.offset >= handed.from && printer.print(partition, &record)?.is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -8,7 +8,7 @@
 //! use std::ops::ControlFlow;
 //!
 //! use millstream_client::{
-//!     Client, ClientConfig, Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerRecord, Scratch,
+//!     Client, ClientConfig, Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerRecord, Decompressor,
 //!     Start, TopicPartition,
 //! };
 //!
@@ -40,7 +40,7 @@
 //! let mut consumer = Consumer::assigned(&client, ConsumerConfig::default(), &places).await?;
 //! let mut values = Vec::new();
 //! while values.len() < 2 {
-//!     consumer.next().await?.each(&mut Scratch::default(), |record| {
+//!     consumer.next().await?.each(&mut Decompressor::default(), |record| {
 //!         values.push(record.value.unwrap_or_default().to_vec());
 //!         ControlFlow::Continue(())
 //!     })?;
@@ -89,7 +89,7 @@ pub use producer::{
 pub use push::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub use tls::Tls;
 
-pub use millstream_record::{Compression, Filter, FilterError, Header, Record, Scratch};
+pub use millstream_record::{Compression, Decompressor, Filter, FilterError, Header, Record};
 pub use millstream_wire::ResponseError;
 pub use millstream_wire::native;
 pub use millstream_wire::sasl::{Hash, Mechanism, UnknownMechanism};

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp};
 use millstream_log::{LogError, Stream, StreamPartition};
-use millstream_record::{Chunk, ChunkBuilder, ChunkError, Compression, Header, Producer, Scratch};
+use millstream_record::{
+    Chunk, ChunkBuilder, ChunkError, Compression, Decompressor, Header, Producer,
+};
 
 /// A chunk is sent when it has grown to this. It stays in the processor's cache between building,
 /// checksum and append.
@@ -313,9 +315,9 @@ fn is_ahead(sequence: Sequence, of: Sequence) -> bool {
 /// A chunk without its first records.
 fn rest_of(chunk: &[u8], known: u32, producer: Option<Producer>) -> Result<Vec<u8>, ChunkError> {
     let mut builder = ChunkBuilder::new(Compression::None);
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     for record in Chunk::trusted(chunk)?
-        .records(&mut scratch)?
+        .records(&mut decompressor)?
         .skip(known as usize)
     {
         let record = record?;

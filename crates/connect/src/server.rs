@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_client::{
-    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, DeliveryMode, Fetched, Scratch,
-    Start, Topic, TopicPartition,
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Decompressor, DeliveryMode,
+    Fetched, Start, Topic, TopicPartition,
 };
 use millstream_flow::{
     BoxError, LaneId, Lanes, Origin, Output, Parts, Position, Positions, Source, SourceLanes,
@@ -598,7 +598,7 @@ impl Parts for ServerRecords {
 
     #[inline]
     fn for_each_part(&self, mut visit: impl FnMut(&Record<'_>)) {
-        let read = self.fetched.each(&mut Scratch::default(), |record| {
+        let read = self.fetched.each(&mut Decompressor::default(), |record| {
             if self.until.is_some_and(|until| record.offset >= until) {
                 return ControlFlow::Break(());
             }

@@ -14,7 +14,7 @@ use millstream_flow::{
 use millstream_log::{
     KeptSlice, Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
 };
-use millstream_record::{ChunkError, Chunks, Filter, Record, Scratch};
+use millstream_record::{ChunkError, Chunks, Decompressor, Filter, Record};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -130,14 +130,14 @@ impl StoredChunks {
             lane,
             error,
         };
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         // Their checksums were checked when they came in.
         for chunk in Chunks::trusted(&self.0.bytes) {
             let chunk = chunk.map_err(malformed)?;
             if chunk.header().attributes.is_control() {
                 continue;
             }
-            for record in chunk.records(&mut scratch).map_err(malformed)? {
+            for record in chunk.records(&mut decompressor).map_err(malformed)? {
                 visit(&record.map_err(malformed)?);
             }
         }

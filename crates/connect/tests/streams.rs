@@ -27,7 +27,7 @@ use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
 use millstream_record::{
-    ChunkBuilder, Compression, EndMarker, Filter, Header, Producer, Scratch, TransactionEnd,
+    ChunkBuilder, Compression, Decompressor, EndMarker, Filter, Header, Producer, TransactionEnd,
 };
 use tempfile::{TempDir, tempdir};
 
@@ -479,9 +479,9 @@ fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
     let mut reader = letters.reader(From::Earliest);
     let chunks = reader.read(1 << 20).unwrap().unwrap();
     let mut found = Vec::new();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     for chunk in chunks.chunks() {
-        for record in chunk.unwrap().records(&mut scratch).unwrap() {
+        for record in chunk.unwrap().records(&mut decompressor).unwrap() {
             let record = record.unwrap();
             let (_, operator) = record.secondary_keys().next().unwrap();
             assert_eq!(operator, b"numbers/1.each");
@@ -552,8 +552,8 @@ fn a_record_too_large_for_its_letter_is_named_and_left_out() {
     let mut reader = letters.reader(From::Earliest);
     let chunks = reader.read(1 << 20).unwrap().unwrap();
     let chunk = chunks.chunks().next().unwrap().unwrap();
-    let mut scratch = Scratch::default();
-    let record = chunk.records(&mut scratch).unwrap().next().unwrap();
+    let mut decompressor = Decompressor::default();
+    let record = chunk.records(&mut decompressor).unwrap().next().unwrap();
     let letter = StoredLetter::read(&record.unwrap());
     assert_eq!(letter.place, Some(("s".to_owned(), 0, Offset(0))));
     assert_eq!(letter.original, None);

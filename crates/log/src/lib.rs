@@ -7,7 +7,7 @@
 //! ```
 //! use millstream_base::{StreamletIndex, Timestamp};
 //! use millstream_log::{From, Log, LogConfig, StreamConfig};
-//! use millstream_record::{ChunkBuilder, Compression, Scratch};
+//! use millstream_record::{ChunkBuilder, Compression, Decompressor};
 //!
 //! let dir = tempfile::tempdir()?;
 //! let log = Log::open(LogConfig::new(dir.path()))?;
@@ -19,9 +19,9 @@
 //! lane.acknowledge(&appended)?;
 //!
 //! let chunks = stream.reader(From::Earliest).read(1 << 20)?.expect("it is durable");
-//! let mut scratch = Scratch::default();
+//! let mut decompressor = Decompressor::default();
 //! for chunk in chunks.chunks() {
-//!     for record in chunk?.records(&mut scratch)? {
+//!     for record in chunk?.records(&mut decompressor)? {
 //!         assert_eq!(record?.value, Some(&b"hello"[..]));
 //!     }
 //! }

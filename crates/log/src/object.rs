@@ -9,7 +9,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use millstream_base::{Cursor, Offset, StreamId, Timestamp, crc32c};
-use millstream_record::{Chunk, ChunkBuilder, Compression, Scratch, check};
+use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor, check};
 use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
@@ -105,7 +105,7 @@ pub struct ObjectReader {
     at: u64,
     end: u64,
     chunks: Option<(Slice, usize)>,
-    scratch: Scratch,
+    decompressor: Decompressor,
 }
 
 impl std::fmt::Debug for ObjectReader {
@@ -148,7 +148,7 @@ impl ObjectReader {
             at: start,
             end,
             chunks: None,
-            scratch: Scratch::default(),
+            decompressor: Decompressor::default(),
         })
     }
 
@@ -177,7 +177,7 @@ impl ObjectReader {
         let header = millstream_record::ChunkHeader::parse(&slice[start..])?;
         let chunk_end = start + header.total_bytes as usize;
         let chunk = Chunk::trusted(&slice[start..chunk_end])?;
-        let mut records = chunk.records(&mut self.scratch)?;
+        let mut records = chunk.records(&mut self.decompressor)?;
         let value = records
             .next()
             .transpose()?

@@ -11,7 +11,7 @@ use millstream_base::{ByteSize, Disk, DiskFile, Offset, SystemClock, SystemRando
 use millstream_log::{
     Arena, AtLeast, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
 };
-use millstream_record::{ChunkBuilder, Compression, Scratch};
+use millstream_record::{ChunkBuilder, Compression, Decompressor};
 use parking_lot::{Condvar, Mutex};
 
 /// Nothing here takes longer, unless it hangs.
@@ -294,10 +294,10 @@ fn old_lane(chunks: usize) -> Old {
 
 /// The numbers of the chunks in a slice.
 fn numbers(bytes: &[u8]) -> Vec<usize> {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut numbers = Vec::new();
     for chunk in millstream_record::Chunks::new(bytes) {
-        for record in chunk.unwrap().records(&mut scratch).unwrap() {
+        for record in chunk.unwrap().records(&mut decompressor).unwrap() {
             let value = record.unwrap().value.unwrap();
             let number = value.split(|byte| *byte == b' ').next().unwrap();
             numbers.push(std::str::from_utf8(number).unwrap().parse().unwrap());

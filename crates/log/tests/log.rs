@@ -11,7 +11,7 @@ use millstream_log::{
     Background, Durability, From, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream,
     StreamConfig, StreamDefaults, StreamPartition,
 };
-use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
+use millstream_record::{ChunkBuilder, Compression, Decompressor, Producer};
 
 const S0: StreamletIndex = StreamletIndex(0);
 
@@ -47,11 +47,11 @@ fn append(stream: &Stream, chunk: &[u8]) -> (StreamPartition, Offset) {
 /// All values of a stream, lane by lane as they come.
 fn values(stream: &Stream) -> Vec<String> {
     let mut reader = stream.reader(From::Earliest);
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut values = Vec::new();
     while let Some(chunks) = reader.read(100_000).unwrap() {
         for chunk in chunks.chunks() {
-            for record in chunk.unwrap().records(&mut scratch).unwrap() {
+            for record in chunk.unwrap().records(&mut decompressor).unwrap() {
                 let value = record.unwrap().value.unwrap();
                 values.push(String::from_utf8(value.to_vec()).unwrap());
             }
@@ -758,7 +758,7 @@ fn chunks_get_the_time_and_the_codec_that_their_stream_asks_for() {
         .read(100_000)
         .unwrap()
         .unwrap();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     for chunk in chunks.chunks() {
         let chunk = chunk.unwrap();
         let header = chunk.header();
@@ -767,7 +767,7 @@ fn chunks_get_the_time_and_the_codec_that_their_stream_asks_for() {
             (header.producer_id, header.max_timestamp),
             (ProducerId(7), time)
         );
-        for record in chunk.records(&mut scratch).unwrap() {
+        for record in chunk.records(&mut decompressor).unwrap() {
             assert_eq!(record.unwrap().timestamp, time);
         }
     }

@@ -5,7 +5,7 @@ use std::iter::FusedIterator;
 use millstream_base::crc32c;
 
 use crate::header::CRC_START;
-use crate::{ChunkError, ChunkHeader, Compression, HEADER_BYTES, Records, Scratch};
+use crate::{ChunkError, ChunkHeader, Compression, Decompressor, HEADER_BYTES, Records};
 
 /// Checks that `bytes` are exactly one chunk: header, size and CRC-32C. The records are not walked.
 ///
@@ -91,12 +91,12 @@ impl<'a> Chunk<'a> {
     }
 
     /// The records. Those of an uncompressed chunk lie in the chunk itself; others are decompressed
-    /// into `scratch`, which can be used again and again.
+    /// by `decompressor`, which callers use again and again.
     ///
     /// # Errors
-    /// When the records cannot be decompressed within the bound of `scratch`, or are fewer bytes
+    /// When the records cannot be decompressed within the bound of `decompressor`, or are fewer bytes
     /// than so many records take. What is wrong with a single record is told by the iterator.
-    pub fn records<'s>(&self, scratch: &'s mut Scratch) -> Result<Records<'s>, ChunkError>
+    pub fn records<'s>(&self, decompressor: &'s mut Decompressor) -> Result<Records<'s>, ChunkError>
     where
         'a: 's,
     {
@@ -105,7 +105,7 @@ impl<'a> Chunk<'a> {
             Compression::None => body,
             // Whatever the codec makes of nothing: these are no records.
             _ if body.is_empty() => body,
-            codec => scratch.decompress(codec, body)?,
+            codec => decompressor.decompress(codec, body)?,
         };
         Records::new(&self.header, records)
     }

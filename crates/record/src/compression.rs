@@ -78,7 +78,7 @@ pub const MAX_DECOMPRESSED_BYTES: usize = 128 << 20;
 /// The first capacity of a buffer, which then doubles.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
-/// The least bound of the blocks of an LZ4 frame, whatever a scratch may hold: the smallest of the format.
+/// The least bound of the blocks of an LZ4 frame, whatever a decompressor may hold: the smallest of the format.
 const LZ4_BLOCK_BYTES_MIN: usize = 64 << 10;
 
 /// Frames of the oldest format, and the blocks that they all have.
@@ -107,7 +107,7 @@ const SNAPPY_RATIO_MAX: usize = 22;
 /// Its buffer grows with what really comes out of the codec, whatever sizes the input claims, up to
 /// the bound. It keeps the size of the largest chunk that it has seen. Beside it LZ4 has up to three blocks of the size
 /// that its frame names: at most 16 MiB in all, and none larger than the bound. Other codecs have less than 256 KiB.
-pub struct Scratch {
+pub struct Decompressor {
     /// `..n` holds the records last decompressed, what is behind them is of no meaning.
     buffer: Vec<u8>,
     bytes_max: usize,
@@ -118,25 +118,25 @@ pub struct Scratch {
     zstd: Option<DCtx<'static>>,
 }
 
-impl fmt::Debug for Scratch {
+impl fmt::Debug for Decompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scratch")
+        f.debug_struct("Decompressor")
             .field("buffer_bytes", &self.buffer.len())
             .field("bytes_max", &self.bytes_max)
             .finish_non_exhaustive()
     }
 }
 
-impl Default for Scratch {
+impl Default for Decompressor {
     fn default() -> Self {
-        Scratch::with_bytes_max(MAX_DECOMPRESSED_BYTES)
+        Decompressor::with_bytes_max(MAX_DECOMPRESSED_BYTES)
     }
 }
 
-impl Scratch {
+impl Decompressor {
     /// Refuses chunks whose records become larger than `bytes_max`.
-    pub fn with_bytes_max(bytes_max: usize) -> Scratch {
-        Scratch {
+    pub fn with_bytes_max(bytes_max: usize) -> Decompressor {
+        Decompressor {
             buffer: Vec::new(),
             bytes_max,
             last_bytes: 0,
@@ -189,7 +189,7 @@ impl Scratch {
         }
     }
 
-    /// Reads LZ4's frames, if their blocks are not larger than what the scratch may hold: the codec makes room for
+    /// Reads LZ4's frames, if their blocks are not larger than what the decompressor may hold: the codec makes room for
     /// three blocks of the size that the frame names.
     fn read_lz4(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
         let codec = Compression::Lz4;
@@ -447,15 +447,15 @@ mod tests {
         let bomb = vec![0; 64 << 20];
         for compression in &Compression::ALL[1..] {
             let bytes = compressed(*compression, &bomb);
-            let mut scratch = Scratch::with_bytes_max(BYTES_MAX);
+            let mut decompressor = Decompressor::with_bytes_max(BYTES_MAX);
             assert_eq!(
-                scratch.decompress(*compression, &bytes),
+                decompressor.decompress(*compression, &bytes),
                 Err(ChunkError::DecompressedSize {
                     codec: *compression,
                     limit: BYTES_MAX
                 })
             );
-            assert!(scratch.buffer.capacity() <= BYTES_MAX, "{compression}");
+            assert!(decompressor.buffer.capacity() <= BYTES_MAX, "{compression}");
         }
     }
 
@@ -465,9 +465,9 @@ mod tests {
             for bytes_max in [0, 1, 100_000] {
                 let content = vec![7; bytes_max];
                 let bytes = compressed(*compression, &content);
-                let mut scratch = Scratch::with_bytes_max(bytes_max);
+                let mut decompressor = Decompressor::with_bytes_max(bytes_max);
                 assert_eq!(
-                    scratch.decompress(*compression, &bytes),
+                    decompressor.decompress(*compression, &bytes),
                     Ok(&content[..]),
                     "{compression}"
                 );
@@ -480,13 +480,13 @@ mod tests {
     fn sizes_that_snappy_cannot_reach_are_refused_before_allocation() {
         // 100 MiB as a varint, then a literal of one byte.
         let block = [0x80, 0x80, 0x80, 0x32, 0x00, 0x00];
-        let mut scratch = Scratch::default();
-        let result = scratch.decompress(Compression::Snappy, &block);
+        let mut decompressor = Decompressor::default();
+        let result = decompressor.decompress(Compression::Snappy, &block);
         assert!(
             matches!(result, Err(ChunkError::Decompress { .. })),
             "{result:?}"
         );
-        assert_eq!(scratch.buffer.capacity(), 0);
+        assert_eq!(decompressor.buffer.capacity(), 0);
     }
 
     /// zstd made room for the window that a frame claims, up to 128 MiB, beside the bound.
@@ -494,12 +494,12 @@ mod tests {
     fn windows_that_zstd_frames_claim_are_not_allocated() {
         // A frame without a content size that claims a window of 2 GiB and holds one raw block: "x".
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x09, 0x00, 0x00, b'x'];
-        let mut scratch = Scratch::with_bytes_max(1 << 20);
+        let mut decompressor = Decompressor::with_bytes_max(1 << 20);
         // Refused or not, nothing is made for the window.
-        let _ = scratch.decompress(Compression::Zstd, &frame);
-        assert!(scratch.buffer.capacity() <= BUFFER_BYTES_MIN);
+        let _ = decompressor.decompress(Compression::Zstd, &frame);
+        assert!(decompressor.buffer.capacity() <= BUFFER_BYTES_MIN);
         assert!(
-            scratch
+            decompressor
                 .zstd
                 .as_ref()
                 .is_some_and(|context| context.sizeof() < 1 << 20)
@@ -515,26 +515,26 @@ mod tests {
         assert_eq!(lz4_block_bytes(&frame), 4 << 20);
         let limit = 1 << 20;
         let codec = Compression::Lz4;
-        let refused = Scratch::with_bytes_max(limit)
+        let refused = Decompressor::with_bytes_max(limit)
             .decompress(codec, &frame)
             .map(drop);
         assert_eq!(refused, Err(ChunkError::DecompressedSize { codec, limit }));
     }
 
     #[test]
-    fn a_scratch_serves_all_codecs_in_turn_and_after_errors() {
-        let mut scratch = Scratch::default();
+    fn a_decompressor_serves_all_codecs_in_turn_and_after_errors() {
+        let mut decompressor = Decompressor::default();
         for size in [300_000, 10, 0, 70_000] {
             let content: Vec<u8> = (0..size).map(|n: u32| (n / 3) as u8).collect();
             for compression in &Compression::ALL[1..] {
                 let bytes = compressed(*compression, &content);
                 assert_eq!(
-                    scratch.decompress(*compression, &bytes),
+                    decompressor.decompress(*compression, &bytes),
                     Ok(&content[..]),
                     "{compression} {size}"
                 );
                 // Cut off, so the decoder stops in the middle.
-                let _ = scratch.decompress(*compression, &bytes[..bytes.len() / 2]);
+                let _ = decompressor.decompress(*compression, &bytes[..bytes.len() / 2]);
             }
         }
     }
@@ -546,9 +546,9 @@ mod tests {
         let framed = compressed(Compression::Snappy, &content);
         assert!(framed.starts_with(XERIAL_MAGIC));
         for bytes in [raw, framed] {
-            let mut scratch = Scratch::default();
+            let mut decompressor = Decompressor::default();
             assert_eq!(
-                scratch.decompress(Compression::Snappy, &bytes),
+                decompressor.decompress(Compression::Snappy, &bytes),
                 Ok(&content[..])
             );
         }

@@ -3,7 +3,7 @@
 use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
 
 use crate::header;
-use crate::{Chunk, ChunkBuilder, ChunkError, Compression, Producer, Scratch};
+use crate::{Chunk, ChunkBuilder, ChunkError, Compression, Decompressor, Producer};
 
 /// The format of key and value that is written here; later ones have more behind these fields.
 const VERSION: i16 = 0;
@@ -79,8 +79,8 @@ impl EndMarker {
         if !header.attributes.is_control() {
             return None;
         }
-        let mut scratch = Scratch::default();
-        let record = chunk.records(&mut scratch).ok()?.next()?.ok()?;
+        let mut decompressor = Decompressor::default();
+        let record = chunk.records(&mut decompressor).ok()?.next()?.ok()?;
         let (_, key) = record.key?.split_first_chunk::<2>()?;
         let end = match i16::from_be_bytes(*key.first_chunk()?) {
             0 => TransactionEnd::Abort,

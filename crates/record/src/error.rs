@@ -100,7 +100,7 @@ pub enum ChunkError {
     DecompressedSize {
         /// The compression.
         codec: Compression,
-        /// The bound of the [`Scratch`](crate::Scratch).
+        /// The bound of the [`Decompressor`](crate::Decompressor).
         limit: usize,
     },
     /// The records cannot be compressed.

@@ -38,7 +38,7 @@ pub const FILTER_TERMS_MAX: usize = 16;
 ///
 /// ```
 /// use millstream_base::Timestamp;
-/// use millstream_record::{Chunk, ChunkBuilder, Compression, Filter, Kept, Scratch};
+/// use millstream_record::{Chunk, ChunkBuilder, Compression, Filter, Kept, Decompressor};
 ///
 /// let mut builder = ChunkBuilder::new(Compression::Zstd);
 /// for (key, value) in [("ann", "home"), ("bob", "cart"), ("ann", "cart")] {
@@ -47,10 +47,10 @@ pub const FILTER_TERMS_MAX: usize = 16;
 /// let bytes = builder.finish(None)?;
 ///
 /// let filter: Filter = r#"key = "ann" and value contains "art" and time >= 1000"#.parse()?;
-/// let (mut scratch, mut out) = (Scratch::default(), Vec::new());
-/// let kept = filter.keep(&Chunk::parse(bytes)?, &mut scratch, &mut out)?;
+/// let (mut decompressor, mut out) = (Decompressor::default(), Vec::new());
+/// let kept = filter.keep(&Chunk::parse(bytes)?, &mut decompressor, &mut out)?;
 /// assert_eq!(kept, Kept::Some(1));
-/// for record in Chunk::parse(&out)?.records(&mut scratch)? {
+/// for record in Chunk::parse(&out)?.records(&mut decompressor)? {
 ///     assert_eq!(record?.offset.0, 2);
 /// }
 ///

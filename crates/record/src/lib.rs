@@ -6,15 +6,15 @@
 //!
 //! ```
 //! use millstream_base::{Offset, Timestamp};
-//! use millstream_record::{Chunk, ChunkBuilder, Compression, Header, Scratch};
+//! use millstream_record::{Chunk, ChunkBuilder, Compression, Header, Decompressor};
 //!
 //! let mut builder = ChunkBuilder::new(Compression::Lz4);
 //! let city = Header { name: b"k.city", value: Some(b"Namur") };
 //! builder.push(Timestamp(1000), Some(b"key"), Some(b"value"), &[city])?;
 //! let bytes = builder.finish(None)?;
 //!
-//! let mut scratch = Scratch::default();
-//! for record in Chunk::parse(bytes)?.records(&mut scratch)? {
+//! let mut decompressor = Decompressor::default();
+//! for record in Chunk::parse(bytes)?.records(&mut decompressor)? {
 //!     let record = record?;
 //!     assert_eq!((record.offset, record.value), (Offset(0), Some(&b"value"[..])));
 //!     assert_eq!(record.secondary_keys().next(), Some((&b"city"[..], &b"Namur"[..])));
@@ -35,7 +35,7 @@ mod varint;
 
 pub use builder::ChunkBuilder;
 pub use chunk::{Chunk, Chunks, check, check_prefix};
-pub use compression::{Compression, MAX_DECOMPRESSED_BYTES, Scratch, UnknownCompression};
+pub use compression::{Compression, Decompressor, MAX_DECOMPRESSED_BYTES, UnknownCompression};
 pub use control::{EndMarker, TransactionEnd};
 pub use error::{ChunkError, RecordFault};
 pub use filter::{FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError, Kept};

@@ -14,17 +14,17 @@ use crate::{Chunk, ChunkError, ChunkHeader, Compression, HEADER_BYTES, Records};
 ///
 /// ```
 /// use millstream_base::Timestamp;
-/// use millstream_record::{Chunk, ChunkBuilder, Compression, Scratch, recompressed};
+/// use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor, recompressed};
 ///
 /// let mut builder = ChunkBuilder::new(Compression::None);
 /// builder.push(Timestamp(1000), None, Some(&[7; 1000]), &[])?;
 /// let plain = Chunk::parse(builder.finish(None)?)?;
-/// let mut scratch = Scratch::default();
-/// let zipped = recompressed(&plain, &plain.records(&mut scratch)?, Compression::Zstd, None)?;
+/// let mut decompressor = Decompressor::default();
+/// let zipped = recompressed(&plain, &plain.records(&mut decompressor)?, Compression::Zstd, None)?;
 ///
 /// let zipped = Chunk::parse(&zipped)?;
 /// assert!(zipped.bytes().len() < 200);
-/// let record = zipped.records(&mut scratch)?.next().expect("one record")?;
+/// let record = zipped.records(&mut decompressor)?.next().expect("one record")?;
 /// assert_eq!((record.timestamp, record.value), (Timestamp(1000), Some(&[7; 1000][..])));
 /// # Ok::<(), millstream_record::ChunkError>(())
 /// ```
@@ -66,7 +66,7 @@ mod tests {
     use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
 
     use super::*;
-    use crate::{ChunkBuilder, Producer, Scratch};
+    use crate::{ChunkBuilder, Decompressor, Producer};
 
     /// Everything of a chunk but its bytes: the header without size, codec and checksum, and the records.
     fn content(bytes: &[u8]) -> (ChunkHeader, Vec<String>) {
@@ -77,8 +77,8 @@ mod tests {
             attributes: chunk.header().attributes.uncompressed(),
             ..*chunk.header()
         };
-        let mut scratch = Scratch::default();
-        let records = chunk.records(&mut scratch).unwrap();
+        let mut decompressor = Decompressor::default();
+        let records = chunk.records(&mut decompressor).unwrap();
         let records = records.map(|record| format!("{:?}", record.unwrap()));
         (header, records.collect())
     }
@@ -102,8 +102,8 @@ mod tests {
             let chunk = Chunk::parse(original).unwrap();
             for to in Compression::ALL {
                 for level in [None, Some(-1), Some(1), Some(9), Some(22)] {
-                    let mut scratch = Scratch::default();
-                    let records = chunk.records(&mut scratch).unwrap();
+                    let mut decompressor = Decompressor::default();
+                    let records = chunk.records(&mut decompressor).unwrap();
                     let made = recompressed(&chunk, &records, to, level).unwrap();
                     let header = *Chunk::parse(&made).unwrap().header();
                     assert_eq!(header.attributes.compression(), to);
@@ -128,8 +128,8 @@ mod tests {
         }
         let chunk = Chunk::parse(builder.finish(None).unwrap()).unwrap();
         for (codec, low, high) in [(Compression::Gzip, 1, 9), (Compression::Zstd, -50, 19)] {
-            let mut scratch = Scratch::default();
-            let records = chunk.records(&mut scratch).unwrap();
+            let mut decompressor = Decompressor::default();
+            let records = chunk.records(&mut decompressor).unwrap();
             let size = |level| {
                 let made = recompressed(&chunk, &records, codec, Some(level));
                 made.unwrap().len()

@@ -26,7 +26,7 @@ pub fn secondary_key(name: &str) -> String {
     format!("{SECONDARY_KEY_PREFIX}{name}")
 }
 
-/// One record; key, value and headers lie in the chunk or in the scratch.
+/// One record; key, value and headers lie in the chunk or in the decompressor.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     /// Its number in the lane.

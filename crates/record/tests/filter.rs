@@ -2,8 +2,8 @@
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
 use millstream_record::{
-    Chunk, ChunkBuilder, ChunkError, Compression, EndMarker, Filter, HEADER_BYTES, Header, Kept,
-    Producer, Scratch, TimestampType, TransactionEnd, set_base_offset,
+    Chunk, ChunkBuilder, ChunkError, Compression, Decompressor, EndMarker, Filter, HEADER_BYTES,
+    Header, Kept, Producer, TimestampType, TransactionEnd, set_base_offset,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -142,8 +142,8 @@ fn set_log_append_time(chunk: &mut [u8]) {
 }
 
 fn read(chunk: &Chunk<'_>) -> Vec<Owned> {
-    let mut scratch = Scratch::default();
-    let records = chunk.records(&mut scratch).unwrap().map(|record| {
+    let mut decompressor = Decompressor::default();
+    let records = chunk.records(&mut decompressor).unwrap().map(|record| {
         let record = record.unwrap();
         let headers = record.headers();
         Owned {
@@ -171,12 +171,16 @@ fn thousand(compression: Compression) -> Vec<u8> {
     build(compression, &records.collect::<Vec<_>>())
 }
 
-fn keep(filter: &str, chunk: &[u8], scratch: &mut Scratch) -> Result<(Kept, Vec<u8>), ChunkError> {
+fn keep(
+    filter: &str,
+    chunk: &[u8],
+    decompressor: &mut Decompressor,
+) -> Result<(Kept, Vec<u8>), ChunkError> {
     let mut out = Vec::new();
     let chunk = Chunk::parse(chunk).unwrap();
     let kept = Filter::parse(filter)
         .unwrap()
-        .keep(&chunk, scratch, &mut out);
+        .keep(&chunk, decompressor, &mut out);
     kept.map(|kept| (kept, out))
 }
 
@@ -201,9 +205,9 @@ proptest! {
             .collect();
 
         let filter = filter_of(&terms);
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         let mut one_by_one = Vec::new();
-        for record in chunk.records(&mut scratch).unwrap().map(Result::unwrap) {
+        for record in chunk.records(&mut decompressor).unwrap().map(Result::unwrap) {
             if filter.matches(&record) {
                 one_by_one.push(record.offset);
             }
@@ -213,7 +217,7 @@ proptest! {
 
         // Something is there already, and stays.
         let mut out = b"before".to_vec();
-        let kept = filter.keep(&chunk, &mut scratch, &mut out).unwrap();
+        let kept = filter.keep(&chunk, &mut decompressor, &mut out).unwrap();
         let appended = out.strip_prefix(b"before").unwrap();
         if matching.is_empty() || matching.len() == all.len() {
             let expected = if matching.is_empty() { Kept::None } else { Kept::All };
@@ -240,7 +244,7 @@ proptest! {
         prop_assert_eq!(&header, chunk.header());
 
         // Of a chunk with gaps, too.
-        let again = filter.keep(&rebuilt, &mut scratch, &mut Vec::new());
+        let again = filter.keep(&rebuilt, &mut decompressor, &mut Vec::new());
         prop_assert_eq!(again, Ok(Kept::All));
     }
 
@@ -257,9 +261,9 @@ proptest! {
             bytes[HEADER_BYTES + index.index(body_bytes)] = byte;
         }
         let mut out = b"before".to_vec();
-        let mut scratch = Scratch::with_bytes_max(1 << 20);
+        let mut decompressor = Decompressor::with_bytes_max(1 << 20);
         let chunk = Chunk::trusted(&bytes).unwrap();
-        match filter_of(&terms).keep(&chunk, &mut scratch, &mut out) {
+        match filter_of(&terms).keep(&chunk, &mut decompressor, &mut out) {
             Ok(Kept::Some(_)) => {
                 prop_assert!(Chunk::parse(&out[b"before".len()..]).is_ok());
             }
@@ -273,8 +277,8 @@ fn one_percent_of_the_records_is_about_one_percent_of_the_bytes() {
     for compression in Compression::ALL {
         let bytes = thousand(compression);
         let plain_bytes = thousand(Compression::None).len();
-        let mut scratch = Scratch::default();
-        let (kept, out) = keep("key starts with \"77\"", &bytes, &mut scratch).unwrap();
+        let mut decompressor = Decompressor::default();
+        let (kept, out) = keep("key starts with \"77\"", &bytes, &mut decompressor).unwrap();
         assert_eq!(kept, Kept::Some(11), "{compression}");
         assert!(
             out.len() < plain_bytes * 12 / 1000 + HEADER_BYTES,
@@ -288,12 +292,12 @@ fn one_percent_of_the_records_is_about_one_percent_of_the_bytes() {
 fn records_that_are_not_compressed_are_read_where_they_lie() {
     let bytes = thousand(Compression::None);
     // In which there is no room for anything.
-    let mut scratch = Scratch::with_bytes_max(0);
-    let (kept, out) = keep("key = \"5\"", &bytes, &mut scratch).unwrap();
+    let mut decompressor = Decompressor::with_bytes_max(0);
+    let (kept, out) = keep("key = \"5\"", &bytes, &mut decompressor).unwrap();
     assert_eq!(kept, Kept::Some(1));
     assert!(out.len() < 200);
     assert_eq!(
-        keep("key = \"x\"", &bytes, &mut scratch),
+        keep("key = \"x\"", &bytes, &mut decompressor),
         Ok((Kept::None, Vec::new()))
     );
 }
@@ -312,8 +316,8 @@ fn a_chunk_is_not_read_when_its_header_rules_out_all_its_records() {
     not_filled_in[17..21].copy_from_slice(&crc.to_be_bytes());
 
     // Whoever reads it is told that there is no room for what comes out.
-    let mut scratch = Scratch::with_bytes_max(0);
-    let mut is_read = |filter: &str, chunk: &[u8]| match keep(filter, chunk, &mut scratch) {
+    let mut decompressor = Decompressor::with_bytes_max(0);
+    let mut is_read = |filter: &str, chunk: &[u8]| match keep(filter, chunk, &mut decompressor) {
         Ok((Kept::None, _)) => false,
         Err(ChunkError::DecompressedSize { .. }) => true,
         other => panic!("{filter}: {other:?}"),
@@ -345,7 +349,7 @@ fn control_chunks_are_kept_whole() {
     };
     let bytes = marker.to_chunk(Timestamp(1000)).unwrap();
     for filter in ["key = \"a\"", "time > 5000"] {
-        let kept = keep(filter, &bytes, &mut Scratch::default());
+        let kept = keep(filter, &bytes, &mut Decompressor::default());
         assert_eq!(kept, Ok((Kept::All, Vec::new())), "{filter}");
     }
 }
@@ -357,6 +361,6 @@ fn a_chunk_without_records_has_none_to_keep() {
     empty[8..12].copy_from_slice(&49_i32.to_be_bytes());
     empty[57..61].copy_from_slice(&[0; 4]);
     set_log_append_time(&mut empty);
-    let kept = keep("key = \"1\"", &empty, &mut Scratch::default());
+    let kept = keep("key = \"1\"", &empty, &mut Decompressor::default());
     assert_eq!(kept, Ok((Kept::None, Vec::new())));
 }

@@ -2,8 +2,8 @@
 
 use millstream_base::Timestamp;
 use millstream_record::{
-    Chunk, ChunkBuilder, Compression, FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError,
-    Header, Scratch,
+    Chunk, ChunkBuilder, Compression, Decompressor, FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter,
+    FilterError, Header,
 };
 use proptest::prelude::*;
 
@@ -23,8 +23,8 @@ fn matches(filter: &str) -> bool {
     let pushed = builder.push(Timestamp(1000), Some(b"ann"), Some(value), &headers);
     pushed.unwrap();
     let chunk = Chunk::parse(builder.finish(None).unwrap()).unwrap();
-    let mut scratch = Scratch::default();
-    let record = chunk.records(&mut scratch).unwrap().next().unwrap();
+    let mut decompressor = Decompressor::default();
+    let record = chunk.records(&mut decompressor).unwrap().next().unwrap();
     Filter::parse(filter).unwrap().matches(&record.unwrap())
 }
 
@@ -200,8 +200,8 @@ proptest! {
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.push(Timestamp(0), Some(&bytes), None, &[]).unwrap();
         let chunk = Chunk::parse(builder.finish(None).unwrap()).unwrap();
-        let mut scratch = Scratch::default();
-        let record = chunk.records(&mut scratch).unwrap().next().unwrap();
+        let mut decompressor = Decompressor::default();
+        let record = chunk.records(&mut decompressor).unwrap().next().unwrap();
         prop_assert!(Filter::parse(&filter).unwrap().matches(&record.unwrap()));
     }
 }

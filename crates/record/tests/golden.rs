@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
-use millstream_record::{Chunk, ChunkBuilder, Compression, Header, Producer, Record, Scratch};
+use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor, Header, Producer, Record};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ fn golden(mut each: impl FnMut(&str, &[u8], &ExpectedChunk, &[ExpectedRecord])) 
 
 #[test]
 fn golden_chunks_decode_to_their_records() {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     golden(|name, bytes, expected, expected_records| {
         let chunk = Chunk::parse(bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
         let header = chunk.header();
@@ -86,7 +86,7 @@ fn golden_chunks_decode_to_their_records() {
             "{name}"
         );
 
-        let records = chunk.records(&mut scratch).unwrap();
+        let records = chunk.records(&mut decompressor).unwrap();
         for (index, record) in records.enumerate() {
             let record = record.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(record.offset, Offset(index as u64), "{name}");
@@ -103,13 +103,13 @@ fn golden_chunks_decode_to_their_records() {
 /// encoded again decodes to the same body.
 #[test]
 fn golden_chunks_are_encoded_to_the_same_bytes() {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     golden(|name, bytes, expected, _| {
         let chunk = Chunk::parse(bytes).unwrap();
         let header = *chunk.header();
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.set_transactional(expected.transactional);
-        for record in chunk.records(&mut scratch).unwrap() {
+        for record in chunk.records(&mut decompressor).unwrap() {
             let record = record.unwrap();
             let headers: Vec<Header<'_>> = record.headers().collect();
             builder
@@ -135,10 +135,10 @@ fn golden_chunks_are_encoded_to_the_same_bytes() {
 #[test]
 fn secondary_keys_are_the_headers_with_their_prefix() {
     let bytes = fs::read(folder().join("java-mixed-lz4.bin")).unwrap();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let chunk = Chunk::parse(&bytes).unwrap();
     let mut found = Vec::new();
-    for record in chunk.records(&mut scratch).unwrap() {
+    for record in chunk.records(&mut decompressor).unwrap() {
         let record = record.unwrap();
         for (name, key) in record.secondary_keys() {
             found.push((record.timestamp, name.to_vec(), key.to_vec()));

@@ -2,8 +2,8 @@
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
 use millstream_record::{
-    Chunk, ChunkBuilder, ChunkError, ChunkHeader, Chunks, Compression, HEADER_BYTES, Header,
-    LENGTH_PREFIX_BYTES, Producer, RecordFault, Scratch, check, check_prefix, set_base_offset,
+    Chunk, ChunkBuilder, ChunkError, ChunkHeader, Chunks, Compression, Decompressor, HEADER_BYTES,
+    Header, LENGTH_PREFIX_BYTES, Producer, RecordFault, check, check_prefix, set_base_offset,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -109,9 +109,9 @@ fn build(compression: Compression, records: &[Owned], producer: Option<Producer>
 }
 
 /// All records of a chunk, whose offsets are checked to follow one another.
-fn records(chunk: &Chunk<'_>, scratch: &mut Scratch) -> Result<Vec<Owned>, ChunkError> {
+fn records(chunk: &Chunk<'_>, decompressor: &mut Decompressor) -> Result<Vec<Owned>, ChunkError> {
     let mut all = Vec::new();
-    for (index, record) in chunk.records(scratch)?.enumerate() {
+    for (index, record) in chunk.records(decompressor)?.enumerate() {
         let record = record?;
         assert_eq!(record.offset, chunk.header().base_offset.plus(index as u64));
         let headers: Vec<_> = record
@@ -139,9 +139,9 @@ fn records(chunk: &Chunk<'_>, scratch: &mut Scratch) -> Result<Vec<Owned>, Chunk
 fn walk(bytes: &[u8]) {
     let _ = ChunkHeader::parse(bytes);
     let _ = check_prefix(bytes);
-    let mut scratch = Scratch::with_bytes_max(1 << 20);
+    let mut decompressor = Decompressor::with_bytes_max(1 << 20);
     for chunk in Chunks::trusted(bytes).flatten() {
-        let Ok(records) = chunk.records(&mut scratch) else {
+        let Ok(records) = chunk.records(&mut decompressor) else {
             continue;
         };
         let taken = records.clone().try_for_each(|record| record.map(drop));
@@ -210,7 +210,7 @@ proptest! {
             sequence: header.base_sequence,
         };
         prop_assert_eq!(read, producer.unwrap_or(none));
-        prop_assert_eq!(records(&chunk, &mut Scratch::default()), Ok(built));
+        prop_assert_eq!(records(&chunk, &mut Decompressor::default()), Ok(built));
     }
 
     #[test]
@@ -365,8 +365,8 @@ fn a_check_takes_no_number_to_end_before_its_last_byte() {
         let chunk = chunk_around(&body, 0, 1);
         walk(&chunk);
         let chunk = Chunk::parse(&chunk).unwrap();
-        let mut scratch = Scratch::default();
-        assert!(chunk.records(&mut scratch).unwrap().check().is_err());
+        let mut decompressor = Decompressor::default();
+        assert!(chunk.records(&mut decompressor).unwrap().check().is_err());
     }
 }
 
@@ -382,15 +382,15 @@ fn chunks_of_many_records_are_checked_to_the_end() {
             .unwrap();
     }
     let bytes = builder.finish(None).unwrap();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let chunk = Chunk::parse(bytes).unwrap();
-    assert_eq!(chunk.records(&mut scratch).unwrap().check(), Ok(()));
+    assert_eq!(chunk.records(&mut decompressor).unwrap().check(), Ok(()));
     let last = bytes.len() - 1;
     let mut bytes = bytes.to_vec();
     // The last record says that it has a header.
     bytes[last] = 2;
     let chunk = Chunk::trusted(&bytes).unwrap();
-    let wrong = chunk.records(&mut scratch).unwrap().check();
+    let wrong = chunk.records(&mut decompressor).unwrap().check();
     let is_last = |error: &ChunkError| matches!(error, ChunkError::Record { index, .. } if *index == count as u32 - 1);
     assert!(wrong.as_ref().is_err_and(is_last), "{wrong:?}");
 }
@@ -459,11 +459,11 @@ fn wrong_header_fields_are_named() {
 
 #[test]
 fn wrong_record_fields_are_named() {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut first_error = |body: &[u8], count| {
         let bytes = chunk_around(body, 0, count);
         let chunk = Chunk::parse(&bytes).unwrap();
-        match chunk.records(&mut scratch) {
+        match chunk.records(&mut decompressor) {
             Err(error) => error,
             Ok(mut records) => records.find_map(Result::err).unwrap(),
         }
@@ -549,6 +549,9 @@ fn a_chunk_without_records_is_read_whatever_its_codec() {
     for codec in 0..5 {
         let bytes = chunk_around(&[], codec, 0);
         let chunk = Chunk::parse(&bytes).unwrap();
-        assert_eq!(records(&chunk, &mut Scratch::default()), Ok(Vec::new()));
+        assert_eq!(
+            records(&chunk, &mut Decompressor::default()),
+            Ok(Vec::new())
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use millstream_base::{Offset, Timestamp};
-use millstream_record::{Chunk, ChunkError, Chunks, Scratch, TimestampType, check_prefix};
+use millstream_record::{Chunk, ChunkError, Chunks, Decompressor, TimestampType, check_prefix};
 use serde_json::Value;
 
 /// The folder with the data, if it is there.
@@ -36,7 +36,11 @@ fn bytes(answer: &Value) -> Option<Vec<u8>> {
 }
 
 /// Compares a chunk with the answer; returns the first error.
-fn compare(chunk: &Chunk<'_>, answer: &Value, scratch: &mut Scratch) -> Result<(), ChunkError> {
+fn compare(
+    chunk: &Chunk<'_>,
+    answer: &Value,
+    decompressor: &mut Decompressor,
+) -> Result<(), ChunkError> {
     let number = |field: &str| answer[field].as_i64().unwrap();
     let header = chunk.header();
     assert_eq!(i64::from(header.total_bytes), number("size"));
@@ -70,7 +74,7 @@ fn compare(chunk: &Chunk<'_>, answer: &Value, scratch: &mut Scratch) -> Result<(
     assert_eq!(is_log_append, answer["timestamp_type"] == "LogAppendTime");
 
     let records = chunk
-        .records(scratch)?
+        .records(decompressor)?
         .collect::<Result<Vec<_>, ChunkError>>()?;
     let answers = answer["records"].as_array().unwrap();
     assert_eq!(records.len(), answers.len());
@@ -109,7 +113,7 @@ fn batches_of_other_projects_decode_or_are_refused_as_they_should() {
     };
     let answers = fs::read_to_string(data.join("answers/kafka_batches.json")).unwrap();
     let answers: Value = serde_json::from_str(&answers).unwrap();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut decoded = 0;
     for (path, answer) in answers["files"].as_object().unwrap() {
         let Ok(file) = fs::read(data.join(path)) else {
@@ -132,7 +136,7 @@ fn batches_of_other_projects_decode_or_are_refused_as_they_should() {
                 continue;
             }
             let chunk = chunk.unwrap_or_else(|error| panic!("{path}: {error}"));
-            let compared = compare(&chunk, answer, &mut scratch);
+            let compared = compare(&chunk, answer, &mut decompressor);
             if answer["decode_error"].is_string() {
                 // It says that it is not compressed, but it is.
                 assert!(

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millstream_base::{Offset, Timestamp};
 use millstream_log::{AtLeast, Log, LogError, StreamPartition};
-use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor};
 use parking_lot::Mutex;
 
 pub use self::codec::{Reader, Writer};
@@ -79,13 +79,13 @@ impl Ledger {
     fn read_before(&self, end: Offset) -> Result<Kept, LogError> {
         let mut states = BTreeMap::new();
         let mut read_bytes = 0;
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         let mut at = self.lane.earliest_offset();
         while at < end {
             let fetched = self.lane.fetch(at, end, READ_BYTES, AtLeast::OneChunk)?;
             for piece in &fetched.pieces {
                 for chunk in Chunks::trusted(piece) {
-                    for record in chunk?.records(&mut scratch)? {
+                    for record in chunk?.records(&mut decompressor)? {
                         let record = record?;
                         let key = record.key.unwrap_or_default();
                         match record.value.map(Bytes::copy_from_slice) {

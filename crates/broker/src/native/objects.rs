@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_log::{AtLeast, Log, LogError, OBJECT_RECORD_BYTES, ObjectInfo};
-use millstream_record::{Chunk, Chunks, Compression, Scratch};
+use millstream_record::{Chunk, Chunks, Compression, Decompressor};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
     DeleteObjectRequest, DeleteObjectResponse, GetObjectRequest, GetObjectResponse,
@@ -101,8 +101,8 @@ fn value_of(object: &ObjectInfo, piece: &Bytes, chunk: &Chunk<'_>) -> Result<Byt
     if header.attributes.compression() != Compression::None {
         return Err(missing());
     }
-    let mut scratch = Scratch::default();
-    let record = chunk.records(&mut scratch)?.next().transpose()?;
+    let mut decompressor = Decompressor::default();
+    let record = chunk.records(&mut decompressor)?.next().transpose()?;
     let value = record.and_then(|record| record.value);
     value
         .map(|value| piece.slice_ref(value))

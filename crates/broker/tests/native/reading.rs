@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millstream_base::{Cursor, GroupId, Position, SegmentIndex, StreamId, StreamletIndex};
-use millstream_record::{Chunks, Scratch};
+use millstream_record::{Chunks, Decompressor};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
     DeleteStreamRequest, ReadChunksRequest, ReadChunksResponse, ReadFromCursor,
@@ -43,11 +43,11 @@ fn read(client: &mut Client, cursors: &[Cursor], bytes_max: u32) -> ReadChunksRe
 
 /// Returns the values of all records.
 fn values(read: &ReadFromCursor) -> Vec<Bytes> {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut values = Vec::new();
     for piece in &read.chunks.0 {
         for chunk in Chunks::new(piece) {
-            for record in chunk.unwrap().records(&mut scratch).unwrap() {
+            for record in chunk.unwrap().records(&mut decompressor).unwrap() {
                 values.push(Bytes::copy_from_slice(record.unwrap().value.unwrap()));
             }
         }

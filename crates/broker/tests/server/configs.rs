@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use millstream_base::Timestamp;
 use millstream_broker::{LogLevel, LogLevels, ROOT};
-use millstream_record::{Chunk, ChunkBuilder, Compression, Scratch};
+use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor};
 use millstream_wire::messages::alter_configs_request;
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
@@ -180,9 +180,9 @@ fn compressed(compression: Compression, timestamps: &[i64]) -> Vec<u8> {
 
 /// Returns the values of a chunk's records.
 fn values(chunk: &[u8]) -> Vec<Vec<u8>> {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let chunk = Chunk::parse(chunk).unwrap();
-    let records = chunk.records(&mut scratch).unwrap();
+    let records = chunk.records(&mut decompressor).unwrap();
     records
         .map(|record| record.unwrap().value.unwrap().to_vec())
         .collect()
@@ -448,8 +448,8 @@ fn records_get_the_time_of_their_append_where_the_topic_says_so() {
     );
     let chunks = stored(&node, "t");
     let chunk = Chunk::parse(&chunks[0]).unwrap();
-    let mut scratch = Scratch::default();
-    for record in chunk.records(&mut scratch).unwrap() {
+    let mut decompressor = Decompressor::default();
+    for record in chunk.records(&mut decompressor).unwrap() {
         assert_eq!(record.unwrap().timestamp, Timestamp(time));
     }
     let by_time = |client: &mut Connection, time: i64| {

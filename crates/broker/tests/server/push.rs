@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_broker::security::Operation;
-use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor};
 use millstream_wire::native::*;
 use millstream_wire::{ApiKey, Response, ResponseError};
 
@@ -58,9 +58,9 @@ pub fn receive_request(subscription: u32) -> ReceiveRequest {
 /// Returns place and value of the records in whole chunks.
 pub fn values_of(place: u32, from: u64, bytes: &[u8]) -> Vec<(u32, String)> {
     let mut values = Vec::new();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     for chunk in Chunks::new(bytes) {
-        for record in chunk.unwrap().records(&mut scratch).unwrap() {
+        for record in chunk.unwrap().records(&mut decompressor).unwrap() {
             let record = record.unwrap();
             if record.offset.0 >= from {
                 let value = String::from_utf8(record.value.unwrap().to_vec()).unwrap();

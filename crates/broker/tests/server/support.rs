@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use millstream_base::{ByteSize, Clock, Disk, SystemRandom, TcpNetwork, Timestamp};
 use millstream_broker::{Broker, BrokerConfig, Server};
 use millstream_log::{Log, LogConfig};
-use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor};
 use millstream_wire::messages::create_topics_request::CreatableTopic;
 use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -411,11 +411,11 @@ pub fn fetch_request(places: &[(&str, i32, i64)]) -> FetchRequest {
 
 /// Returns the values of the fetched records.
 pub fn values(fetched: &FetchedPartition) -> Vec<String> {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut values = Vec::new();
     for piece in &fetched.records {
         for chunk in Chunks::new(piece) {
-            for record in chunk.unwrap().records(&mut scratch).unwrap() {
+            for record in chunk.unwrap().records(&mut decompressor).unwrap() {
                 let value = record.unwrap().value.unwrap();
                 values.push(String::from_utf8(value.to_vec()).unwrap());
             }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime};
 
-use millstream_client::{Consumer, ConsumerConfig, Scratch, Start, TopicPartition};
+use millstream_client::{Consumer, ConsumerConfig, Decompressor, Start, TopicPartition};
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -52,22 +52,24 @@ pub fn run(
     let consumer = Consumer::assigned(remote.client(), config, &places);
     let mut consumer = remote.wait(consumer)?;
     let (mut records, mut bytes) = (0, 0);
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut last_at = started_at;
     while records < args.records && !stop.is_set() && last_at.elapsed() < WAIT_MAX {
         let next = async { timeout(PAUSE, consumer.next()).await };
         let Ok(fetched) = remote.runtime().block_on(next) else {
             continue;
         };
-        let read = fetched.map_err(explained)?.each(&mut scratch, |record| {
-            records += 1;
-            let key_bytes = record.key.map_or(0, <[u8]>::len);
-            bytes += (key_bytes + record.value.map_or(0, <[u8]>::len)) as u64;
-            match records < args.records {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        });
+        let read = fetched
+            .map_err(explained)?
+            .each(&mut decompressor, |record| {
+                records += 1;
+                let key_bytes = record.key.map_or(0, <[u8]>::len);
+                bytes += (key_bytes + record.value.map_or(0, <[u8]>::len)) as u64;
+                match records < args.records {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
         read.map_err(explained)?;
         last_at = Instant::now();
     }

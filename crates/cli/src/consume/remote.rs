@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use millstream_base::Offset;
 use millstream_client::{
-    Consumer, ConsumerConfig, Fetched, Isolation, OnDamage, Reset, Scratch, SkippedRecords, Start,
-    TopicPartition,
+    Consumer, ConsumerConfig, Decompressor, Fetched, Isolation, OnDamage, Reset, SkippedRecords,
+    Start, TopicPartition,
 };
 use tokio::time::timeout;
 
@@ -153,7 +153,7 @@ fn print_all(
     printer: &mut Printer<impl Write>,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let mut ends = Ends::default();
     let mut looked_at = Instant::now();
     while !stop.is_set() && printer.left > 0 {
@@ -168,7 +168,7 @@ fn print_all(
         match remote.runtime().block_on(next) {
             Ok(fetched) => {
                 let fetched = fetched.map_err(explained)?;
-                if let Some(done) = print(&fetched, &mut scratch, printer)? {
+                if let Some(done) = print(&fetched, &mut decompressor, printer)? {
                     consumer.mark(fetched.place(), done);
                 }
             }
@@ -196,13 +196,13 @@ fn check_faults(args: &ConsumeArgs, remote: &Remote) -> anyhow::Result<()> {
 /// Returns the offset at which the damage stopped it, if that is before the end.
 fn print(
     fetched: &Fetched,
-    scratch: &mut Scratch,
+    decompressor: &mut Decompressor,
     printer: &mut Printer<impl Write>,
 ) -> anyhow::Result<Option<Offset>> {
     let partition = u32::try_from(fetched.partition()).unwrap_or_default();
     let mut stopped_at = None;
     let mut error = None;
-    let each = fetched.each(scratch, |record| {
+    let each = fetched.each(decompressor, |record| {
         match printer.print(partition, record) {
             Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
             Ok(ControlFlow::Break(())) => {}

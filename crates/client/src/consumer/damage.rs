@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use millstream_base::Offset;
-use millstream_record::{Chunks, Scratch};
+use millstream_record::{Chunks, Decompressor};
 use millstream_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{BrokerId, FetchRequest};
 use millstream_wire::{FetchedPartition, ResponseError};
@@ -104,8 +104,8 @@ impl Consumer {
         let Some(Ok(chunk)) = chunk else {
             return Ok(None);
         };
-        let mut scratch = Scratch::default();
-        let records = chunk.records(&mut scratch);
+        let mut decompressor = Decompressor::default();
+        let records = chunk.records(&mut decompressor);
         let is_good = records.is_ok_and(|mut records| records.all(|record| record.is_ok()));
         Ok((!is_good).then(|| chunk.header().next_offset()))
     }

@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use millstream_base::Offset;
-use millstream_record::{Chunk, ChunkHeader, EndMarker, Filter, Record, Scratch, TransactionEnd};
+use millstream_record::{
+    Chunk, ChunkHeader, Decompressor, EndMarker, Filter, Record, TransactionEnd,
+};
 use millstream_wire::messages::fetch_response::AbortedTransaction;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -103,7 +105,7 @@ impl Fetched {
         }
     }
 
-    /// Gives each record to `take`, until that breaks. Decompresses compressed ones into `scratch`. There may be none
+    /// Gives each record to `take`, until that breaks. Decompresses compressed ones with `decompressor`. There may be none
     /// at all, after the end of a transaction or behind a filter.
     ///
     /// # Errors
@@ -112,7 +114,7 @@ impl Fetched {
     /// next call of [`Consumer::next`](crate::Consumer::next) hands out all of them again.
     pub fn each(
         &self,
-        scratch: &mut Scratch,
+        decompressor: &mut Decompressor,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         let filter = self.filter.as_deref();
@@ -123,11 +125,13 @@ impl Fetched {
         match &self.records {
             Records::Pulled(bytes, aborted) => {
                 let whole = &bytes[..whole_bytes(bytes)];
-                self.each_of(whole, aborted, scratch, &mut take)
+                self.each_of(whole, aborted, decompressor, &mut take)
             }
-            Records::Pushed(bytes) => self.each_of(bytes, &[], scratch, &mut take),
+            Records::Pushed(bytes) => self.each_of(bytes, &[], decompressor, &mut take),
             Records::Shared(Some(lease)) => {
-                lease.each(self.from, scratch, &mut take, |damaged| self.skip(damaged))
+                lease.each(self.from, decompressor, &mut take, |damaged| {
+                    self.skip(damaged)
+                })
             }
             Records::Shared(None) => Ok(()),
         }
@@ -137,7 +141,7 @@ impl Fetched {
         &self,
         chunks: &[u8],
         aborted: &[AbortedTransaction],
-        scratch: &mut Scratch,
+        decompressor: &mut Decompressor,
         take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         let mut aborted = Aborted::new(aborted);
@@ -147,7 +151,7 @@ impl Fetched {
             start = end;
             let given = match chunk {
                 Ok(chunk) if aborted.hides(&chunk) || header.attributes.is_control() => continue,
-                Ok(chunk) => give(&chunk, self.from, scratch, take),
+                Ok(chunk) => give(&chunk, self.from, decompressor, take),
                 Err(error) => Err(DamagedRecords {
                     offsets: self.from.max(header.base_offset)..header.next_offset(),
                     error,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
-use millstream_record::{Chunk, ChunkBuilder, Compression, Scratch};
+use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor};
 use millstream_wire::ResponseError;
 use tokio::time::Instant;
 
@@ -36,8 +36,10 @@ impl Broker {
     fn append(&mut self, chunk: &[u8], is_refused: impl Fn(u32) -> bool) -> Answer {
         let chunk = Chunk::parse(chunk).expect("the client makes whole chunks");
         let header = *chunk.header();
-        let mut scratch = Scratch::default();
-        let records = chunk.records(&mut scratch).expect("it is not compressed");
+        let mut decompressor = Decompressor::default();
+        let records = chunk
+            .records(&mut decompressor)
+            .expect("it is not compressed");
         let value = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("four bytes"));
         let values = records.map(|record| value(record.expect("whole").value.expect("a value")));
         let values: Vec<u32> = values.collect();

@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, OnceLock};
 
 use millstream_base::Offset;
-use millstream_record::{Chunk, ChunkError, Chunks, Compression, Record, Scratch};
+use millstream_record::{Chunk, ChunkError, Chunks, Compression, Decompressor, Record};
 use millstream_share::{Hold, Slice, State};
 
 use super::session::{Session, has_stalled, reason_of};
@@ -63,7 +63,7 @@ impl Lease {
     pub fn each(
         &self,
         from: Offset,
-        scratch: &mut Scratch,
+        decompressor: &mut Decompressor,
         take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
         skip: impl Fn(DamagedRecords) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
@@ -80,13 +80,13 @@ impl Lease {
             };
             let read = match chunk.header().attributes.compression() {
                 _ if chunk.header().attributes.is_control() => Ok(ControlFlow::Continue(())),
-                Compression::None => give(&chunk, from, scratch, take),
+                Compression::None => give(&chunk, from, decompressor, take),
                 _ => {
                     // Decompressors rely on bytes that do not change.
                     copy.clear();
                     copy.extend_from_slice(chunk.bytes());
                     match Chunk::trusted(&copy) {
-                        Ok(chunk) => give(&chunk, from, scratch, take),
+                        Ok(chunk) => give(&chunk, from, decompressor, take),
                         Err(error) => Err(DamagedRecords::of(&chunk, from, error)),
                     }
                 }
@@ -140,12 +140,12 @@ impl DamagedRecords {
 pub(crate) fn give(
     chunk: &Chunk<'_>,
     from: Offset,
-    scratch: &mut Scratch,
+    decompressor: &mut Decompressor,
     take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, DamagedRecords> {
     let mut next = from;
     let damaged = |next, error| DamagedRecords::of(chunk, next, error);
-    let records = chunk.records(scratch);
+    let records = chunk.records(decompressor);
     for record in records.map_err(|error| damaged(next, error))? {
         let record = record.map_err(|error| damaged(next, error))?;
         next = next.max(record.offset.plus(1));

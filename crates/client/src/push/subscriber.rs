@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{Cursor, Offset};
-use millstream_record::{Filter, Record, Scratch};
+use millstream_record::{Decompressor, Filter, Record};
 use millstream_wire::native::{
     CommitCursorsRequest, SubscribedApplication, SubscribedLane, SubscribedSource,
 };
@@ -63,7 +63,7 @@ pub enum LocalSource {
 /// use std::time::Duration;
 ///
 /// use millstream_client::{
-///     Client, ClientConfig, LocalConfig, LocalSource, Scratch, Start, TopicPartition,
+///     Client, ClientConfig, LocalConfig, LocalSource, Decompressor, Start, TopicPartition,
 /// };
 ///
 /// # use std::sync::Arc;
@@ -89,7 +89,7 @@ pub enum LocalSource {
 /// for mut subscriber in subscribers {
 ///     let thread = std::thread::spawn(move || {
 ///         let pushed = subscriber.take(Duration::from_secs(60))?.expect("it was there");
-///         pushed.each(&mut Scratch::default(), |record| {
+///         pushed.each(&mut Decompressor::default(), |record| {
 ///             assert_eq!(record.value, Some(&b"hello"[..]));
 ///             ControlFlow::Continue(())
 ///         })
@@ -362,17 +362,17 @@ impl Pushed {
             .is_none_or(|lease| lease.is_live())
     }
 
-    /// Gives each record to `take`, until that breaks. Decompresses compressed ones into `scratch`.
+    /// Gives each record to `take`, until that breaks. Decompresses compressed ones with `decompressor`.
     ///
     /// # Errors
     /// When the server has taken the memory back; then the last records that `take` received may be wrong.
     pub fn each(
         &self,
-        scratch: &mut Scratch,
+        decompressor: &mut Decompressor,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         match &self.piece.lease {
-            Some(lease) => lease.each(self.piece.from, scratch, &mut take, |damaged| {
+            Some(lease) => lease.each(self.piece.from, decompressor, &mut take, |damaged| {
                 Err(damaged.error.into())
             }),
             None => Ok(()),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{
-    Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, Fetched, Producer,
-    ProducerConfig, ProducerRecord, ResponseError, Scratch, Start, TopicPartition,
+    Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, Decompressor,
+    Fetched, Producer, ProducerConfig, ProducerRecord, ResponseError, Start, TopicPartition,
 };
 use tokio::time::timeout;
 
@@ -35,7 +35,7 @@ pub fn values_there(fetched: &Fetched) -> Vec<String> {
 
 pub fn try_values(fetched: &Fetched) -> Result<Vec<String>, ClientError> {
     let mut values = Vec::new();
-    fetched.each(&mut Scratch::default(), |record| {
+    fetched.each(&mut Decompressor::default(), |record| {
         let value = record.value.unwrap_or_default();
         values.push(String::from_utf8_lossy(value).into_owned());
         ControlFlow::Continue(())

@@ -7,7 +7,7 @@ use millstream_client::{
     Client, ClientConfig, ClientError, Compression, Delivery, Header, Producer, ProducerConfig,
     ProducerRecord, ResponseError, Stored,
 };
-use millstream_record::Scratch;
+use millstream_record::Decompressor;
 
 use crate::support::{Node, produce};
 
@@ -75,13 +75,13 @@ async fn keys_headers_and_times_arrive_in_every_compression() {
         producer.flush().await.unwrap();
         let lane = node.log().stream(&name).unwrap().partition(0).unwrap();
         let mut reader = lane.reader(lane.earliest());
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         let mut number = 0;
         while let Some(chunks) = reader.read(1 << 20).unwrap() {
             for chunk in chunks.chunks() {
                 let chunk = chunk.unwrap();
                 assert_eq!(chunk.header().attributes.compression(), compression);
-                for record in chunk.records(&mut scratch).unwrap() {
+                for record in chunk.records(&mut decompressor).unwrap() {
                     let record = record.unwrap();
                     assert_eq!(record.timestamp, Timestamp(number));
                     assert_eq!(record.key, (number % 2 == 0).then_some(&b"key"[..]));

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{
-    Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, DeliveryMode,
-    DeliveryPath, Fetched, Filter, ResponseError, Scratch, Start, TopicPartition,
+    Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, Decompressor,
+    DeliveryMode, DeliveryPath, Fetched, Filter, ResponseError, Start, TopicPartition,
 };
 use millstream_record::ChunkBuilder;
 use tokio::sync::watch;
@@ -67,7 +67,7 @@ async fn read_to(
         let fetched = fetched.unwrap();
         paths.push(fetched.path());
         let mut records = Vec::new();
-        let each = fetched.each(&mut Scratch::default(), |record| {
+        let each = fetched.each(&mut Decompressor::default(), |record| {
             let key = record.key.map(<[u8]>::to_vec);
             records.push((
                 record.offset,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use millstream_base::Offset;
 use millstream_client::{
-    Client, ClientError, LocalConfig, LocalSource, LocalSubscriber, Pushed, ResponseError, Scratch,
-    Start,
+    Client, ClientError, Decompressor, LocalConfig, LocalSource, LocalSubscriber, Pushed,
+    ResponseError, Start,
 };
 
 use crate::consuming::place;
@@ -16,7 +16,7 @@ use crate::support::{Node, TIME_MAX, produce};
 
 fn values(pushed: &Pushed) -> Vec<String> {
     let mut values = Vec::new();
-    let read = pushed.each(&mut Scratch::default(), |record| {
+    let read = pushed.each(&mut Decompressor::default(), |record| {
         let value = record.value.unwrap_or_default().to_vec();
         values.push(String::from_utf8(value).unwrap());
         ControlFlow::Continue(())

@@ -9,7 +9,7 @@ use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
 use millstream_broker::{BrokerConfig, Server, set_password};
 use millstream_client::{Client, ClientConfig, Producer, ProducerConfig, ProducerRecord};
 use millstream_log::{Log, LogConfig, StreamConfig};
-use millstream_record::Scratch;
+use millstream_record::Decompressor;
 use millstream_wire::StrBytes;
 use millstream_wire::messages::AlterClientQuotasRequest;
 use millstream_wire::messages::alter_client_quotas_request::{EntityData, EntryData, OpData};
@@ -131,11 +131,11 @@ impl Node {
             .partition(partition)
             .unwrap();
         let mut reader = lane.reader(lane.earliest());
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         let mut values = Vec::new();
         while let Some(chunks) = reader.read(1 << 20).unwrap() {
             for chunk in chunks.chunks() {
-                for record in chunk.unwrap().records(&mut scratch).unwrap() {
+                for record in chunk.unwrap().records(&mut decompressor).unwrap() {
                     let value = record.unwrap().value.unwrap_or_default();
                     values.push(String::from_utf8(value.to_vec()).unwrap());
                 }

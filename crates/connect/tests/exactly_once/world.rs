@@ -235,14 +235,14 @@ impl World {
         for partition in 0..PARTITIONS {
             let lane = self.stream.partition(partition).unwrap();
             let mut reader = lane.reader(lane.earliest());
-            let mut scratch = millstream_record::Scratch::default();
+            let mut decompressor = millstream_record::Decompressor::default();
             while let Some(chunks) = reader.read(1 << 20).unwrap() {
                 for chunk in chunks.chunks() {
                     let chunk = chunk.unwrap();
                     if chunk.header().attributes.is_control() {
                         continue;
                     }
-                    for record in chunk.records(&mut scratch).unwrap() {
+                    for record in chunk.records(&mut decompressor).unwrap() {
                         let key = record.unwrap().key.unwrap_or_default().to_vec();
                         found.push((key, partition));
                     }

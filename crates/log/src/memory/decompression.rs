@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use event_listener::{Event, Listener as _};
 use millstream_base::ByteSize;
-use millstream_record::{Chunk, ChunkError, Compression, Records, Scratch};
+use millstream_record::{Chunk, ChunkError, Compression, Decompressor, Records};
 use parking_lot::Mutex;
 
 use crate::error::{LogError, Result};
@@ -84,7 +84,7 @@ struct Used {
     /// The most that was ever in use.
     peak: usize,
     /// For small work.
-    idle: Vec<Scratch>,
+    idle: Vec<Decompressor>,
 }
 
 /// Memory for a piece of work, given back when it is dropped.
@@ -93,7 +93,7 @@ pub struct Lease {
     of: Arc<Decompression>,
     half: usize,
     bytes: usize,
-    scratch: Option<Scratch>,
+    decompressor: Option<Decompressor>,
 }
 
 impl Decompression {
@@ -120,7 +120,7 @@ impl Decompression {
         used.bytes[half] += bytes;
         let sum = used.bytes.iter().sum::<usize>() + IDLE_MAX * IDLE_BYTES;
         used.peak = used.peak.max(sum);
-        let scratch = match need {
+        let decompressor = match need {
             Need::Small => used.idle.pop(),
             Need::Copy(_) | Need::Large => None,
         };
@@ -134,7 +134,9 @@ impl Decompression {
             of: Arc::clone(self),
             half,
             bytes,
-            scratch: Some(scratch.unwrap_or_else(|| Scratch::with_bytes_max(records_bytes_max))),
+            decompressor: Some(
+                decompressor.unwrap_or_else(|| Decompressor::with_bytes_max(records_bytes_max)),
+            ),
         })
     }
 
@@ -174,16 +176,16 @@ impl Decompression {
         look: impl Fn(Records<'_>) -> R,
     ) -> Result<R> {
         if chunk.header().attributes.compression() == Compression::None {
-            return Ok(look(chunk.records(&mut Scratch::default())?));
+            return Ok(look(chunk.records(&mut Decompressor::default())?));
         }
         let mut lease = self.take(Need::Small, wait_max)?;
-        match chunk.records(lease.scratch()) {
+        match chunk.records(lease.decompressor()) {
             Err(ChunkError::DecompressedSize { .. }) => {}
             records => return Ok(look(records?)),
         }
         drop(lease);
         let mut lease = self.take(Need::Large, wait_max)?;
-        Ok(look(chunk.records(lease.scratch())?))
+        Ok(look(chunk.records(lease.decompressor())?))
     }
 
     /// Notified when there may be memory for such work.
@@ -219,8 +221,8 @@ fn half_of(need: Need) -> usize {
 }
 
 impl Lease {
-    pub fn scratch(&mut self) -> &mut Scratch {
-        self.scratch.get_or_insert_default()
+    pub fn decompressor(&mut self) -> &mut Decompressor {
+        self.decompressor.get_or_insert_default()
     }
 }
 
@@ -229,7 +231,7 @@ impl Drop for Lease {
         let mut used = self.of.used.lock();
         used.bytes[self.half] -= self.bytes;
         if self.half == 0 && used.idle.len() < IDLE_MAX {
-            used.idle.extend(self.scratch.take());
+            used.idle.extend(self.decompressor.take());
         }
         drop(used);
         self.of.halves[self.half].freed.notify(usize::MAX);

@@ -11,7 +11,7 @@ use millstream_base::disk::Access;
 use millstream_base::{
     Disk, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, Timestamp,
 };
-use millstream_record::{ChunkBuilder, Chunks, Compression, Scratch, set_base_offset};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor, set_base_offset};
 use serde::de::IgnoredAny;
 
 use crate::catalog::{CATALOG, POSITIONS, SALVAGED};
@@ -160,7 +160,7 @@ impl Found {
 
     /// Adds those in `bytes`, wherever they begin.
     fn add_all(&mut self, bytes: &[u8]) {
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         let mut at = 0;
         while let Some(version) = bytes.get(at + VERSION_AT) {
             let rest = &bytes[at..];
@@ -169,7 +169,7 @@ impl Found {
                 at += 1;
                 continue;
             };
-            let mut entries = chunk.records(&mut scratch).into_iter().flatten();
+            let mut entries = chunk.records(&mut decompressor).into_iter().flatten();
             let is_table = entries.all(|entry| {
                 entry.is_ok_and(|entry| {
                     let key = entry.key.map(std::str::from_utf8);

@@ -181,9 +181,9 @@ impl Filtering<'_> {
         }
         let kept = self
             .filter
-            .keep(chunk, self.lease.scratch(), &mut self.kept);
+            .keep(chunk, self.lease.decompressor(), &mut self.kept);
         self.looked_bytes += match (need, is_compressed) {
-            (Need::Small, true) => self.lease.scratch().last_bytes(),
+            (Need::Small, true) => self.lease.decompressor().last_bytes(),
             (Need::Small, false) => chunk.bytes().len(),
             // The lease is for this chunk alone: others have their turn.
             (Need::Copy(_) | Need::Large, _) => LOOKED_BYTES,

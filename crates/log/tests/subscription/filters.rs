@@ -2,7 +2,7 @@
 
 use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_log::{LogError, Next, StreamConfig, Subscription};
-use millstream_record::{ChunkBuilder, Chunks, Compression, Filter, Scratch};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor, Filter};
 use proptest::prelude::*;
 use tempfile::tempdir;
 
@@ -60,13 +60,13 @@ proptest! {
             kept_bytes += kinds.iter().filter(|keep| **keep).count() * (bytes + 100);
         }
         let (mut seen, mut seen_bytes, mut next) = (Vec::new(), 0, Offset(0));
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         while let Next::Handed(handed) = subscription.next(bytes_max).unwrap() {
             prop_assert_eq!(handed.from, next);
             next = handed.next;
             seen_bytes += handed.chunks.bytes.len();
             for chunk in Chunks::new(&handed.chunks.bytes) {
-                for record in chunk.unwrap().records(&mut scratch).unwrap() {
+                for record in chunk.unwrap().records(&mut decompressor).unwrap() {
                     let record = record.unwrap();
                     prop_assert!(record.value.unwrap().starts_with(b"keep"));
                     seen.push(record.offset.0);

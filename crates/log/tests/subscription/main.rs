@@ -14,7 +14,7 @@ use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_log::{
     Background, Log, LogConfig, Next, Stream, StreamConfig, StreamPartition, Subscription,
 };
-use millstream_record::{ChunkBuilder, Chunks, Compression, Producer, Scratch};
+use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor, Producer};
 use tempfile::{TempDir, tempdir};
 
 fn open(dir: &Path) -> Log {
@@ -63,7 +63,7 @@ fn append(log: &Log, lane: &StreamPartition, value: &[u8]) {
 /// The values that are there now, by place. Checks that offsets are handed out without gaps.
 fn values(subscription: &mut Subscription) -> Vec<(u32, Vec<u8>)> {
     let mut values = Vec::new();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     loop {
         match subscription.next(3_000).unwrap() {
             Next::Handed(handed) => {
@@ -73,7 +73,7 @@ fn values(subscription: &mut Subscription) -> Vec<(u32, Vec<u8>)> {
                     if chunk.header().attributes.is_control() {
                         continue;
                     }
-                    for record in chunk.records(&mut scratch).unwrap() {
+                    for record in chunk.records(&mut decompressor).unwrap() {
                         let record = record.unwrap();
                         if record.offset >= handed.from {
                             assert!(record.offset < handed.next);

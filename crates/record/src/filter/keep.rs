@@ -1,7 +1,7 @@
 //! Chunks of the matching records alone.
 
 use crate::header::{self, CHUNK_BYTES_MAX};
-use crate::{Chunk, ChunkError, ChunkHeader, Filter, HEADER_BYTES, Records, Scratch};
+use crate::{Chunk, ChunkError, ChunkHeader, Decompressor, Filter, HEADER_BYTES, Records};
 
 /// Which records of a chunk are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,16 +19,16 @@ impl Filter {
     ///
     /// The new chunk is like one that was compacted: its records are the same bytes with the same offsets and
     /// times, and its header is the same but for size, number of records and checksum; it is not compressed, so
-    /// that it may be larger than the one that it was made of, by up to what `scratch` can hold. Control chunks
+    /// that it may be larger than the one that it was made of, by up to what `decompressor` can hold. Control chunks
     /// are kept whole. A chunk whose header rules out all records by their time is not read.
     ///
     /// # Errors
-    /// When the records cannot be decompressed within the bound of `scratch`, or one is malformed; or the new
+    /// When the records cannot be decompressed within the bound of `decompressor`, or one is malformed; or the new
     /// chunk would be larger than the format allows. Then nothing is appended.
     pub fn keep(
         &self,
         chunk: &Chunk<'_>,
-        scratch: &mut Scratch,
+        decompressor: &mut Decompressor,
         out: &mut Vec<u8>,
     ) -> Result<Kept, ChunkError> {
         let header = chunk.header();
@@ -39,7 +39,7 @@ impl Filter {
             return Ok(Kept::None);
         }
         let start = out.len();
-        let kept = self.keep_records(header, chunk.records(scratch)?, out);
+        let kept = self.keep_records(header, chunk.records(decompressor)?, out);
         if kept.is_err() {
             out.truncate(start);
         }

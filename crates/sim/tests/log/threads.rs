@@ -10,7 +10,7 @@ use millstream_base::{
     SystemClock, SystemRandom, Timestamp,
 };
 use millstream_log::{Background, Log, LogConfig, LogError, StreamConfig};
-use millstream_record::{ChunkBuilder, Compression, Producer, Scratch};
+use millstream_record::{ChunkBuilder, Compression, Decompressor, Producer};
 use millstream_sim::{OperationKind, Rng, SimDisk};
 use parking_lot::Mutex;
 
@@ -80,7 +80,7 @@ fn consume(
 ) -> Result<(), LogError> {
     let application = log.shared_group("a", "app")?;
     let mut mine: BTreeMap<GroupId, Cursor> = BTreeMap::new();
-    let mut scratch = Scratch::default();
+    let mut decompressor = Decompressor::default();
     let started = Instant::now();
     while count.load(Ordering::Relaxed) < goal {
         assert!(
@@ -103,7 +103,7 @@ fn consume(
             idle = false;
             let mut records = Vec::new();
             for chunk in read.chunks() {
-                for record in chunk.expect("checked").records(&mut scratch)? {
+                for record in chunk.expect("checked").records(&mut decompressor)? {
                     let value = record?.value.expect("each has one");
                     let text = std::str::from_utf8(value).expect("digits and dots");
                     let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));

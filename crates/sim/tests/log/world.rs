@@ -334,7 +334,7 @@ impl World {
                 self.faults.failing
                     || self.faults.full
                     || self.disk.has_crashed()
-                    || self.has_scratch()
+                    || self.has_in_memory()
             }
             _ => false,
         };
@@ -345,7 +345,7 @@ impl World {
         self.notes.push((self.disk.operations(), note));
     }
 
-    fn has_scratch(&self) -> bool {
+    fn has_in_memory(&self) -> bool {
         let mut streams = self.model.streams.values();
         streams.any(|stream| stream.config.durability == Durability::Memory)
     }
@@ -522,7 +522,7 @@ impl World {
         };
         let key = (streamlet, lane.id().lane.0);
         let model = self.model.streams.get_mut(name).expect("the caller's");
-        let is_scratch = model.config.durability == Durability::Memory;
+        let is_in_memory = model.config.durability == Durability::Memory;
         let model = model.lanes.get_mut(&key).expect("the model has all lanes");
         assert_eq!(appended.base_offset.0, model.next());
         assert_eq!(appended.next_offset.0, model.next() + 1);
@@ -536,7 +536,7 @@ impl World {
             is_transactional: true,
             marker: Some(marker),
         });
-        if is_scratch {
+        if is_in_memory {
             model.acknowledged = model.next();
         }
         Some((lane, appended))
@@ -575,7 +575,7 @@ impl World {
                 return None;
             }
         };
-        let scratch = self.model.streams[name].config.durability == Durability::Memory;
+        let is_in_memory = self.model.streams[name].config.durability == Durability::Memory;
         let model = self.model.streams.get_mut(name).expect("the caller's");
         let lane = model.lanes.get_mut(&key).expect("the model has all lanes");
         let verdict = match chunk.producer {
@@ -613,7 +613,7 @@ impl World {
             assert_eq!(appended.base_offset.0, lane.next(), "offsets have no gaps");
             assert_eq!(appended.next_offset.0, lane.next() + chunk.count);
             chunk.base = appended.base_offset.0;
-            if scratch {
+            if is_in_memory {
                 lane.acknowledged = chunk.end();
             }
             lane.chunks.push(chunk);
@@ -1006,7 +1006,7 @@ impl World {
         for ((key, ((lane, offset), durable)), result) in keys.iter().zip(deletions).zip(results) {
             let at = format!("{name} {key:?} before {offset}");
             let found = lane.info().earliest.0;
-            let is_scratch = self.model.streams[name].config.durability == Durability::Memory;
+            let is_in_memory = self.model.streams[name].config.durability == Durability::Memory;
             if let Err(error) = &result {
                 match error {
                     LogError::OffsetOutOfRange { .. } => assert!(*offset > durable, "{at}"),
@@ -1020,7 +1020,7 @@ impl World {
                 Ok(earliest) => {
                     assert_eq!(earliest.0, found, "{at}");
                     let is_right = found == offset.0.max(model.earliest);
-                    assert!(is_right || is_scratch, "{at}: begins with {found}");
+                    assert!(is_right || is_in_memory, "{at}: begins with {found}");
                     model.is_cut |= found > model.earliest;
                     model.removed = found;
                 }

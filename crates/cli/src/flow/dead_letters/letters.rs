@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_client::{
-    Consumer, ConsumerConfig, DeliveryMode, Isolation, Scratch, Start, TopicPartition,
+    Consumer, ConsumerConfig, Decompressor, DeliveryMode, Isolation, Start, TopicPartition,
 };
 use millstream_connect::StoredLetter;
 use tokio::time::timeout;
@@ -99,7 +99,7 @@ impl<'a> Letters<'a> {
             let fetched = fetched.map_err(explained)?;
             let end = self.ends.get(fetched.place()).copied().unwrap_or_default();
             let mut letters = Vec::new();
-            let read = fetched.each(&mut Scratch::default(), |record| {
+            let read = fetched.each(&mut Decompressor::default(), |record| {
                 if record.offset >= end {
                     return ControlFlow::Break(());
                 }

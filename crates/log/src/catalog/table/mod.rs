@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Position, Timestamp};
-use millstream_record::{ChunkBuilder, ChunkHeader, Chunks, Compression, Scratch, check};
+use millstream_record::{ChunkBuilder, ChunkHeader, Chunks, Compression, Decompressor, check};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -80,7 +80,7 @@ impl Table {
     /// Reads the table from its lane.
     pub fn open(reads: &ReadContext, lane: Arc<LaneState>) -> Result<Table> {
         let mut state = TableState::default();
-        let mut scratch = Scratch::default();
+        let mut decompressor = Decompressor::default();
         for group in lane.groups() {
             let mut at = Position(0);
             while let Some(slice) = read_group(reads, &lane, &group, at, WINDOW_BYTES)? {
@@ -88,7 +88,7 @@ impl Table {
                 for chunk in Chunks::trusted(&slice) {
                     let chunk = chunk.map_err(|error| broken(error.to_string()))?;
                     let records = chunk
-                        .records(&mut scratch)
+                        .records(&mut decompressor)
                         .map_err(|error| broken(error.to_string()))?;
                     for record in records {
                         let record = record.map_err(|error| broken(error.to_string()))?;
