@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use millstream_base::crc32c;
-use millstream_record::{Chunk, HEADER_BYTES, LENGTH_PREFIX_BYTES, Decompressor};
+use millstream_record::{Chunk, Decompressor, HEADER_BYTES, LENGTH_PREFIX_BYTES};
 
 /// Small, so that bombs are quick; and they are refused all the same.
 const DECOMPRESSED_BYTES_MAX: usize = 1 << 20;

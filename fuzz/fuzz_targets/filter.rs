@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use millstream_base::crc32c;
-use millstream_record::{Chunk, Filter, HEADER_BYTES, Kept, LENGTH_PREFIX_BYTES, Decompressor};
+use millstream_record::{Chunk, Decompressor, Filter, HEADER_BYTES, LENGTH_PREFIX_BYTES, Selected};
 
 /// Small, so that bombs are quick; and they are refused all the same.
 const DECOMPRESSED_BYTES_MAX: usize = 1 << 20;
@@ -31,14 +31,14 @@ fuzz_target!(|input: (&str, &[u8])| {
     };
     let mut decompressor = Decompressor::with_bytes_max(DECOMPRESSED_BYTES_MAX);
     let mut out = Vec::new();
-    match filter.keep(&chunk, &mut decompressor, &mut out) {
-        Ok(Kept::Some(records)) => {
+    match filter.select(&chunk, &mut decompressor, &mut out) {
+        Ok(Selected::Some(records)) => {
             let rebuilt = Chunk::parse(&out).expect("it was just made");
             assert!(0 < records && records < chunk.header().record_count);
             assert_eq!(rebuilt.header().record_count, records);
-            let again = filter.keep(&rebuilt, &mut decompressor, &mut Vec::new());
-            assert_eq!(again, Ok(Kept::All));
+            let again = filter.select(&rebuilt, &mut decompressor, &mut Vec::new());
+            assert_eq!(again, Ok(Selected::All));
         }
-        Ok(Kept::All | Kept::None) | Err(_) => assert!(out.is_empty()),
+        Ok(Selected::All | Selected::None) | Err(_) => assert!(out.is_empty()),
     }
 });

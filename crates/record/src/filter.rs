@@ -1,7 +1,7 @@
 //! Filters, which select records of a stream.
 
-mod keep;
 mod parse;
+mod select;
 mod term;
 
 use std::fmt;
@@ -10,8 +10,8 @@ use std::str::FromStr;
 use crate::Record;
 use term::Term;
 
-pub use keep::Kept;
 pub use parse::FilterError;
+pub use select::Selected;
 
 /// The longest text of a filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4 << 10;
@@ -38,7 +38,7 @@ pub const FILTER_TERMS_MAX: usize = 16;
 ///
 /// ```
 /// use millstream_base::Timestamp;
-/// use millstream_record::{Chunk, ChunkBuilder, Compression, Filter, Kept, Decompressor};
+/// use millstream_record::{Chunk, ChunkBuilder, Compression, Filter, Selected, Decompressor};
 ///
 /// let mut builder = ChunkBuilder::new(Compression::Zstd);
 /// for (key, value) in [("ann", "home"), ("bob", "cart"), ("ann", "cart")] {
@@ -48,8 +48,8 @@ pub const FILTER_TERMS_MAX: usize = 16;
 ///
 /// let filter: Filter = r#"key = "ann" and value contains "art" and time >= 1000"#.parse()?;
 /// let (mut decompressor, mut out) = (Decompressor::default(), Vec::new());
-/// let kept = filter.keep(&Chunk::parse(bytes)?, &mut decompressor, &mut out)?;
-/// assert_eq!(kept, Kept::Some(1));
+/// let selected = filter.select(&Chunk::parse(bytes)?, &mut decompressor, &mut out)?;
+/// assert_eq!(selected, Selected::Some(1));
 /// for record in Chunk::parse(&out)?.records(&mut decompressor)? {
 ///     assert_eq!(record?.offset.0, 2);
 /// }

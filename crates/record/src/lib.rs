@@ -38,7 +38,7 @@ pub use chunk::{Chunk, Chunks, check, check_prefix};
 pub use compression::{Compression, Decompressor, MAX_DECOMPRESSED_BYTES, UnknownCompression};
 pub use control::{EndMarker, TransactionEnd};
 pub use error::{ChunkError, RecordFault};
-pub use filter::{FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError, Kept};
+pub use filter::{FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError, Selected};
 pub use header::{
     Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, Producer, TimestampType,
     set_append_time, set_base_offset, set_place, set_producer,

@@ -3,7 +3,7 @@
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
 use millstream_record::{
     Chunk, ChunkBuilder, ChunkError, Compression, Decompressor, EndMarker, Filter, HEADER_BYTES,
-    Header, Kept, Producer, TimestampType, TransactionEnd, set_base_offset,
+    Header, Producer, Selected, TimestampType, TransactionEnd, set_base_offset,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -171,17 +171,17 @@ fn thousand(compression: Compression) -> Vec<u8> {
     build(compression, &records.collect::<Vec<_>>())
 }
 
-fn keep(
+fn filtered(
     filter: &str,
     chunk: &[u8],
     decompressor: &mut Decompressor,
-) -> Result<(Kept, Vec<u8>), ChunkError> {
+) -> Result<(Selected, Vec<u8>), ChunkError> {
     let mut out = Vec::new();
     let chunk = Chunk::parse(chunk).unwrap();
-    let kept = Filter::parse(filter)
+    let selected = Filter::parse(filter)
         .unwrap()
-        .keep(&chunk, decompressor, &mut out);
-    kept.map(|kept| (kept, out))
+        .select(&chunk, decompressor, &mut out);
+    selected.map(|selected| (selected, out))
 }
 
 proptest! {
@@ -217,15 +217,15 @@ proptest! {
 
         // Something is there already, and stays.
         let mut out = b"before".to_vec();
-        let kept = filter.keep(&chunk, &mut decompressor, &mut out).unwrap();
+        let selected = filter.select(&chunk, &mut decompressor, &mut out).unwrap();
         let appended = out.strip_prefix(b"before").unwrap();
         if matching.is_empty() || matching.len() == all.len() {
-            let expected = if matching.is_empty() { Kept::None } else { Kept::All };
-            prop_assert_eq!(kept, expected);
+            let expected = if matching.is_empty() { Selected::None } else { Selected::All };
+            prop_assert_eq!(selected, expected);
             prop_assert!(appended.is_empty());
             return Ok(());
         }
-        prop_assert_eq!(kept, Kept::Some(matching.len() as u32));
+        prop_assert_eq!(selected, Selected::Some(matching.len() as u32));
         let rebuilt = Chunk::parse(appended).unwrap();
         prop_assert_eq!(read(&rebuilt), matching);
 
@@ -244,8 +244,8 @@ proptest! {
         prop_assert_eq!(&header, chunk.header());
 
         // Of a chunk with gaps, too.
-        let again = filter.keep(&rebuilt, &mut decompressor, &mut Vec::new());
-        prop_assert_eq!(again, Ok(Kept::All));
+        let again = filter.select(&rebuilt, &mut decompressor, &mut Vec::new());
+        prop_assert_eq!(again, Ok(Selected::All));
     }
 
     #[test]
@@ -263,11 +263,11 @@ proptest! {
         let mut out = b"before".to_vec();
         let mut decompressor = Decompressor::with_bytes_max(1 << 20);
         let chunk = Chunk::trusted(&bytes).unwrap();
-        match filter_of(&terms).keep(&chunk, &mut decompressor, &mut out) {
-            Ok(Kept::Some(_)) => {
+        match filter_of(&terms).select(&chunk, &mut decompressor, &mut out) {
+            Ok(Selected::Some(_)) => {
                 prop_assert!(Chunk::parse(&out[b"before".len()..]).is_ok());
             }
-            Ok(Kept::All | Kept::None) | Err(_) => prop_assert_eq!(&out, b"before"),
+            Ok(Selected::All | Selected::None) | Err(_) => prop_assert_eq!(&out, b"before"),
         }
     }
 }
@@ -278,8 +278,9 @@ fn one_percent_of_the_records_is_about_one_percent_of_the_bytes() {
         let bytes = thousand(compression);
         let plain_bytes = thousand(Compression::None).len();
         let mut decompressor = Decompressor::default();
-        let (kept, out) = keep("key starts with \"77\"", &bytes, &mut decompressor).unwrap();
-        assert_eq!(kept, Kept::Some(11), "{compression}");
+        let (selected, out) =
+            filtered("key starts with \"77\"", &bytes, &mut decompressor).unwrap();
+        assert_eq!(selected, Selected::Some(11), "{compression}");
         assert!(
             out.len() < plain_bytes * 12 / 1000 + HEADER_BYTES,
             "{}",
@@ -293,12 +294,12 @@ fn records_that_are_not_compressed_are_read_where_they_lie() {
     let bytes = thousand(Compression::None);
     // In which there is no room for anything.
     let mut decompressor = Decompressor::with_bytes_max(0);
-    let (kept, out) = keep("key = \"5\"", &bytes, &mut decompressor).unwrap();
-    assert_eq!(kept, Kept::Some(1));
+    let (selected, out) = filtered("key = \"5\"", &bytes, &mut decompressor).unwrap();
+    assert_eq!(selected, Selected::Some(1));
     assert!(out.len() < 200);
     assert_eq!(
-        keep("key = \"x\"", &bytes, &mut decompressor),
-        Ok((Kept::None, Vec::new()))
+        filtered("key = \"x\"", &bytes, &mut decompressor),
+        Ok((Selected::None, Vec::new()))
     );
 }
 
@@ -317,8 +318,9 @@ fn a_chunk_is_not_read_when_its_header_rules_out_all_its_records() {
 
     // Whoever reads it is told that there is no room for what comes out.
     let mut decompressor = Decompressor::with_bytes_max(0);
-    let mut is_read = |filter: &str, chunk: &[u8]| match keep(filter, chunk, &mut decompressor) {
-        Ok((Kept::None, _)) => false,
+    let mut is_read = |filter: &str, chunk: &[u8]| match filtered(filter, chunk, &mut decompressor)
+    {
+        Ok((Selected::None, _)) => false,
         Err(ChunkError::DecompressedSize { .. }) => true,
         other => panic!("{filter}: {other:?}"),
     };
@@ -349,8 +351,8 @@ fn control_chunks_are_kept_whole() {
     };
     let bytes = marker.to_chunk(Timestamp(1000)).unwrap();
     for filter in ["key = \"a\"", "time > 5000"] {
-        let kept = keep(filter, &bytes, &mut Decompressor::default());
-        assert_eq!(kept, Ok((Kept::All, Vec::new())), "{filter}");
+        let selected = filtered(filter, &bytes, &mut Decompressor::default());
+        assert_eq!(selected, Ok((Selected::All, Vec::new())), "{filter}");
     }
 }
 
@@ -361,6 +363,6 @@ fn a_chunk_without_records_has_none_to_keep() {
     empty[8..12].copy_from_slice(&49_i32.to_be_bytes());
     empty[57..61].copy_from_slice(&[0; 4]);
     set_log_append_time(&mut empty);
-    let kept = keep("key = \"1\"", &empty, &mut Decompressor::default());
-    assert_eq!(kept, Ok((Kept::None, Vec::new())));
+    let selected = filtered("key = \"1\"", &empty, &mut Decompressor::default());
+    assert_eq!(selected, Ok((Selected::None, Vec::new())));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use event_listener::EventListener;
 use millstream_base::Cursor;
-use millstream_record::{Chunk, ChunkError, Chunks, Compression, Filter, Kept};
+use millstream_record::{Chunk, ChunkError, Chunks, Compression, Filter, Selected};
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
@@ -119,7 +119,7 @@ impl Filtering<'_> {
                 Err(_) => break,
                 Ok(kept) => kept,
             };
-            if is_whole && kept != Kept::All {
+            if is_whole && kept != Selected::All {
                 if bytes > COPIED_BYTES_MAX {
                     self.kept.truncate(start);
                     break;
@@ -127,7 +127,7 @@ impl Filtering<'_> {
                 self.kept
                     .splice(0..0, handed.chunks.bytes[..bytes].iter().copied());
                 is_whole = false;
-            } else if !is_whole && kept == Kept::All {
+            } else if !is_whole && kept == Selected::All {
                 if chunk.bytes().len() > COPIED_BYTES_MAX {
                     break;
                 }
@@ -153,7 +153,7 @@ impl Filtering<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotFiltered> {
+    fn keep(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Selected, NotFiltered> {
         let start = self.kept.len();
         let kept = self.look_through(chunk, need)?;
         let (bytes, max) = (self.kept.len(), self.block_bytes_max);
@@ -168,7 +168,7 @@ impl Filtering<'_> {
     }
 
     /// Looks through a chunk, if the lease is enough for it.
-    fn look_through(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Kept, NotFiltered> {
+    fn look_through(&mut self, chunk: &Chunk<'_>, need: Need) -> Result<Selected, NotFiltered> {
         let is_compressed = chunk.header().attributes.compression() != Compression::None;
         match Need::of(chunk) {
             Need::Copy(bytes) if need != Need::Copy(bytes) => {
@@ -181,7 +181,7 @@ impl Filtering<'_> {
         }
         let kept = self
             .filter
-            .keep(chunk, self.lease.decompressor(), &mut self.kept);
+            .select(chunk, self.lease.decompressor(), &mut self.kept);
         self.looked_bytes += match (need, is_compressed) {
             (Need::Small, true) => self.lease.decompressor().last_bytes(),
             (Need::Small, false) => chunk.bytes().len(),

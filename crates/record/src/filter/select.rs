@@ -1,49 +1,49 @@
-//! Chunks of the matching records alone.
+//! Makes chunks of only the records that match a filter.
 
 use crate::header::{self, CHUNK_BYTES_MAX};
 use crate::{Chunk, ChunkError, ChunkHeader, Decompressor, Filter, HEADER_BYTES, Records};
 
-/// Which records of a chunk are kept.
+/// The records of a chunk that a filter selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    /// All of them: the chunk can be handed out where it lies.
+pub enum Selected {
+    /// All of them: the caller can hand out the chunk itself.
     All,
     /// None.
     None,
-    /// So many, at least one and not all: in a chunk of their own.
+    /// This many, at least one and not all, in a chunk of their own.
     Some(u32),
 }
 
 impl Filter {
-    /// Appends to `out` a chunk of the matching records alone, unless all match or none does.
+    /// Appends to `out` a chunk of only the matching records, unless all match or none does.
     ///
-    /// The new chunk is like one that was compacted: its records are the same bytes with the same offsets and
-    /// times, and its header is the same but for size, number of records and checksum; it is not compressed, so
-    /// that it may be larger than the one that it was made of, by up to what `decompressor` can hold. Control chunks
-    /// are kept whole. A chunk whose header rules out all records by their time is not read.
+    /// The new chunk is like a compacted one. Its records are the same bytes with the same offsets and times, and
+    /// its header differs only in size, codec, number of records and checksum. It is not compressed, so it may be
+    /// larger than the original, up to the bound of `decompressor`. Control chunks are selected whole. The filter
+    /// does not read a chunk whose header rules out all records by their time.
     ///
     /// # Errors
     /// When the records cannot be decompressed within the bound of `decompressor`, or one is malformed; or the new
     /// chunk would be larger than the format allows. Then nothing is appended.
-    pub fn keep(
+    pub fn select(
         &self,
         chunk: &Chunk<'_>,
         decompressor: &mut Decompressor,
         out: &mut Vec<u8>,
-    ) -> Result<Kept, ChunkError> {
+    ) -> Result<Selected, ChunkError> {
         let header = chunk.header();
         if header.attributes.is_control() {
-            return Ok(Kept::All);
+            return Ok(Selected::All);
         }
         if self.terms.iter().any(|term| term.rules_out(header)) {
-            return Ok(Kept::None);
+            return Ok(Selected::None);
         }
         let start = out.len();
-        let kept = self.keep_records(header, chunk.records(decompressor)?, out);
-        if kept.is_err() {
+        let selected = self.keep_records(header, chunk.records(decompressor)?, out);
+        if selected.is_err() {
             out.truncate(start);
         }
-        kept
+        selected
     }
 
     /// Copies whole runs of matching records: each when the first record behind it does not match.
@@ -52,7 +52,7 @@ impl Filter {
         header: &ChunkHeader,
         mut records: Records<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Kept, ChunkError> {
+    ) -> Result<Selected, ChunkError> {
         let bytes = records.rest();
         let start = out.len();
         let mut record_count = 0;
@@ -68,14 +68,14 @@ impl Filter {
             run_end = record_end;
         }
         if record_count == 0 {
-            return Ok(Kept::None);
+            return Ok(Selected::None);
         }
         if record_count == header.record_count {
-            return Ok(Kept::All);
+            return Ok(Selected::All);
         }
         put_run(out, start, &bytes[run_start..run_end]);
         finish(&mut out[start..], header, record_count)?;
-        Ok(Kept::Some(record_count))
+        Ok(Selected::Some(record_count))
     }
 }
 
