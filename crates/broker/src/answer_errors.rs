@@ -141,7 +141,7 @@ pub fn has_error(response: &Response) -> bool {
         R::DeleteObject(response) => response.error_code != 0,
         R::LocalSocket(response) => response.error_code != 0,
         R::Subscribe(response) => response.error_code != 0,
-        R::Receive(response) => response.error_code != 0 || any_error!(response.handed),
+        R::Receive(response) => response.error_code != 0 || any_error!(response.delivered),
         R::Unsubscribe(response) => response.error_code != 0,
     }
 }

@@ -147,15 +147,15 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
             each(&request.cursors, |cursor| listed(Read, cursor.stream))
         }
         Request::NextGroups(request) => {
-            group(Read, &request.application)?;
+            group(Read, &request.shared_group)?;
             stream(Read, request.stream)
         }
         Request::CommitCursors(request) => {
-            group(Read, &request.application)?;
+            group(Read, &request.shared_group)?;
             each(&request.cursors, |cursor| listed(Read, cursor.stream))
         }
         Request::ReleaseGroups(request) => {
-            group(Read, &request.application)?;
+            group(Read, &request.shared_group)?;
             stream(Read, request.stream)
         }
         Request::NextSegments(request) => stream(Describe, request.stream),
@@ -166,8 +166,8 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::GetObject(request) => topic(Read, &request.name),
         Request::DeleteObject(request) => topic(Delete, &request.name),
         Request::Subscribe(request) => each(&request.sources, |source| {
-            if let Some(asked) = &source.application {
-                group(Read, &asked.application)?;
+            if let Some(asked) = &source.shared_group {
+                group(Read, &asked.name)?;
                 topic(Read, &asked.stream)?;
             }
             each(&source.lanes, |lane| topic(Read, &lane.stream))

@@ -53,7 +53,7 @@ fn next_groups(
     let log = broker.log();
     let stream = stream_of(log, request.stream)?;
     let applications = &broker.native.applications;
-    let application = applications.open(log, &stream, &request.application)?;
+    let application = applications.open(log, &stream, &request.shared_group)?;
     let groups_max = (request.groups_max as usize).min(GROUPS_MAX);
     let cursors = application.next_groups(request.streamlet, &request.consumer, groups_max)?;
     Ok(NextGroupsResponse {
@@ -80,7 +80,7 @@ fn commit_cursors(
     let begun = request
         .cursors
         .iter()
-        .map(|cursor| begin_commit(broker, &request.application, &request.consumer, cursor));
+        .map(|cursor| begin_commit(broker, &request.shared_group, &request.consumer, cursor));
     let begun = Vec::from_iter(begun).into_iter();
     let commits = begun.map(|begun| {
         let finished = begun.and_then(|(application, commit)| {
@@ -139,7 +139,7 @@ fn release_groups(
     let log = broker.log();
     let stream = stream_of(log, request.stream)?;
     let applications = &broker.native.applications;
-    if let Some(application) = applications.find(log, &stream, &request.application)? {
+    if let Some(application) = applications.find(log, &stream, &request.shared_group)? {
         application.release(&request.consumer);
     }
     Ok(ReleaseGroupsResponse::default())

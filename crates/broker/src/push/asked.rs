@@ -6,7 +6,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use millstream_base::Cursor;
 use millstream_wire::ResponseError;
-use millstream_wire::native::{HandedChunks, Payload, ReceiveResponse};
+use millstream_wire::native::{DeliveredChunks, Payload, ReceiveResponse};
 use tokio::sync::{Mutex, watch};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -57,8 +57,8 @@ impl Asked {
             () = sleep_until(until) => Ok(Vec::new()),
         };
         match received {
-            Ok(handed) => ReceiveResponse {
-                handed,
+            Ok(delivered) => ReceiveResponse {
+                delivered,
                 ..ReceiveResponse::default()
             },
             Err(refused) => refused.into(),
@@ -67,7 +67,7 @@ impl Asked {
 
     /// Waits for the next chunks. Cancelling this loses no chunk: every chunk that it has taken is
     /// in its answer.
-    async fn next(&self, bytes_max: usize) -> Result<Vec<HandedChunks>, Refused> {
+    async fn next(&self, bytes_max: usize) -> Result<Vec<DeliveredChunks>, Refused> {
         let mut outlet = self.outlet.lock().await;
         loop {
             let handed = match outlet.has_filter() {
@@ -92,7 +92,7 @@ impl Asked {
     }
 
     /// Returns the chunks that are available now.
-    fn take(&self, outlet: &mut Outlet, bytes_max: usize) -> Result<Vec<HandedChunks>, Refused> {
+    fn take(&self, outlet: &mut Outlet, bytes_max: usize) -> Result<Vec<DeliveredChunks>, Refused> {
         let mut handed = Vec::new();
         let mut bytes = 0;
         while bytes < bytes_max && handed.len() < PIECES_MAX {
@@ -125,9 +125,9 @@ fn ended() -> Refused {
     )
 }
 
-fn told(progress: Progress, chunks: Option<Bytes>) -> HandedChunks {
-    HandedChunks {
-        place: progress.place,
+fn told(progress: Progress, chunks: Option<Bytes>) -> DeliveredChunks {
+    DeliveredChunks {
+        lane: progress.place,
         error_code: 0,
         error_message: None,
         from: progress.from,
@@ -138,9 +138,9 @@ fn told(progress: Progress, chunks: Option<Bytes>) -> HandedChunks {
     }
 }
 
-fn refused(place: RefusedPlace) -> HandedChunks {
-    HandedChunks {
-        place: place.place,
+fn refused(place: RefusedPlace) -> DeliveredChunks {
+    DeliveredChunks {
+        lane: place.place,
         error_code: place.refused.code(),
         error_message: place.refused.message(),
         from: place.earliest,

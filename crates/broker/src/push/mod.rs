@@ -21,7 +21,7 @@ use millstream_log::{SOCKET, STREAM_PARTITIONS_MAX, StreamPartition, Subscriptio
 use millstream_record::Filter;
 use millstream_wire::native::{
     LocalSocketResponse, ReceiveRequest, ReceiveResponse, SubscribeRequest, SubscribeResponse,
-    SubscribedApplication, SubscribedSource, UnsubscribeRequest, UnsubscribeResponse,
+    SubscribedSharedGroup, SubscribedSource, UnsubscribeRequest, UnsubscribeResponse,
 };
 use millstream_wire::{ResponseError, StrBytes};
 use tokio::time::Instant;
@@ -154,10 +154,10 @@ fn subscription_of(
     source: &SubscribedSource,
     reads: &mut Reads,
 ) -> Result<Subscription, Refused> {
-    match (&source.application, source.lanes.as_slice()) {
+    match (&source.shared_group, source.lanes.as_slice()) {
         (Some(asked), []) => {
             reads.streams.insert(asked.stream.to_string());
-            reads.applications.insert(asked.application.to_string());
+            reads.applications.insert(asked.name.to_string());
             of_application(broker, asked)
         }
         (None, [_, ..]) => {
@@ -182,26 +182,26 @@ fn subscription_of(
         }
         _ => Err(Refused::new(
             ResponseError::InvalidRequest,
-            "a source has lanes, or an application",
+            "a source has either lanes or a shared group",
         )),
     }
 }
 
-fn of_application(broker: &Broker, asked: &SubscribedApplication) -> Result<Subscription, Refused> {
+fn of_application(broker: &Broker, asked: &SubscribedSharedGroup) -> Result<Subscription, Refused> {
     if !(1..=CONSUMER_BYTES_MAX).contains(&asked.consumer.len()) {
         let message = format!("a consumer's name has 1 to {CONSUMER_BYTES_MAX} bytes");
         return Err(Refused::new(ResponseError::InvalidRequest, message));
     }
     let log = broker.log();
     let stream = stream_named(log, &asked.stream)?;
-    // So that the groups of this application can be committed, too.
+    // So that the groups of this shared group can be committed, too.
     let applications = &broker.native.applications;
-    applications.open(log, &stream, &asked.application)?;
+    applications.open(log, &stream, &asked.name)?;
     let consumer = asked.consumer.to_string();
     Ok(Subscription::of_shared_group(
         log,
         &stream,
-        &asked.application,
+        &asked.name,
         consumer,
     )?)
 }

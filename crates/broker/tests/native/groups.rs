@@ -31,7 +31,7 @@ fn next_of(
     let request = NextGroupsRequest {
         stream,
         streamlet: StreamletIndex(streamlet),
-        application: text(application),
+        shared_group: text(application),
         consumer: text(consumer),
         groups_max,
     };
@@ -40,7 +40,7 @@ fn next_of(
 
 fn commit(client: &mut Client, who: &str, cursors: &[Cursor]) -> CommitCursorsResponse {
     let request = CommitCursorsRequest {
-        application: text("application"),
+        shared_group: text("application"),
         consumer: text(who),
         cursors: cursors.to_vec(),
     };
@@ -55,7 +55,7 @@ fn codes(response: &CommitCursorsResponse) -> Vec<i16> {
 fn release(client: &mut Client, stream: StreamId, who: &str) -> i16 {
     let request = ReleaseGroupsRequest {
         stream,
-        application: text("application"),
+        shared_group: text("application"),
         consumer: text(who),
     };
     ask!(client, ReleaseGroups, request).error_code
@@ -297,7 +297,7 @@ fn applications_are_bounded_and_those_of_deleted_streams_make_room() {
     let request = |n: u32, stream| NextGroupsRequest {
         stream,
         streamlet: StreamletIndex(0),
-        application: text(&format!("application-{n}")),
+        shared_group: text(&format!("application-{n}")),
         consumer: text("one"),
         groups_max: 1,
     };

@@ -680,18 +680,18 @@ fn native_cases(stream: StreamId) -> Vec<Case> {
     let next = NextGroupsRequest {
         stream,
         streamlet,
-        application: application(),
+        shared_group: application(),
         consumer: consumer(),
         groups_max: 1,
     };
     let committed = CommitCursorsRequest {
-        application: application(),
+        shared_group: application(),
         consumer: consumer(),
         cursors: vec![cursor],
     };
     let released = ReleaseGroupsRequest {
         stream,
-        application: application(),
+        shared_group: application(),
         consumer: consumer(),
     };
     let segments = AvailableSegmentsRequest {

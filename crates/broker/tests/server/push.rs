@@ -22,16 +22,16 @@ pub fn lanes(places: &[(u32, u64)]) -> SubscribedSource {
     });
     SubscribedSource {
         lanes: lanes.collect(),
-        application: None,
+        shared_group: None,
     }
 }
 
 pub fn of_application(application: &str, consumer: &str) -> SubscribedSource {
     SubscribedSource {
         lanes: Vec::new(),
-        application: Some(SubscribedApplication {
+        shared_group: Some(SubscribedSharedGroup {
             stream: "t".into(),
-            application: text(application),
+            name: text(application),
             consumer: text(consumer),
         }),
     }
@@ -93,11 +93,11 @@ impl Connection {
     fn received_values(&mut self) -> Vec<(u32, String)> {
         let response = self.received();
         assert_eq!(response.error_code, 0, "{response:?}");
-        let handed = response.handed.iter();
-        let values = handed.flat_map(|handed| {
-            assert_eq!(handed.error_code, 0, "{handed:?}");
-            let bytes: Vec<u8> = handed.chunks.0.concat();
-            values_of(handed.place, handed.from.0, &bytes)
+        let delivered = response.delivered.iter();
+        let values = delivered.flat_map(|delivered| {
+            assert_eq!(delivered.error_code, 0, "{delivered:?}");
+            let bytes: Vec<u8> = delivered.chunks.0.concat();
+            values_of(delivered.lane, delivered.from.0, &bytes)
         });
         values.collect()
     }
@@ -167,12 +167,12 @@ fn a_deleted_stream_is_told() {
     client.send(0, receive_request(subscription));
     node.log().delete_stream("t").unwrap();
     let response = client.received();
-    let handed = &response.handed[0];
+    let delivered = &response.delivered[0];
     assert_eq!(
-        error(handed.error_code),
+        error(delivered.error_code),
         Some(ResponseError::UnknownTopicOrPartition)
     );
-    assert!(handed.error_message.as_ref().unwrap().contains('t'));
+    assert!(delivered.error_message.as_ref().unwrap().contains('t'));
 }
 
 #[test]
@@ -188,19 +188,19 @@ fn an_offset_that_retention_has_removed_is_told_with_the_earliest() {
         .unwrap();
     let subscription = client.subscribe(lanes(&[(0, 0), (1, 0)]));
     let response = ask!(client, Receive, 0, receive_request(subscription));
-    let [removed, other] = &response.handed[..] else {
+    let [removed, other] = &response.delivered[..] else {
         panic!("{response:?}");
     };
     assert_eq!(
         error(removed.error_code),
         Some(ResponseError::OffsetOutOfRange)
     );
-    assert_eq!((removed.place, removed.next), (0, Offset(2)));
+    assert_eq!((removed.lane, removed.next), (0, Offset(2)));
     let message = removed.error_message.as_ref().unwrap();
     assert!(message.contains("holds 2 up to 3"), "{message}");
     // The other subscriptions go on.
     assert_eq!(
-        (other.place, other.error_code, other.next),
+        (other.lane, other.error_code, other.next),
         (1, 0, Offset(1))
     );
 }
@@ -234,7 +234,7 @@ fn what_cannot_be_subscribed_to_is_refused_with_the_reason() {
         (
             vec![lanes(&[])],
             ResponseError::InvalidRequest,
-            "lanes, or an application",
+            "either lanes or a shared group",
         ),
         (
             vec![lanes(&[(0, 0)]), lanes(&[(0, 0)])],
@@ -315,10 +315,10 @@ fn a_filter_that_keeps_one_percent_moves_about_one_percent_of_the_bytes() {
         let Response::Receive(response) = response else {
             panic!("{response:?}");
         };
-        for handed in response.handed {
-            assert_eq!(handed.from, next);
-            next = handed.next;
-            count += values_of(0, 0, &handed.chunks.0.concat()).len();
+        for delivered in response.delivered {
+            assert_eq!(delivered.from, next);
+            next = delivered.next;
+            count += values_of(0, 0, &delivered.chunks.0.concat()).len();
         }
     }
     assert_eq!(count, 100);
@@ -404,7 +404,7 @@ fn who_waits_while_what_it_reads_is_forbidden_receives_nothing_more() {
         error(refused.error_code),
         Some(ResponseError::TopicAuthorizationFailed)
     );
-    assert_eq!(refused.handed, []);
+    assert_eq!(refused.delivered, []);
     drop(node);
 }
 
@@ -433,7 +433,7 @@ fn who_waits_for_long_is_answered_with_nothing_and_asks_again() {
     client.create_topic("t", 1);
     let subscription = client.subscribe(lanes(&[(0, 0)]));
     let answer = ask!(client, Receive, 0, receive_request(subscription));
-    assert_eq!((answer.error_code, answer.handed), (0, vec![]));
+    assert_eq!((answer.error_code, answer.delivered), (0, vec![]));
     client.send(0, receive_request(subscription));
     node.connect().produce("t", 0, &["a"]);
     assert_eq!(client.received_values(), [value(0, "a")]);
@@ -452,7 +452,7 @@ fn a_server_that_ends_answers_who_waits() {
     node.connect().produce("t", 0, &["a"]);
     assert_eq!(client.received_values(), [value(0, "a")]);
     let dir = node.stop();
-    assert_eq!(client.received().handed, []);
+    assert_eq!(client.received().delivered, []);
     drop(dir);
 }
 
@@ -513,9 +513,9 @@ fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer()
         while let Some(subscription) = asked.pop_front() {
             let received = client.received();
             assert_eq!(received.error_code, 0, "{received:?}");
-            let is_last = received.handed.iter().any(|handed| {
-                assert_eq!(handed.error_code, 0, "{handed:?}");
-                handed.next > last
+            let is_last = received.delivered.iter().any(|delivered| {
+                assert_eq!(delivered.error_code, 0, "{delivered:?}");
+                delivered.next > last
             });
             if !is_last {
                 client.send(0, receive_request(subscription));

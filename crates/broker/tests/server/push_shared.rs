@@ -231,7 +231,7 @@ fn who_comes_over_the_network_or_with_another_layout_receives_without_shared_mem
         );
         let received = ask!(connection, Receive, 0, receive_request(answer.subscription));
         assert_eq!(
-            values_of(0, 0, &received.handed[0].chunks.0.concat()),
+            values_of(0, 0, &received.delivered[0].chunks.0.concat()),
             [value(0, "a")]
         );
     };
@@ -268,7 +268,7 @@ fn without_room() {
     let not_shared = answer.not_shared.unwrap();
     assert!(not_shared.contains("no memory to share"), "{not_shared}");
     let received = ask!(connection, Receive, 0, receive_request(answer.subscription));
-    let values = values_of(0, 0, &received.handed[0].chunks.0.concat());
+    let values = values_of(0, 0, &received.delivered[0].chunks.0.concat());
     assert_eq!(values, [value(0, "a")]);
 }
 
@@ -455,7 +455,8 @@ fn how_far_a_filter_has_looked_is_told_while_it_keeps_leaving_out() {
             let Response::Receive(answer) = connection.receive(ApiKey::Receive, 0).1 else {
                 panic!("it is an answer to that");
             };
-            is_answered = answer.handed[0].next > Offset(0) && answer.handed[0].chunks.size() == 0;
+            is_answered =
+                answer.delivered[0].next > Offset(0) && answer.delivered[0].chunks.size() == 0;
         }
         is_told && is_answered
     });

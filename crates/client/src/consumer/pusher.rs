@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use millstream_base::Offset;
 use millstream_wire::native::{
-    HandedChunks, LocalSocketRequest, ReceiveRequest, ReceiveResponse, SubscribedSource,
+    DeliveredChunks, LocalSocketRequest, ReceiveRequest, ReceiveResponse, SubscribedSource,
 };
 use millstream_wire::{ApiKey, ResponseError};
 use tokio::sync::mpsc;
@@ -133,7 +133,7 @@ impl Pusher {
             .filter_map(|place| Some(lane(place, *positions.get(place)?)));
         SubscribedSource {
             lanes: lanes.collect(),
-            application: None,
+            shared_group: None,
         }
     }
 
@@ -191,7 +191,7 @@ impl Pusher {
             }
             ClientError::check(answer.error_code, message, "the subscription")?;
             self.fetcher.is_alive.store(true, Ordering::Relaxed);
-            for handed in answer.handed {
+            for handed in answer.delivered {
                 self.take(&asked, handed).await?;
             }
         }
@@ -219,11 +219,11 @@ impl Pusher {
         }
     }
 
-    async fn take(&self, asked: &Asked, handed: HandedChunks) -> Result<(), ClientError> {
-        let place = asked.places.get(handed.place as usize);
+    async fn take(&self, asked: &Asked, handed: DeliveredChunks) -> Result<(), ClientError> {
+        let place = asked.places.get(handed.lane as usize);
         let place = place.ok_or_else(|| ClientError::Protocol {
             address: asked.connection.address().to_string(),
-            what: format!("there is no place {} in the subscription", handed.place),
+            what: format!("the subscription has no lane {}", handed.lane),
         })?;
         if handed.error_code != 0 {
             let message = handed.error_message.as_deref();
@@ -313,7 +313,7 @@ impl Forwarder {
         let found = self.places.get(place as usize);
         found.ok_or_else(|| ClientError::Protocol {
             address: self.source.session().address().to_string(),
-            what: format!("there is no place {place} in the subscription"),
+            what: format!("the subscription has no lane {place}"),
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millstream_base::{Cursor, Offset};
 use millstream_record::{Decompressor, Filter, Record};
 use millstream_wire::native::{
-    CommitCursorsRequest, SubscribedApplication, SubscribedLane, SubscribedSource,
+    CommitCursorsRequest, SubscribedLane, SubscribedSharedGroup, SubscribedSource,
 };
 
 use super::session::{Handed, Piece, Session, SharedSource, Terms};
@@ -42,11 +42,11 @@ pub enum LocalSource {
     /// Partitions, each from a position on.
     Partitions(Vec<(TopicPartition, Start)>),
     /// Groups of a stream, each of which goes to one consumer of the shared group.
-    Application {
+    SharedGroup {
         /// The stream's name.
         stream: String,
         /// The name of the shared group.
-        application: String,
+        shared_group: String,
         /// The consumer's name, unique within the shared group.
         consumer: String,
     },
@@ -109,7 +109,7 @@ pub struct LocalSubscriber {
 #[derive(Debug)]
 enum Reads {
     Partitions(Vec<TopicPartition>),
-    Application {
+    SharedGroup {
         /// Sends commits: the subscription's own connection waits for its end.
         client: Client,
         request: CommitCursorsRequest,
@@ -191,29 +191,29 @@ impl Client {
                 }
                 let source = SubscribedSource {
                     lanes,
-                    application: None,
+                    shared_group: None,
                 };
                 let places = starts.iter().map(|(place, _)| place.clone());
                 Ok((source, Reads::Partitions(places.collect())))
             }
-            LocalSource::Application {
+            LocalSource::SharedGroup {
                 stream,
-                application,
+                shared_group,
                 consumer,
             } => {
                 let described = self.stream(stream).await?;
                 let source = SubscribedSource {
                     lanes: Vec::new(),
-                    application: Some(SubscribedApplication {
+                    shared_group: Some(SubscribedSharedGroup {
                         stream: text(stream),
-                        application: text(application),
+                        name: text(shared_group),
                         consumer: text(consumer),
                     }),
                 };
-                let reads = Reads::Application {
+                let reads = Reads::SharedGroup {
                     client: self.clone(),
                     request: CommitCursorsRequest {
-                        application: text(application),
+                        shared_group: text(shared_group),
                         consumer: text(consumer),
                         cursors: Vec::new(),
                     },
@@ -270,7 +270,7 @@ impl LocalSubscriber {
                     what: format!("there is no place {place} among {}", places.len()),
                 })
             }
-            Reads::Application { name, .. } => Ok(TopicPartition {
+            Reads::SharedGroup { name, .. } => Ok(TopicPartition {
                 topic: Arc::clone(name),
                 partition: i32::try_from(place).unwrap_or(i32::MAX),
             }),
@@ -283,7 +283,7 @@ impl LocalSubscriber {
     /// # Errors
     /// When the server refuses, for example since another consumer has the group now.
     pub async fn commit(&self, pushed: &Pushed) -> Result<(), ClientError> {
-        let Reads::Application {
+        let Reads::SharedGroup {
             client,
             request,
             stream,

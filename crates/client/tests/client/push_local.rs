@@ -31,9 +31,9 @@ async fn subscribe(client: &Client, sources: &[LocalSource]) -> Vec<LocalSubscri
 }
 
 fn of_groups(consumer: usize) -> LocalSource {
-    LocalSource::Application {
+    LocalSource::SharedGroup {
         stream: "t".to_owned(),
-        application: "work".to_owned(),
+        shared_group: "work".to_owned(),
         consumer: consumer.to_string(),
     }
 }

@@ -8,14 +8,13 @@ use super::{native, nullable};
 native! {
     /// Assigns the next groups of a streamlet to a consumer of a shared group (getNextGroups of kera, table
     /// 6.1). No other consumer of the shared group gets them until this consumer has finished or released them.
-    /// The wire calls a shared group `application`.
     NextGroupsRequest {
         /// The id of the stream.
         stream: StreamId,
         /// The number of the streamlet.
         streamlet: StreamletIndex,
         /// The name of the shared group.
-        application: StrBytes,
+        shared_group: StrBytes,
         /// The name of the consumer, unique within the shared group.
         consumer: StrBytes,
         /// The most groups in the answer.
@@ -39,7 +38,7 @@ native! {
     /// broker never assigns a closed group again that is finished to its end.
     CommitCursorsRequest {
         /// The name of the shared group.
-        application: StrBytes,
+        shared_group: StrBytes,
         /// The consumer that holds the groups.
         consumer: StrBytes,
         /// The position that the consumer has finished, for each group.
@@ -73,7 +72,7 @@ native! {
         /// The id of the stream.
         stream: StreamId,
         /// The name of the shared group.
-        application: StrBytes,
+        shared_group: StrBytes,
         /// The consumer that gives up its groups.
         consumer: StrBytes,
     }

@@ -46,7 +46,7 @@ native! {
         /// The lanes of the source, each with its first offset.
         lanes: Vec<SubscribedLane>,
         /// The shared group of the source, if it has no lanes.
-        application: Option<SubscribedApplication>,
+        shared_group: Option<SubscribedSharedGroup>,
     }
 
     /// A lane of a source.
@@ -60,11 +60,11 @@ native! {
     }
 
     /// A shared group. The server assigns each group of the stream to one of its consumers.
-    SubscribedApplication {
+    SubscribedSharedGroup {
         /// The name of the stream.
         stream: StrBytes,
         /// The name of the shared group.
-        application: StrBytes,
+        name: StrBytes,
         /// The name of the consumer, unique within the shared group.
         consumer: StrBytes,
     }
@@ -126,14 +126,14 @@ native! {
         /// The description of the error.
         error_message: Option<StrBytes>,
         /// The next chunks.
-        handed: Vec<HandedChunks>,
+        delivered: Vec<DeliveredChunks>,
     }
 
     /// Consecutive chunks of one lane, or the error that ends the lane.
-    HandedChunks {
+    DeliveredChunks {
         /// The lane. With `lanes`: its index in the subscription. With a shared group: its number among all
         /// lanes of the stream.
-        place: u32,
+        lane: u32,
         /// 0, or one of Kafka's error codes. After an error nothing more comes from this lane.
         error_code: i16,
         /// The description of the error.
@@ -168,4 +168,4 @@ native! {
     }
 }
 
-nullable!(SharedMemory, SubscribedApplication);
+nullable!(SharedMemory, SubscribedSharedGroup);

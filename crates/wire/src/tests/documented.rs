@@ -46,9 +46,9 @@ fn messages() -> BTreeMap<&'static str, Fields> {
         ListObjectsRequest ListObjectsResponse
         DeleteObjectRequest DeleteObjectResponse
         LocalSocketRequest LocalSocketResponse
-        SubscribeRequest SubscribeResponse SubscribedSource SubscribedLane SubscribedApplication
+        SubscribeRequest SubscribeResponse SubscribedSource SubscribedLane SubscribedSharedGroup
         SharedMemory
-        ReceiveRequest ReceiveResponse HandedChunks
+        ReceiveRequest ReceiveResponse DeliveredChunks
         UnsubscribeRequest UnsubscribeResponse
     }
 }

@@ -67,7 +67,7 @@ fn requests() -> Vec<Request> {
     let stream = StreamId(16);
     let streamlet = StreamletIndex(1);
     let group = GroupId(7);
-    let application = StrBytes::from("count");
+    let shared_group = StrBytes::from("count");
     let consumer = StrBytes::from("c-1");
     vec![
         CreateStreamRequest {
@@ -116,7 +116,7 @@ fn requests() -> Vec<Request> {
         NextGroupsRequest {
             stream,
             streamlet,
-            application: application.clone(),
+            shared_group: shared_group.clone(),
             consumer: consumer.clone(),
             groups_max: 4,
         }
@@ -137,14 +137,14 @@ fn requests() -> Vec<Request> {
         }
         .into(),
         CommitCursorsRequest {
-            application: application.clone(),
+            shared_group: shared_group.clone(),
             consumer: consumer.clone(),
             cursors: vec![cursor()],
         }
         .into(),
         ReleaseGroupsRequest {
             stream,
-            application,
+            shared_group,
             consumer,
         }
         .into(),
@@ -177,13 +177,13 @@ fn requests() -> Vec<Request> {
                         partition: 3,
                         offset: Offset(200),
                     }],
-                    application: None,
+                    shared_group: None,
                 },
                 SubscribedSource {
                     lanes: Vec::new(),
-                    application: Some(SubscribedApplication {
+                    shared_group: Some(SubscribedSharedGroup {
                         stream: "lines".into(),
-                        application: "words".into(),
+                        name: "words".into(),
                         consumer: "one".into(),
                     }),
                 },
@@ -349,8 +349,8 @@ fn responses() -> Vec<Response> {
         }
         .into(),
         ReceiveResponse {
-            handed: vec![HandedChunks {
-                place: 1,
+            delivered: vec![DeliveredChunks {
+                lane: 1,
                 error_code: 0,
                 error_message: None,
                 from: Offset(200),
