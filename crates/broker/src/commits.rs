@@ -13,34 +13,32 @@ use crate::reply::Reply;
 
 /// Carries out a commit for existing partitions, and refuses the rest. If nothing else is left, the
 /// answer does not involve the group.
-pub fn of_known_partitions(
+pub fn of_known_partitions<R: Commit>(
     client: &mut Client,
     version: i16,
-    mut request: Request,
+    mut request: R,
     carry_out: impl FnOnce(&mut Client, Request) -> Reply,
 ) -> Reply {
-    let (refused, is_whole, is_empty) = match &mut request {
-        Request::OffsetCommit(request) => {
-            let unknown = take_unknown(client, &mut request.topics);
-            let is_whole = unknown.is_empty();
-            let refused = OffsetCommitRequest::default().with_topics(unknown);
-            (Request::from(refused), is_whole, request.topics.is_empty())
-        }
-        Request::TxnOffsetCommit(request) => {
-            let unknown = take_unknown(client, &mut request.topics);
-            let is_whole = unknown.is_empty();
-            let refused = TxnOffsetCommitRequest::default().with_topics(unknown);
-            (Request::from(refused), is_whole, request.topics.is_empty())
-        }
-        _ => return carry_out(client, request),
-    };
-    let error = ResponseError::UnknownTopicOrPartition;
-    let refused = refuse(&refused, version, error, None);
-    match (is_empty, is_whole) {
-        (true, _) => refused.into(),
-        (false, true) => carry_out(client, request),
-        (false, false) => carry_out(client, request).map(|response| merge(response, refused)),
+    let unknown = take_unknown(client, request.topics());
+    let (is_whole, is_empty) = (unknown.is_empty(), request.topics().is_empty());
+    if is_whole && !is_empty {
+        return carry_out(client, request.into());
     }
+    let mut refused = R::default();
+    *refused.topics() = unknown;
+    let error = ResponseError::UnknownTopicOrPartition;
+    let refused = refuse(&refused.into(), version, error, None);
+    match is_empty {
+        true => refused.into(),
+        false => carry_out(client, request.into()).map(|response| merge(response, refused)),
+    }
+}
+
+/// A request that commits offsets.
+pub trait Commit: Default + Into<Request> {
+    type Topic: Committed;
+
+    fn topics(&mut self) -> &mut Vec<Self::Topic>;
 }
 
 /// Takes out partitions that do not exist, and topics of which none is left.
@@ -56,7 +54,7 @@ fn take_unknown<T: Committed>(client: &mut Client, topics: &mut Vec<T>) -> Vec<T
 }
 
 /// A topic with offsets to commit.
-trait Committed: Sized {
+pub trait Committed: Sized {
     fn name(&self) -> &TopicName;
 
     /// Returns whether no partition is left.
@@ -68,8 +66,16 @@ trait Committed: Sized {
 }
 
 macro_rules! committed {
-    ($($topic:ident,)*) => {
+    ($($request:ident, $topic:ident;)*) => {
         $(
+            impl Commit for $request {
+                type Topic = $topic;
+
+                fn topics(&mut self) -> &mut Vec<$topic> {
+                    &mut self.topics
+                }
+            }
+
             impl Committed for $topic {
                 fn name(&self) -> &TopicName {
                     &self.name
@@ -94,8 +100,8 @@ macro_rules! committed {
 }
 
 committed! {
-    OffsetCommitRequestTopic,
-    TxnOffsetCommitRequestTopic,
+    OffsetCommitRequest, OffsetCommitRequestTopic;
+    TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic;
 }
 
 /// Merges the answer to the refused partitions with the answer to the rest, so that each topic

@@ -29,9 +29,7 @@ pub fn handle(
         return refuse(&request, version, error, why).into();
     }
     access::guard(client, version, request, |client, request| {
-        commits::of_known_partitions(client, version, request, |client, request| {
-            carry_out(broker, client, version, request)
-        })
+        carry_out(broker, client, version, request)
     })
 }
 
@@ -68,6 +66,16 @@ fn carry_out(broker: &Arc<Broker>, client: &mut Client, version: i16, request: R
         Request::FindCoordinator(request) => {
             cluster::find_coordinator(broker, client, version, request)
         }
+        Request::OffsetCommit(request) => {
+            commits::of_known_partitions(client, version, request, |client, request| {
+                groups::service::handle(broker, client, version, request)
+            })
+        }
+        Request::TxnOffsetCommit(request) => {
+            commits::of_known_partitions(client, version, request, |_, request| {
+                transactions::service::handle(broker, version, request)
+            })
+        }
         request @ (Request::JoinGroup(_)
         | Request::SyncGroup(_)
         | Request::Heartbeat(_)
@@ -75,7 +83,6 @@ fn carry_out(broker: &Arc<Broker>, client: &mut Client, version: i16, request: R
         | Request::DescribeGroups(_)
         | Request::ListGroups(_)
         | Request::DeleteGroups(_)
-        | Request::OffsetCommit(_)
         | Request::OffsetFetch(_)
         | Request::OffsetDelete(_)
         | Request::ConsumerGroupHeartbeat(_)
@@ -101,7 +108,6 @@ fn carry_out(broker: &Arc<Broker>, client: &mut Client, version: i16, request: R
         | Request::AddPartitionsToTxn(_)
         | Request::AddOffsetsToTxn(_)
         | Request::EndTxn(_)
-        | Request::TxnOffsetCommit(_)
         | Request::WriteTxnMarkers(_)
         | Request::DescribeTransactions(_)
         | Request::ListTransactions(_)) => transactions::service::handle(broker, version, request),

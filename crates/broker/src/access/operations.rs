@@ -8,7 +8,7 @@ use crate::reply::Change;
 use crate::security::{Operation, Resource};
 
 /// Returns the change that adds the permitted operations to the answer to this request.
-pub fn tell(access: &Access, request: &Request) -> Option<Change> {
+pub fn fill_in(access: &Access, request: &Request) -> Option<Change> {
     let (of_cluster, of_others) = match request {
         Request::Metadata(request) => (
             request.include_cluster_authorized_operations,
@@ -21,7 +21,7 @@ pub fn tell(access: &Access, request: &Request) -> Option<Change> {
         Request::StreamsGroupDescribe(request) => (false, request.include_authorized_operations),
         // The request has no field to ask with.
         Request::DescribeTopicPartitions(_) => (false, true),
-        _ => return None,
+        request => unreachable!("the answer to {:?} has no operations", request.api()),
     };
     if !of_cluster && !of_others {
         return None;
@@ -29,15 +29,15 @@ pub fn tell(access: &Access, request: &Request) -> Option<Change> {
     let access = access.clone();
     Some(Box::new(move |response| {
         if of_cluster {
-            tell_of_cluster(&access, response);
+            fill_in_cluster(&access, response);
         }
         if of_others {
-            tell_of_others(&access, response);
+            fill_in_others(&access, response);
         }
     }))
 }
 
-fn tell_of_cluster(access: &Access, response: &mut Response) {
+fn fill_in_cluster(access: &Access, response: &mut Response) {
     let operations = match access.would(Operation::Describe, Resource::CLUSTER) {
         true => permitted(access, Resource::CLUSTER),
         false => 0,
@@ -52,7 +52,7 @@ fn tell_of_cluster(access: &Access, response: &mut Response) {
 }
 
 /// Fills in the operations for topics or groups, except those with an error.
-fn tell_of_others(access: &Access, response: &mut Response) {
+fn fill_in_others(access: &Access, response: &mut Response) {
     let of_topic = |name: &str| permitted(access, Resource::topic(name));
     let of_group = |name: &str| permitted(access, Resource::group(name));
     match response {

@@ -188,7 +188,8 @@ pub fn withhold(client: &mut Client, version: i16, request: &mut Request) -> Vec
                 access.may(Describe, Resource { kind, name: key })
             });
         }
-        _ => {}
+        Request::FindCoordinator(_) => {}
+        request => unreachable!("{:?} has no items to check", request.api()),
     }
     responses
 }

@@ -68,7 +68,8 @@ pub fn withhold(client: &Client, request: &mut Request) -> Option<Change> {
                 }
             }))
         }
-        _ => None,
+        Request::ReadChunks(_) | Request::CommitCursors(_) => None,
+        request => unreachable!("{:?} names no cursors", request.api()),
     }
 }
 
