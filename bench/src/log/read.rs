@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, Result, ensure};
 use millstream_base::disk::PAGE_BYTES;
 use millstream_base::{ByteSize, Offset};
-use millstream_log::{Durability, From, Log, LogConfig, Stream, StreamConfig, StreamPartition};
+use millstream_log::{
+    Durability, Log, LogConfig, ReadStart, Stream, StreamConfig, StreamPartition,
+};
 use rustix::fs::OFlags;
 
 use super::data::Chunks;
@@ -134,7 +136,7 @@ pub fn append_round_lanes(
 
 /// Reads a stream from its beginning to its end, and returns how many bytes it has.
 pub fn read_all(stream: &Stream) -> Result<u64> {
-    let mut reader = stream.reader(From::Earliest);
+    let mut reader = stream.reader(ReadStart::Earliest);
     let mut bytes = 0;
     while let Some(chunks) = reader.read(READ_BYTES)? {
         bytes += chunks.bytes.len() as u64;

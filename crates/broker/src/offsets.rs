@@ -64,7 +64,7 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
     }
     let end_of = match request.isolation_level {
         READ_COMMITTED => StreamPartition::last_stable_offset,
-        _ => StreamPartition::readable_offset,
+        _ => StreamPartition::high_watermark,
     };
     Reply::blocking(move || {
         let topics = topics.into_iter().map(|(name, partitions)| {
@@ -163,7 +163,7 @@ pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochReques
             {
                 Ok(Ok(lane)) if partition.leader_epoch == LEADER_EPOCH => response
                     .with_leader_epoch(LEADER_EPOCH)
-                    .with_end_offset(lane.readable_offset().0 as i64),
+                    .with_end_offset(lane.high_watermark().0 as i64),
                 Ok(Ok(_)) => response,
                 Ok(Err(error)) => response.with_error_code(response_error(&error).code()),
                 Err(error) => response.with_error_code(response_error(error).code()),
@@ -197,7 +197,7 @@ pub fn delete_records(
             let lane = lane_of(stream, partition.partition_index);
             let lane = lane.map_err(|error| response_error(&error))?;
             let before = match partition.offset {
-                HIGH_WATERMARK => lane.readable_offset(),
+                HIGH_WATERMARK => lane.high_watermark(),
                 offset => {
                     let offset = u64::try_from(offset);
                     Offset(offset.map_err(|_| ResponseError::OffsetOutOfRange)?)
@@ -218,7 +218,7 @@ pub fn delete_records(
         // check below reports an error.
         for (lane, before) in wanted
             .iter()
-            .filter(|(lane, to)| *to <= lane.readable_offset())
+            .filter(|(lane, to)| *to <= lane.high_watermark())
         {
             let _ = lane.wait_durable(*before);
         }

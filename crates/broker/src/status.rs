@@ -87,7 +87,7 @@ impl Broker {
             let found = streams.entry(stream.to_owned()).or_insert_with(find);
             let ends = offsets.iter().map(|(partition, done)| {
                 let lane = found.as_ref()?.partition(*partition).ok()?;
-                Some(lane.readable_offset().0.saturating_sub(done.0))
+                Some(lane.high_watermark().0.saturating_sub(done.0))
             });
             ends.flatten().sum()
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use millstream_base::{ByteSize, SystemDisk};
-use millstream_log::{DamagedPlace, OwnPart, Taken, salvage};
+use millstream_log::{FilesAside, InternalStore, PartitionDamage, salvage};
 use serde::Serialize;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 struct Repaired<'a> {
     stream: &'a str,
     #[serde(flatten)]
-    taken: Taken,
+    taken: FilesAside,
 }
 
 pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
@@ -28,9 +28,9 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
     let data = node::existing(settings)?;
     let (name, what, taken) = match (args.cut, args.quarantine) {
         (Some(name), _) => {
-            let taken = match OwnPart::named(&name) {
+            let taken = match InternalStore::named(&name) {
                 Some(part) => salvage(&settings.log_config(&data), Arc::new(SystemDisk), part)?,
-                None => node::open(settings)?.cut_stream(&name)?,
+                None => node::open(settings)?.truncate_stream(&name)?,
             };
             (name, "cut", taken)
         }
@@ -40,7 +40,7 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
         }
         _ => {
             let log = node::open(settings)?;
-            let places = log.damaged_places();
+            let places = log.find_damage();
             log.close()?;
             return list(&places, is_json);
         }
@@ -62,7 +62,7 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
     )
 }
 
-fn list(places: &[DamagedPlace], is_json: bool) -> anyhow::Result<()> {
+fn list(places: &[PartitionDamage], is_json: bool) -> anyhow::Result<()> {
     if is_json {
         return print_json(&json!({ "damaged": places }));
     }
@@ -71,7 +71,7 @@ fn list(places: &[DamagedPlace], is_json: bool) -> anyhow::Result<()> {
     }
     print(|out| {
         for place in places {
-            let DamagedPlace {
+            let PartitionDamage {
                 stream,
                 partition,
                 offset,

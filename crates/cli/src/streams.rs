@@ -224,7 +224,7 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
             grouped(lane.durable.0),
             grouped(lane.groups as u64),
             ByteSize(lane.bytes).to_string(),
-            match (&lane.fault, lane.cut_bytes) {
+            match (&lane.fault, lane.truncated_bytes) {
                 (Some(_), _) => "yes".to_owned(),
                 (None, 0) => String::new(),
                 (None, cut) => format!("{} cut at the start", ByteSize(cut)),

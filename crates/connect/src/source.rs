@@ -12,7 +12,8 @@ use millstream_flow::{
     SourceStatus,
 };
 use millstream_log::{
-    KeptSlice, Listening, Log, LogError, Next, ReadChunks, Stream, Subscription, SubscriptionError,
+    Listening, Log, LogError, Next, PinnedSlice, ReadChunks, Stream, Subscription,
+    SubscriptionError,
 };
 use millstream_record::{ChunkError, Chunks, Decompressor, Filter, Record};
 use parking_lot::Mutex;
@@ -37,7 +38,7 @@ struct Stored {
     lane: LaneIndex,
     /// The partition's number in the stream.
     partition: u32,
-    bytes: KeptSlice,
+    bytes: PinnedSlice,
     fault: Arc<OnceLock<SourceError>>,
 }
 
@@ -423,7 +424,7 @@ impl Source for StreamSource {
                         cursor,
                         lane,
                         partition,
-                        bytes: bytes.keep(),
+                        bytes: bytes.pin(),
                         fault: Arc::clone(&self.shared.fault),
                     })));
                     return Ok(SourceStatus::Ready);

@@ -24,7 +24,7 @@ use millstream_flow::{
     Watermarks,
 };
 use millstream_log::{
-    Background, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
+    Background, Durability, Log, LogConfig, LogError, ReadStart, Stream, StreamConfig,
 };
 use millstream_record::{
     ChunkBuilder, Compression, Decompressor, EndMarker, Filter, Header, Producer, TransactionEnd,
@@ -268,7 +268,7 @@ fn records_of_a_chunk_that_finds_no_buffer_are_sent_later() {
         producer.send()
     };
     // The reader of the other stream holds all buffers.
-    let mut reader = filler.reader(From::Earliest);
+    let mut reader = filler.reader(ReadStart::Earliest);
     let mut held = Vec::new();
     let mut taken = 0;
     let error = loop {
@@ -277,7 +277,7 @@ fn records_of_a_chunk_that_finds_no_buffer_are_sent_later() {
             match reader.read(1) {
                 Ok(chunks) => held.push(chunks),
                 // It went before it was read.
-                Err(LogError::CursorRemoved { .. }) => reader = filler.reader(From::Earliest),
+                Err(LogError::CursorRemoved { .. }) => reader = filler.reader(ReadStart::Earliest),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -415,7 +415,7 @@ fn a_source_without_memory_to_read_into_sleeps_until_there_is_some() {
     }
     let mut held = Vec::new();
     let error = loop {
-        match stream.reader(From::Earliest).read(1 << 20) {
+        match stream.reader(ReadStart::Earliest).read(1 << 20) {
             Ok(chunks) => held.push(chunks),
             Err(error) => break error,
         }
@@ -476,7 +476,7 @@ fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
     assert_eq!(sum.merged(), 1 + 3 + 5);
 
     let letters = log.stream("sum.dead_letters").unwrap();
-    let mut reader = letters.reader(From::Earliest);
+    let mut reader = letters.reader(ReadStart::Earliest);
     let chunks = reader.read(1 << 20).unwrap().unwrap();
     let mut found = Vec::new();
     let mut decompressor = Decompressor::default();
@@ -549,7 +549,7 @@ fn a_record_too_large_for_its_letter_is_named_and_left_out() {
         .fold_local(&none, |_, _| ());
     flow.run().unwrap().join().unwrap();
     let letters = log.stream("large.dead_letters").unwrap();
-    let mut reader = letters.reader(From::Earliest);
+    let mut reader = letters.reader(ReadStart::Earliest);
     let chunks = reader.read(1 << 20).unwrap().unwrap();
     let chunk = chunks.chunks().next().unwrap().unwrap();
     let mut decompressor = Decompressor::default();

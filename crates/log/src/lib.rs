@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use millstream_base::{StreamletIndex, Timestamp};
-//! use millstream_log::{From, Log, LogConfig, StreamConfig};
+//! use millstream_log::{ReadStart, Log, LogConfig, StreamConfig};
 //! use millstream_record::{ChunkBuilder, Compression, Decompressor};
 //!
 //! let dir = tempfile::tempdir()?;
@@ -18,7 +18,7 @@
 //! let (lane, appended) = stream.append(StreamletIndex(0), builder.finish(None)?)?;
 //! lane.acknowledge(&appended)?;
 //!
-//! let chunks = stream.reader(From::Earliest).read(1 << 20)?.expect("it is durable");
+//! let chunks = stream.reader(ReadStart::Earliest).read(1 << 20)?.expect("it is durable");
 //! let mut decompressor = Decompressor::default();
 //! for chunk in chunks.chunks() {
 //!     for record in chunk?.records(&mut decompressor)? {
@@ -59,7 +59,7 @@ pub use error::{LogError, Result};
 pub use files::{FORMAT, SOCKET};
 pub use handle::info::{PartitionInfo, StreamInfo};
 pub use handle::partition::StreamPartition;
-pub use handle::readers::{From, PartitionReader, ReadChunks, StreamReader};
+pub use handle::readers::{PartitionReader, ReadChunks, ReadStart, StreamReader};
 pub use handle::stream::Stream;
 pub use handle::transactions::ProducerInfo;
 pub use handle::watch::{Watch, Watched};
@@ -67,7 +67,7 @@ pub use ids::LaneId;
 pub use lane::append::Appended;
 pub use log::Log;
 pub use log::stats::LogStats;
-pub use memory::pinned::KeptSlice;
+pub use memory::pinned::PinnedSlice;
 pub use memory::pool::{
     Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice,
 };
@@ -76,8 +76,8 @@ pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use producers::transactions::{AbortedTransaction, OpenTransaction};
 pub use read::catch_up::windows::WINDOW_BYTES;
 pub use read::fetch::{AtLeast, Fetched};
-pub use repair::salvage::{OwnPart, salvage};
-pub use repair::{DamagedPlace, Taken};
+pub use repair::salvage::{InternalStore, salvage};
+pub use repair::{FilesAside, PartitionDamage};
 pub use settings::config::{
     Background, Durability, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, STREAM_PARTITIONS_MAX,
     StreamConfig,

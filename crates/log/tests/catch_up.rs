@@ -9,7 +9,7 @@ use std::time::Duration;
 use millstream_base::disk::{Access, DirEntry, SystemDisk};
 use millstream_base::{ByteSize, Disk, DiskFile, Offset, SystemClock, SystemRandom, Timestamp};
 use millstream_log::{
-    Arena, AtLeast, Durability, From, Log, LogConfig, LogError, Stream, StreamConfig,
+    Arena, AtLeast, Durability, Log, LogConfig, LogError, ReadStart, Stream, StreamConfig,
 };
 use millstream_record::{ChunkBuilder, Compression, Decompressor};
 use parking_lot::{Condvar, Mutex};
@@ -307,7 +307,7 @@ fn numbers(bytes: &[u8]) -> Vec<usize> {
 }
 
 fn read_all(stream: &Stream, bytes_max: usize) -> Vec<usize> {
-    let mut reader = stream.reader(From::Earliest);
+    let mut reader = stream.reader(ReadStart::Earliest);
     let mut all = Vec::new();
     while let Some(read) = reader.read(bytes_max).unwrap() {
         all.extend(numbers(&read.bytes));
@@ -341,7 +341,7 @@ fn old_data_is_read_past_the_cache_with_several_requests_in_flight() {
 #[test]
 fn each_of_several_partitions_is_read_ahead() {
     let old = old(3_200, 8, 4 << 20, tempfile::tempdir().unwrap());
-    let mut reader = old.stream.reader(From::Earliest);
+    let mut reader = old.stream.reader(ReadStart::Earliest);
     let mut reads = 0;
     let mut own = 0;
     while let Some(read) = reader.read(1 << 20).unwrap() {
@@ -358,7 +358,7 @@ fn each_of_several_partitions_is_read_ahead() {
 fn what_is_read_ahead_is_bounded_by_half_of_the_memory() {
     for catch_up in [CATCH_UP_BYTES, 4 << 20, 1 << 20] {
         let old = old(1_500, 1, catch_up, tempfile::tempdir().unwrap());
-        let mut reader = old.stream.reader(From::Earliest);
+        let mut reader = old.stream.reader(ReadStart::Earliest);
         let mut given = 0;
         let mut seen = Vec::new();
         for _ in 0..12 {
@@ -394,7 +394,9 @@ fn reads_here_and_there_read_no_more_than_they_need() {
 #[test]
 fn readers_close_behind_one_another_read_the_disk_once() {
     let old = old_lane(1_000);
-    let mut readers: Vec<_> = (0..3).map(|_| old.stream.reader(From::Earliest)).collect();
+    let mut readers: Vec<_> = (0..3)
+        .map(|_| old.stream.reader(ReadStart::Earliest))
+        .collect();
     let mut seen = vec![Vec::new(); readers.len()];
     let mut is_over = false;
     while !is_over {
@@ -431,7 +433,7 @@ fn a_reader_is_told_when_its_stream_goes_during_a_read() {
     old.watch.set(|watched| watched.closed_from = Some(2 << 20));
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let mut reader = old.stream.reader(From::Earliest);
+            let mut reader = old.stream.reader(ReadStart::Earliest);
             loop {
                 match reader.read(1 << 20) {
                     Ok(Some(read)) => assert!(!numbers(&read.bytes).is_empty()),
@@ -455,7 +457,7 @@ fn a_reader_is_told_when_its_stream_goes_during_a_read() {
 fn a_log_is_closed_while_requests_of_a_reader_that_went_are_in_flight() {
     let old = old_lane(600);
     old.watch.set(|watched| watched.closed_from = Some(3 << 20));
-    let mut reader = old.stream.reader(From::Earliest);
+    let mut reader = old.stream.reader(ReadStart::Earliest);
     // Then two windows are read ahead of it, of which the second waits.
     for _ in 0..3 {
         assert!(reader.read(1 << 20).unwrap().is_some());
@@ -493,7 +495,7 @@ fn damage_is_found_by_the_reader_that_comes_to_it() {
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[at] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let mut reader = old.stream.reader(From::Earliest);
+    let mut reader = old.stream.reader(ReadStart::Earliest);
     let mut seen = Vec::new();
     let error = loop {
         match reader.read(1 << 20) {
@@ -509,7 +511,7 @@ fn damage_is_found_by_the_reader_that_comes_to_it() {
     );
     // It stays so, and nothing waits for it.
     assert!(reader.read(1 << 20).is_err());
-    assert_eq!(old.log.damaged_places().len(), 1);
+    assert_eq!(old.log.find_damage().len(), 1);
 }
 
 #[test]
@@ -520,13 +522,13 @@ fn damage_is_found_that_came_after_the_data_was_read() {
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    assert_eq!(old.log.damaged_places().len(), 1);
+    assert_eq!(old.log.find_damage().len(), 1);
 }
 
 #[test]
 fn a_reader_goes_from_the_disk_to_memory_while_more_is_appended() {
     let old = old_lane(600);
-    let mut reader = old.stream.reader(From::Earliest);
+    let mut reader = old.stream.reader(ReadStart::Earliest);
     let mut arenas = Vec::new();
     let mut seen = Vec::new();
     let mut appended = 600;
@@ -562,7 +564,7 @@ fn a_file_system_in_memory_is_read_too() {
 #[test]
 fn memory_comes_free_when_the_last_reader_lets_go_of_it() {
     let old = old(600, 1, 4 << 20, tempfile::tempdir().unwrap());
-    let mut reader = old.stream.reader(From::Earliest);
+    let mut reader = old.stream.reader(ReadStart::Earliest);
     // The first read is none of a window.
     reader.read(1 << 20).unwrap();
     let mut held = Vec::new();

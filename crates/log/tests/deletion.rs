@@ -2,7 +2,8 @@
 
 use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_log::{
-    AtLeast, Background, Durability, From, Log, LogConfig, LogError, StreamConfig, StreamPartition,
+    AtLeast, Background, Durability, Log, LogConfig, LogError, ReadStart, StreamConfig,
+    StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Compression};
 
@@ -27,7 +28,7 @@ fn append(lane: &StreamPartition, timestamp: i64) {
 
 /// Base offsets of all chunks that a reader sees.
 fn all(log: &Log) -> Vec<u64> {
-    let mut reader = log.stream("s").unwrap().reader(From::Earliest);
+    let mut reader = log.stream("s").unwrap().reader(ReadStart::Earliest);
     let mut offsets = Vec::new();
     while let Some(read) = reader.read(1 << 20).unwrap() {
         let bases = read

@@ -231,7 +231,7 @@ fn what_nobody_waits_for_is_read_before_it_is_durable() {
         let stream = log.create_stream(&format!("{durability:?}"), config);
         let lane = stream.unwrap().partition(0).unwrap();
         let watch = Watch::default();
-        let [readable, durable] = [watch.add_readable(&lane, 1), watch.add(&lane, 2)];
+        let [readable, durable] = [watch.add_high_watermark(&lane, 1), watch.add(&lane, 2)];
         [&readable, &durable]
             .into_iter()
             .for_each(|watched| watched.arm(Offset(0)));
@@ -242,7 +242,7 @@ fn what_nobody_waits_for_is_read_before_it_is_durable() {
         assert_eq!(lane.durable_offset(), Offset(0));
         let is_early = durability == Durability::Async;
         let head = if is_early { 2_000 } else { 0 };
-        assert_eq!(lane.readable_offset(), Offset(head));
+        assert_eq!(lane.high_watermark(), Offset(head));
         assert_eq!(lane.last_stable_offset(), Offset(head));
         let all: Vec<u64> = (0..head).step_by(10).collect();
         let read = || fetch(&lane, 0, u64::MAX, usize::MAX, AtLeast::Nothing);
@@ -265,7 +265,7 @@ fn what_nobody_waits_for_is_synced_together() {
     let before = blocks();
     for number in 1..=50 {
         append(&lane, 1, 100);
-        assert_eq!(lane.readable_offset(), Offset(number));
+        assert_eq!(lane.high_watermark(), Offset(number));
     }
     // One after another, each would have had a block of its own.
     lane.wait_durable(Offset(50)).unwrap();

@@ -8,7 +8,7 @@ use millstream_base::{
     StreamletIndex, Timestamp,
 };
 use millstream_log::{
-    Background, Durability, From, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, Stream,
+    Background, Durability, Log, LogConfig, LogError, OBJECT_RECORD_BYTES, ReadStart, Stream,
     StreamConfig, StreamDefaults, StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Compression, Decompressor, Producer};
@@ -46,7 +46,7 @@ fn append(stream: &Stream, chunk: &[u8]) -> (StreamPartition, Offset) {
 
 /// All values of a stream, lane by lane as they come.
 fn values(stream: &Stream) -> Vec<String> {
-    let mut reader = stream.reader(From::Earliest);
+    let mut reader = stream.reader(ReadStart::Earliest);
     let mut decompressor = Decompressor::default();
     let mut values = Vec::new();
     while let Some(chunks) = reader.read(100_000).unwrap() {
@@ -219,8 +219,8 @@ fn a_reader_at_the_end_of_a_group_that_is_removed_goes_on_with_the_next() {
         assert_eq!(stream.info().partitions[0].durable, Offset(appended * 10));
         log.apply_retention().unwrap()
     };
-    let mut at_end = stream.reader(From::Earliest);
-    let mut in_between = stream.reader(From::Earliest);
+    let mut at_end = stream.reader(ReadStart::Earliest);
+    let mut in_between = stream.reader(ReadStart::Earliest);
     let mut appended = 0;
     let mut read = 0;
     // One has read all before more comes and groups go; the other stays within the first group.
@@ -343,7 +343,7 @@ fn memory_streams_are_never_written() {
     }
     // The background may still be taking groups away.
     let kept = loop {
-        let mut reader = stream.reader(From::Earliest);
+        let mut reader = stream.reader(ReadStart::Earliest);
         let mut chunks = 0;
         let error = loop {
             match reader.read(1) {
@@ -395,7 +395,7 @@ fn a_reader_that_was_there_before_the_first_group_reads_it() {
         ..StreamConfig::default()
     };
     let stream = log.create_stream("s", two_lanes).unwrap();
-    let mut reader = stream.reader(From::Earliest);
+    let mut reader = stream.reader(ReadStart::Earliest);
     assert!(reader.read(1000).unwrap().is_none());
     // The first group's id goes to one lane, the second one's to the other.
     append(&stream, &chunk(&["a"], Some((1, 0))));
@@ -421,7 +421,7 @@ fn memory_is_taken_first_from_segments_that_all_readers_have_passed() {
     };
     // Both have closed segments in memory; one has a reader that still needs them.
     let needed = fill("needed");
-    let mut reader = needed.reader(From::Earliest);
+    let mut reader = needed.reader(ReadStart::Earliest);
     fill("other");
     log.persist();
     let evicted = log.stats().evicted_segments;
@@ -516,7 +516,7 @@ fn a_reader_of_a_deleted_stream_is_told() {
     let log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
     append(&stream, &chunk(&["a"], None));
-    let mut reader = stream.reader(From::Earliest);
+    let mut reader = stream.reader(ReadStart::Earliest);
     log.delete_stream("s").unwrap();
     let error = reader.read(1000).unwrap_err();
     assert!(matches!(error, LogError::UnknownStream { .. }), "{error}");
@@ -754,7 +754,7 @@ fn chunks_get_the_time_and_the_codec_that_their_stream_asks_for() {
 
     assert_eq!(values(&stream), ["a", "b"]);
     let chunks = stream
-        .reader(From::Earliest)
+        .reader(ReadStart::Earliest)
         .read(100_000)
         .unwrap()
         .unwrap();

@@ -152,7 +152,7 @@ fn read_partition(
         Ok(lane) => lane,
         Err(error) => return refused(*error),
     };
-    let readable = lane.readable_offset();
+    let readable = lane.high_watermark();
     let stable = lane.last_stable_offset();
     let end = if is_committed { stable } else { readable };
     let mut fetched = FetchedPartition {
@@ -206,7 +206,7 @@ impl Session {
             };
             let watched = &mut partition.watched;
             let watched: &Watched =
-                watched.get_or_insert_with(|| watch.add_readable(lane, key as u64));
+                watched.get_or_insert_with(|| watch.add_high_watermark(lane, key as u64));
             watched.arm(partition.seen);
         }
         // At the deadline the next look is the last.

@@ -163,7 +163,7 @@ fn describe_lane(lane: PartitionInfo) -> LaneDescription {
         durable: lane.durable,
         groups: u32::try_from(lane.groups).unwrap_or(u32::MAX),
         bytes: ByteSize(lane.bytes),
-        cut_bytes: ByteSize(lane.cut_bytes),
+        cut_bytes: ByteSize(lane.truncated_bytes),
         fault: lane.fault.map(StrBytes::from_string),
     }
 }

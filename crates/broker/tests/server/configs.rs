@@ -140,7 +140,7 @@ fn stored(node: &Node, topic: &str) -> Vec<Vec<u8>> {
     let lane = node.log().stream(topic).unwrap().partition(0).unwrap();
     let fetched = lane.fetch(
         lane.earliest_offset(),
-        lane.readable_offset(),
+        lane.high_watermark(),
         1 << 20,
         millstream_log::AtLeast::OneChunk,
     );

@@ -106,7 +106,7 @@ fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
         by("partition_log_groups", Gauge, "Groups of segments, each a file.", |lane| lane.groups as u64),
         by("partition_faulted", Gauge, "1 when the partition has a fault, as a damaged file is, and 0 else.",
             |lane| u64::from(lane.fault.is_some())),
-        by("partition_cut_bytes", Gauge, "Bytes that were cut from the end at this start.", |lane| lane.cut_bytes),
+        by("partition_cut_bytes", Gauge, "Bytes that this start truncated from the end.", |lane| lane.truncated_bytes),
     ];
     metrics
 }

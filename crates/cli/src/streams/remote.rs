@@ -105,7 +105,7 @@ fn lane(lane: LaneDescription) -> PartitionInfo {
         durable: lane.durable,
         groups: lane.groups as usize,
         bytes: lane.bytes.0,
-        cut_bytes: lane.cut_bytes.0,
+        truncated_bytes: lane.cut_bytes.0,
         fault: lane.fault.map(|fault| fault.to_string()),
     }
 }

@@ -50,7 +50,7 @@ impl Core {
     }
 }
 
-/// Moves the durable heads behind runs that are on all replicas, and wakes the threads that wait for them.
+/// Moves the durable positions behind runs that are synced, and wakes the threads that wait for them.
 pub fn settle_durable(runs: Vec<PendingRun>) {
     for pending in &runs {
         pending.run.group.set_durable(pending.run.end());

@@ -3,7 +3,7 @@
 //!
 //! 1. A syncer writes the pending runs of a virtual log into their groups' files ([`Core::commit_written`]).
 //!    From then on a kill of the process loses nothing of them, and consumers read them: this moves the
-//!    lane's readable offset.
+//!    lane's high watermark.
 //! 2. The lane stands in line ([`SyncQueue::add_unsynced`](crate::lane::sync_queue::SyncQueue::add_unsynced))
 //!    for [`SYNC_AFTER`], or until much is written or a caller waits for durability.
 //! 3. A syncer syncs the file ([`Core::sync_written`]). This moves the lane's durable offset, as a commit
@@ -95,7 +95,7 @@ impl Core {
 
     /// Lets written chunks be read, and puts the lane in line for a sync.
     fn settle_written(&self, lane: &Arc<LaneState>, end: WrittenEnd) {
-        end.group.set_readable(end.position);
+        end.group.set_high_watermark(end.position);
         lane.set_written_offset(end.offset);
         let unsynced = end.position.0 - end.group.synced().0;
         let mut state = lane.unsynced.state.lock();

@@ -3,9 +3,9 @@
 //! Life of a segment: *head* (appends go to it) → *closed* → *persisted* (its bytes are in the
 //! group's file and synced) → *evicted* (its buffer went back to the pool; reads go to the file).
 //!
-//! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ readable ≤ head`; none goes back. Bytes between `synced` and
+//! Positions of a group: `synced ≤ written ≤ head` and `durable ≤ high watermark ≤ head`; none decreases. Bytes between `synced` and
 //! `durable` are in the journal; bytes between `durable` and `synced` are about to become durable. Of a
-//! [`Durability::Written`](crate::Durability::Written) stream `durable ≤ synced ≤ readable ≤ written`.
+//! [`Durability::Written`](crate::Durability::Written) stream `durable ≤ synced ≤ high watermark ≤ written`.
 //!
 //! A group knows neither its lane's other groups nor the journal. Its callers write the files of a lane in the order of the
 //! groups.
@@ -43,7 +43,7 @@ pub struct Group {
     pub first_offset: Offset,
     /// Written by the lane when it moves on; read by consumers and retention.
     end: OnceLock<GroupEnd>,
-    /// The durable head. Stored by the syncer (`Release`) after the sync; loaded by readers
+    /// The durable position. Stored by the syncer (`Release`) after the sync; loaded by readers
     /// (`Acquire`), which then find the bytes before it in a segment or in the file.
     durable: AtomicU64,
     /// The end of the bytes that may be read before they are durable; else 0. Stored (`Release`) by the lane when
@@ -60,7 +60,7 @@ pub struct Group {
     segments: RwLock<Vec<Segment>>,
     /// Index entries that wait until the file is synced up to them. The lane adds, write-back takes.
     unwritten_entries: Mutex<VecDeque<IndexEntry>>,
-    /// Why the bytes behind the last readable one are missing, if they are. Set by recovery.
+    /// Why the bytes behind the high watermark are missing, if they are. Set by recovery.
     damage: OnceLock<LogError>,
     /// The index in memory, for readers. The lane adds to it; `None` when it is to be read from the file.
     index: RwLock<Option<SparseIndex>>,
@@ -144,23 +144,23 @@ impl Group {
         Position(self.durable.load(Ordering::Acquire))
     }
 
-    /// Moves the durable head; only the syncer of the group's virtual log calls it.
+    /// Moves the durable position; only the syncer of the group's virtual log calls it.
     pub fn set_durable(&self, position: Position) {
         assert!(
             self.durable() <= position,
-            "the durable head never goes back"
+            "the durable position never decreases"
         );
         self.durable.store(position.0, Ordering::Release);
     }
 
     /// Returns the end of the bytes that consumers may read that need not wait for durability.
-    pub fn readable(&self) -> Position {
+    pub fn high_watermark(&self) -> Position {
         Position(self.early.load(Ordering::Acquire)).max(self.durable())
     }
 
     /// Lets appended chunks be read before they are durable; under the lane's lock, or by the syncer of
     /// the group's virtual log.
-    pub fn set_readable(&self, position: Position) {
+    pub fn set_high_watermark(&self, position: Position) {
         self.early.store(position.0, Ordering::Release);
     }
 
@@ -178,7 +178,7 @@ impl Group {
         assert!(first, "group {} is closed twice", self.id);
     }
 
-    /// Why the bytes behind the last readable one are missing, if they are.
+    /// Why the bytes behind the high watermark are missing, if they are.
     pub fn damage(&self) -> Option<&LogError> {
         self.damage.get()
     }

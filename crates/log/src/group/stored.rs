@@ -13,7 +13,7 @@ use crate::memory::pool::Buffer;
 /// A group as recovery found it on disk.
 #[derive(Debug)]
 pub struct StoredGroup {
-    /// Its durable head.
+    /// Its durable position.
     pub position: Position,
     /// The synced bytes of its file; the rest is in memory, and in the journal.
     pub synced: Position,

@@ -42,7 +42,8 @@ pub struct PartitionInfo {
     /// Durable bytes.
     pub bytes: u64,
     /// Bytes that the start truncated from the end of its last file, which a crash had left incomplete.
-    pub cut_bytes: u64,
+    #[serde(rename = "cut_bytes")]
+    pub truncated_bytes: u64,
     /// Why it refuses writes, or which damage a read has met.
     pub fault: Option<String>,
 }
@@ -63,7 +64,7 @@ pub fn partition_info(
         durable: state.map_or(Offset(0), LaneState::durable_offset),
         groups: groups.len(),
         bytes: groups.iter().map(|group| group.durable().0).sum(),
-        cut_bytes: state.map_or(0, |state| state.cut_bytes),
+        truncated_bytes: state.map_or(0, |state| state.truncated_bytes),
         fault: fault.map(ToString::to_string),
     }
 }

@@ -96,8 +96,8 @@ impl StreamPartition {
     /// Up to where [`StreamPartition::fetch`] reads: the durable offset, or with [`Durability::Async`] the offset
     /// behind the last record, with [`Durability::Written`] that behind the last one in the file. Records that are
     /// read before they are durable may be gone after a crash; of a `written` stream only after one of the machine.
-    pub fn readable_offset(&self) -> Offset {
-        self.lane.readable_offset()
+    pub fn high_watermark(&self) -> Offset {
+        self.lane.high_watermark()
     }
 
     /// Waits until everything before `offset` is durable.
@@ -136,7 +136,7 @@ impl StreamPartition {
     fn answering_head(&self) -> Option<fn(&LaneState) -> Offset> {
         match self.lane.stream.durability {
             Durability::Sync => Some(LaneState::durable_offset),
-            Durability::Written => Some(LaneState::readable_offset),
+            Durability::Written => Some(LaneState::high_watermark),
             Durability::Async | Durability::Memory => None,
         }
     }

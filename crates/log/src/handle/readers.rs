@@ -147,12 +147,12 @@ pub struct StreamReader {
     stream: Arc<StreamState>,
     lanes: Vec<PartitionReader>,
     turn: usize,
-    from: From,
+    from: ReadStart,
 }
 
 /// Where a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum ReadStart {
     /// With the oldest stored record.
     Earliest,
     /// With the next record that is appended.
@@ -160,7 +160,7 @@ pub enum From {
 }
 
 impl StreamReader {
-    pub(crate) fn new(core: Arc<Core>, stream: Arc<StreamState>, from: From) -> StreamReader {
+    pub(crate) fn new(core: Arc<Core>, stream: Arc<StreamState>, from: ReadStart) -> StreamReader {
         let mut reader = StreamReader {
             core,
             stream,
@@ -170,7 +170,7 @@ impl StreamReader {
         };
         reader.add_lanes();
         // Lanes that are added later are read from their beginning.
-        reader.from = From::Earliest;
+        reader.from = ReadStart::Earliest;
         reader
     }
 
@@ -179,8 +179,8 @@ impl StreamReader {
             let lane = self.stream.partition(partition);
             let lane = lane.expect("streams have no less lanes than before");
             let cursor = match self.from {
-                From::Earliest => lane.first_cursor(),
-                From::Latest => lane.last_group().map_or_else(
+                ReadStart::Earliest => lane.first_cursor(),
+                ReadStart::Latest => lane.last_group().map_or_else(
                     || lane.first_cursor(),
                     |group| lane.cursor(group.id, group.durable()),
                 ),

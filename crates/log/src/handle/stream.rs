@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::handle::info::{StreamInfo, partition_info};
 use crate::handle::partition::StreamPartition;
-use crate::handle::readers::{From, StreamReader};
+use crate::handle::readers::{ReadStart, StreamReader};
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::{append_to_lane, check_foreign};
@@ -156,16 +156,16 @@ impl Stream {
     }
 
     /// Reads all lanes in turn.
-    pub fn reader(&self, from: From) -> StreamReader {
+    pub fn reader(&self, from: ReadStart) -> StreamReader {
         StreamReader::new(Arc::clone(&self.core), Arc::clone(&self.stream), from)
     }
 
-    /// Hears when the durable head of some lane has moved since this was made: look for data, then wait.
+    /// Listens for the durable offset of any partition to move from now on: look for data, then wait.
     pub(crate) fn listen(&self) -> event_listener::EventListener {
         self.stream.shared.durable_moved.listen()
     }
 
-    /// The same for lanes that are added.
+    /// The same for partitions that are added.
     pub(crate) fn listen_for_lanes(&self) -> event_listener::EventListener {
         self.stream.shared.grown.listen()
     }

@@ -49,11 +49,11 @@ impl StreamPartition {
     }
 
     /// Returns the last stable offset, before which all transactions have ended for good: the end of the records for
-    /// consumers of committed ones. Never beyond the [readable](StreamPartition::readable_offset) offset.
+    /// consumers of committed ones. Never beyond the [high watermark](StreamPartition::high_watermark).
     pub fn last_stable_offset(&self) -> Offset {
-        let readable = self.lane.readable_offset();
-        let stable = self.lane.unstable.first(readable);
-        stable.max(self.lane.earliest_offset().min(readable))
+        let high_watermark = self.lane.high_watermark();
+        let stable = self.lane.unstable.first(high_watermark);
+        stable.max(self.lane.earliest_offset().min(high_watermark))
     }
 
     /// The aborted transactions that have records from `from` up to `to`, in the order of their ends.
@@ -109,7 +109,7 @@ fn aborted_transactions(
                 .indexes
                 .look_at(lane, &group, |index| index.aborted(from, to))??,
         );
-        // A transaction that ends behind a group begins behind the stable offset at its end.
+        // A transaction that ends behind a group begins behind the last stable offset at its end.
         let is_last = group.end().is_none_or(|end| end.stable >= to);
         next = match is_last {
             true => None,

@@ -58,9 +58,9 @@ impl Watch {
         self.add_for(lane, key, WatchedHead::Durable)
     }
 
-    /// As [`Watch::add`], for readers up to [`StreamPartition::readable_offset`].
-    pub fn add_readable(&self, lane: &StreamPartition, key: u64) -> Watched {
-        self.add_for(lane, key, WatchedHead::Readable)
+    /// As [`Watch::add`], for readers up to [`StreamPartition::high_watermark`].
+    pub fn add_high_watermark(&self, lane: &StreamPartition, key: u64) -> Watched {
+        self.add_for(lane, key, WatchedHead::HighWatermark)
     }
 
     fn add_for(&self, lane: &StreamPartition, key: u64, head: WatchedHead) -> Watched {

@@ -102,7 +102,7 @@ impl SparseIndex {
             self.aborted
                 .partition_point(|aborted| aborted.last_offset < offset)
         };
-        // A transaction that ends behind a point begins behind the stable offset there.
+        // A transaction that ends behind a point begins behind the last stable offset there.
         let unstable = self.points.partition_point(|point| point.stable < to);
         let end = self.points.get(unstable);
         let end = end.map_or(self.aborted.len(), |point| before(point.offset));

@@ -37,7 +37,7 @@ impl OldJournal {
         for n in 0..readers.len() {
             let end = end_of(&readers, n);
             let reader = &readers[n];
-            let (damage, found_end) = reader.find_damage(end)?;
+            let (damage, found_end) = reader.find_lane_damage(end)?;
             let has_blocks = found_end > FILE_HEADER_BYTES;
             if reader.previous_end.is_none() && has_blocks {
                 let header = Position(0)..Position(FILE_HEADER_USED as u64);
@@ -61,7 +61,7 @@ impl OldJournal {
 
 impl FileReader<'_> {
     /// Finds the parts that are damaged, and where the file ends.
-    fn find_damage(&self, end: Option<u64>) -> Result<(Vec<Damage>, u64)> {
+    fn find_lane_damage(&self, end: Option<u64>) -> Result<(Vec<Damage>, u64)> {
         let mut damage = Vec::new();
         let (mut at, mut next_block) = (FILE_HEADER_BYTES, 0);
         while end.is_none_or(|end| at < end) {

@@ -176,7 +176,7 @@ impl LaneState {
                 next_offset,
             );
             if self.stream.durability == Durability::Async {
-                open.group.set_readable(open.position);
+                open.group.set_high_watermark(open.position);
                 self.early_offset.store(next_offset.0, Ordering::Release);
             }
         }

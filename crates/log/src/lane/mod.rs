@@ -86,7 +86,7 @@ pub struct LaneState {
     /// The first damage that a read met. Set by readers.
     read_fault: OnceLock<LogError>,
     /// Bytes that the start truncated from the last group's file.
-    pub cut_bytes: u64,
+    pub truncated_bytes: u64,
     /// Whether the catalog knows that the lane has data. Stored and loaded by `had_data`.
     pub has_data_noted: AtomicBool,
     /// Where it begins, if something was deleted from it.
@@ -154,7 +154,7 @@ impl LaneState {
             watchers: Watchers::default(),
             fault,
             read_fault: OnceLock::new(),
-            cut_bytes: stored.cut_bytes,
+            truncated_bytes: stored.truncated_bytes,
             has_data_noted: AtomicBool::new(false),
             start: LaneStart::default(),
             unstable,
@@ -203,23 +203,23 @@ impl LaneState {
 
     /// Up to where consumers may read that need not wait for durability: with
     /// [`Durability::Async`] all that was appended, with [`Durability::Written`] all that is in the files.
-    pub fn readable_offset(&self) -> Offset {
+    pub fn high_watermark(&self) -> Offset {
         Offset(self.early_offset.load(Ordering::Acquire)).max(self.durable_offset())
     }
 
-    /// Moves the readable offset of a [`Durability::Written`] stream and wakes the lane's waiters; the caller has
-    /// moved the group's readable offset before.
+    /// Moves the high watermark of a [`Durability::Written`] stream and wakes the lane's waiters; the caller has
+    /// moved the high watermark of the group before.
     pub fn set_written_offset(&self, offset: Offset) {
         self.early_offset.store(offset.0, Ordering::Release);
         self.wake();
     }
 
-    /// Moves the durable offset and wakes the lane's waiters; the caller has moved the group's durable
-    /// head before.
+    /// Moves the durable offset and wakes the lane's waiters; the caller has moved the durable
+    /// position of the group before.
     pub fn set_durable_offset(&self, offset: Offset) {
         assert!(
             self.durable_offset() <= offset,
-            "the durable head never goes back"
+            "the durable offset never decreases"
         );
         self.durable_offset.store(offset.0, Ordering::Release);
         self.wake();
@@ -249,7 +249,7 @@ impl LaneState {
     pub fn heads(&self) -> LaneHeads {
         LaneHeads {
             durable: self.durable_offset(),
-            readable: self.readable_offset(),
+            high_watermark: self.high_watermark(),
             is_removed: self.is_removed(),
         }
     }

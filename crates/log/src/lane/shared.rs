@@ -22,7 +22,7 @@ pub struct StreamShared {
     pub durability: Durability,
     /// The bounds of its chunks and groups.
     pub limits: LiveLimits,
-    /// Notified when the durable head of any lane moves.
+    /// Notified when the durable offset of any lane moves.
     pub durable_moved: Event,
     /// Notified when lanes are added.
     pub grown: Event,

@@ -29,7 +29,7 @@ pub struct StoredLane {
     /// Where the last entry of the last group is.
     pub indexed_at: Position,
     /// Bytes that the start truncated from the last group's file.
-    pub cut_bytes: u64,
+    pub truncated_bytes: u64,
     pub fault: Option<LogError>,
 }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Clone, Copy)]
 pub struct LaneHeads {
     pub durable: Offset,
-    pub readable: Offset,
+    pub high_watermark: Offset,
     /// The lane's stream is deleted.
     pub is_removed: bool,
 }
@@ -42,14 +42,14 @@ pub struct WatchEntry {
 #[derive(Debug, Clone, Copy)]
 pub enum WatchedHead {
     Durable,
-    Readable,
+    HighWatermark,
 }
 
 impl WatchedHead {
     fn of(self, heads: &LaneHeads) -> Offset {
         match self {
             WatchedHead::Durable => heads.durable,
-            WatchedHead::Readable => heads.readable,
+            WatchedHead::HighWatermark => heads.high_watermark,
         }
     }
 }

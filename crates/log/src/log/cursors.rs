@@ -13,7 +13,7 @@ use crate::read::group::read_group;
 use crate::shared_group::SharedGroup;
 
 impl Log {
-    /// Reads durable chunks from a cursor on, within its group; `None` at the durable head.
+    /// Reads durable chunks from a cursor on, within its group; `None` at the durable position.
     ///
     /// # Errors
     /// When the cursor points at nothing that is or was stored.

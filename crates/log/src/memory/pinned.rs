@@ -21,8 +21,8 @@ pub const SEGMENTS_SHARE: usize = 4;
 /// The same of the arena for catch-up readers, which has two at least.
 pub const WINDOWS_SHARE: usize = 2;
 
-/// A part of the log that its owner may hold without limit of time.
-pub struct KeptSlice(Storage);
+/// Bytes of the log that their owner may hold without limit of time.
+pub struct PinnedSlice(Storage);
 
 enum Storage {
     /// Dropped in this order: the block is not free before its slice is gone.
@@ -33,18 +33,18 @@ enum Storage {
     Copied(Box<[u8]>),
 }
 
-impl KeptSlice {
-    /// Whether it lies where the log has it.
+impl PinnedSlice {
+    /// Whether the bytes are the log's own, and no copy.
     pub fn is_in_place(&self) -> bool {
         matches!(self.0, Storage::InPlace { .. })
     }
 }
 
 impl Slice {
-    /// Keeps it for longer than a moment: where it lies if that leaves enough of the pool to others,
+    /// Pins the slice for longer than a moment: in place if that leaves enough of the pool to others,
     /// and else as a copy.
-    pub fn keep(self) -> KeptSlice {
-        KeptSlice(match Pin::of(&self) {
+    pub fn pin(self) -> PinnedSlice {
+        PinnedSlice(match Pin::of(&self) {
             Some(pin) => Storage::InPlace {
                 slice: self,
                 _pin: pin,
@@ -54,7 +54,7 @@ impl Slice {
     }
 }
 
-impl Deref for KeptSlice {
+impl Deref for PinnedSlice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -65,9 +65,9 @@ impl Deref for KeptSlice {
     }
 }
 
-impl fmt::Debug for KeptSlice {
+impl fmt::Debug for PinnedSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeptSlice")
+        f.debug_struct("PinnedSlice")
             .field("bytes", &self.len())
             .field("is_in_place", &self.is_in_place())
             .finish()
@@ -172,37 +172,37 @@ mod tests {
     }
 
     #[test]
-    fn three_quarters_of_the_largest_blocks_stay_free_of_what_is_kept() {
+    fn pins_cover_at_most_a_quarter_of_the_largest_blocks() {
         let (pool, block) = pool();
         let small = 2 * block / BLOCK_BYTES_MIN;
         // Small blocks of two large ones, then of a third one.
-        let kept: Vec<_> = (0..small + 3)
-            .map(|_| slice(&pool, Arena::Segments, BLOCK_BYTES_MIN).keep())
+        let pinned: Vec<_> = (0..small + 3)
+            .map(|_| slice(&pool, Arena::Segments, BLOCK_BYTES_MIN).pin())
             .collect();
-        assert!(kept[..small].iter().all(KeptSlice::is_in_place));
-        assert!(!kept[small..].iter().any(KeptSlice::is_in_place));
-        assert!(kept.iter().all(|kept| **kept == [7; BLOCK_BYTES_MIN]));
+        assert!(pinned[..small].iter().all(PinnedSlice::is_in_place));
+        assert!(!pinned[small..].iter().any(PinnedSlice::is_in_place));
+        assert!(pinned.iter().all(|pinned| **pinned == [7; BLOCK_BYTES_MIN]));
         let free: Vec<_> = std::iter::from_fn(|| pool.allocate(Arena::Segments, block)).collect();
         assert_eq!(free.len(), 6);
     }
 
     #[test]
-    fn what_is_let_go_makes_room_for_others() {
+    fn dropped_pins_make_room_for_others() {
         let (pool, block) = pool();
         for arena in [Arena::Segments, Arena::Windows] {
             let blocks = pool.size_bytes(arena) / block;
-            let keep = || slice(&pool, arena, block).keep();
-            let mut kept: Vec<_> = (0..blocks - 1).map(|_| keep()).collect();
-            let in_place = kept.iter().filter(|kept| kept.is_in_place()).count();
+            let pin = || slice(&pool, arena, block).pin();
+            let mut pinned: Vec<_> = (0..blocks - 1).map(|_| pin()).collect();
+            let in_place = pinned.iter().filter(|pinned| pinned.is_in_place()).count();
             let expected = match arena {
                 Arena::Segments => blocks / SEGMENTS_SHARE,
                 Arena::Windows => blocks / WINDOWS_SHARE,
             };
             assert_eq!(in_place, expected);
-            assert!(!keep().is_in_place());
-            assert!(kept.remove(0).is_in_place());
-            assert!(keep().is_in_place());
-            drop(kept);
+            assert!(!pin().is_in_place());
+            assert!(pinned.remove(0).is_in_place());
+            assert!(pin().is_in_place());
+            drop(pinned);
             assert_eq!(pool.used_bytes(arena), 0);
         }
     }

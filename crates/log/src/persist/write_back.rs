@@ -1,4 +1,4 @@
-//! Write-back: groups' files are brought up to the durable heads, and synced.
+//! Write-back: groups' files are brought up to the durable positions, and synced.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ impl Core {
         self.journal.release_obsolete()
     }
 
-    /// Brings groups' files up to their durable heads and syncs them. Groups of lanes that fail are
+    /// Brings groups' files up to their durable positions and syncs them. Groups of lanes that fail are
     /// left as they are: their lanes refuse writes.
     pub fn persist(&self, groups: Vec<Arc<Group>>) {
         // Step 1: the lanes' earlier groups go first.

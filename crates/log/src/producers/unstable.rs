@@ -55,24 +55,24 @@ impl Unstable {
         self.settle(&mut transactions, durable);
     }
 
-    /// Where the first of them begins, or `readable` when all that begin before it have ended: the
-    /// readable offset, which the caller must have loaded before.
-    pub fn first(&self, readable: Offset) -> Offset {
-        // A transaction is counted before its chunk is handed on, so a reader that sees that the chunk is
-        // readable sees the count.
+    /// Returns the offset where the first of them begins, or `high_watermark` when all that begin before it have
+    /// ended. The caller must have loaded the lane's high watermark before the call.
+    pub fn first(&self, high_watermark: Offset) -> Offset {
+        // A transaction is counted before its chunk is handed on, so a reader whose high watermark is behind the
+        // chunk sees the count.
         if self.count.load(Ordering::Relaxed) == 0 {
-            return readable;
+            return high_watermark;
         }
         let mut transactions = self.transactions.lock();
-        self.settle(&mut transactions, readable);
+        self.settle(&mut transactions, high_watermark);
         let first = transactions.by_first.keys().next();
-        first.map_or(readable, |first| readable.min(*first))
+        first.map_or(high_watermark, |first| high_watermark.min(*first))
     }
 
     /// Forgets those whose markers may be read.
-    fn settle(&self, transactions: &mut UnstableTransactions, readable: Offset) {
+    fn settle(&self, transactions: &mut UnstableTransactions, high_watermark: Offset) {
         while let Some((marker, first)) = transactions.ended.front()
-            && *marker < readable
+            && *marker < high_watermark
         {
             transactions.by_first.remove(first);
             transactions.ended.pop_front();

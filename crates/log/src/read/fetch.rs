@@ -17,7 +17,7 @@ use crate::lane::LaneState;
 use crate::lane::fetch_ends::FetchEnd;
 use crate::memory::pool::Slice;
 use crate::read::context::ReadContext;
-use crate::read::group::read_readable;
+use crate::read::group::read_up_to_high_watermark;
 use crate::read::seek::search;
 
 /// The most pieces of one fetch; more than one call of the operating system writes.
@@ -72,20 +72,20 @@ pub fn fetch(
     let out_of_range = || LogError::OffsetOutOfRange {
         offset: from,
         earliest: lane.earliest_offset(),
-        end: lane.readable_offset(),
+        end: lane.high_watermark(),
     };
-    let readable = lane.readable_offset();
-    if from < lane.earliest_offset() || from > readable {
+    let high_watermark = lane.high_watermark();
+    if from < lane.earliest_offset() || from > high_watermark {
         return Err(out_of_range());
     }
-    let end = end.min(readable);
+    let end = end.min(high_watermark);
     let mut fetched = Fetched {
         pieces: Vec::new(),
         bytes: 0,
         next: from,
     };
     if from >= end {
-        return match from >= readable {
+        return match from >= high_watermark {
             true => lane.check_end().map(|()| fetched),
             false => Ok(fetched),
         };
@@ -97,7 +97,7 @@ pub fn fetch(
         if !is_first && left < HEADER_BYTES {
             break;
         }
-        let slice = match read_readable(reads, lane, &group, position, left) {
+        let slice = match read_up_to_high_watermark(reads, lane, &group, position, left) {
             Err(_) if !is_first => break,
             read => read?,
         };
@@ -159,7 +159,7 @@ pub fn locate(
         |point| point.offset <= offset,
         |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
     )?;
-    let position = found.unwrap_or(group.readable());
+    let position = found.unwrap_or(group.high_watermark());
     Ok(Some((group, position)))
 }
 

@@ -13,7 +13,7 @@ use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
 
 /// Reads durable chunks behind a position of a group, at most `bytes_max` unless one chunk is larger.
-/// `None` at the durable head.
+/// `None` at the durable position.
 pub fn read_group(
     reads: &ReadContext,
     lane: &LaneState,
@@ -34,7 +34,7 @@ pub fn read_group(
 
 /// Reads durable bytes behind a position of a group, where a chunk starts: all that memory has of its
 /// segment, or whole chunks from the file, at most `bytes_max` unless one chunk is larger. `None` at
-/// the durable head.
+/// the durable position.
 pub fn read_durable(
     reads: &ReadContext,
     lane: &LaneState,
@@ -54,7 +54,7 @@ pub fn read_durable(
 }
 
 /// Reads readable bytes, durable or not, as [`read_durable`] reads durable ones.
-pub fn read_readable(
+pub fn read_up_to_high_watermark(
     reads: &ReadContext,
     lane: &LaneState,
     group: &Arc<Group>,
@@ -68,7 +68,7 @@ pub fn read_readable(
         group,
         from,
         bytes_max,
-        Group::readable,
+        Group::high_watermark,
         purpose,
     )
 }

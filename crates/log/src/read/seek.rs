@@ -42,7 +42,15 @@ pub fn search<R>(
     let mut at = place.map_or(Position(0), |point| point.position);
     let read = |at| {
         let purpose = Purpose::LookUp;
-        read_up_to(reads, lane, group, at, FIND_BYTES, Group::readable, purpose)
+        read_up_to(
+            reads,
+            lane,
+            group,
+            at,
+            FIND_BYTES,
+            Group::high_watermark,
+            purpose,
+        )
     };
     while let Some(slice) = read(at)? {
         let mut chunks = Chunks::trusted(&slice);
@@ -61,7 +69,7 @@ pub fn search<R>(
     Ok(None)
 }
 
-/// Where the chunk that holds `offset` starts; the durable head for the offset behind it.
+/// Where the chunk that holds `offset` starts; the durable position for the offset behind it.
 pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Result<ChunkPosition> {
     let out_of_range = || LogError::OffsetOutOfRange {
         offset,

@@ -76,7 +76,7 @@ pub fn newest_record(
     lane: &LaneState,
     end: Offset,
 ) -> Result<Option<(Offset, Timestamp)>> {
-    let end = end.min(lane.readable_offset());
+    let end = end.min(lane.high_watermark());
     let mut newest: Option<(Timestamp, Arc<Group>)> = None;
     for group in lane.groups() {
         if group.first_offset >= end {

@@ -34,7 +34,7 @@ pub struct RecoveredLane {
     /// Its damage, unless the journal heals it.
     pub damage: Option<Damage>,
     /// Bytes that were truncated from the lane's last file.
-    pub cut_bytes: u64,
+    pub truncated_bytes: u64,
     /// Bytes that were read of its files may not be synced; some were written again.
     pub is_unsynced: bool,
 }
@@ -62,7 +62,7 @@ impl RecoveredLane {
             tail: Tail::begin(group, first_offset, Producers::default()),
             waiting: VecDeque::new(),
             damage: None,
-            cut_bytes: 0,
+            truncated_bytes: 0,
             is_unsynced: false,
         }
     }
@@ -96,7 +96,7 @@ impl RecoveredLane {
         let file = open(dir, &path, Access::Write)?;
         if lost > 0 {
             torn.keep(dir, lane, &*file, &path, position..truncate_from)?;
-            self.cut_bytes = lost;
+            self.truncated_bytes = lost;
         }
         file.set_len(self.tail.replayed.from.0)
             .map_err(|error| LogError::io("truncate", &path, error))?;
@@ -341,7 +341,7 @@ impl RecoveredLane {
             max_timestamp: Some(tail.max_timestamp),
             fingerprint: tail.fingerprint,
             indexed_at: tail.indexed_at,
-            cut_bytes: self.cut_bytes,
+            truncated_bytes: self.truncated_bytes,
             fault: self.damage.map(|damage| damage.error),
         }
     }

@@ -129,7 +129,7 @@ impl Recovered {
     /// Whether the stream lost bytes that looked like the torn end of a write, and that the journal
     /// did not bring back.
     pub fn was_truncated(&self, stream: StreamId) -> bool {
-        self.of_stream(stream).any(|lane| lane.cut_bytes > 0)
+        self.of_stream(stream).any(|lane| lane.truncated_bytes > 0)
     }
 
     /// The streams of which something was found that is not taken out.

@@ -34,7 +34,7 @@ const PREFIX: &str = "repair.";
 
 /// A place where a lane is damaged.
 #[derive(Debug, Clone, Serialize)]
-pub struct DamagedPlace {
+pub struct PartitionDamage {
     /// The stream's name.
     pub stream: String,
     /// The lane's number among all of the stream.
@@ -55,7 +55,7 @@ pub struct DamagedPlace {
 
 /// The files that a repair took away.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Taken {
+pub struct FilesAside {
     /// Files in the folder `aside` that have it.
     pub files: Vec<PathBuf>,
     /// Bytes in them.
@@ -65,7 +65,7 @@ pub struct Taken {
 impl Log {
     /// Reads all that streams hold, and returns the places where they are damaged, lane by lane in the order of the
     /// offsets.
-    pub fn damaged_places(&self) -> Vec<DamagedPlace> {
+    pub fn find_damage(&self) -> Vec<PartitionDamage> {
         let core = &self.inner.core;
         // The disk may have lost bytes that memory still has.
         core.reads.catch_up.forget();
@@ -74,7 +74,7 @@ impl Log {
         lanes.sort_by_key(|lane| lane.stream.id);
         let mut places = Vec::new();
         for lane in lanes {
-            find_damage(core, &lane, &mut places);
+            find_lane_damage(core, &lane, &mut places);
         }
         places
     }
@@ -84,9 +84,9 @@ impl Log {
     ///
     /// # Errors
     /// When there is no such stream, or the files cannot be changed.
-    pub fn cut_stream(self, name: &str) -> Result<Taken> {
+    pub fn truncate_stream(self, name: &str) -> Result<FilesAside> {
         let stream = self.any_stream(name)?;
-        let mut places = self.damaged_places();
+        let mut places = self.find_damage();
         places.retain(|place| place.lane.stream == stream.shared.id);
         // The first one of each lane.
         places.dedup_by_key(|place| place.lane);
@@ -101,7 +101,7 @@ impl Log {
     ///
     /// # Errors
     /// When there is no such stream, or the files cannot be changed.
-    pub fn quarantine_stream(self, name: &str) -> Result<Taken> {
+    pub fn quarantine_stream(self, name: &str) -> Result<FilesAside> {
         let stream = self.any_stream(name)?;
         let config = self.inner.core.config.clone();
         let disk = Arc::clone(&self.inner.core.dir.disk);
@@ -139,9 +139,9 @@ impl Log {
 }
 
 /// Looks for the damage of a lane.
-fn find_damage(core: &Core, lane: &LaneState, places: &mut Vec<DamagedPlace>) {
+fn find_lane_damage(core: &Core, lane: &LaneState, places: &mut Vec<PartitionDamage>) {
     let before = places.len();
-    let place = |group: Option<&Group>, position, offset, what: &LogError| DamagedPlace {
+    let place = |group: Option<&Group>, position, offset, what: &LogError| PartitionDamage {
         stream: lane.stream.name.clone(),
         partition: lane.partition,
         offset,
@@ -194,7 +194,7 @@ pub struct Repair {
     /// The number of this repair.
     number: u64,
     folder: PathBuf,
-    taken: Taken,
+    taken: FilesAside,
 }
 
 impl Repair {
@@ -209,12 +209,12 @@ impl Repair {
             journal,
             number: last.unwrap_or(0) + 1,
             folder,
-            taken: Taken::default(),
+            taken: FilesAside::default(),
         })
     }
 
     /// Truncates a lane at a place.
-    fn truncate(&mut self, place: &DamagedPlace) -> Result<()> {
+    fn truncate(&mut self, place: &PartitionDamage) -> Result<()> {
         let stream = place.lane.stream;
         let journal_last = self.take_runs(stream, Some(place.lane))?;
         let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
@@ -389,7 +389,7 @@ impl Repair {
         Ok(())
     }
 
-    pub fn finish(self) -> Result<Taken> {
+    pub fn finish(self) -> Result<FilesAside> {
         self.dir.unlock();
         Ok(self.taken)
     }

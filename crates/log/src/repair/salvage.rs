@@ -19,7 +19,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::ids::{GroupName, LaneId};
 use crate::recovery::foreign::foreign_file;
-use crate::repair::{Repair, Taken};
+use crate::repair::{FilesAside, Repair};
 use crate::settings::config::LogConfig;
 
 /// A file that is larger is none of a table's, which is written anew long before.
@@ -34,7 +34,7 @@ const VERSION: u8 = 2;
 
 /// A part of the log that it keeps for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnPart {
+pub enum InternalStore {
     /// `__catalog`: which streams and objects there are.
     Catalog,
     /// `__positions`: the positions that shared groups have committed.
@@ -43,13 +43,13 @@ pub enum OwnPart {
     Journal,
 }
 
-impl OwnPart {
+impl InternalStore {
     /// The part of this name.
-    pub fn named(name: &str) -> Option<OwnPart> {
+    pub fn named(name: &str) -> Option<InternalStore> {
         match name {
-            "__catalog" => Some(OwnPart::Catalog),
-            "__positions" => Some(OwnPart::Positions),
-            "__journal" => Some(OwnPart::Journal),
+            "__catalog" => Some(InternalStore::Catalog),
+            "__positions" => Some(InternalStore::Positions),
+            "__journal" => Some(InternalStore::Journal),
             _ => None,
         }
     }
@@ -66,13 +66,13 @@ impl OwnPart {
 ///
 /// # Errors
 /// When nothing of the catalog is whole, a log has the data directory open, or the files cannot be changed.
-pub fn salvage(config: &LogConfig, disk: Arc<dyn Disk>, part: OwnPart) -> Result<Taken> {
+pub fn salvage(config: &LogConfig, disk: Arc<dyn Disk>, part: InternalStore) -> Result<FilesAside> {
     config.check()?;
     let mut repair = Repair::new(config, DataDir::open(disk, &config.dir)?)?;
     match part {
-        OwnPart::Catalog => salvage_table(&mut repair, CATALOG)?,
-        OwnPart::Positions => salvage_table(&mut repair, POSITIONS)?,
-        OwnPart::Journal => repair.take_from_journal()?,
+        InternalStore::Catalog => salvage_table(&mut repair, CATALOG)?,
+        InternalStore::Positions => salvage_table(&mut repair, POSITIONS)?,
+        InternalStore::Journal => repair.take_from_journal()?,
     }
     repair.finish()
 }

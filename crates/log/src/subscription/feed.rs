@@ -1,4 +1,4 @@
-//! One lane of a subscription: read on from an offset, as the lane's stable offset moves.
+//! One lane of a subscription: read on from an offset, as the last stable offset of the lane moves.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::handle::readers::ReadChunks;
 use crate::lane::reader_position::ReaderPosition;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{FetchBounds, locate};
-use crate::read::group::read_readable;
+use crate::read::group::read_up_to_high_watermark;
 use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::Handed;
 
@@ -55,7 +55,7 @@ impl Feed {
                 name: lane.stream.name.clone(),
             });
         }
-        let (earliest, end) = (lane.earliest_offset(), lane.readable_offset());
+        let (earliest, end) = (lane.earliest_offset(), lane.high_watermark());
         match earliest <= self.next && self.next <= end {
             true => Ok(()),
             false => Err(LogError::OffsetOutOfRange {
@@ -122,8 +122,13 @@ impl Feed {
             let Some((group, position)) = found else {
                 return self.check().map(|()| None);
             };
-            let Some(slice) =
-                read_readable(&core.reads, &self.lane.lane, &group, position, bytes_max)?
+            let Some(slice) = read_up_to_high_watermark(
+                &core.reads,
+                &self.lane.lane,
+                &group,
+                position,
+                bytes_max,
+            )?
             else {
                 if group.is_removed() {
                     self.check()?;

@@ -54,7 +54,7 @@ impl LanesReader {
 
     pub fn add(&mut self, feed: Feed) {
         let place = self.lanes.len() as u32;
-        let watched = self.watch.add_readable(feed.lane(), u64::from(place));
+        let watched = self.watch.add_high_watermark(feed.lane(), u64::from(place));
         self.lanes.push(Some(WatchedFeed { feed, watched }));
         self.queue.push_back(place);
     }
@@ -136,7 +136,7 @@ impl LanesReader {
             let Some(WatchedFeed { feed, watched }) = slot else {
                 continue;
             };
-            let seen = feed.lane().readable_offset();
+            let seen = feed.lane().high_watermark();
             match feed.read(place, bytes_max, filter.as_deref_mut()) {
                 Ok(Some(handed)) => {
                     self.queue.push_back(place);

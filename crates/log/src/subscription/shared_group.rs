@@ -9,7 +9,7 @@ use millstream_record::ChunkHeader;
 
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
-use crate::handle::readers::{From, ReadChunks};
+use crate::handle::readers::{ReadChunks, ReadStart};
 use crate::handle::stream::Stream;
 use crate::log::Log;
 use crate::shared_group::{Holder, SharedGroup};
@@ -80,7 +80,7 @@ impl SharedGroupReader {
     }
 
     pub fn end_at_head(&mut self) {
-        self.ends = Some(self.stream.reader(From::Latest).cursors());
+        self.ends = Some(self.stream.reader(ReadStart::Latest).cursors());
     }
 
     /// Reads on in the next lane that has something, and is wanted. No groups are asked for of lanes that are not.

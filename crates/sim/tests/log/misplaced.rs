@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use millstream_base::ByteSize;
-use millstream_log::{Log, StreamConfig, Taken};
+use millstream_log::{FilesAside, Log, StreamConfig};
 
 use crate::world::{World, for_each_seed, lane_of, open};
 
@@ -237,7 +237,7 @@ fn repair(seed: u64) {
     .expect("it exists");
 
     let log = open(&world.disk, &world.clock).expect("only a user's stream is damaged");
-    let places = log.damaged_places();
+    let places = log.find_damage();
     assert!(places.iter().all(|place| place.stream == "a"), "{places:?}");
     let is_told = check(&world, &log);
     assert_eq!(is_told, !places.is_empty(), "{places:?}");
@@ -246,13 +246,13 @@ fn repair(seed: u64) {
     }
     let is_cut = world.rng.bool();
     let taken = match (is_cut, world.rng.bool()) {
-        (true, _) => log.cut_stream("a"),
+        (true, _) => log.truncate_stream("a"),
         (false, true) => log.quarantine_stream("a"),
         (false, false) => {
             let deleted = log.delete_stream("a");
             deleted
                 .and_then(|()| log.close())
-                .map(|()| Taken::default())
+                .map(|()| FilesAside::default())
         }
     };
     let taken = taken.expect("no faults");
@@ -264,11 +264,7 @@ fn repair(seed: u64) {
     }
     for round in 0..2 {
         let log = open(&world.disk, &world.clock).expect("it is whole");
-        assert!(
-            log.damaged_places().is_empty(),
-            "{:?}",
-            log.damaged_places()
-        );
+        assert!(log.find_damage().is_empty(), "{:?}", log.find_damage());
         assert_eq!(log.stream("a").is_ok(), is_cut);
         if let Ok(stream) = log.stream("a") {
             let lane = lane_of(&stream, (0, 0));
@@ -335,7 +331,7 @@ fn indexes_of_the_format_before_are_read_and_written_anew() {
         assert!(!indexes.is_empty());
         for _ in 0..2 {
             assert!(world.open());
-            assert!(world.log().damaged_places().is_empty());
+            assert!(world.log().find_damage().is_empty());
             for name in NAMES {
                 let chunk = world.make_chunk(2, 100, None);
                 let (lane, appended) = world.append(name, 0, chunk).expect("no faults");

@@ -645,7 +645,7 @@ fn a_flipped_bit_of_what_only_a_start_has_read_is_not_taken_for_torn() {
     let mut reader = lane.reader(lane.earliest());
     // What is before the damage may come first.
     assert!((0..2).any(|_| reader.read(1 << 20).is_err()));
-    assert_eq!(lane.info().cut_bytes, 0);
+    assert_eq!(lane.info().truncated_bytes, 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_base::Disk as _;
-use millstream_log::{LogError, OwnPart, StreamConfig};
+use millstream_log::{InternalStore, LogError, StreamConfig};
 
 use crate::world::{DIR, World, config, for_each_seed, lane_of, open};
 
@@ -29,7 +29,7 @@ fn catalog(seed: u64) {
         return;
     };
     assert!(matches!(error, LogError::DamagedTable { .. }), "{error}");
-    salvage(&mut world, OwnPart::Catalog);
+    salvage(&mut world, InternalStore::Catalog);
     for _ in 0..2 {
         let log = open(&world.disk, &world.clock).expect("it is whole");
         let lost = NAMES.iter().filter(|name| log.stream(name).is_err());
@@ -72,7 +72,7 @@ fn positions(seed: u64) {
         }
     }
     if open(&world.disk, &world.clock).is_err() {
-        salvage(&mut world, OwnPart::Positions);
+        salvage(&mut world, InternalStore::Positions);
     }
     let log = open(&world.disk, &world.clock).expect("it is whole");
     assert_eq!(log.stream_names().len(), NAMES.len());
@@ -111,7 +111,7 @@ fn journal(seed: u64) {
         error.to_string().contains("--cut __journal"),
         "{error} does not say what to do"
     );
-    salvage(&mut world, OwnPart::Journal);
+    salvage(&mut world, InternalStore::Journal);
     for _ in 0..2 {
         // What is missing may be the catalog's.
         let Ok(log) = open(&world.disk, &world.clock) else {
@@ -160,7 +160,7 @@ fn filled(world: &mut World) {
 }
 
 /// Cut off at random, and done again, some of the time.
-fn salvage(world: &mut World, part: OwnPart) {
+fn salvage(world: &mut World, part: InternalStore) {
     let run = |world: &World| {
         let disk = Arc::new(world.disk.clone());
         millstream_log::salvage(&config(), disk, part)

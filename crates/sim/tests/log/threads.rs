@@ -299,7 +299,7 @@ fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_ro
             }
         });
         let reader = log.stream("s0").expect("it is there");
-        let mut reader = reader.reader(millstream_log::From::Earliest);
+        let mut reader = reader.reader(millstream_log::ReadStart::Earliest);
         assert!(reader.read(1).expect("reads go on").is_some());
     }
     disk.set_capacity(64 << 20);
@@ -328,7 +328,7 @@ fn a_start_on_a_full_disk_serves_reads_and_lets_a_stream_be_deleted_to_make_room
     };
     let read = |log: &Log, name: &str| {
         let stream = log.stream(name).expect("it was created");
-        let mut reader = stream.reader(millstream_log::From::Earliest);
+        let mut reader = stream.reader(millstream_log::ReadStart::Earliest);
         let mut count = 0;
         while let Some(read) = reader.read(10_000).expect("reads go on") {
             count += read.chunks().count();

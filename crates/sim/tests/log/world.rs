@@ -676,7 +676,7 @@ impl World {
             "{at}: nobody appended up to {durable}"
         );
         model.acknowledged = durable;
-        let readable = lane.readable_offset().0;
+        let readable = lane.high_watermark().0;
         assert!(
             model.written <= readable.max(durable),
             "{at}: {} > {readable}",
@@ -721,7 +721,7 @@ impl World {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
         let durable = lane.durable_offset().0;
-        let readable = lane.readable_offset().0;
+        let readable = lane.high_watermark().0;
         let earliest = lane.info().earliest.0;
         let model = &self.model.streams[name].lanes[&key];
         let offset = self.rng.u64(0..=model.next() + 2);
@@ -798,7 +798,7 @@ impl World {
     pub fn check_fetch(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
-        let readable = lane.readable_offset().0;
+        let readable = lane.high_watermark().0;
         let mut from = self.rng.u64(0..=readable + 2);
         for _ in 0..3 {
             let earliest = lane.info().earliest.0;
@@ -857,7 +857,7 @@ impl World {
     pub fn check_transactions(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
-        let readable = lane.readable_offset().0;
+        let readable = lane.high_watermark().0;
         let earliest = lane.info().earliest.0;
         let model = &self.model.streams[name].lanes[&key];
         let at = format!("{name} {key:?} from {earliest} to {readable}");

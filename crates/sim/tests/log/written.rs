@@ -91,7 +91,7 @@ fn a_loss_of_power_leaves_what_was_synced_and_whole_chunks_behind_it() {
             append(&mut world, 20_000);
         }
         assert_eq!(
-            (lane.durable_offset(), lane.readable_offset()),
+            (lane.durable_offset(), lane.high_watermark()),
             (Offset(5), Offset(10))
         );
         world.crash();
@@ -239,7 +239,7 @@ fn a_full_disk_refuses_what_it_cannot_take_and_goes_on_when_there_is_room() {
         matches!(refused, Err(LogError::DiskFull { .. })),
         "{refused:?}"
     );
-    assert_eq!(lane.readable_offset(), Offset(1));
+    assert_eq!(lane.high_watermark(), Offset(1));
     // The syncer syncs the chunk that is in the file although the disk is full.
     while world.log().step() {}
     assert_eq!(lane.durable_offset(), Offset(1));

@@ -277,7 +277,7 @@ impl Fetching {
             let read = match &target.lane {
                 Err(error) => Err(*error),
                 Ok(lane) => {
-                    target.seen = lane.readable_offset();
+                    target.seen = lane.high_watermark();
                     let (topic, partition) = target.place;
                     let key = Key {
                         group: group.clone(),
@@ -319,7 +319,7 @@ impl Fetching {
             if let Ok(lane) = &target.lane {
                 let watched = &mut target.watched;
                 let watched =
-                    watched.get_or_insert_with(|| watch.add_readable(lane, number as u64));
+                    watched.get_or_insert_with(|| watch.add_high_watermark(lane, number as u64));
                 watched.arm(target.seen);
             }
         }

@@ -213,7 +213,7 @@ impl ShareService {
             return Ok(kept);
         }
         let start = match settings.offset_reset {
-            OffsetReset::Latest => lane.readable_offset(),
+            OffsetReset::Latest => lane.high_watermark(),
             OffsetReset::Earliest => lane.earliest_offset(),
             OffsetReset::ByDuration(age) => {
                 let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
@@ -221,7 +221,7 @@ impl ShareService {
                 let found = lane
                     .record_at(from)
                     .map_err(|error| response_error(&error))?;
-                found.map_or(lane.readable_offset(), |(offset, _)| offset)
+                found.map_or(lane.high_watermark(), |(offset, _)| offset)
             }
         };
         self.begin(key, start, is_permitted)

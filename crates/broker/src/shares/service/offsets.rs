@@ -294,7 +294,7 @@ impl ShareService {
             kept.shares.advance(lane.earliest_offset());
             self.count(&mut kept);
             described.start_offset = kept.shares.start().0 as i64;
-            described.lag = kept.shares.lag(lane.readable_offset()) as i64;
+            described.lag = kept.shares.lag(lane.high_watermark()) as i64;
         }
         described
     }

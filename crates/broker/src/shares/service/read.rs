@@ -72,7 +72,7 @@ impl ShareService {
         kept.shares.expire(now, settings);
         kept.shares.advance(lane.earliest_offset());
         let end = match settings.isolation {
-            Isolation::ReadUncommitted => lane.readable_offset(),
+            Isolation::ReadUncommitted => lane.high_watermark(),
             Isolation::ReadCommitted => lane.last_stable_offset(),
         };
         // A full table of runs stops first deliveries, never redeliveries.
