@@ -1,4 +1,4 @@
-//! Making chunks.
+//! Builds chunks.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::{ChunkError, ChunkHeader, Compression, HEADER_BYTES, Header, Producer
 /// The fields of a record before its key: three varints, the attributes and the key's length.
 const PREFIX_BYTES_MAX: usize = 4 * VARINT_BYTES_MAX + 1;
 
-/// Makes chunks, one after another: [`push`](Self::push) records, [`finish`](Self::finish),
-/// [`clear`](Self::clear), and so on. Its buffers are kept.
+/// Builds chunks, one after another: [`push`](Self::push) records, [`finish`](Self::finish),
+/// [`clear`](Self::clear), and so on. All chunks share the same buffers.
 pub struct ChunkBuilder {
     compression: Compression,
     is_transactional: bool,
-    /// Room for the header, then the records as they are.
+    /// Room for the header, then the uncompressed records.
     plain: Vec<u8>,
     record_count: u32,
     base_timestamp: Timestamp,
     max_timestamp: Timestamp,
-    /// With the buffer for the compressed chunk.
+    /// The compressor and the buffer of the compressed chunk.
     compressor: Option<(Compressor, Vec<u8>)>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for ChunkBuilder {
 }
 
 impl ChunkBuilder {
-    /// A builder of chunks that are compressed like this.
+    /// Creates a builder of chunks with this compression.
     pub fn new(compression: Compression) -> ChunkBuilder {
         ChunkBuilder {
             compression,
@@ -50,7 +50,7 @@ impl ChunkBuilder {
         }
     }
 
-    /// Says whether this and the following chunks belong to a transaction.
+    /// Sets whether this chunk and the following ones belong to a transaction.
     pub fn set_transactional(&mut self, is_transactional: bool) {
         self.is_transactional = is_transactional;
     }
@@ -90,10 +90,10 @@ impl ChunkBuilder {
             });
         }
 
-        // All that stands before the key goes in at once.
+        // Writes all fields before the key with one copy.
         let mut prefix = [0; PREFIX_BYTES_MAX];
         let mut at = varint::write(&mut prefix, record_bytes as i64);
-        at += 1; // the record's attributes, of which there are none
+        at += 1; // the record's attributes, which are 0
         at += varint::write(&mut prefix[at..], timestamp_delta);
         at += varint::write(&mut prefix[at..], offset_delta);
         at += varint::write(&mut prefix[at..], length_or_null(key));
@@ -116,12 +116,12 @@ impl ChunkBuilder {
         Ok(())
     }
 
-    /// Size of the chunk as it stands, not compressed.
+    /// Size of the chunk so far, uncompressed.
     pub fn len(&self) -> usize {
         self.plain.len()
     }
 
-    /// Whether there are no records.
+    /// Whether the chunk has no records.
     pub fn is_empty(&self) -> bool {
         self.record_count == 0
     }

@@ -1,4 +1,4 @@
-//! Chunks as they lie in memory.
+//! Chunks in memory.
 
 use std::iter::FusedIterator;
 
@@ -7,18 +7,18 @@ use millstream_base::crc32c;
 use crate::header::CRC_START;
 use crate::{ChunkError, ChunkHeader, Compression, Decompressor, HEADER_BYTES, Records};
 
-/// Checks that `bytes` are exactly one chunk: header, size and CRC-32C. The records are not walked.
+/// Checks that `bytes` are exactly one chunk: header, size and CRC-32C. It does not read the records.
 ///
 /// # Errors
-/// When they are not; the error says what is wrong.
+/// When they are not; the error names the fault.
 pub fn check(bytes: &[u8]) -> Result<ChunkHeader, ChunkError> {
     Chunk::parse(bytes).map(|chunk| chunk.header)
 }
 
-/// Checks the chunk at the start of `bytes`, which may go on behind it.
+/// Checks the chunk at the start of `bytes`; other bytes may follow it.
 ///
 /// # Errors
-/// As [`check`].
+/// Like [`check`].
 pub fn check_prefix(bytes: &[u8]) -> Result<ChunkHeader, ChunkError> {
     Chunk::split(bytes)?.checked().map(|chunk| chunk.header)
 }
@@ -35,12 +35,12 @@ impl<'a> Chunk<'a> {
     /// Takes `bytes` that are exactly one chunk, after [`check`]ing them.
     ///
     /// # Errors
-    /// As [`check`].
+    /// Like [`check`].
     pub fn parse(bytes: &'a [u8]) -> Result<Chunk<'a>, ChunkError> {
         Chunk::trusted(bytes)?.checked()
     }
 
-    /// Takes `bytes` that are exactly one chunk and whose CRC-32C was checked before.
+    /// Takes `bytes` that are exactly one chunk; the caller has checked its CRC-32C before.
     ///
     /// # Errors
     /// When the header is wrong or states another size.
@@ -90,12 +90,12 @@ impl<'a> Chunk<'a> {
         self.bytes
     }
 
-    /// The records. Those of an uncompressed chunk lie in the chunk itself; others are decompressed
-    /// by `decompressor`, which callers use again and again.
+    /// The records. Records of an uncompressed chunk lie in the chunk itself; `decompressor` decompresses
+    /// others into its buffer, which the next chunk uses again.
     ///
     /// # Errors
-    /// When the records cannot be decompressed within the bound of `decompressor`, or are fewer bytes
-    /// than so many records take. What is wrong with a single record is told by the iterator.
+    /// When the records cannot be decompressed within the bound of `decompressor`, or when there are fewer
+    /// bytes than their number of records needs at least. The iterator returns the fault of a single record.
     pub fn records<'s>(&self, decompressor: &'s mut Decompressor) -> Result<Records<'s>, ChunkError>
     where
         'a: 's,
@@ -103,7 +103,7 @@ impl<'a> Chunk<'a> {
         let body = &self.bytes[HEADER_BYTES..];
         let records = match self.header.attributes.compression() {
             Compression::None => body,
-            // Whatever the codec makes of nothing: these are no records.
+            // A chunk without records need not be valid input for its codec.
             _ if body.is_empty() => body,
             codec => decompressor.decompress(codec, body)?,
         };
@@ -111,7 +111,7 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// The chunks that lie one after another in a slice; ends after the first error.
+/// Iterates over adjacent chunks in a slice; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct Chunks<'a> {
     rest: &'a [u8],
@@ -131,7 +131,7 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Iterates over chunks whose CRC-32C was checked before.
+    /// Iterates over chunks without checking their CRC-32C, which the caller has checked before.
     pub fn trusted(bytes: &'a [u8]) -> Chunks<'a> {
         Chunks {
             is_trusted: true,
@@ -139,7 +139,7 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Where the chunks end that were returned so far: after an error, where the bad one begins.
+    /// The position behind the chunks that were returned so far. After an error the bad chunk begins there.
     pub fn position(&self) -> usize {
         self.position
     }

@@ -12,7 +12,7 @@ use crate::ChunkError;
 /// How the records of a chunk are compressed; the values are those of the format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None = 0,
     /// gzip.
@@ -26,7 +26,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// All of them, in the order of their values.
+    /// All compressions, in the order of their values.
     pub const ALL: [Compression; 5] = [
         Compression::None,
         Compression::Gzip,
@@ -56,9 +56,9 @@ impl fmt::Display for Compression {
     }
 }
 
-/// A text that names no [`Compression`].
+/// A text is not the name of a [`Compression`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is no compression; there are none, gzip, snappy, lz4, zstd")]
+#[error("\"{0}\" is not a compression; use none, gzip, snappy, lz4 or zstd")]
 pub struct UnknownCompression(String);
 
 impl FromStr for Compression {
@@ -72,23 +72,24 @@ impl FromStr for Compression {
     }
 }
 
-/// How large the records of a chunk may become when decompressed, unless told otherwise.
+/// The default bound of a chunk's decompressed records, in bytes.
 pub const MAX_DECOMPRESSED_BYTES: usize = 128 << 20;
 
 /// The first capacity of a buffer, which then doubles.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
-/// The least bound of the blocks of an LZ4 frame, whatever a decompressor may hold: the smallest of the format.
+/// The smallest block size of LZ4's format. Even a decompressor with a lower bound accepts blocks of this size.
 const LZ4_BLOCK_BYTES_MIN: usize = 64 << 10;
 
-/// Frames of the oldest format, and the blocks that they all have.
+/// The magic of LZ4's oldest frame format, and the size of its blocks.
 const LZ4_LEGACY_MAGIC: &[u8; 4] = &[0x02, 0x21, 0x4c, 0x18];
 const LZ4_LEGACY_BLOCK_BYTES: usize = 8 << 20;
 
-/// Most records are compressed to no less than a part of so many: one pass does for them.
+/// The first buffer for zstd has this many times the compressed size. Few records compress better, so one pass is
+/// enough for most chunks.
 const ZSTD_RATIO_LIKELY: usize = 4;
 
-/// gzip's levels go up to this.
+/// The highest level of gzip.
 const GZIP_LEVEL_MAX: i32 = 9;
 
 /// snappy-java's header: its magic, then its version and the oldest compatible one.
@@ -98,23 +99,22 @@ const XERIAL_VERSIONS: &[u8; 8] = b"\0\0\0\x01\0\0\0\x01";
 /// Bytes that snappy-java compresses in one block.
 const XERIAL_BLOCK_BYTES: usize = 32 << 10;
 
-/// Snappy's densest element copies 64 bytes and takes 3: no block can become larger than so many
-/// times its own size.
+/// Snappy's densest element copies 64 bytes and takes 3, so a block grows at most by this factor.
 const SNAPPY_RATIO_MAX: usize = 22;
 
-/// Where the records of compressed chunks are decompressed to; to be used again and again.
+/// Decompresses the records of chunks, one chunk after another, into the same buffer.
 ///
-/// Its buffer grows with what really comes out of the codec, whatever sizes the input claims, up to
-/// the bound. It keeps the size of the largest chunk that it has seen. Beside it LZ4 has up to three blocks of the size
-/// that its frame names: at most 16 MiB in all, and none larger than the bound. Other codecs have less than 256 KiB.
+/// The buffer grows with the codec's real output, not with the sizes that the input claims, up to the bound. It never
+/// shrinks. LZ4 also allocates up to three blocks of the size that its frame names: at most 16 MiB in all, and none
+/// larger than the bound. Other codecs allocate less than 256 KiB.
 pub struct Decompressor {
-    /// `..n` holds the records last decompressed, what is behind them is of no meaning.
+    /// The records of the last chunk; the bytes behind them have no meaning.
     buffer: Vec<u8>,
     bytes_max: usize,
-    /// How many bytes of the buffer the last chunk took.
+    /// Bytes of the buffer that the last chunk took.
     last_bytes: usize,
     snappy: snap::raw::Decoder,
-    /// Made when first needed.
+    /// Created at the first use.
     zstd: Option<DCtx<'static>>,
 }
 
@@ -134,7 +134,7 @@ impl Default for Decompressor {
 }
 
 impl Decompressor {
-    /// Refuses chunks whose records become larger than `bytes_max`.
+    /// Creates a decompressor that refuses chunks with more than `bytes_max` decompressed bytes.
     pub fn with_bytes_max(bytes_max: usize) -> Decompressor {
         Decompressor {
             buffer: Vec::new(),
@@ -145,7 +145,7 @@ impl Decompressor {
         }
     }
 
-    /// How many bytes the last chunk had that was decompressed here, or what it filled before it failed.
+    /// The decompressed size of the last chunk, in bytes; after an error, the size of the buffer.
     pub fn last_bytes(&self) -> usize {
         self.last_bytes
     }
@@ -169,12 +169,12 @@ impl Decompressor {
         Ok(&self.buffer[..count])
     }
 
-    /// Reads to the end, making room as it goes; returns how many bytes came.
+    /// Reads to the end, and makes room when the buffer is full. Returns the number of bytes read.
     fn read_all(&mut self, codec: Compression, mut from: impl Read) -> Result<usize, ChunkError> {
         let mut filled = 0;
         loop {
             if filled == self.buffer.len() && !self.grow(filled + 1) {
-                // The bound is reached. That is right if nothing more comes.
+                // The buffer has reached the bound, so the input must end here.
                 return match from.read(&mut [0]) {
                     Ok(0) => Ok(filled),
                     Ok(_) => Err(self.too_large(codec)),
@@ -189,8 +189,8 @@ impl Decompressor {
         }
     }
 
-    /// Reads LZ4's frames, if their blocks are not larger than what the decompressor may hold: the codec makes room for
-    /// three blocks of the size that the frame names.
+    /// Reads LZ4's frames, unless their blocks exceed the bound: the codec allocates three blocks of the size that the
+    /// frame names.
     fn read_lz4(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
         let codec = Compression::Lz4;
         if lz4_block_bytes(bytes) > self.bytes_max.max(LZ4_BLOCK_BYTES_MIN) {
@@ -199,8 +199,8 @@ impl Decompressor {
         self.read_all(codec, FrameDecoder::new(bytes))
     }
 
-    /// Decompresses straight into the buffer, which is zstd's window at the same time: a stream would allocate the
-    /// window that the frame claims. Begins again with twice the room where that is too little.
+    /// Decompresses straight into the buffer, which also serves as zstd's window; a streaming decoder would allocate
+    /// the window that the frame claims. If the buffer is too small, it doubles the buffer and begins again.
     fn read_zstd(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
         let codec = Compression::Zstd;
         let mut context = match self.zstd.take() {
@@ -250,7 +250,7 @@ impl Decompressor {
         Ok(filled)
     }
 
-    /// Decompresses a block behind what is `filled`; returns how many bytes came.
+    /// Decompresses a block behind the first `filled` bytes. Returns the size of its output.
     fn read_snappy_block(&mut self, block: &[u8], filled: usize) -> Result<usize, ChunkError> {
         let codec = Compression::Snappy;
         let claimed = snap::raw::decompress_len(block).map_err(|error| failed(codec, error))?;
@@ -266,7 +266,7 @@ impl Decompressor {
             .map_err(|error| failed(codec, error))
     }
 
-    /// Makes the buffer hold at least `bytes`; false if that is beyond the bound.
+    /// Grows the buffer to at least `bytes`; `false` if that exceeds the bound.
     fn grow(&mut self, bytes: usize) -> bool {
         if bytes > self.bytes_max {
             return false;
@@ -288,7 +288,7 @@ impl Decompressor {
     }
 }
 
-/// The largest block of an LZ4 frame, as its header names it; 0 where there is no such header.
+/// Returns the largest block size that an LZ4 frame's header names; 0 without such a header.
 fn lz4_block_bytes(frame: &[u8]) -> usize {
     if frame.starts_with(LZ4_LEGACY_MAGIC) {
         return LZ4_LEGACY_BLOCK_BYTES;
@@ -307,7 +307,7 @@ fn failed(codec: Compression, reason: impl fmt::Display) -> ChunkError {
     }
 }
 
-/// Compresses records; to be used again and again.
+/// Compresses the records of one chunk after another.
 pub(crate) enum Compressor {
     Gzip(flate2::Compression),
     Snappy(Box<snap::raw::Encoder>),
@@ -316,7 +316,7 @@ pub(crate) enum Compressor {
 }
 
 impl Compressor {
-    /// The compressor, if `compression` is one.
+    /// Creates the compressor; `None` for [`Compression::None`].
     pub(crate) fn new(compression: Compression) -> Option<Compressor> {
         match compression {
             Compression::None => None,
@@ -327,7 +327,7 @@ impl Compressor {
         }
     }
 
-    /// The same, at a level of its codec. Levels of snappy and LZ4 are ignored: these codecs have one way to compress.
+    /// Creates the compressor at a level of its codec. Snappy and LZ4 have no levels, and ignore it.
     pub(crate) fn with_level(
         compression: Compression,
         level: i32,
@@ -367,7 +367,7 @@ impl Compressor {
             }
             Compressor::Snappy(encoder) => write_snappy(encoder, bytes, to),
             Compressor::Lz4 => {
-                // The only kind that Kafka's Java client reads: blocks that stand alone.
+                // Kafka's Java client reads only independent blocks.
                 let info = FrameInfo::new()
                     .block_mode(BlockMode::Independent)
                     .block_size(BlockSize::Max64KB);
@@ -392,7 +392,7 @@ impl Compressor {
     }
 }
 
-/// Writes snappy-java's framing, which every client reads, in blocks that need little memory there.
+/// Writes snappy-java's framing, which every client reads, in small blocks, so that clients need little memory.
 fn write_snappy(
     encoder: &mut snap::raw::Encoder,
     bytes: &[u8],
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_round_trip() {
         for compression in Compression::ALL {
             assert_eq!(compression.to_string().parse(), Ok(compression));
         }
@@ -475,7 +475,7 @@ mod tests {
         }
     }
 
-    /// A claimed size costs nothing: the buffer is made for what can come out at most.
+    /// The buffer grows only for sizes that snappy's format can reach.
     #[test]
     fn sizes_that_snappy_cannot_reach_are_refused_before_allocation() {
         // 100 MiB as a varint, then a literal of one byte.
@@ -489,13 +489,13 @@ mod tests {
         assert_eq!(decompressor.buffer.capacity(), 0);
     }
 
-    /// zstd made room for the window that a frame claims, up to 128 MiB, beside the bound.
+    /// Guards against zstd's allocation of the window that a frame claims: up to 128 MiB beyond the bound.
     #[test]
     fn windows_that_zstd_frames_claim_are_not_allocated() {
         // A frame without a content size that claims a window of 2 GiB and holds one raw block: "x".
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x09, 0x00, 0x00, b'x'];
         let mut decompressor = Decompressor::with_bytes_max(1 << 20);
-        // Refused or not, nothing is made for the window.
+        // Whether or not zstd refuses the frame, it must not allocate the window.
         let _ = decompressor.decompress(Compression::Zstd, &frame);
         assert!(decompressor.buffer.capacity() <= BUFFER_BYTES_MIN);
         assert!(
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decompressor_serves_all_codecs_in_turn_and_after_errors() {
+    fn a_decompressor_serves_all_codecs_even_after_errors() {
         let mut decompressor = Decompressor::default();
         for size in [300_000, 10, 0, 70_000] {
             let content: Vec<u8> = (0..size).map(|n: u32| (n / 3) as u8).collect();
@@ -533,7 +533,7 @@ mod tests {
                     Ok(&content[..]),
                     "{compression} {size}"
                 );
-                // Cut off, so the decoder stops in the middle.
+                // Truncated input stops the decoder in the middle.
                 let _ = decompressor.decompress(*compression, &bytes[..bytes.len() / 2]);
             }
         }

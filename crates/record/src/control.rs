@@ -1,19 +1,19 @@
-//! Control chunks: the markers that end a transaction in a lane, as Kafka's brokers write them.
+//! Control chunks: the markers that end a transaction in a partition, as Kafka's brokers write them.
 
 use millstream_base::{ProducerEpoch, ProducerId, Sequence, Timestamp};
 
 use crate::header;
 use crate::{Chunk, ChunkBuilder, ChunkError, Compression, Decompressor, Producer};
 
-/// The format of key and value that is written here; later ones have more behind these fields.
+/// The version of the key's and value's format. Later versions append fields.
 const VERSION: i16 = 0;
 
-/// How a transaction ends.
+/// The outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransactionEnd {
-    /// Its records do not count.
+    /// The transaction is aborted: consumers of committed data skip its records.
     Abort = 0,
-    /// Its records count.
+    /// The transaction is committed.
     Commit = 1,
 }
 
@@ -37,21 +37,21 @@ pub enum TransactionEnd {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndMarker {
-    /// Whose transaction.
+    /// The producer of the transaction.
     pub producer_id: ProducerId,
     /// The producer's incarnation.
     pub producer_epoch: ProducerEpoch,
-    /// How it ends.
+    /// The outcome.
     pub end: TransactionEnd,
-    /// The incarnation of the coordinator that says so.
+    /// The epoch of the coordinator that wrote the marker.
     pub coordinator_epoch: i32,
 }
 
 impl EndMarker {
-    /// The control chunk that says this: one record.
+    /// Makes the control chunk of this marker, with one record.
     ///
     /// # Errors
-    /// Those of a [`ChunkBuilder`], none of which one small record meets.
+    /// The errors of a [`ChunkBuilder`]; one small record causes none of them.
     pub fn to_chunk(&self, timestamp: Timestamp) -> Result<Vec<u8>, ChunkError> {
         let mut key = [0; 4];
         key[..2].copy_from_slice(&VERSION.to_be_bytes());
@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    /// As Kafka describes record batches, control records and the marker's value.
+    /// A marker, byte by byte as Kafka describes record batches, control records and the marker's value.
     #[test]
     fn golden_bytes() {
         let mut bytes = marker(TransactionEnd::Abort)
@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_marker_says_nothing() {
+    fn other_chunks_are_not_markers() {
         for end in [TransactionEnd::Abort, TransactionEnd::Commit] {
             let bytes = marker(end).to_chunk(Timestamp(1)).expect("it fits");
             let chunk = Chunk::parse(&bytes).expect("it is whole");
             assert_eq!(EndMarker::of(&chunk), Some(marker(end)));
             assert!(chunk.header().attributes.is_transactional());
-            // Another type, or none.
+            // Another type, and a key that is too short for one.
             let type_at = bytes.len() - 9;
             for (at, byte) in [(type_at, 2), (61, 0x7f)] {
                 let mut other = bytes.clone();

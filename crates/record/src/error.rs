@@ -3,7 +3,7 @@
 use crate::Compression;
 use crate::record::RECORD_BYTES_MIN;
 
-/// Why bytes are no chunk, or records do not fit into one.
+/// Bytes are not a valid chunk, or records do not fit into a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
@@ -18,7 +18,7 @@ pub enum ChunkError {
         have: usize,
     },
     /// Bytes follow the end of the chunk, where exactly one chunk is expected.
-    #[error("the chunk says that it has {total_bytes} bytes, but {have} are there")]
+    #[error("the chunk's header states {total_bytes} bytes, but {have} are there")]
     Excess {
         /// The size that the header states.
         total_bytes: u32,
@@ -43,15 +43,15 @@ pub enum ChunkError {
     /// The attributes name a compression that does not exist.
     #[error("compression codec is {0}; known are 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")]
     Codec(u8),
-    /// The bytes are not those that the producer sent.
-    #[error("CRC-32C is {computed:#010x}, but the chunk says {stored:#010x}: it is damaged")]
+    /// The checksum of the bytes is not the one that the producer computed.
+    #[error("CRC-32C is {computed:#010x}, but the chunk states {stored:#010x}: it is damaged")]
     Crc {
         /// The checksum in the header.
         stored: u32,
         /// The checksum of the bytes.
         computed: u32,
     },
-    /// The chunk has fewer bytes than its number of records takes at least.
+    /// The chunk has fewer bytes than its number of records needs at least.
     #[error("recordCount is {count}, but {bytes} bytes of records hold at most {}", bytes / RECORD_BYTES_MIN)]
     RecordCount {
         /// The number of records in the header.
@@ -59,7 +59,7 @@ pub enum ChunkError {
         /// Size of the records, decompressed.
         bytes: usize,
     },
-    /// The header states another number of records than of offsets.
+    /// The header's number of records differs from its number of offsets.
     #[error(
         "recordCount is {count}, but lastOffsetDelta is {last_offset_delta}: a producer numbers its records from 0, without gaps"
     )]
@@ -72,14 +72,14 @@ pub enum ChunkError {
     /// A record contradicts the format.
     #[error("record {index}: {field} {fault}")]
     Record {
-        /// Which record of the chunk, from 0.
+        /// The number of the record in the chunk, from 0.
         index: u32,
-        /// Which part of the record.
+        /// The name of the field.
         field: &'static str,
         /// The fault.
         fault: RecordFault,
     },
-    /// There are bytes behind the last record.
+    /// Bytes follow the last record.
     #[error("{bytes} bytes follow the last of {count} records")]
     RecordsExcess {
         /// The number of records in the header.
@@ -132,7 +132,7 @@ pub enum RecordFault {
     /// The record ends before the field does.
     #[error("is cut off")]
     CutOff,
-    /// The bytes end within the number, or it goes on beyond 64 bits.
+    /// The bytes end within the number, or the number has more than 64 bits.
     #[error("is cut off or longer than 10 bytes")]
     Varint,
     /// The number is out of its bounds; a length's upper bound is the bytes that are left.

@@ -1,4 +1,4 @@
-//! Filters, which select records of a stream.
+//! Filters select records of a stream.
 
 mod parse;
 mod select;
@@ -19,22 +19,22 @@ pub const FILTER_BYTES_MAX: usize = 4 << 10;
 /// The most terms of a filter.
 pub const FILTER_TERMS_MAX: usize = 16;
 
-/// Says of a record whether it is wanted. A filter is a text: terms, joined by `and`, all of which must
-/// hold; the first that does not ends the evaluation.
+/// Decides whether a record is selected. A filter is a text of terms, joined by `and`. All terms must hold; the
+/// first one that does not ends the evaluation.
 ///
 /// | term | holds for records |
 /// |---|---|
-/// | `key = "a"` | that have this key |
-/// | `key starts with "a"` | whose key begins like this |
-/// | `key contains "a"` | whose key has this somewhere |
-/// | `value …` | the same of the value |
-/// | `k.NAME …` | one of whose secondary keys of this name is so |
-/// | `time >= N`, `>`, `<`, `<=` | made then: milliseconds since 1970, or a time such as `2026-01-31T12:00:00Z` |
+/// | `key = "a"` | with this key |
+/// | `key starts with "a"` | with a key that begins with this text |
+/// | `key contains "a"` | with a key that contains this text |
+/// | `value …` | the same for the value |
+/// | `k.NAME …` | the same for at least one secondary key of this name |
+/// | `time >= N`, `>`, `<`, `<=` | with such a time: milliseconds since 1970, or a time such as `2026-01-31T12:00:00Z` |
 ///
-/// What a record does not have matches nothing; so `key starts with ""` wants the records that have a
-/// key. In quotes, `\"`, `\\`, `\'`, `\n`, `\r` and `\t` mean what they do in Rust, and `\xHH` is any
-/// byte: bytes are written by [`escape_ascii`](slice::escape_ascii). A name of a secondary key in which
-/// there are spaces, quotes or one of `=<>` stands in quotes too: `k."first name"`.
+/// A missing field matches no term, so `key starts with ""` selects all records with a key. In quotes, `\"`, `\\`,
+/// `\'`, `\n`, `\r` and `\t` mean the same as in Rust, and `\xHH` is any byte;
+/// [`escape_ascii`](slice::escape_ascii) writes bytes in this form. A secondary key's name with spaces, quotes or one
+/// of `=<>` needs quotes, too: `k."first name"`.
 ///
 /// ```
 /// use millstream_base::Timestamp;
@@ -71,7 +71,7 @@ impl Filter {
     /// Takes the text of a filter.
     ///
     /// # Errors
-    /// When the text is none, has more than [`FILTER_BYTES_MAX`] bytes or more than [`FILTER_TERMS_MAX`] terms.
+    /// When the text is not a filter, has more than [`FILTER_BYTES_MAX`] bytes or more than [`FILTER_TERMS_MAX`] terms.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         Ok(Filter {
             terms: parse::terms(text)?,
@@ -93,7 +93,7 @@ impl FromStr for Filter {
     }
 }
 
-/// The text that the filter was made of.
+/// Shows the original text of the filter.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -106,7 +106,7 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// Of the same text.
+/// Filters are equal if their texts are equal.
 impl PartialEq for Filter {
     fn eq(&self, other: &Filter) -> bool {
         self.text == other.text

@@ -1,4 +1,4 @@
-//! The header of a chunk: the one place that knows its layout.
+//! The header of a chunk. Only this file knows its layout.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ pub const LENGTH_PREFIX_BYTES: usize = 12;
 /// The largest chunk that the length field (an `i32`) can state.
 pub(crate) const CHUNK_BYTES_MAX: usize = LENGTH_PREFIX_BYTES + i32::MAX as usize;
 
-/// The format's number, in the same place as in the formats 0 and 1 before it.
+/// The format's number, at the same position as in the older formats 0 and 1.
 const MAGIC: i8 = 2;
 
-// Where the fields are; all are big-endian.
+// The positions of the fields, which are big-endian.
 const BASE_OFFSET: Range<usize> = 0..8;
 const BATCH_LENGTH: Range<usize> = 8..12;
 const LEADER_EPOCH: Range<usize> = 12..16;
@@ -33,21 +33,21 @@ const PRODUCER_EPOCH: Range<usize> = 51..53;
 const BASE_SEQUENCE: Range<usize> = 53..57;
 const RECORD_COUNT: Range<usize> = 57..61;
 
-/// The CRC covers all from here on; so base offset and leader epoch can be written by the broker.
+/// The CRC covers all bytes from here on, so the broker may write the base offset and the leader epoch.
 pub(crate) const CRC_START: usize = ATTRIBUTES.start;
 
 const _: () = assert!(BATCH_LENGTH.end == LENGTH_PREFIX_BYTES && RECORD_COUNT.end == HEADER_BYTES);
 
-/// The header of a chunk, its fields within their bounds.
+/// The header of a chunk, with its fields checked against their bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkHeader {
-    /// Offset of the first record (or of the first that there was before compaction).
+    /// Offset of the first record, or of the first record before compaction.
     pub base_offset: Offset,
     /// Size of the whole chunk, from [`HEADER_BYTES`] on.
     pub total_bytes: u32,
     /// The partition's leader epoch; -1 if unknown. Not covered by the CRC.
     pub leader_epoch: i32,
-    /// CRC-32C of what follows it.
+    /// CRC-32C of the bytes that follow it.
     pub crc: u32,
     /// Compression and flags.
     pub attributes: Attributes,
@@ -85,7 +85,7 @@ impl ChunkHeader {
     /// When there are fewer than [`HEADER_BYTES`], the format is not v2, or a field is out of its
     /// bounds. The CRC is not checked.
     pub fn parse(bytes: &[u8]) -> Result<ChunkHeader, ChunkError> {
-        // Chunks of the old formats may be shorter than our header; magic tells them all.
+        // Chunks of the old formats may be shorter than this header, so the format is checked first.
         if let Some(&magic) = bytes.get(MAGIC_AT)
             && magic as i8 != MAGIC
         {
@@ -103,7 +103,7 @@ impl ChunkHeader {
         let last_offset_delta = i32::from_be_bytes(field(bytes, LAST_OFFSET_DELTA));
         let record_count = i32::from_be_bytes(field(bytes, RECORD_COUNT));
 
-        // The offset behind the chunk must be an offset too.
+        // The offset behind the chunk must be valid, too.
         let base_offset_max = i64::MAX - (1 << 31);
         let batch_length_min = (HEADER_BYTES - LENGTH_PREFIX_BYTES) as i32;
         Ok(ChunkHeader {
@@ -128,8 +128,8 @@ impl ChunkHeader {
         })
     }
 
-    /// Checks that there is a record for each offset, as in each chunk that a producer sends. Only compaction and
-    /// filters make gaps.
+    /// Checks that the chunk has a record for each offset, as producers send it. Only compaction and filters make
+    /// gaps.
     ///
     /// # Errors
     /// When the numbers of records and of offsets differ.
@@ -190,11 +190,11 @@ pub fn set_place(bytes: &mut [u8], offset: Offset, leader_epoch: i32) {
     bytes[LEADER_EPOCH].copy_from_slice(&leader_epoch.to_be_bytes());
 }
 
-/// Gives a whole chunk another producer, epoch and sequence: for a client that sends again under another
-/// name what was never stored. The CRC covers them, and is written anew.
+/// Gives a whole chunk another producer, epoch and sequence, and computes its CRC again. A client needs it to
+/// send a chunk that was never stored under a new producer id.
 ///
 /// # Panics
-/// As [`set_base_offset`].
+/// Like [`set_base_offset`].
 pub fn set_producer(bytes: &mut [u8], producer: Producer) {
     bytes[PRODUCER_ID].copy_from_slice(&producer.id.0.to_be_bytes());
     bytes[PRODUCER_EPOCH].copy_from_slice(&producer.epoch.0.to_be_bytes());
@@ -202,10 +202,10 @@ pub fn set_producer(bytes: &mut [u8], producer: Producer) {
     set_crc(bytes);
 }
 
-/// Gives a whole chunk the time of its append, which all of its records have from then on. The CRC is written anew.
+/// Gives a whole chunk the time of its append, which becomes the time of all its records, and computes its CRC again.
 ///
 /// # Panics
-/// As [`set_base_offset`].
+/// Like [`set_base_offset`].
 pub fn set_append_time(bytes: &mut [u8], time: Timestamp) {
     let attributes = &mut bytes[ATTRIBUTES];
     attributes[1] |= Attributes::LOG_APPEND_TIME as u8;
@@ -213,14 +213,14 @@ pub fn set_append_time(bytes: &mut [u8], time: Timestamp) {
     set_crc(bytes);
 }
 
-/// Makes a chunk that is otherwise complete a control chunk.
+/// Turns an otherwise complete chunk into a control chunk.
 pub(crate) fn set_control(bytes: &mut [u8]) {
     let attributes = &mut bytes[ATTRIBUTES];
     attributes[1] |= Attributes::CONTROL as u8;
     set_crc(bytes);
 }
 
-/// Writes the CRC-32C of a chunk that is otherwise complete.
+/// Writes the CRC-32C of an otherwise complete chunk.
 pub(crate) fn set_crc(bytes: &mut [u8]) {
     let crc = millstream_base::crc32c(&bytes[CRC_START..]);
     bytes[CRC].copy_from_slice(&crc.to_be_bytes());
@@ -229,13 +229,13 @@ pub(crate) fn set_crc(bytes: &mut [u8]) {
 /// The meaning of the timestamps of a chunk's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimestampType {
-    /// When the producer made the record.
+    /// The time at which the producer made the record.
     Create,
-    /// When the broker took the chunk in: all records have the chunk's `max_timestamp`.
+    /// The time at which the broker appended the chunk: all records have the chunk's `max_timestamp`.
     LogAppend,
 }
 
-/// Compression and flags of a chunk; unknown flags are kept, as they are in Kafka.
+/// Compression and flags of a chunk. Unknown flags are retained, as in Kafka.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes(u16);
 
@@ -245,7 +245,7 @@ impl Attributes {
     const TRANSACTIONAL: u16 = 1 << 4;
     const CONTROL: u16 = 1 << 5;
 
-    /// The attributes of data that a producer sends.
+    /// Creates the attributes of data from a producer.
     pub(crate) fn new(compression: Compression, transactional: bool) -> Attributes {
         let transactional = if transactional {
             Self::TRANSACTIONAL
@@ -264,17 +264,17 @@ impl Attributes {
         }
     }
 
-    /// The same of records that are not compressed.
+    /// The same attributes, without compression.
     pub(crate) fn uncompressed(self) -> Attributes {
         self.with_compression(Compression::None)
     }
 
-    /// The same of records that are compressed like this.
+    /// The same attributes, with this compression.
     pub(crate) fn with_compression(self, compression: Compression) -> Attributes {
         Attributes(self.0 & !Self::CODEC | compression as u16)
     }
 
-    /// How the records are compressed.
+    /// The compression of the records.
     pub fn compression(self) -> Compression {
         Compression::from_codec((self.0 & Self::CODEC) as u8)
             .unwrap_or_else(|| unreachable!("Attributes are only made with a known codec"))
@@ -294,7 +294,7 @@ impl Attributes {
         self.0 & Self::TRANSACTIONAL != 0
     }
 
-    /// Whether the chunk holds a marker (such as a transaction's end) instead of data.
+    /// Whether the chunk holds a marker, for instance a transaction's end, instead of data.
     pub fn is_control(self) -> bool {
         self.0 & Self::CONTROL != 0
     }
@@ -321,7 +321,7 @@ fn bounded(field: &'static str, value: i64, min: i64, max: i64) -> Result<i64, C
     }
 }
 
-/// A value that is within `min..=max`, none of which is negative.
+/// Checks that a value is within `min..=max`, both of which are at least 0.
 fn bounded_u32(field: &'static str, value: i32, min: i32, max: i32) -> Result<u32, ChunkError> {
     bounded(field, value.into(), min.into(), max.into()).map(|value| value as u32)
 }

@@ -1,7 +1,7 @@
 //! Chunks and records: codec, checks, compression, filters. No I/O.
 //!
 //! A chunk is exactly one Kafka record batch (format v2), byte for byte: a [`ChunkHeader`] of
-//! [`HEADER_BYTES`], then the records, as they are or compressed. The format is Kafka's:
+//! [`HEADER_BYTES`], then the records, plain or compressed. The format is Kafka's:
 //! <https://kafka.apache.org/documentation/#recordbatch>.
 //!
 //! ```

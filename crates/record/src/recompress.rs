@@ -1,4 +1,4 @@
-//! Chunks with the same records, compressed otherwise.
+//! Makes chunks with the same records and another compression.
 
 use crate::compression::Compressor;
 use crate::header::{self, CHUNK_BYTES_MAX};
@@ -6,7 +6,7 @@ use crate::{Chunk, ChunkError, ChunkHeader, Compression, HEADER_BYTES, Records};
 
 /// Returns `chunk` with its records compressed by another codec, at a level of that codec if one is given.
 ///
-/// `records` are those of the chunk, none of which was taken yet. The header stays the same but for size, codec and
+/// `records` iterates over the chunk's records from the first one. The new header differs only in size, codec and
 /// checksum, so producer, sequence, transaction and times are those of the original.
 ///
 /// # Errors
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::{ChunkBuilder, Decompressor, Producer};
 
-    /// Everything of a chunk but its bytes: the header without size, codec and checksum, and the records.
+    /// The properties that recompression preserves: the header without size, codec and checksum, and the records.
     fn content(bytes: &[u8]) -> (ChunkHeader, Vec<String>) {
         let chunk = Chunk::parse(bytes).unwrap();
         let header = ChunkHeader {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_codec_is_made_of_every_other_and_nothing_else_changes() {
+    fn recompression_from_any_codec_to_any_other_changes_only_the_codec() {
         let producer = Producer {
             id: ProducerId(7),
             epoch: ProducerEpoch(3),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_levels_make_less_of_the_same() {
+    fn higher_levels_make_smaller_chunks() {
         let mut builder = ChunkBuilder::new(Compression::None);
         for n in 0_u32..5_000 {
             let value = (n.wrapping_mul(2_654_435_761) >> 12).to_string();

@@ -1,4 +1,4 @@
-//! The records of a chunk, without copying any.
+//! The records of a chunk, read in place.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -7,11 +7,11 @@ use millstream_base::{Offset, Text, Timestamp};
 
 use crate::{ChunkError, ChunkHeader, RecordFault, TimestampType, varint};
 
-/// The least a record takes: length, attributes, deltas of timestamp and offset, lengths of key and
-/// value, number of headers; one byte each.
+/// The least size of a record: length, attributes, deltas of timestamp and offset, lengths of key and value,
+/// number of headers; one byte each.
 pub(crate) const RECORD_BYTES_MIN: usize = 7;
 
-/// The least a header takes: lengths of name and value.
+/// The least size of a header: lengths of name and value.
 const HEADER_BYTES_MIN: usize = 2;
 
 /// The prefix of the names of headers that are secondary keys.
@@ -26,12 +26,12 @@ pub fn secondary_key(name: &str) -> String {
     format!("{SECONDARY_KEY_PREFIX}{name}")
 }
 
-/// One record; key, value and headers lie in the chunk or in the decompressor.
+/// One record. It borrows key, value and headers from the chunk or from the decompressor.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
-    /// Its number in the lane.
+    /// Its number in the partition.
     pub offset: Offset,
-    /// When it was made or, as the chunk says, taken in.
+    /// The time at which it was made or appended; the chunk's [`TimestampType`](crate::TimestampType) decides.
     pub timestamp: Timestamp,
     /// The primary key.
     pub key: Option<&'a [u8]>,
@@ -46,13 +46,13 @@ impl<'a> Record<'a> {
         self.headers
     }
 
-    /// The secondary keys, name and key, from the headers named `k.<name>`; null ones are left out.
+    /// The secondary keys, name and key, from the headers named `k.<name>`. Headers with a null value are no keys.
     pub fn secondary_keys(&self) -> SecondaryKeys<'a> {
         SecondaryKeys(self.headers)
     }
 }
 
-/// With what is text shown as text.
+/// Shows text as text, and other bytes as escapes.
 impl fmt::Debug for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
@@ -86,7 +86,7 @@ impl fmt::Debug for Header<'_> {
 /// The headers of a record.
 #[derive(Clone, Copy)]
 pub struct Headers<'a> {
-    /// Well-formed headers and nothing else: [`Records`] has walked them.
+    /// Well-formed headers, which [`Records`] has checked.
     rest: &'a [u8],
 }
 
@@ -129,13 +129,12 @@ impl<'a> Iterator for SecondaryKeys<'a> {
 
 impl FusedIterator for SecondaryKeys<'_> {}
 
-/// The records of a chunk, in the order of their offsets, which rise but may have gaps; ends after
-/// the first error.
+/// Iterates over the records of a chunk. Their offsets rise, perhaps with gaps. It ends after the first error.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
-    /// The rest of the (decompressed) records.
+    /// The bytes of the remaining records, decompressed.
     rest: &'a [u8],
-    /// How many of the chunk's records were returned.
+    /// The number of records returned so far.
     index: u32,
     count: u32,
     base_offset: Offset,
@@ -143,14 +142,14 @@ pub struct Records<'a> {
     /// The least offset delta of the next record: offsets rise.
     next_offset_delta: i64,
     base_timestamp: i64,
-    /// All ones, or zero where all records have the base timestamp.
+    /// Masks the timestamp deltas: all ones, or 0 where all records have the base timestamp.
     timestamp_delta_mask: i64,
 }
 
 impl<'a> Records<'a> {
     pub(crate) fn new(header: &ChunkHeader, bytes: &'a [u8]) -> Result<Records<'a>, ChunkError> {
         let count = header.record_count;
-        // The count lets callers reserve room.
+        // Callers reserve room for this many records, so it must not exceed the bytes.
         if count as usize > bytes.len() / RECORD_BYTES_MIN {
             return Err(ChunkError::RecordCount {
                 count,
@@ -173,11 +172,11 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// Checks the records that are left: finds what taking one after the other would find, in less time where they have
+    /// Checks the remaining records. It finds the same faults as the iterator, and takes less time where records have
     /// no headers.
     ///
     /// # Errors
-    /// The first error that taking them would return.
+    /// The first error that the iterator would return.
     pub fn check(mut self) -> Result<(), ChunkError> {
         for _ in 0..TRIES_MAX {
             self.pass_plain();
@@ -189,7 +188,7 @@ impl<'a> Records<'a> {
         self.try_for_each(|record| record.map(drop))
     }
 
-    /// Passes over the records up to the first that is not plain, or wrong.
+    /// Skips plain records, up to the first record with headers, with long numbers, or with a fault.
     fn pass_plain(&mut self) {
         let (mut rest, mut offset_delta) = (self.rest, self.next_offset_delta as u64);
         let count_max = u64::from(self.count - self.index);
@@ -206,7 +205,7 @@ impl<'a> Records<'a> {
         self.next_offset_delta = offset_delta as i64;
     }
 
-    /// The bytes of the records that were not returned yet, unless there was an error.
+    /// The bytes of the remaining records, unless there was an error.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -219,7 +218,7 @@ impl<'a> Records<'a> {
         let (record, rest) = fields.rest.split_at(length as usize);
         self.rest = rest;
 
-        // Step 2: its fields. Nothing is known about the attributes, so they are no error.
+        // Step 2: its fields. The format defines no attributes, so any are valid.
         let mut fields = Fields { rest: record };
         fields.take("attributes", 1)?;
         let timestamp_delta = fields.number("timestampDelta")?;
@@ -231,7 +230,7 @@ impl<'a> Records<'a> {
         let key = fields.nullable("keyLength")?;
         let value = fields.nullable("valueLength")?;
 
-        // Step 3: its headers, which are walked here so that a reader need not expect errors.
+        // Step 3: its headers. The check happens here, so that a reader of headers meets no errors.
         let count_max = fields.rest.len() / HEADER_BYTES_MIN;
         let header_count = fields.ranged("headerCount", 0, count_max as i64)?;
         let headers = Headers { rest: fields.rest };
@@ -297,11 +296,11 @@ impl<'a> Iterator for Records<'a> {
 
 impl FusedIterator for Records<'_> {}
 
-/// Behind so many records that are not plain, [`Records::check`] no longer looks whether one is.
+/// After this many records that are not plain, [`Records::check`] no longer tries to skip plain ones.
 const TRIES_MAX: usize = 8;
 
-/// Returns what follows a plain record: one of this offset delta and without headers, whose other numbers are short, and
-/// behind whose value's length at least seven bytes follow. `None` when the first record is another, or wrong.
+/// Returns the bytes behind a plain record. A plain record has this offset delta, no headers, and short numbers; at
+/// least seven bytes follow its value's length. `None` when the first record is not plain, or has a fault.
 #[inline(always)]
 fn behind_plain(bytes: &[u8], offset_delta: u64) -> Option<&[u8]> {
     let word_at = |at: usize| {
@@ -310,7 +309,8 @@ fn behind_plain(bytes: &[u8], offset_delta: u64) -> Option<&[u8]> {
     };
     let word = word_at(0)?;
     let (length, length_bytes) = short(word)?;
-    // Behind three bytes at most and the attributes, four more are in the word: the timestamp's delta may be any number.
+    // The length has at most three bytes and the attributes one, so four more are in the word. The timestamp's delta
+    // may be any number.
     let last_bytes = !(word >> (8 * (length_bytes + 1))) & 0x8080_8080;
     if last_bytes == 0 {
         return None;
@@ -333,7 +333,7 @@ fn behind_plain(bytes: &[u8], offset_delta: u64) -> Option<&[u8]> {
     if is_end { bytes.get(end..) } else { None }
 }
 
-/// Returns the number, as zigzag has it, in the first one to three bytes of a word, and how many they are.
+/// Returns the zigzag number in the first one to three bytes of a word, and how many bytes it takes.
 #[inline(always)]
 fn short(word: u64) -> Option<(u64, usize)> {
     let low = word & 0x7f;
@@ -348,7 +348,7 @@ fn short(word: u64) -> Option<(u64, usize)> {
     (word & 0x80_0000 == 0).then_some((low | middle | high, 3))
 }
 
-/// Returns how many bytes a field has whose length zigzag has so; a null one has none.
+/// Returns the size of a field from the zigzag number of its length; 0 for a null field.
 #[inline(always)]
 fn field_bytes(length: u64) -> Option<usize> {
     const NULL: u64 = 1;
@@ -363,7 +363,7 @@ fn positive(zigzag: u64) -> Option<usize> {
     (zigzag & 1 == 0).then_some((zigzag >> 1) as usize)
 }
 
-/// The field of a record, and its fault.
+/// A field of a record, and its fault.
 #[derive(Debug)]
 struct FieldFault {
     field: &'static str,
@@ -392,21 +392,21 @@ impl<'a> Fields<'a> {
         within(field, value, min, max)
     }
 
-    /// A length of bytes that follow.
+    /// Takes the length of bytes that follow.
     #[inline(always)]
     fn length(&mut self, field: &'static str, min: i64) -> Result<i64, FieldFault> {
         let value = self.number(field)?;
         within(field, value, min, self.rest.len() as i64)
     }
 
-    /// A length and so many bytes.
+    /// Takes a length and this many bytes.
     #[inline(always)]
     fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], FieldFault> {
         let length = self.length(field, 0)?;
         self.take(field, length as usize)
     }
 
-    /// A length and so many bytes; -1 is null.
+    /// Takes a length and this many bytes; -1 is null.
     #[inline(always)]
     fn nullable(&mut self, field: &'static str) -> Result<Option<&'a [u8]>, FieldFault> {
         match self.length(field, -1)? {
@@ -415,7 +415,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// So many bytes.
+    /// Takes this many bytes.
     #[inline(always)]
     fn take(&mut self, field: &'static str, count: usize) -> Result<&'a [u8], FieldFault> {
         let Some((taken, rest)) = self.rest.split_at_checked(count) else {

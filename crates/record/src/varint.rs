@@ -1,10 +1,9 @@
-//! Zigzag varints of up to 64 bits: seven bits a byte, the lowest first.
+//! Zigzag varints of up to 64 bits: seven bits per byte, the lowest bits first.
 
 /// The longest varint.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// Reads a number; returns it and what follows it, or `None` if it is cut off or has more than 64
-/// bits.
+/// Reads a number. Returns it and the bytes behind it, or `None` if it is cut off or has more than 64 bits.
 #[inline(always)]
 pub(crate) fn read(bytes: &[u8]) -> Option<(i64, &[u8])> {
     // Nearly all numbers have one or two bytes: deltas, and lengths of keys, values and records.
@@ -25,7 +24,7 @@ fn read_long(bytes: &[u8]) -> Option<(i64, &[u8])> {
     for (index, &byte) in bytes.iter().enumerate().take(VARINT_BYTES_MAX) {
         let bits = u64::from(byte & 0x7f);
         let shifted = bits << (7 * index);
-        // Only the highest bit of 64 is left for the tenth byte.
+        // The tenth byte can hold only the highest of the 64 bits.
         if shifted >> (7 * index) != bits {
             return None;
         }
@@ -37,7 +36,7 @@ fn read_long(bytes: &[u8]) -> Option<(i64, &[u8])> {
     None
 }
 
-/// Writes `number` to the start of `bytes`; returns how many bytes it took.
+/// Writes `number` to the start of `bytes`. Returns the number of bytes written.
 #[inline(always)]
 pub(crate) fn write(bytes: &mut [u8], number: i64) -> usize {
     let mut left = zigzag(number);
@@ -51,7 +50,7 @@ pub(crate) fn write(bytes: &mut [u8], number: i64) -> usize {
     index + 1
 }
 
-/// How many bytes `number` takes.
+/// Returns the size of `number` in bytes.
 #[inline(always)]
 pub(crate) fn len(number: i64) -> usize {
     let bits = 64 - (zigzag(number) | 1).leading_zeros() as usize;
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_the_format_says() {
+    fn numbers_are_written_in_the_format() {
         for (number, bytes) in [
             (0, &[0x00][..]),
             (-1, &[0x01]),
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_and_overlong_numbers_are_refused() {
+    fn truncated_and_overlong_numbers_are_refused() {
         for bytes in [
             &[][..],
             &[0x80],
@@ -121,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(number: i64, shift in 0_u32..64, rest: Vec<u8>) {
+        fn numbers_round_trip(number: i64, shift in 0_u32..64, rest: Vec<u8>) {
             // All magnitudes, not just the large ones that make up most of the range.
             let number = number >> shift;
             let mut bytes = written(number);

@@ -1,4 +1,4 @@
-//! Filters of chunks, against a model that looks at each record by itself.
+//! Compares filters of chunks with a model that checks each record by itself.
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
 use millstream_record::{
@@ -10,10 +10,10 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Names of headers, and how filters call them.
+/// Names of headers, and their names in filters.
 const SECONDARY_KEYS: [(&str, &str); 2] = [("k.a", "k.a"), ("k.b c", "k.\"b c\"")];
 
-/// A record that owns its parts.
+/// A record that owns its fields.
 #[derive(Debug, Clone, PartialEq)]
 struct Owned {
     offset: Offset,
@@ -23,7 +23,7 @@ struct Owned {
     headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// A term as the model knows it.
+/// A term of the model.
 #[derive(Debug, Clone)]
 enum Term {
     Key(&'static str, Vec<u8>),
@@ -73,7 +73,7 @@ fn filter_of(terms: &[Term]) -> Filter {
     Filter::parse(&texts.join(" and ")).unwrap()
 }
 
-/// Few different ones, so that terms match often.
+/// Bytes from few values, so that terms match often.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(select(&b"ab\"\\\n\xff"[..]), 0..4)
 }
@@ -134,7 +134,7 @@ fn build(compression: Compression, records: &[Owned]) -> Vec<u8> {
     chunk
 }
 
-/// Has the broker's time be that of all records.
+/// Gives all records the broker's time.
 fn set_log_append_time(chunk: &mut [u8]) {
     chunk[22] |= 1 << 3;
     let crc = crc32c(&chunk[21..]);
@@ -186,7 +186,7 @@ fn filtered(
 
 proptest! {
     #[test]
-    fn what_is_kept_is_what_matches_one_by_one(
+    fn a_filter_selects_the_records_that_match_one_by_one(
         compression in select(&Compression::ALL[..]),
         is_log_append_time: bool,
         built in records(),
@@ -215,7 +215,7 @@ proptest! {
         let offsets: Vec<Offset> = matching.iter().map(|record| record.offset).collect();
         prop_assert_eq!(one_by_one, offsets, "{}", filter);
 
-        // Something is there already, and stays.
+        // The filter appends to existing bytes.
         let mut out = b"before".to_vec();
         let selected = filter.select(&chunk, &mut decompressor, &mut out).unwrap();
         let appended = out.strip_prefix(b"before").unwrap();
@@ -236,20 +236,20 @@ proptest! {
             header.attributes.timestamp_type() == TimestampType::LogAppend,
             is_log_append_time
         );
-        // All else is as it was.
+        // All other fields are unchanged.
         header.total_bytes = chunk.header().total_bytes;
         header.crc = chunk.header().crc;
         header.attributes = chunk.header().attributes;
         header.record_count = chunk.header().record_count;
         prop_assert_eq!(&header, chunk.header());
 
-        // Of a chunk with gaps, too.
+        // The filter also accepts a chunk with gaps.
         let again = filter.select(&rebuilt, &mut decompressor, &mut Vec::new());
         prop_assert_eq!(again, Ok(Selected::All));
     }
 
     #[test]
-    fn malformed_records_are_errors_and_leave_nothing_behind(
+    fn malformed_records_are_errors_and_append_nothing(
         compression in select(&Compression::ALL[..]),
         built in records(),
         terms in terms(),
@@ -273,7 +273,7 @@ proptest! {
 }
 
 #[test]
-fn one_percent_of_the_records_is_about_one_percent_of_the_bytes() {
+fn selecting_one_percent_of_the_records_takes_about_one_percent_of_the_bytes() {
     for compression in Compression::ALL {
         let bytes = thousand(compression);
         let plain_bytes = thousand(Compression::None).len();
@@ -290,9 +290,9 @@ fn one_percent_of_the_records_is_about_one_percent_of_the_bytes() {
 }
 
 #[test]
-fn records_that_are_not_compressed_are_read_where_they_lie() {
+fn uncompressed_records_are_read_in_place() {
     let bytes = thousand(Compression::None);
-    // In which there is no room for anything.
+    // It has no room to decompress anything.
     let mut decompressor = Decompressor::with_bytes_max(0);
     let (selected, out) = filtered("key = \"5\"", &bytes, &mut decompressor).unwrap();
     assert_eq!(selected, Selected::Some(1));
@@ -308,7 +308,7 @@ fn a_chunk_is_not_read_when_its_header_rules_out_all_its_records() {
     let bytes = thousand(Compression::Lz4);
     let mut log_append_time = bytes.clone();
     set_log_append_time(&mut log_append_time);
-    // A base timestamp is the first record's, not the least; a largest one before it was not filled in.
+    // The base timestamp is the first record's, not the least. A largest timestamp before it was not filled in.
     let mut not_filled_in = bytes.clone();
     not_filled_in[35..43].copy_from_slice(&(-1_i64).to_be_bytes());
     set_log_append_time(&mut not_filled_in);
@@ -316,7 +316,7 @@ fn a_chunk_is_not_read_when_its_header_rules_out_all_its_records() {
     let crc = crc32c(&not_filled_in[21..]);
     not_filled_in[17..21].copy_from_slice(&crc.to_be_bytes());
 
-    // Whoever reads it is told that there is no room for what comes out.
+    // Reading the chunk fails, since the decompressor has no room.
     let mut decompressor = Decompressor::with_bytes_max(0);
     let mut is_read = |filter: &str, chunk: &[u8]| match filtered(filter, chunk, &mut decompressor)
     {
@@ -342,7 +342,7 @@ fn a_chunk_is_not_read_when_its_header_rules_out_all_its_records() {
 }
 
 #[test]
-fn control_chunks_are_kept_whole() {
+fn control_chunks_are_selected_whole() {
     let marker = EndMarker {
         producer_id: ProducerId(7),
         producer_epoch: ProducerEpoch(1),
@@ -357,7 +357,7 @@ fn control_chunks_are_kept_whole() {
 }
 
 #[test]
-fn a_chunk_without_records_has_none_to_keep() {
+fn a_chunk_without_records_selects_none() {
     let bytes = thousand(Compression::Gzip);
     let mut empty = bytes[..HEADER_BYTES].to_vec();
     empty[8..12].copy_from_slice(&49_i32.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The texts of filters.
+//! The text form of filters.
 
 use millstream_base::Timestamp;
 use millstream_record::{
@@ -7,8 +7,8 @@ use millstream_record::{
 };
 use proptest::prelude::*;
 
-/// Whether a record matches that has the key `ann`, the value `a "b" \ c`, an `0xff` and a line feed, the
-/// secondary keys `city` Namur and Liège and `first name` Ann, and the time 1000.
+/// Whether a filter selects a certain record. Its key is `ann`; its value is `a "b" \ c`, an `0xff` and a line feed;
+/// its secondary keys are `city` Namur and Liège and `first name` Ann; its time is 1000.
 fn matches(filter: &str) -> bool {
     let header = |name, value| Header { name, value };
     let headers = [
@@ -29,7 +29,7 @@ fn matches(filter: &str) -> bool {
 }
 
 #[test]
-fn filters_mean_what_they_say() {
+fn terms_select_the_records_that_they_describe() {
     for (filter, expected) in [
         (r#"key = "ann""#, true),
         (r#"key = "an""#, false),
@@ -70,7 +70,7 @@ fn filters_mean_what_they_say() {
 }
 
 #[test]
-fn errors_name_the_column_what_was_found_and_what_was_expected() {
+fn errors_name_the_column_the_found_and_the_expected_input() {
     let field = "key, value, time, or k. and the name of a secondary key";
     let test = "=, starts with, or contains";
     let comparison = "<, <=, >= or >";
@@ -168,7 +168,7 @@ fn filters_have_bounds() {
         Filter::parse(&format!("{longest} ")),
         Err(FilterError::TooLong { bytes })
     );
-    // And so has what an error shows.
+    // The excerpt in an error has a bound, too.
     let error = Filter::parse(&"è".repeat(2000)).unwrap_err().to_string();
     assert!(error.len() < 300, "{error}");
 }
@@ -179,9 +179,9 @@ proptest! {
         let _ = Filter::parse(&text);
     }
 
-    /// Nearer to the truth than arbitrary texts, so it gets deeper.
+    /// Joins real tokens, so it gets deeper into the parser than arbitrary texts.
     #[test]
-    fn a_filter_comes_back_from_its_text(
+    fn a_filter_round_trips_through_its_text(
         tokens in proptest::collection::vec(proptest::sample::select(&[
             "key", "value", "k.", "k.è", "time", "starts", "with", "contains", "=", "<", ">", "and", " ", " ",
             "\"", "\\", "x", "è", "5", "key = \"a\"", " and ", "time > 7",
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn all_bytes_can_be_said(bytes: Vec<u8>) {
+    fn a_filter_can_express_all_bytes(bytes: Vec<u8>) {
         let filter = format!("key = \"{}\"", bytes.escape_ascii());
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.push(Timestamp(0), Some(&bytes), None, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Chunks made by other implementations: decoded, and encoded again. `golden/README.md` says by whom.
+//! Decodes chunks of other implementations, and encodes them again. `golden/README.md` lists the implementations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ fn as_expected(record: &Record<'_>) -> ExpectedRecord {
     }
 }
 
-/// All golden chunks with their names and what is expected of them.
+/// All golden chunks, with their names and expected records.
 fn golden(mut each: impl FnMut(&str, &[u8], &ExpectedChunk, &[ExpectedRecord])) {
     let text = fs::read_to_string(folder().join("expected.json")).unwrap();
     let expected: Expected = serde_json::from_str(&text).unwrap();
@@ -99,8 +99,8 @@ fn golden_chunks_decode_to_their_records() {
     });
 }
 
-/// Uncompressed chunks come out identical. Compressed ones need not (encoders differ), but what was
-/// encoded again decodes to the same body.
+/// Uncompressed chunks are encoded to identical bytes. Compressed ones need not be, since encoders differ, but they
+/// decode to the same body.
 #[test]
 fn golden_chunks_are_encoded_to_the_same_bytes() {
     let mut decompressor = Decompressor::default();
@@ -149,5 +149,9 @@ fn secondary_keys_are_the_headers_with_their_prefix() {
         b"city".to_vec(),
         "Zürich".as_bytes().to_vec(),
     );
-    assert_eq!(found, [city], "the null one is left out");
+    assert_eq!(
+        found,
+        [city],
+        "a header without a value is not a secondary key"
+    );
 }

@@ -1,4 +1,4 @@
-//! What must hold for all chunks, and for all bytes that are none.
+//! Properties of all chunks, and of all bytes that are not chunks.
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
 use millstream_record::{
@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// A record that owns its parts.
+/// A record that owns its fields.
 #[derive(Debug, Clone, PartialEq)]
 struct Owned {
     timestamp: Timestamp,
@@ -21,7 +21,7 @@ struct Owned {
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), 0..20),
-        // Lengths of two and three bytes; and something that compresses.
+        // Lengths of two and three bytes, and bytes that compress well.
         (any::<u8>(), 0..20_000_usize).prop_map(|(byte, count)| vec![byte; count]),
     ]
 }
@@ -46,7 +46,7 @@ fn record() -> impl Strategy<Value = Owned> {
         })
 }
 
-/// A record as most are.
+/// A typical record.
 fn plain_record() -> impl Strategy<Value = Owned> {
     let field = || {
         let long = proptest::sample::select(vec![0, 1, 10, 63, 64, 8191, 8192]);
@@ -65,7 +65,7 @@ fn plain_record() -> impl Strategy<Value = Owned> {
     })
 }
 
-/// A byte that means something where a number stands.
+/// A byte with a meaning in a varint.
 fn edge_byte() -> impl Strategy<Value = u8> {
     prop_oneof![
         proptest::sample::select(vec![0, 1, 2, 0x7f, 0x80, 0xff]),
@@ -108,7 +108,7 @@ fn build(compression: Compression, records: &[Owned], producer: Option<Producer>
     builder.finish(producer).unwrap().to_vec()
 }
 
-/// All records of a chunk, whose offsets are checked to follow one another.
+/// All records of a chunk, after a check that their offsets are consecutive.
 fn records(chunk: &Chunk<'_>, decompressor: &mut Decompressor) -> Result<Vec<Owned>, ChunkError> {
     let mut all = Vec::new();
     for (index, record) in chunk.records(decompressor)?.enumerate() {
@@ -134,8 +134,8 @@ fn records(chunk: &Chunk<'_>, decompressor: &mut Decompressor) -> Result<Vec<Own
     Ok(all)
 }
 
-/// Does all that can be done with bytes from outside. Nothing is expected but that it ends, without
-/// a panic and with at most one error.
+/// Calls every function that takes outside bytes. Each must return without a panic, and an iterator with at most one
+/// error.
 fn walk(bytes: &[u8]) {
     let _ = ChunkHeader::parse(bytes);
     let _ = check_prefix(bytes);
@@ -160,7 +160,7 @@ fn walk(bytes: &[u8]) {
     }
 }
 
-/// A chunk with this body, well-formed but for the body.
+/// A chunk with this body and a well-formed header.
 fn chunk_around(body: &[u8], codec: u8, record_count: u8) -> Vec<u8> {
     let mut chunk = vec![0; HEADER_BYTES];
     chunk.extend_from_slice(body);
@@ -177,7 +177,7 @@ fn chunk_around(body: &[u8], codec: u8, record_count: u8) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_was_built_is_read(
+    fn records_round_trip(
         compression in compression(),
         built in vec(record(), 1..30),
         producer in option::of(producer()),
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn a_builder_makes_the_same_again_after_clear(
+    fn a_builder_builds_the_same_chunk_after_clear(
         compression in compression(),
         first in vec(record(), 1..10),
         second in vec(record(), 1..10),
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_come_one_after_another_up_to_the_first_bad_one(
+    fn chunks_are_returned_up_to_the_first_bad_one(
         sizes in vec(1_usize..5, 0..5),
         tail in vec(any::<u8>(), 0..100),
     ) {
@@ -255,7 +255,7 @@ proptest! {
             let chunk = chunks.next().unwrap().unwrap();
             prop_assert_eq!(chunk.header().record_count as usize, *size);
         }
-        // Random bytes do not happen to have the right magic and CRC.
+        // Random bytes practically never have the right magic and CRC.
         if !tail.is_empty() {
             prop_assert!(chunks.next().unwrap().is_err());
         }
@@ -281,7 +281,7 @@ proptest! {
     }
 
     #[test]
-    fn every_cut_is_detected(
+    fn every_truncation_is_detected(
         compression in compression(),
         built in vec(record(), 1..5),
         length: proptest::sample::Index,
@@ -308,9 +308,9 @@ proptest! {
         walk(&bytes);
     }
 
-    /// Records without headers, most of which the check passes over, with numbers that come just to where others end.
+    /// Draws records without headers, most of which the check skips, with numbers at the limits of the fast path.
     #[test]
-    fn a_check_finds_what_taking_the_records_finds(
+    fn a_check_finds_the_same_faults_as_the_iterator(
         built in vec(plain_record(), 1..200),
         damage in vec((any::<proptest::sample::Index>(), edge_byte()), 0..3),
     ) {
@@ -322,7 +322,7 @@ proptest! {
         walk(&chunk_around(&body, 0, built.len() as u8));
     }
 
-    /// Nearer to the truth than random bodies, so it gets deeper.
+    /// Damages valid bodies, so it gets deeper into the decoder than random bodies.
     #[test]
     fn damaged_bodies_never_panic(
         compression in compression(),
@@ -339,7 +339,7 @@ proptest! {
 }
 
 #[test]
-fn a_check_takes_no_number_to_end_before_its_last_byte() {
+fn a_check_reads_long_numbers_to_their_last_byte() {
     let number = |number: usize| {
         let mut bytes = Vec::new();
         let mut left = 2 * number;
@@ -350,7 +350,7 @@ fn a_check_takes_no_number_to_end_before_its_last_byte() {
         bytes.push(left as u8);
         bytes
     };
-    // What is the record's offset delta here would be the last byte of its timestamp's.
+    // A check that ends the timestamp's delta too early would take its last byte for the offset delta.
     for (value_bytes, unfinished) in [1, 63, 100, 8191, 9000]
         .into_iter()
         .flat_map(|bytes| (1..10).map(move |n| (bytes, n)))
@@ -387,7 +387,7 @@ fn chunks_of_many_records_are_checked_to_the_end() {
     assert_eq!(chunk.records(&mut decompressor).unwrap().check(), Ok(()));
     let last = bytes.len() - 1;
     let mut bytes = bytes.to_vec();
-    // The last record says that it has a header.
+    // The last record claims to have a header.
     bytes[last] = 2;
     let chunk = Chunk::trusted(&bytes).unwrap();
     let wrong = chunk.records(&mut decompressor).unwrap().check();

@@ -1,7 +1,7 @@
-//! Batches collected from other projects, with the records that a reference decoder found in them.
+//! Decodes batches from other projects, and compares them with the records of a reference decoder.
 //!
-//! The data is not in the repository: it is looked for in the folder that `MILLSTREAM_TEST_DATA`
-//! names, or in `../shared/data` beside the repository.
+//! The data is not in the repository, but in the folder that `MILLSTREAM_TEST_DATA` names, or in `../shared/data`
+//! beside the repository. Without the data the test is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use millstream_base::{Offset, Timestamp};
 use millstream_record::{Chunk, ChunkError, Chunks, Decompressor, TimestampType, check_prefix};
 use serde_json::Value;
 
-/// The folder with the data, if it is there.
+/// The folder with the data, if it exists.
 fn data() -> Option<PathBuf> {
     let folder = match std::env::var_os("MILLSTREAM_TEST_DATA") {
         Some(folder) => PathBuf::from(folder),
@@ -22,7 +22,7 @@ fn data() -> Option<PathBuf> {
         .then_some(folder)
 }
 
-/// Bytes as the answers write them: null, text, or `{"hex": …}`.
+/// Bytes in the form of the answers: null, text, or `{"hex": …}`.
 fn bytes(answer: &Value) -> Option<Vec<u8>> {
     match answer {
         Value::Null => None,
@@ -106,7 +106,7 @@ fn compare(
 }
 
 #[test]
-fn batches_of_other_projects_decode_or_are_refused_as_they_should() {
+fn batches_of_other_projects_decode_or_are_refused_like_the_reference() {
     let Some(data) = data() else {
         eprintln!("skipped: no reference data; set MILLSTREAM_TEST_DATA to its folder");
         return;
@@ -117,7 +117,7 @@ fn batches_of_other_projects_decode_or_are_refused_as_they_should() {
     let mut decoded = 0;
     for (path, answer) in answers["files"].as_object().unwrap() {
         let Ok(file) = fs::read(data.join(path)) else {
-            continue; // the answers cover more than what is there
+            continue; // the answers cover more batches than the data has
         };
         let answers = answer["batches"].as_array().unwrap();
         let magic = answers[0]["magic"].as_i64().unwrap() as i8;
@@ -138,7 +138,7 @@ fn batches_of_other_projects_decode_or_are_refused_as_they_should() {
             let chunk = chunk.unwrap_or_else(|error| panic!("{path}: {error}"));
             let compared = compare(&chunk, answer, &mut decompressor);
             if answer["decode_error"].is_string() {
-                // It says that it is not compressed, but it is.
+                // Its header states no compression, but it is compressed.
                 assert!(
                     matches!(compared, Err(ChunkError::Record { .. })),
                     "{path}: {compared:?}"

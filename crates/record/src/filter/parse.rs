@@ -12,7 +12,7 @@ use crate::SECONDARY_KEY_PREFIX;
 /// Maximum number of characters of the input that an error shows.
 const FOUND_CHARACTERS_MAX: usize = 40;
 
-/// How the comparisons of times are written; one that begins another comes after it.
+/// The comparisons of times. A longer one precedes its own prefix, since the parser takes the first that fits.
 const COMPARISONS: [(&str, Comparison); 4] = [
     ("<=", Comparison::BeforeOrAt),
     (">=", Comparison::AtOrAfter),
@@ -31,26 +31,26 @@ const NAME: &str = "the name of a secondary key, in double quotes if it is not a
 const CLOSING_QUOTE: &str = "the double quote that closes the text";
 const ESCAPE: &str = r#"one of \" \\ \' \n \r \t and \xHH"#;
 
-/// Why a text is no filter. Columns are characters, counted from 1.
+/// A text is not a filter. Columns are characters, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
     /// The text is too long.
     #[error("the filter has {bytes} bytes, but at most {FILTER_BYTES_MAX} are possible")]
     TooLong {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
     /// There are too many terms.
     #[error("the filter's column {column}: more than {FILTER_TERMS_MAX} terms")]
     TooManyTerms {
-        /// Where the first begins that is too many.
+        /// The start of the first term beyond the maximum.
         column: usize,
     },
-    /// The text goes on as it must not.
+    /// The text does not follow the grammar.
     #[error("the filter's column {column}: expected {expected}, found {found}")]
     Unexpected {
-        /// Where.
+        /// The position of the fault.
         column: usize,
         /// The input at this position, in quotes, shortened; or a note that the input ends.
         found: String,
@@ -142,13 +142,13 @@ impl<'t> Parser<'t> {
         Ok(TimeTest { comparison, time })
     }
 
-    /// A text in double quotes, behind spaces.
+    /// Takes a text in double quotes, behind spaces.
     fn text(&mut self) -> Result<Vec<u8>, FilterError> {
         self.skip_spaces();
         self.quoted(TEXT)
     }
 
-    /// Bytes in double quotes.
+    /// Takes bytes in double quotes.
     fn quoted(&mut self, expected: &'static str) -> Result<Vec<u8>, FilterError> {
         if !self.skip("\"") {
             return Err(self.unexpected(self.rest, expected));
@@ -179,19 +179,19 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Takes all up to a space, a quote or a comparison; which may be nothing.
+    /// Takes the text up to a space, a quote or a comparison; it may be empty.
     fn word(&mut self) -> &'t str {
         self.take(word_bytes(self.rest))
     }
 
-    /// Takes this number of bytes, which end at a character's end.
+    /// Takes this number of bytes, which must end at the end of a character.
     fn take(&mut self, bytes: usize) -> &'t str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
         taken
     }
 
-    /// Whether the text goes on like this, which is then taken.
+    /// Takes this text if it comes next. Returns whether it did.
     fn skip(&mut self, prefix: &str) -> bool {
         let rest = self.rest.strip_prefix(prefix);
         self.rest = rest.unwrap_or(self.rest);

@@ -46,7 +46,7 @@ impl Filter {
         selected
     }
 
-    /// Copies whole runs of matching records: each when the first record behind it does not match.
+    /// Copies whole runs of matching records. A run ends at the first record that does not match.
     fn keep_records(
         &self,
         header: &ChunkHeader,
@@ -79,7 +79,7 @@ impl Filter {
     }
 }
 
-/// Appends records, and before the first of them room for the header.
+/// Appends records, with room for the header before the first of them.
 fn put_run(out: &mut Vec<u8>, start: usize, run: &[u8]) {
     if run.is_empty() {
         return;
@@ -90,7 +90,7 @@ fn put_run(out: &mut Vec<u8>, start: usize, run: &[u8]) {
     out.extend_from_slice(run);
 }
 
-/// Writes the header of a chunk of some of the records of another.
+/// Writes the header of a chunk with some records of another chunk.
 fn finish(chunk: &mut [u8], of: &ChunkHeader, record_count: u32) -> Result<(), ChunkError> {
     if chunk.len() > CHUNK_BYTES_MAX {
         return Err(ChunkError::TooLarge {

@@ -27,7 +27,7 @@ impl Term {
         }
     }
 
-    /// Whether the header says already that no record of the chunk matches.
+    /// Whether the header alone rules out that a record of the chunk matches.
     pub(super) fn rules_out(&self, header: &ChunkHeader) -> bool {
         match self {
             Term::Time(test) => test.rules_out(header),
@@ -62,7 +62,7 @@ pub(super) struct TimeTest {
     pub(super) time: Timestamp,
 }
 
-/// On which side of a time.
+/// A comparison with a time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Comparison {
     Before,
@@ -82,8 +82,8 @@ impl TimeTest {
         }
     }
 
-    /// A header bounds its records' times from above only, and nothing is believed of one that was not
-    /// filled in: whose largest time is before the first record's.
+    /// Whether the header rules out all records. A header bounds its records' times only from above. If its
+    /// largest time is before the first record's, the producer has not filled it in, and it rules out nothing.
     fn rules_out(self, header: &ChunkHeader) -> bool {
         let is_bound = match header.attributes.timestamp_type() {
             TimestampType::LogAppend => true,
