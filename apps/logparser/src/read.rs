@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use millstream_flow::sources::{LineBlock, LineFiles};
-use millstream_flow::{BoxError, Output, Source, SourceLanes, SourceStatus};
+use millstream_flow::{BoxError, Output, Source, SourcePartitions, SourceStatus};
 use serde::{Deserialize, Serialize};
 
 /// The counts of read data. The stage that splits a block adds to them once per block.
@@ -77,8 +77,8 @@ impl CountedLines {
 impl Source for CountedLines {
     type Item = LineBlock;
 
-    fn lanes(&self) -> SourceLanes<'_, LineBlock> {
-        self.files.lanes()
+    fn partitions(&self) -> SourcePartitions<'_, LineBlock> {
+        self.files.partitions()
     }
 
     fn poll(

@@ -12,8 +12,8 @@ use anyhow::{Result, ensure};
 use millstream_base::{Offset, Timestamp};
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Emit, Flow, FlowSettings, LaneId, Lanes, Output, PartialState, Source, SourceLanes,
-    SourceStatus, Watermarks,
+    BoxError, Emit, Flow, FlowSettings, Output, PartialState, PartitionId, Partitions, Source,
+    SourcePartitions, SourceStatus, Watermarks,
 };
 use millstream_logparser::for_each_word;
 use rustix::time::ClockId;
@@ -44,9 +44,9 @@ pub fn run(
     records: u64,
     words: u64,
 ) -> Result<Counted> {
-    let lanes = Lanes::default();
+    let progress = Partitions::default();
     for partition in partitions {
-        lanes.add(lane(*partition), Offset(0), Offset(records));
+        progress.add(partition_id(*partition), Offset(0), Offset(records));
     }
     let records = records * partitions.len() as u64;
     let words = words * partitions.len() as u64;
@@ -58,7 +58,7 @@ pub fn run(
     let source = Texts {
         feed,
         worker,
-        lanes,
+        partitions: progress,
         records,
         cpu_ns: Arc::clone(&cpu_ns),
     };
@@ -91,7 +91,7 @@ pub fn run(
 struct Texts {
     feed: Box<dyn Feed>,
     worker: Worker,
-    lanes: Lanes,
+    partitions: Partitions,
     records: u64,
     /// Of the worker's thread, at the end.
     cpu_ns: Arc<AtomicU64>,
@@ -112,16 +112,16 @@ impl Source for Texts {
         self.feed.next(&mut self.worker)?;
         for text in self.worker.texts() {
             let next = Offset(text.offset.0 + 1);
-            self.lanes.pass(lane(text.partition), next);
+            self.partitions.pass(partition_id(text.partition), next);
             out.push(text);
         }
         Ok(SourceStatus::Ready)
     }
 
-    fn lanes(&self) -> SourceLanes<'_, Text> {
-        SourceLanes::Many {
-            lane_of: |text| lane(text.partition),
-            lanes: &self.lanes,
+    fn partitions(&self) -> SourcePartitions<'_, Text> {
+        SourcePartitions::Many {
+            partition_of: |text| partition_id(text.partition),
+            partitions: &self.partitions,
         }
     }
 
@@ -131,8 +131,8 @@ impl Source for Texts {
     }
 }
 
-fn lane(partition: u32) -> LaneId {
-    LaneId(partition.into())
+fn partition_id(partition: u32) -> PartitionId {
+    PartitionId(partition.into())
 }
 
 /// A word. Most are short, and take no memory of their own.

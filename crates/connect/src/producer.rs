@@ -22,7 +22,7 @@ const RECORD_OVERHEAD_BYTES: usize = 64;
 /// only beyond [`IN_FLIGHT_BYTES_MAX`].
 #[derive(Debug)]
 pub struct StreamProducer {
-    lane: StreamPartition,
+    partition: StreamPartition,
     builder: ChunkBuilder,
     producer: ProducerId,
     /// Of the next record to send.
@@ -73,20 +73,20 @@ impl StreamProducer {
         streamlet: StreamletIndex,
         producer: ProducerId,
     ) -> Result<StreamProducer, LogError> {
-        let lane = stream.partition_for(streamlet, producer)?;
-        Ok(StreamProducer::of_lane(lane, producer, false))
+        let partition = stream.partition_for(streamlet, producer)?;
+        Ok(StreamProducer::of_partition(partition, producer, false))
     }
 
     /// Returns a producer for one partition, inside or outside of transactions.
-    pub(crate) fn of_lane(
-        lane: StreamPartition,
+    pub(crate) fn of_partition(
+        partition: StreamPartition,
         producer: ProducerId,
         is_transactional: bool,
     ) -> Self {
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.set_transactional(is_transactional);
         StreamProducer {
-            lane,
+            partition,
             builder,
             producer,
             sequence: Sequence(0),
@@ -132,7 +132,7 @@ impl StreamProducer {
     pub fn flush(&mut self) -> Result<(), LogError> {
         self.append()?;
         if let Some(newest) = self.in_flight.back() {
-            self.lane.wait_durable(newest.end)?;
+            self.partition.wait_durable(newest.end)?;
         }
         self.settle();
         Ok(())
@@ -145,8 +145,8 @@ impl StreamProducer {
     }
 
     /// Returns the partition that the records go to.
-    pub fn lane(&self) -> &StreamPartition {
-        &self.lane
+    pub fn partition(&self) -> &StreamPartition {
+        &self.partition
     }
 
     /// Goes on counting from another number, before anything was added.
@@ -190,7 +190,7 @@ impl StreamProducer {
         while let Some(oldest) = self.in_flight.front()
             && self.in_flight_bytes > IN_FLIGHT_BYTES_MAX
         {
-            self.lane.wait_durable(oldest.end)?;
+            self.partition.wait_durable(oldest.end)?;
             self.settle();
         }
         Ok(())
@@ -218,7 +218,7 @@ impl StreamProducer {
             return Ok(());
         }
         let result = append(
-            &self.lane,
+            &self.partition,
             &mut self.builder,
             self.producer,
             &mut self.sequence,
@@ -243,7 +243,7 @@ impl StreamProducer {
 
     /// Counts the records that have become durable.
     fn settle(&mut self) {
-        let durable = self.lane.durable_offset();
+        let durable = self.partition.durable_offset();
         while let Some(oldest) = self.in_flight.front() {
             if oldest.end > durable {
                 break;
@@ -266,7 +266,7 @@ struct Sent {
 
 /// Appends the built chunk, without the records that the partition already has from its producer.
 fn append(
-    lane: &StreamPartition,
+    partition: &StreamPartition,
     builder: &mut ChunkBuilder,
     producer: ProducerId,
     sequence: &mut Sequence,
@@ -281,7 +281,7 @@ fn append(
     };
     let chunk = builder.finish(numbered(*sequence))?;
     let bytes = chunk.len();
-    let (end, known) = match lane.append(chunk) {
+    let (end, known) = match partition.append(chunk) {
         Ok(appended) if appended.duplicate => (appended.next_offset, records),
         Ok(appended) => (appended.next_offset, 0),
         Err(LogError::OutOfOrderSequence {
@@ -290,10 +290,10 @@ fn append(
             let known = (expected.0.wrapping_sub(found.0) & i32::MAX) as u32;
             if known < records {
                 let rest = rest_of(chunk, known, numbered(expected))?;
-                (lane.append(&rest)?.next_offset, known)
+                (partition.append(&rest)?.next_offset, known)
             } else {
                 // Of a producer that is gone: it is somewhere before, and perhaps not durable yet.
-                (lane.next_offset(), records)
+                (partition.next_offset(), records)
             }
         }
         Err(error) => return Err(error),

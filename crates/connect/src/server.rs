@@ -12,8 +12,8 @@ use millstream_client::{
     Fetched, Start, Topic, TopicPartition,
 };
 use millstream_flow::{
-    BoxError, LaneId, Lanes, Origin, Output, Parts, Position, Positions, Source, SourceLanes,
-    SourceStatus,
+    BoxError, Origin, Output, PartitionId, Partitions, Parts, Position, Positions, Source,
+    SourcePartitions, SourceStatus,
 };
 use millstream_record::Record;
 use parking_lot::Mutex;
@@ -87,7 +87,7 @@ pub struct ServerSource {
     /// The end of the committed records by partition, which the server returns from time to time.
     ends: Arc<Mutex<BTreeMap<i32, Offset>>>,
     /// The partitions.
-    lanes: Lanes,
+    partitions: Partitions,
     fault: Arc<OnceLock<ServerSourceError>>,
     /// The thread on which the consumer works, shared with the other sources.
     network: Arc<Network>,
@@ -125,7 +125,7 @@ struct Wishes {
 enum Given {
     Records(ServerRecords),
     /// There are partitions that it had not found before.
-    Lanes,
+    Partitions,
     Error(ClientError),
 }
 
@@ -159,7 +159,7 @@ impl Share {
 
 /// The position of a source.
 #[derive(Serialize, Deserialize)]
-struct SavedPlace {
+struct SavedPositions {
     /// The identity of the stream.
     stream: [u8; 16],
     positions: BTreeMap<i32, Offset>,
@@ -295,19 +295,19 @@ impl ServerSource {
         let sources = begun.into_iter().map(|(consumer, reading)| {
             let fault = Arc::default();
             let positions = by_partition(&consumer);
-            let lanes = Lanes::default();
-            reading.find_lanes(&positions, &lanes);
+            let partitions = Partitions::default();
+            reading.find_partitions(&positions, &partitions);
             let positions = Arc::new(Mutex::new(positions));
             let ends = Arc::default();
             network.spawn(reading.look_at_ends(Arc::clone(&positions), Arc::downgrade(&ends)));
             ServerSource {
                 stream: stream.into(),
-                given: reading.start(consumer, &lanes, &positions, &fault, &network),
+                given: reading.start(consumer, &partitions, &positions, &fault, &network),
                 held: HeldRecords::default(),
                 reading,
                 ends,
                 positions,
-                lanes,
+                partitions,
                 fault,
                 network: Arc::clone(&network),
             }
@@ -319,8 +319,8 @@ impl ServerSource {
     fn give(&mut self, mut records: ServerRecords, out: &mut Output<ServerRecords>) {
         let (partition, next) = (records.partition(), records.next());
         match records.is_last() {
-            true => self.lanes.end(lane_id(partition)),
-            false => self.lanes.pass(lane_id(partition), next),
+            true => self.partitions.end(partition_id(partition)),
+            false => self.partitions.pass(partition_id(partition), next),
         }
         let before = self.positions.lock().insert(partition, next);
         records.records = next.0 - before.unwrap_or_default().min(next).0;
@@ -342,12 +342,12 @@ impl ServerSource {
         }
         let (partition, next) = (records.partition(), records.next());
         let has_others = self.held.end(partition).is_some();
-        let readable = match has_others || self.lanes.is_held(lane_id(partition)) {
+        let readable = match has_others || self.partitions.is_held(partition_id(partition)) {
             true => self
                 .held
                 .keep(records, self.held_bytes_max())
                 .map(|is_full| {
-                    self.lanes.keep(lane_id(partition), next);
+                    self.partitions.keep(partition_id(partition), next);
                     if is_full {
                         self.pause_full();
                     }
@@ -419,7 +419,7 @@ impl Reading {
     fn start(
         &self,
         mut consumer: Consumer,
-        lanes: &Lanes,
+        partitions: &Partitions,
         positions: &Arc<Mutex<BTreeMap<i32, Offset>>>,
         fault: &Arc<OnceLock<ServerSourceError>>,
         network: &Network,
@@ -428,19 +428,20 @@ impl Reading {
         let (wishes, wished) = watch::channel(Wishes::default());
         let ends = match self.end {
             ServerEnd::Never => {
-                let (share, lanes, wake) = (self.share, lanes.clone(), sender.downgrade());
+                let (share, partitions, wake) =
+                    (self.share, partitions.clone(), sender.downgrade());
                 let positions = Arc::clone(positions);
                 let accept = move |place: &TopicPartition, held: Range<Offset>| {
                     let is_own = share.has(place);
                     if is_own {
-                        lanes.add(lane_id(place.partition), held.start, held.end);
+                        partitions.add(partition_id(place.partition), held.start, held.end);
                         positions
                             .lock()
                             .entry(place.partition)
                             .or_insert(held.start);
                         // A source that has something to give looks by itself.
                         if let Some(wake) = wake.upgrade() {
-                            let _ = wake.try_send(Given::Lanes);
+                            let _ = wake.try_send(Given::Partitions);
                         }
                     }
                     is_own
@@ -462,7 +463,7 @@ impl Reading {
             turns: Arc::new(Semaphore::new(READ_MAX as usize)),
             client: self.client.clone(),
             config: self.consumer.clone(),
-            lanes: lanes.clone(),
+            partitions: partitions.clone(),
         };
         network.spawn(reader.run());
         Feed {
@@ -472,18 +473,22 @@ impl Reading {
         }
     }
 
-    /// Adds the partitions, which are read from these positions on, to `lanes`.
-    fn find_lanes(&self, positions: &BTreeMap<i32, Offset>, lanes: &Lanes) {
+    /// Adds the partitions, which are read from these positions on, to `partitions`.
+    fn find_partitions(&self, positions: &BTreeMap<i32, Offset>, partitions: &Partitions) {
         for (place, end) in &self.ends {
             let next = positions.get(&place.partition).copied();
-            lanes.add(lane_id(place.partition), next.unwrap_or_default(), *end);
+            partitions.add(
+                partition_id(place.partition),
+                next.unwrap_or_default(),
+                *end,
+            );
         }
     }
 }
 
-fn lane_id(partition: i32) -> LaneId {
+fn partition_id(partition: i32) -> PartitionId {
     // Partitions count from zero.
-    LaneId(partition.unsigned_abs().into())
+    PartitionId(partition.unsigned_abs().into())
 }
 
 fn by_partition(consumer: &Consumer) -> BTreeMap<i32, Offset> {
@@ -496,10 +501,10 @@ fn by_partition(consumer: &Consumer) -> BTreeMap<i32, Offset> {
 impl Source for ServerSource {
     type Item = ServerRecords;
 
-    fn lanes(&self) -> SourceLanes<'_, ServerRecords> {
-        SourceLanes::Many {
-            lane_of: |records| lane_id(records.fetched.partition()),
-            lanes: &self.lanes,
+    fn partitions(&self) -> SourcePartitions<'_, ServerRecords> {
+        SourcePartitions::Many {
+            partition_of: |records| partition_id(records.fetched.partition()),
+            partitions: &self.partitions,
         }
     }
 
@@ -527,7 +532,7 @@ impl Source for ServerSource {
             return Err(fault.clone().into());
         }
         self.given.begin();
-        let is_held = |partition| self.lanes.is_held(lane_id(partition));
+        let is_held = |partition| self.partitions.is_held(partition_id(partition));
         if let Some((records, has_room)) = self.held.take(self.held_bytes_max(), is_held) {
             if has_room {
                 self.pause_full();
@@ -542,7 +547,7 @@ impl Source for ServerSource {
                     self.receive(records, out);
                     Ok(SourceStatus::Ready)
                 }
-                Poll::Ready(Some(Given::Lanes)) => continue,
+                Poll::Ready(Some(Given::Partitions)) => continue,
                 Poll::Ready(Some(Given::Error(error))) => {
                     Err(ServerSourceError::new(&self.stream, error).into())
                 }
@@ -554,7 +559,7 @@ impl Source for ServerSource {
     }
 
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {
-        let place = SavedPlace {
+        let place = SavedPositions {
             stream: *self.reading.topic.id.as_bytes(),
             positions: self.positions.lock().clone(),
         };
@@ -564,7 +569,7 @@ impl Source for ServerSource {
     /// Resumes behind the records of the checkpoint, with partitions that were added since then from their beginning.
     /// If retention has deleted the next records, the flow fails.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let saved: SavedPlace = postcard::from_bytes(saved)?;
+        let saved: SavedPositions = postcard::from_bytes(saved)?;
         if saved.stream != *self.reading.topic.id.as_bytes() {
             return Err(format!(
                 "stream {} is not the one that the checkpoint is of: it was made again since",
@@ -575,13 +580,13 @@ impl Source for ServerSource {
         let consumer = self.network.wait(self.reading.consumer(&saved.positions));
         let consumer = consumer.map_err(|error| ServerSourceError::new(&self.stream, error))?;
         let positions = by_partition(&consumer);
-        self.reading.find_lanes(&positions, &self.lanes);
+        self.reading.find_partitions(&positions, &self.partitions);
         *self.positions.lock() = positions;
         self.held = HeldRecords::default();
-        let (lanes, positions) = (&self.lanes, &self.positions);
-        self.given = self
-            .reading
-            .start(consumer, lanes, positions, &self.fault, &self.network);
+        let (partitions, positions) = (&self.partitions, &self.positions);
+        self.given =
+            self.reading
+                .start(consumer, partitions, positions, &self.fault, &self.network);
         Ok(())
     }
 }
@@ -650,7 +655,7 @@ struct Reader {
     paused: BTreeSet<TopicPartition>,
     client: Client,
     config: ConsumerConfig,
-    lanes: Lanes,
+    partitions: Partitions,
     /// One permit for each item that may lie in place.
     turns: Arc<Semaphore>,
 }
@@ -669,7 +674,7 @@ impl Reader {
         if begun.map(|_| ()).is_err() {
             return;
         }
-        if let Err(error) = self.find_lanes().await {
+        if let Err(error) = self.find_partitions().await {
             // The consumer runs into the same error, and reports it.
             tracing::debug!(
                 "cannot look up the offsets of the partitions of {}: {error}",
@@ -724,7 +729,7 @@ impl Reader {
     /// Looks up the ends of the partitions again, which may have got records since the source was made: the watermark
     /// waits for all records that they hold when the flow begins. A bounded source still ends at the ends of its first
     /// look.
-    async fn find_lanes(&self) -> Result<(), ClientError> {
+    async fn find_partitions(&self) -> Result<(), ClientError> {
         if self.ends.is_some() {
             return Ok(());
         }
@@ -732,7 +737,8 @@ impl Reader {
         let places: Vec<_> = positions.keys().cloned().collect();
         for (place, end) in ends(&self.client, &self.config, &places).await? {
             let next = positions.get(&place).copied().unwrap_or_default();
-            self.lanes.add(lane_id(place.partition), next, end);
+            self.partitions
+                .add(partition_id(place.partition), next, end);
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl EncodedRecord {
 ///
 /// [`ServerSink`](crate::ServerSink) does the same with a stream of a server.
 pub struct StreamSink<F> {
-    lanes: Vec<StreamPartition>,
+    partitions: Vec<StreamPartition>,
     encode: F,
     record: EncodedRecord,
     clock: SystemClock,
@@ -137,9 +137,9 @@ impl<F> StreamSink<F> {
     /// # Errors
     /// When the stream was deleted.
     pub fn new(stream: &Stream, encode: F) -> Result<Self, LogError> {
-        let lanes = (0..stream.partition_count()).map(|partition| stream.partition(partition));
+        let partitions = (0..stream.partition_count()).map(|partition| stream.partition(partition));
         Ok(StreamSink {
-            lanes: lanes.collect::<Result<_, _>>()?,
+            partitions: partitions.collect::<Result<_, _>>()?,
             encode,
             record: EncodedRecord::default(),
             clock: SystemClock::default(),
@@ -182,7 +182,7 @@ impl<F> StreamSink<F> {
             let Some(oldest) = producers[most].oldest_end() else {
                 return Ok(true);
             };
-            if !is_durable(&mut self.waiting, &self.lanes[most], oldest, waker)? {
+            if !is_durable(&mut self.waiting, &self.partitions[most], oldest, waker)? {
                 return Ok(false);
             }
         }
@@ -192,11 +192,11 @@ impl<F> StreamSink<F> {
     fn partition(&mut self) -> usize {
         let EncodedRecord { key, value, .. } = &self.record;
         if !key.is_empty() {
-            return partition_of_key(key, self.lanes.len());
+            return partition_of_key(key, self.partitions.len());
         }
         let (partition, bytes) = self.turn;
         self.turn = match bytes + value.len() {
-            full @ CHUNK_BYTES.. => ((partition + 1) % self.lanes.len(), full - CHUNK_BYTES),
+            full @ CHUNK_BYTES.. => ((partition + 1) % self.partitions.len(), full - CHUNK_BYTES),
             bytes => (partition, bytes),
         };
         partition
@@ -204,14 +204,15 @@ impl<F> StreamSink<F> {
 
     /// Returns producers that continue behind the last chunks of this producer id in the partitions.
     fn slot(&self, producer: ProducerId, is_transactional: bool) -> Slot {
-        let producers = self.lanes.iter().map(|lane| {
-            let mut of_lane = StreamProducer::of_lane(lane.clone(), producer, is_transactional);
-            let mut known = lane.producers().into_iter();
+        let producers = self.partitions.iter().map(|handle| {
+            let mut of_partition =
+                StreamProducer::of_partition(handle.clone(), producer, is_transactional);
+            let mut known = handle.producers().into_iter();
             let known = known.find(|known| known.producer == producer);
             if let Some(last) = known.and_then(|known| known.last_sequence) {
-                of_lane.set_sequence(last.plus(1));
+                of_partition.set_sequence(last.plus(1));
             }
-            of_lane
+            of_partition
         });
         Slot {
             producer,
@@ -235,8 +236,8 @@ impl<F> StreamSink<F> {
                 (0..TRANSACTIONS_MAX).map(move |slot| producer_id(&id.slot(slot)))
             })
             .collect();
-        for (partition, lane) in self.lanes.iter().enumerate() {
-            for known in lane.producers() {
+        for (partition, handle) in self.partitions.iter().enumerate() {
+            for known in handle.producers() {
                 let Some(transaction) = known.transaction else {
                     continue;
                 };
@@ -252,8 +253,8 @@ impl<F> StreamSink<F> {
                     true => TransactionEnd::Commit,
                     false => TransactionEnd::Abort,
                 };
-                let appended = lane.append_marker(&marker(known.producer, end))?;
-                lane.wait_durable(appended.next_offset)?;
+                let appended = handle.append_marker(&marker(known.producer, end))?;
+                handle.wait_durable(appended.next_offset)?;
             }
         }
         Ok(())
@@ -289,13 +290,18 @@ where
         let Some(open) = self.open else {
             return Ok(true);
         };
-        for partition in 0..self.lanes.len() {
+        for partition in 0..self.partitions.len() {
             self.slots[open].producers[partition].append()?;
         }
-        for partition in 0..self.lanes.len() {
+        for partition in 0..self.partitions.len() {
             let newest = self.slots[open].producers[partition].newest_end();
             if let Some(newest) = newest
-                && !is_durable(&mut self.waiting, &self.lanes[partition], newest, waker)?
+                && !is_durable(
+                    &mut self.waiting,
+                    &self.partitions[partition],
+                    newest,
+                    waker,
+                )?
             {
                 return Ok(false);
             }
@@ -329,7 +335,7 @@ where
             return Ok(Vec::new());
         }
         if let Some(open) = self.open {
-            let named = self.slots[open].named(&self.lanes);
+            let named = self.slots[open].named(&self.partitions);
             // A transaction without records stays open.
             if !named.is_empty() {
                 self.slots[open].state = SlotState::Prepared {
@@ -366,14 +372,14 @@ where
                 for one in named {
                     let partition = one.partition as usize;
                     let marker = marker(one.producer, TransactionEnd::Commit);
-                    let end = self.lanes[partition].append_marker(&marker)?;
+                    let end = self.partitions[partition].append_marker(&marker)?;
                     appended.push((partition, end.next_offset));
                 }
                 *markers = Some(appended);
             }
             for (partition, offset) in markers.clone().unwrap_or_default() {
                 let waiting = &mut self.waiting_for_markers;
-                if !is_durable(waiting, &self.lanes[partition], offset, waker)? {
+                if !is_durable(waiting, &self.partitions[partition], offset, waker)? {
                     return Ok(false);
                 }
             }
@@ -387,19 +393,19 @@ where
 /// Returns whether everything of a partition before `offset` is durable; if not, `waker` is woken when it may be.
 fn is_durable(
     waiting: &mut Option<Waiting>,
-    lane: &StreamPartition,
+    handle: &StreamPartition,
     offset: Offset,
     waker: &Waker,
 ) -> Result<bool, LogError> {
-    let partition = lane.index();
+    let partition = handle.index();
     let current = match waiting {
         Some(current) if (current.partition, current.offset) == (partition, offset) => current,
         _ => {
-            let lane = lane.clone();
+            let handle = handle.clone();
             waiting.insert(Waiting {
                 partition,
                 offset,
-                durable: Box::pin(async move { lane.durable(offset).await }),
+                durable: Box::pin(async move { handle.durable(offset).await }),
             })
         }
     };
@@ -415,10 +421,10 @@ fn is_durable(
 
 impl Slot {
     /// Returns the identity of its transaction in each partition in which it has records.
-    fn named(&self, lanes: &[StreamPartition]) -> Vec<NamedTransaction> {
-        let lanes = lanes.iter().enumerate();
-        let named = lanes.filter_map(|(partition, lane)| {
-            let mut known = lane.producers().into_iter();
+    fn named(&self, partitions: &[StreamPartition]) -> Vec<NamedTransaction> {
+        let partitions = partitions.iter().enumerate();
+        let named = partitions.filter_map(|(partition, handle)| {
+            let mut known = handle.producers().into_iter();
             let known = known.find(|known| known.producer == self.producer)?;
             Some(NamedTransaction {
                 producer: self.producer,

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
-use millstream_base::{Cursor, LaneIndex, Offset, Timestamp};
+use millstream_base::{Cursor, Offset, Timestamp};
 use millstream_flow::{
-    BoxError, LaneId, Lanes, Origin, Output, Parts, Position, Positions, Source, SourceLanes,
-    SourceStatus,
+    BoxError, Origin, Output, PartitionId, Partitions, Parts, Position, Positions, Source,
+    SourcePartitions, SourceStatus,
 };
 use millstream_log::{
     Listening, Log, LogError, Next, PinnedSlice, ReadChunks, Stream, Subscription,
@@ -35,7 +35,6 @@ pub struct StoredChunks(Arc<Stored>);
 struct Stored {
     stream: Arc<str>,
     cursor: Cursor,
-    lane: LaneIndex,
     /// The partition's number in the stream.
     partition: u32,
     bytes: PinnedSlice,
@@ -55,7 +54,7 @@ pub enum SourceError {
     },
     /// A partition lacks some of its records, or is read-only after a failure.
     #[error("stream {stream}, partition {partition}: {fault}")]
-    Lane {
+    Partition {
         /// The stream.
         stream: String,
         /// The partition's number in the stream.
@@ -91,12 +90,16 @@ pub enum SourceError {
         stream: String,
     },
     /// The records of a chunk contradict its header.
-    #[error("chunk at {cursor}, lane {lane}: {error}; it was stored as its producer sent it")]
+    #[error(
+        "stream {stream}, partition {partition}, chunk at {cursor}: {error}; it was stored as its producer sent it"
+    )]
     Chunk {
+        /// The stream.
+        stream: String,
+        /// The partition's number in the stream.
+        partition: u32,
         /// The beginning of the slice that holds the chunk.
         cursor: Cursor,
-        /// The partition.
-        lane: LaneIndex,
         /// The contradiction.
         error: ChunkError,
     },
@@ -125,10 +128,10 @@ impl StoredChunks {
 
     #[inline]
     fn try_for_each_record(&self, mut visit: impl FnMut(&Record<'_>)) -> Result<(), SourceError> {
-        let Stored { cursor, lane, .. } = *self.0;
         let malformed = |error| SourceError::Chunk {
-            cursor,
-            lane,
+            stream: self.0.stream.to_string(),
+            partition: self.0.partition,
+            cursor: self.0.cursor,
             error,
         };
         let mut decompressor = Decompressor::default();
@@ -184,9 +187,9 @@ struct Shared {
     stream: Stream,
     /// The stream's name, for the items of the source.
     name: Arc<str>,
-    lanes: Lanes,
-    /// The number of the stream's partitions in `lanes`. Written under the lock of `subscription`.
-    lanes_found: AtomicU32,
+    partitions: Partitions,
+    /// The number of the stream's partitions in `partitions`. Written under the lock of `subscription`.
+    partitions_found: AtomicU32,
     subscription: Mutex<Subscription>,
     /// Set by the operators that the items go to: nothing is committed any more.
     fault: Arc<OnceLock<SourceError>>,
@@ -273,8 +276,8 @@ impl StreamSource {
     fn with(stream: &Stream, subscription: Subscription) -> Self {
         StreamSource {
             shared: Arc::new(Shared {
-                lanes: Lanes::default(),
-                lanes_found: AtomicU32::new(0),
+                partitions: Partitions::default(),
+                partitions_found: AtomicU32::new(0),
                 name: stream.name().into(),
                 stream: stream.clone(),
                 subscription: Mutex::new(subscription),
@@ -323,10 +326,10 @@ impl StreamSource {
 impl Source for StreamSource {
     type Item = StoredChunks;
 
-    fn lanes(&self) -> SourceLanes<'_, StoredChunks> {
-        SourceLanes::Many {
-            lane_of: |item| lane_id(item.0.partition),
-            lanes: &self.shared.lanes,
+    fn partitions(&self) -> SourcePartitions<'_, StoredChunks> {
+        SourcePartitions::Many {
+            partition_of: |item| partition_id(item.0.partition),
+            partitions: &self.shared.partitions,
         }
     }
 
@@ -366,26 +369,26 @@ impl Source for StreamSource {
         self.shared.check_fault()?;
         let stream = &self.shared.stream;
         let positions = self.shared.subscription.lock().positions();
-        let place = Place {
+        let saved = SavedPositions {
             stream: *stream.uuid().as_bytes(),
             next: positions.ok_or_else(|| SourceError::OfApplication {
                 stream: stream.name().to_owned(),
             })?,
         };
-        Ok(postcard::to_stdvec(&place)?)
+        Ok(postcard::to_stdvec(&saved)?)
     }
 
     /// Resumes behind the records of all sources together that shared the work; reads partitions that were added since
     /// then from their beginning.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let place: Place = postcard::from_bytes(saved)?;
+        let saved: SavedPositions = postcard::from_bytes(saved)?;
         let stream = self.shared.stream.name().to_owned();
-        if place.stream != *self.shared.stream.uuid().as_bytes() {
+        if saved.stream != *self.shared.stream.uuid().as_bytes() {
             return Err(SourceError::Other { stream }.into());
         }
         let mut subscription = self.shared.subscription.lock();
-        self.shared.lanes_found.store(0, Ordering::Relaxed);
-        let sought = subscription.seek(&place.next);
+        self.shared.partitions_found.store(0, Ordering::Relaxed);
+        let sought = subscription.seek(&saved.next);
         Ok(
             sought.map_err(|SubscriptionError { place, error }| SourceError::Gone {
                 stream,
@@ -404,25 +407,19 @@ impl Source for StreamSource {
     ) -> Result<SourceStatus, BoxError> {
         self.shared.check_fault()?;
         let mut subscription = self.shared.subscription.lock();
-        let lanes = &self.shared.lanes;
+        let partitions = &self.shared.partitions;
         loop {
-            let is_wanted = |partition| !lanes.is_held(lane_id(partition));
+            let is_wanted = |partition| !partitions.is_held(partition_id(partition));
             let next = subscription.next_of(SLICE_BYTES, is_wanted);
-            self.shared.find_lanes(&subscription);
+            self.shared.find_partitions(&subscription);
             match next.map_err(|SubscriptionError { error, .. }| self.shared.error(error))? {
                 Next::Handed(handed) => {
                     let partition = handed.place;
-                    lanes.pass(lane_id(partition), handed.next);
-                    let ReadChunks {
-                        cursor,
-                        lane,
-                        bytes,
-                        ..
-                    } = handed.chunks;
+                    partitions.pass(partition_id(partition), handed.next);
+                    let ReadChunks { cursor, bytes, .. } = handed.chunks;
                     out.push(StoredChunks(Arc::new(Stored {
                         stream: Arc::clone(&self.shared.name),
                         cursor,
-                        lane,
                         partition,
                         bytes: bytes.pin(),
                         fault: Arc::clone(&self.shared.fault),
@@ -430,16 +427,16 @@ impl Source for StreamSource {
                     return Ok(SourceStatus::Ready);
                 }
                 Next::End => {
-                    self.shared.check_lanes()?;
+                    self.shared.check_partitions()?;
                     return Ok(SourceStatus::End);
                 }
                 Next::Nothing => {
                     let has_changed = match subscription.has_end() {
-                        true => lanes.end_all(),
-                        false => lanes.pass_all(),
+                        true => partitions.end_all(),
+                        false => partitions.pass_all(),
                     };
                     if has_changed {
-                        // Lanes that were held may not be any more.
+                        // Partitions that were held may not be any more.
                         continue;
                     }
                 }
@@ -472,17 +469,17 @@ impl Positions for Shared {
     }
 }
 
-/// The positions of sources that share their work.
+/// The positions of sources that share their work, as a checkpoint holds them.
 #[derive(Serialize, Deserialize)]
-struct Place {
+struct SavedPositions {
     /// The identity of the stream.
     stream: [u8; 16],
     /// By partition, the first offset that none of them gave.
     next: Vec<Offset>,
 }
 
-fn lane_id(partition: u32) -> LaneId {
-    LaneId(partition.into())
+fn partition_id(partition: u32) -> PartitionId {
+    PartitionId(partition.into())
 }
 
 /// Returns whether the event may have happened since the last look.
@@ -508,24 +505,25 @@ impl Shared {
         }
     }
 
-    /// Adds the partitions to `lanes` that the subscription has added since the last look, and those with records to
+    /// Adds the partitions to `partitions` that the subscription has added since the last look, and those with records to
     /// read: none of these is idle.
-    fn find_lanes(&self, subscription: &Subscription) {
+    fn find_partitions(&self, subscription: &Subscription) {
         let count = subscription.partition_count();
-        let found = self.lanes_found.swap(count, Ordering::Relaxed)..count;
+        let found = self.partitions_found.swap(count, Ordering::Relaxed)..count;
         for partition in found.chain(subscription.ready_partitions()) {
             if let Some(unread) = subscription.unread(partition) {
-                self.lanes.add(lane_id(partition), unread.start, unread.end);
+                self.partitions
+                    .add(partition_id(partition), unread.start, unread.end);
             }
         }
     }
 
     /// Returns whether the records read up to the end were complete.
-    fn check_lanes(&self) -> Result<(), SourceError> {
-        let mut lanes = self.stream.info().partitions.into_iter();
-        match lanes.find_map(|lane| Some((lane.partition, lane.fault?))) {
+    fn check_partitions(&self) -> Result<(), SourceError> {
+        let mut partitions = self.stream.info().partitions.into_iter();
+        match partitions.find_map(|info| Some((info.partition, info.fault?))) {
             None => Ok(()),
-            Some((partition, fault)) => Err(SourceError::Lane {
+            Some((partition, fault)) => Err(SourceError::Partition {
                 stream: self.stream.name().to_owned(),
                 partition,
                 fault,

@@ -298,7 +298,7 @@ fn records_of_a_chunk_that_finds_no_buffer_are_sent_later() {
         (totals.appended_records, totals.durable_records),
         (taken, taken)
     );
-    assert_eq!(producer.lane().durable_offset(), Offset(taken));
+    assert_eq!(producer.partition().durable_offset(), Offset(taken));
 }
 
 #[test]
@@ -341,13 +341,13 @@ fn what_a_dropped_producer_sent_is_durable_when_another_that_sends_it_has_flushe
             assert_eq!(producer.totals().durable_records, 0);
             producer.flush().unwrap();
             assert_eq!(producer.totals().durable_records, 5);
-            assert!(producer.lane().durable_offset() >= Offset(5));
+            assert!(producer.partition().durable_offset() >= Offset(5));
         }
     }
 }
 
 #[test]
-fn a_source_that_began_before_anything_ends_where_a_lane_has_nothing() {
+fn a_source_begun_on_an_empty_stream_ends_though_a_partition_stays_empty() {
     let (_dir, _log, stream) = open(2);
     let source = StreamSource::new(&stream);
     let ending = source.ending();
@@ -768,7 +768,7 @@ fn no_position_is_kept_behind_a_malformed_chunk() {
 }
 
 #[test]
-fn a_lane_that_is_read_ahead_of_another_makes_nothing_of_it_late() {
+fn a_partition_read_ahead_makes_no_item_of_another_late() {
     let (_dir, _log, stream) = open(3);
     // Each streamlet has an hour in order, in chunks of a minute, and the source reads one after the other.
     let minutes = 60;

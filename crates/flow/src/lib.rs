@@ -134,7 +134,7 @@ pub use state::collected::Collected;
 pub use state::partial::{Counts, Partial, PartialState, StateReader};
 pub use state::table::Table;
 pub use state::windowed::Windowed;
-pub use time::lanes::{LaneId, Lanes, SourceLanes};
+pub use time::partitions::{PartitionId, Partitions, SourcePartitions};
 pub use time::waits::Wait;
 pub use time::watermarks::Watermarks;
 pub use windows::Key;

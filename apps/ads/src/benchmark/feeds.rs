@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use millstream_base::{Clock, Timestamp};
-use millstream_flow::{BoxError, Flatten, Output, Source, SourceLanes, SourceStatus};
+use millstream_flow::{BoxError, Flatten, Output, Source, SourcePartitions, SourceStatus};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Order, Released};
@@ -132,8 +132,8 @@ struct Saved {
 impl Source for Feeds {
     type Item = Lent;
 
-    fn lanes(&self) -> SourceLanes<'_, Lent> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, Lent> {
+        SourcePartitions::One
     }
 
     fn poll(

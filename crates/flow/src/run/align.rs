@@ -7,7 +7,8 @@ use crate::stage::contract::Stage;
 use crate::stage::upstream::all_before;
 use crate::time::alignment::{Aligned, Step};
 
-/// Finds the groups, and gives each input its place, also one that is alone: its lanes are aligned.
+/// Finds the groups and makes each input a member of one. An input alone in its group is a member too, since its
+/// partitions are aligned.
 pub fn align(stages: &[Arc<dyn Stage>], step: &Step) {
     let is_source = |stage: &Arc<dyn Stage>| {
         stage.emits_watermarks() && stage.input().is_none() && stage.inlet().is_none()
@@ -36,9 +37,9 @@ pub fn align(stages: &[Arc<dyn Stage>], step: &Step) {
         }
         let inputs: Vec<_> = local.chain(remote).collect();
         let count: usize = inputs.iter().map(|stage| stage.instances()).sum();
-        let mut places = Aligned::group(count);
+        let mut members = Aligned::group(count);
         for stage in inputs {
-            stage.align(&mut places);
+            stage.align(&mut members);
         }
     }
 }

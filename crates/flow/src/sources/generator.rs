@@ -8,7 +8,7 @@ use millstream_base::Clock;
 
 use crate::error::BoxError;
 use crate::sources::source::{Output, Source, SourceStatus};
-use crate::time::lanes::SourceLanes;
+use crate::time::partitions::SourcePartitions;
 
 /// The pause of a generator with a rate that is ahead of it.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -66,8 +66,8 @@ impl<F> Generator<F> {
 impl<T: Send + 'static, F: FnMut(u64) -> T + Send + 'static> Source for Generator<F> {
     type Item = T;
 
-    fn lanes(&self) -> SourceLanes<'_, T> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, T> {
+        SourcePartitions::One
     }
 
     fn poll(

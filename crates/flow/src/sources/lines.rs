@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::BoxError;
 use crate::sources::source::{Output, Source, SourceStatus};
 use crate::stage::parts::Parts;
-use crate::time::lanes::SourceLanes;
+use crate::time::partitions::SourcePartitions;
 
 /// The limits of a read and of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,8 +217,8 @@ impl LineFiles {
 impl Source for LineFiles {
     type Item = LineBlock;
 
-    fn lanes(&self) -> SourceLanes<'_, LineBlock> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, LineBlock> {
+        SourcePartitions::One
     }
 
     /// Counting the lines would cost as much as reading them: each block is sampled.

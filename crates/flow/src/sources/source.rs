@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::BoxError;
 use crate::sources::positions::Positions;
-use crate::time::lanes::SourceLanes;
+use crate::time::partitions::SourcePartitions;
 
 /// The outcome of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +39,10 @@ pub trait Source: Send + 'static {
         waker: &Waker,
     ) -> Result<SourceStatus, BoxError>;
 
-    /// Returns the lanes of its items, such as the partitions of a stream: one may be far ahead of another, so
-    /// watermarks go by the one that is furthest behind. A source that returns [`SourceLanes::One`] though it reads
+    /// Returns the partitions of its items, such as the partitions of a stream: one may be far ahead of another, so
+    /// watermarks go by the one that is furthest behind. A source that returns [`SourcePartitions::One`] though it reads
     /// several loses items of the slower ones as late.
-    fn lanes(&self) -> SourceLanes<'_, Self::Item>;
+    fn partitions(&self) -> SourcePartitions<'_, Self::Item>;
 
     /// Returns the number of records in an item. The flow's latency is [sampled](crate::Latency) by records: one in a
     /// hundred. Called once per item, and only where the source's stage is the end of the flow.
@@ -119,8 +119,8 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).positions()
     }
 
-    fn lanes(&self) -> SourceLanes<'_, Self::Item> {
-        (**self).lanes()
+    fn partitions(&self) -> SourcePartitions<'_, Self::Item> {
+        (**self).partitions()
     }
 
     fn wants_commits(&self) -> bool {

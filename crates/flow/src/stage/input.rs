@@ -10,7 +10,7 @@ use crate::ranks::outlets::Outlets;
 use crate::sources::positions::Positions;
 use crate::stage::entry::Entry;
 use crate::time::control_event::ControlEvent;
-use crate::time::lanes::{LaneId, Lanes};
+use crate::time::partitions::{PartitionId, Partitions};
 
 /// The outcome of an attempt to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,13 +57,13 @@ pub trait Input: Entry {
     /// The items in hand.
     fn parts(&self) -> [&[Self::Item]; 2];
 
-    /// Returns the lane of an item in hand, if the source has several.
-    fn lane_of(&self, _item: &Self::Item) -> Option<LaneId> {
+    /// Returns the partition of an item in hand, if the source has several.
+    fn partition_of(&self, _item: &Self::Item) -> Option<PartitionId> {
         None
     }
 
-    /// The lanes of the source, if it has several.
-    fn lanes(&self) -> Option<Lanes> {
+    /// The partitions of the source, if it has several.
+    fn partitions(&self) -> Option<Partitions> {
         None
     }
 

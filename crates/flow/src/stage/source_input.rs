@@ -20,7 +20,7 @@ use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
 use crate::stage::user_code::Label;
-use crate::time::lanes::{LaneId, Lanes, SourceLanes};
+use crate::time::partitions::{PartitionId, Partitions, SourcePartitions};
 
 pub struct SourceInput<S: Source> {
     pub source: S,
@@ -119,17 +119,17 @@ impl<S: Source> Input for SourceInput<S> {
         self.doorbell.ring_at(time);
     }
 
-    fn lane_of(&self, item: &S::Item) -> Option<LaneId> {
-        match self.source.lanes() {
-            SourceLanes::One => None,
-            SourceLanes::Many { lane_of, .. } => Some(lane_of(item)),
+    fn partition_of(&self, item: &S::Item) -> Option<PartitionId> {
+        match self.source.partitions() {
+            SourcePartitions::One => None,
+            SourcePartitions::Many { partition_of, .. } => Some(partition_of(item)),
         }
     }
 
-    fn lanes(&self) -> Option<Lanes> {
-        match self.source.lanes() {
-            SourceLanes::One => None,
-            SourceLanes::Many { lanes, .. } => Some(lanes.clone()),
+    fn partitions(&self) -> Option<Partitions> {
+        match self.source.partitions() {
+            SourcePartitions::One => None,
+            SourcePartitions::Many { partitions, .. } => Some(partitions.clone()),
         }
     }
 

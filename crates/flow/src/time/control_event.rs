@@ -37,7 +37,7 @@ pub struct RingEvents {
 #[derive(Default)]
 struct State {
     /// By position.
-    waiting: VecDeque<Said>,
+    waiting: VecDeque<PlacedEvent>,
     writers: Vec<Writer>,
     /// The combination that readers observed last.
     observed: Option<ControlEvent>,
@@ -55,12 +55,12 @@ impl State {
         match here.find(|other| other.writer == writer) {
             Some(before) => before.event = event,
             None => {
-                let said = Said {
+                let placed = PlacedEvent {
                     position,
                     writer,
                     event,
                 };
-                self.waiting.insert(index, said);
+                self.waiting.insert(index, placed);
             }
         }
     }
@@ -69,11 +69,11 @@ impl State {
     fn move_to_start(&mut self, room: &Range<u64>) -> bool {
         let stay = self
             .waiting
-            .partition_point(|said| said.position <= room.start);
+            .partition_point(|placed| placed.position <= room.start);
         let behind = self.waiting.iter_mut().skip(stay);
         let mut has_moved = false;
-        for said in behind.take_while(|said| said.position <= room.end) {
-            said.position = room.start;
+        for placed in behind.take_while(|placed| placed.position <= room.end) {
+            placed.position = room.start;
             has_moved = true;
         }
         has_moved
@@ -84,8 +84,8 @@ struct Writer {
     id: WriterId,
     /// Its last event.
     event: ControlEvent,
-    /// It is idle, as all were: now that another writer emits watermarks, readers wait for this one until it emits
-    /// again that it is idle. A stall of all writers may be over for each at another moment.
+    /// Readers wait for this idle writer until it emits `Idle` again. It is set when all writers were idle and another
+    /// one emits a watermark, since a stall of all writers may end for each at a different moment.
     may_go_on: bool,
 }
 
@@ -99,7 +99,8 @@ impl Writer {
     }
 }
 
-struct Said {
+/// A control event at its position in the ring.
+struct PlacedEvent {
     position: u64,
     writer: WriterId,
     event: ControlEvent,
@@ -135,23 +136,23 @@ impl RingEvents {
         }
     }
 
-    /// A writer emits an event behind the items that it has written before `position` of the ring.
+    /// Emits a writer's event behind the items that it has written before `position` of the ring.
     pub fn emit(&self, position: u64, writer: WriterId, event: ControlEvent) {
         self.end_slice(Some((writer, event)), position..position, || ());
     }
 
-    /// A writer ends a slice by `end`, which gives back `room`, the empty rest of the slice. The writer's event lies
-    /// at the start of the room. Events of other writers that wrote no items behind the room lie in it or at its end;
-    /// they move to its start too. Else no reader would observe them until the ring holds more items.
+    /// Ends a writer's slice by `end`, which gives back `room`, the empty rest of the slice. The writer's event lies at
+    /// the start of the room. Events of other writers in the room or at its end move to its start too; otherwise no
+    /// reader would observe them until the ring holds more items.
     pub fn end_slice(
         &self,
-        said: Option<(WriterId, ControlEvent)>,
+        event: Option<(WriterId, ControlEvent)>,
         room: Range<u64>,
         end: impl FnOnce(),
     ) {
         // Until the lock is free no writer emits an event in room that it reserves here from now on.
         let mut state = self.state.lock();
-        if let Some((writer, event)) = said {
+        if let Some((writer, event)) = event {
             state.insert(room.start, writer, event);
             self.note_first(&state);
         }
@@ -161,7 +162,7 @@ impl RingEvents {
         }
     }
 
-    /// Whether a reader that has read up to `position` observes an event.
+    /// Returns whether a reader that has read up to `position` observes an event.
     pub fn has_due(&self, position: u64) -> bool {
         self.first.load(Ordering::Acquire) <= position
     }
@@ -175,9 +176,12 @@ impl RingEvents {
         let mut state = self.state.lock();
         let state = &mut *state;
         let mut is_idle_again = false;
-        while let Some(said) = state.waiting.pop_front_if(|said| said.position <= position) {
-            is_idle_again |= matches!(said.event, ControlEvent::Idle(_));
-            note(&mut state.writers, &said);
+        while let Some(placed) = state
+            .waiting
+            .pop_front_if(|placed| placed.position <= position)
+        {
+            is_idle_again |= matches!(placed.event, ControlEvent::Idle(_));
+            note(&mut state.writers, &placed);
         }
         self.note_first(state);
         let sum = sum(&state.writers, state.observed)?;
@@ -189,26 +193,26 @@ impl RingEvents {
         is_new.then(|| *state.observed.insert(sum))
     }
 
-    /// The watermark that any reader observed last.
+    /// Returns the watermark that readers observed last.
     pub fn time(&self) -> Timestamp {
         Timestamp(self.time.load(Ordering::Acquire))
     }
 
-    /// As [`time`](RingEvents::time), once any was observed.
+    /// Returns [`time`](RingEvents::time), or `None` before readers observe the first watermark.
     pub fn time_if_any(&self) -> Option<Timestamp> {
         Some(self.time()).filter(|time| *time > Timestamp(i64::MIN))
     }
 
     fn note_first(&self, state: &State) {
         let first = state.waiting.front();
-        let position = first.map_or(u64::MAX, |said| said.position);
+        let position = first.map_or(u64::MAX, |placed| placed.position);
         self.first.store(position, Ordering::Release);
     }
 }
 
 /// Notes the event of a writer.
-fn note(writers: &mut [Writer], said: &Said) {
-    let goes_on = matches!(said.event, ControlEvent::Watermark(_));
+fn note(writers: &mut [Writer], placed: &PlacedEvent) {
+    let goes_on = matches!(placed.event, ControlEvent::Watermark(_));
     let are_silent = || {
         let mut events = writers.iter().map(Writer::standing);
         events.all(|event| !matches!(event, ControlEvent::Watermark(_)))
@@ -219,13 +223,13 @@ fn note(writers: &mut [Writer], said: &Said) {
             writer.may_go_on = writer.event != ControlEvent::Idle(Timestamp(i64::MIN));
         }
     }
-    if let Some(writer) = writers.iter_mut().find(|writer| writer.id == said.writer) {
-        (writer.event, writer.may_go_on) = (said.event, false);
+    if let Some(writer) = writers.iter_mut().find(|writer| writer.id == placed.writer) {
+        (writer.event, writer.may_go_on) = (placed.event, false);
     }
 }
 
-/// Combines the events of several writers: the least watermark of those that are not idle. When all are idle, it is
-/// the furthest of theirs. It never goes back, whichever writer emits again.
+/// Combines the events of several writers into the least watermark of those that are not idle or, when all are idle,
+/// the greatest of theirs. The combination never goes back.
 fn sum(writers: &[Writer], observed: Option<ControlEvent>) -> Option<ControlEvent> {
     let events = || writers.iter().map(Writer::standing);
     let least = events().filter_map(|event| match event {
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watermark_is_the_least_of_the_writers() {
+    fn the_watermark_is_the_least_of_all_writers() {
         let events = two_writers();
         events.emit(0, FIRST, watermark(5));
         assert_eq!(events.observe(0), None, "the other has emitted nothing");
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn when_one_goes_on_after_all_were_idle_the_others_are_waited_for_until_they_are_idle_again() {
+    fn after_a_common_stall_readers_wait_for_every_writer_until_it_is_idle_again() {
         let events = two_writers();
         events.emit(0, FIRST, idle(5));
         events.emit(0, SECOND, idle(3));

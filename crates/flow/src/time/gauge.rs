@@ -1,4 +1,4 @@
-//! How far event time is at one instance of a source's stage, for those that watch the flow.
+//! The progress of event time at one instance of a source's stage, for observers of the flow.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use millstream_base::Timestamp;
 
 use crate::time::control_event::ControlEvent;
 
-/// Written by the worker that is in the instance, once per slice at most; read by any thread. The figures are each
-/// of a moment of its own.
+/// Event time at one instance. The worker in the instance writes the figures, at most once per slice; any thread reads
+/// them. They may be of different moments.
 pub struct TimeGauge {
     /// The watermark advances by the clock while the source is idle.
     goes_by_clock: bool,
@@ -19,8 +19,8 @@ pub struct TimeGauge {
     has_ended: AtomicBool,
     /// 1 + when the instance found nothing after its last item, in nanoseconds of the flow's clock; 0 while items come.
     silent_since_ns: AtomicU64,
-    /// Partitions with records that were there when the source found them, and that it has still to give.
-    unread_lanes: AtomicU64,
+    /// Partitions of which the source has yet to give records that they held when it found them.
+    unread_partitions: AtomicU64,
 }
 
 /// The figures of a [`TimeGauge`].
@@ -34,8 +34,8 @@ pub struct SourceTime {
     pub is_idle: bool,
     /// Since when the source has given nothing, by the flow's clock.
     pub silent_since: Option<Duration>,
-    /// Partitions with records that were there when the source found them, and that it has still to give.
-    pub unread_lanes: u64,
+    /// Partitions of which the source has yet to give records that they held when it found them.
+    pub unread_partitions: u64,
 }
 
 impl TimeGauge {
@@ -47,7 +47,7 @@ impl TimeGauge {
             is_idle: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             silent_since_ns: AtomicU64::new(0),
-            unread_lanes: AtomicU64::new(0),
+            unread_partitions: AtomicU64::new(0),
         }
     }
 
@@ -70,8 +70,9 @@ impl TimeGauge {
         self.silent_since_ns.store(since_ns, Ordering::Relaxed);
     }
 
-    pub fn set_unread_lanes(&self, lanes: usize) {
-        self.unread_lanes.store(lanes as u64, Ordering::Relaxed);
+    pub fn set_unread_partitions(&self, partitions: usize) {
+        self.unread_partitions
+            .store(partitions as u64, Ordering::Relaxed);
     }
 
     /// Returns the figures; `None` when the instance has ended.
@@ -86,7 +87,7 @@ impl TimeGauge {
             watermark: (watermark > Timestamp(i64::MIN)).then_some(watermark),
             is_idle: self.is_idle.load(Ordering::Relaxed),
             silent_since: since_ns.checked_sub(1).map(Duration::from_nanos),
-            unread_lanes: self.unread_lanes.load(Ordering::Relaxed),
+            unread_partitions: self.unread_partitions.load(Ordering::Relaxed),
         })
     }
 }

@@ -9,7 +9,7 @@
 pub mod alignment;
 pub mod control_event;
 pub mod gauge;
-pub mod lanes;
+pub mod partitions;
 pub mod stage_time;
 pub mod waits;
 pub mod watermarks;

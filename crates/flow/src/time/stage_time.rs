@@ -11,30 +11,30 @@ use crate::error::BoxError;
 use crate::time::alignment::Aligned;
 use crate::time::control_event::ControlEvent;
 use crate::time::gauge::TimeGauge;
-use crate::time::lanes::{self, LaneId, Lanes};
+use crate::time::partitions::{self, PartitionId, Partitions};
 use crate::time::watermarks::{IDLE_AFTER, Watermarks, millis};
 
-/// An idle source emits that again after `idle_after`, but not more often than this.
-const IDLE_TOLD_EVERY_MIN: Duration = Duration::from_secs(1);
+/// An idle source emits its idleness again after `idle_after`, but not more often than this.
+const IDLE_EMIT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// Event time as it stands at one instance of a stage.
 pub struct StageTime {
     /// Only of sources that emit them.
     watermarks: Option<Watermarks>,
-    /// The latest of an item.
+    /// The latest time of an item.
     latest: Cell<Timestamp>,
-    /// The watermark that follows from that, and from `floor`.
+    /// The watermark that follows from `latest` and `floor`.
     watermark: Cell<Timestamp>,
-    /// Of which lane of the source that is.
-    lane: Cell<LaneId>,
-    /// The latest of the other lanes that this instance has seen.
-    seen: RefCell<BTreeMap<LaneId, Timestamp>>,
-    /// Of a source of several lanes: how far it has read each.
-    lanes: Option<Lanes>,
-    /// Whether an item's time was seen since items were worked on last.
+    /// The partition of the source that the current items come from.
+    partition: Cell<PartitionId>,
+    /// The latest time of each other partition that this instance has seen.
+    seen: RefCell<BTreeMap<PartitionId, Timestamp>>,
+    /// The progress of the source in each partition, if it has several.
+    partitions: Option<Partitions>,
+    /// Whether an item's time was seen in the current slice.
     has_seen: Cell<bool>,
-    /// Whether one was seen since the current lane was entered, or the lanes were updated.
-    has_seen_lane: Cell<bool>,
+    /// Whether an item's time was seen since the current partition was entered, or the partitions were updated.
+    has_seen_partition: Cell<bool>,
     /// The latest time that the clock allows.
     latest_allowed: Cell<Timestamp>,
     /// The watermark of the input, or how far time has advanced during a silence: less than the end of time, which
@@ -43,13 +43,13 @@ pub struct StageTime {
     /// The last event that this instance emitted.
     emitted: Option<ControlEvent>,
     silence: Option<Silence>,
-    /// Of an input that is aligned with others.
+    /// The input's place among those that it is aligned with, if any.
     aligned: Option<Aligned>,
-    /// Shows all that to others.
+    /// Shows the state to observers of the flow.
     gauge: Arc<TimeGauge>,
 }
 
-/// A source gives nothing.
+/// A stretch in which a source gives nothing.
 struct Silence {
     since: Duration,
     /// When the idleness is emitted next. It is emitted repeatedly: readers may wait for the source again.
@@ -59,18 +59,18 @@ struct Silence {
 }
 
 impl StageTime {
-    /// Of a stage that reads a source of these `lanes`, if of several.
-    pub fn new(watermarks: Option<Watermarks>, lanes: Option<Lanes>) -> StageTime {
+    /// Of a stage that reads a source of these `partitions`, if of several.
+    pub fn new(watermarks: Option<Watermarks>, partitions: Option<Partitions>) -> StageTime {
         let goes_by_clock = watermarks.is_some_and(|it| it.goes_by_clock_when_idle);
         StageTime {
             watermarks,
             latest: Cell::new(Timestamp(i64::MIN)),
             watermark: Cell::new(Timestamp(i64::MIN)),
-            lane: Cell::new(LaneId(0)),
+            partition: Cell::new(PartitionId(0)),
             seen: RefCell::default(),
-            lanes,
+            partitions,
             has_seen: Cell::new(false),
-            has_seen_lane: Cell::new(false),
+            has_seen_partition: Cell::new(false),
             latest_allowed: Cell::new(Timestamp(i64::MAX)),
             floor: Timestamp(i64::MIN),
             emitted: None,
@@ -80,7 +80,7 @@ impl StageTime {
         }
     }
 
-    /// Others that lead to the same windows are not to be far from it in time.
+    /// Aligns the input with the others that lead to the same windows.
     pub fn align(&mut self, aligned: Aligned) {
         self.aligned = Some(aligned);
     }
@@ -96,12 +96,12 @@ impl StageTime {
         aligned.is_some_and(|(aligned, skew_max_ms)| aligned.is_ahead(skew_max_ms))
     }
 
-    /// Aligns the lanes of the source, if windows wait for them: before it is polled at `now`.
-    pub fn align_lanes(&self, now: impl FnOnce() -> Duration) {
-        if let (Some(lanes), Some(_)) = (&self.lanes, &self.aligned)
+    /// Aligns the partitions of the source, if windows wait for them: before it is polled at `now`.
+    pub fn align_partitions(&self, now: impl FnOnce() -> Duration) {
+        if let (Some(partitions), Some(_)) = (&self.partitions, &self.aligned)
             && let Some(skew_max_ms) = self.skew_max_ms()
         {
-            lanes.align(lanes::Alignment {
+            partitions.align(partitions::Alignment {
                 skew_max_ms,
                 idle_after: self.idle_after(),
                 now: now(),
@@ -129,7 +129,9 @@ impl StageTime {
     pub fn save(&self) -> Vec<u8> {
         self.note_latest();
         let seen = self.seen.borrow();
-        let seen = seen.iter().map(|(lane, latest)| (lane.0, *latest));
+        let seen = seen
+            .iter()
+            .map(|(partition, latest)| (partition.0, *latest));
         let saved = (self.floor, seen.collect::<Vec<_>>());
         // Plain numbers are always encoded.
         postcard::to_stdvec(&saved).unwrap_or_default()
@@ -139,35 +141,37 @@ impl StageTime {
         let (floor, seen): (Timestamp, Vec<(u64, Timestamp)>) = postcard::from_bytes(saved)?;
         self.floor = floor;
         let seen = seen.into_iter();
-        let seen: BTreeMap<_, _> = seen.map(|(lane, latest)| (LaneId(lane), latest)).collect();
-        for (lane, latest) in &seen {
-            if let Some(lanes) = &self.lanes {
-                lanes.see(*lane, *latest, None);
+        let seen: BTreeMap<_, _> = seen
+            .map(|(partition, latest)| (PartitionId(partition), latest))
+            .collect();
+        for (partition, latest) in &seen {
+            if let Some(partitions) = &self.partitions {
+                partitions.see(*partition, *latest, None);
             }
         }
         self.seen.replace(seen);
-        self.set_latest(self.latest_of(self.lane.get()));
+        self.set_latest(self.latest_of(self.partition.get()));
         Ok(())
     }
 
-    /// The items that come now are of this lane.
+    /// Notes that the next items are of this partition.
     #[inline]
-    pub fn enter_lane(&self, lane: LaneId, now: impl FnOnce() -> Duration) {
-        if self.lane.get() != lane {
-            self.change_lane(lane, now());
+    pub fn enter_partition(&self, partition: PartitionId, now: impl FnOnce() -> Duration) {
+        if self.partition.get() != partition {
+            self.change_partition(partition, now());
         }
     }
 
     #[cold]
-    fn change_lane(&self, lane: LaneId, now: Duration) {
-        self.update_lanes(now);
+    fn change_partition(&self, partition: PartitionId, now: Duration) {
+        self.update_partitions(now);
         self.note_latest();
-        self.lane.set(lane);
-        self.set_latest(self.latest_of(lane));
+        self.partition.set(partition);
+        self.set_latest(self.latest_of(partition));
     }
 
-    fn latest_of(&self, lane: LaneId) -> Timestamp {
-        let latest = self.seen.borrow().get(&lane).copied();
+    fn latest_of(&self, partition: PartitionId) -> Timestamp {
+        let latest = self.seen.borrow().get(&partition).copied();
         latest.unwrap_or(Timestamp(i64::MIN))
     }
 
@@ -176,42 +180,42 @@ impl StageTime {
         self.watermark.set(self.watermark_of(latest));
     }
 
-    /// Notes how far the current lane is.
+    /// Notes how far the current partition is.
     fn note_latest(&self) {
         let latest = self.latest.get();
         if latest > Timestamp(i64::MIN) {
-            self.seen.borrow_mut().insert(self.lane.get(), latest);
+            self.seen.borrow_mut().insert(self.partition.get(), latest);
         }
     }
 
-    /// Tells the lanes how far the current one is, if items of it were seen.
-    fn update_lanes(&self, now: Duration) {
-        if let Some(lanes) = &self.lanes
-            && self.has_seen_lane.replace(false)
+    /// Updates the progress of the current partition, if items of it were seen.
+    fn update_partitions(&self, now: Duration) {
+        if let Some(partitions) = &self.partitions
+            && self.has_seen_partition.replace(false)
         {
-            lanes.go_on(now, self.idle_after());
-            lanes.see(self.lane.get(), self.latest.get(), Some(now));
+            partitions.go_on(now, self.idle_after());
+            partitions.see(self.partition.get(), self.latest.get(), Some(now));
         }
     }
 
-    /// How far the lanes have come that are to be waited for, at `now`.
+    /// Returns the latest time of the slowest partition that the watermark waits for at `now`.
     fn latest_of_all(&self, now: Duration) -> Timestamp {
-        let Some(lanes) = &self.lanes else {
+        let Some(partitions) = &self.partitions else {
             return self.latest.get();
         };
-        lanes.latest(now, self.idle_after())
+        partitions.latest(now, self.idle_after())
     }
 
     fn idle_after(&self) -> Duration {
         (self.watermarks).map_or(IDLE_AFTER, |watermarks| watermarks.idle_after)
     }
 
-    /// Whether the source still has to give items that were there when it found their lane.
+    /// Returns whether the source has yet to give items that a partition held when the source found it.
     fn is_behind(&self) -> bool {
-        self.lanes.as_ref().is_some_and(Lanes::is_behind)
+        self.partitions.as_ref().is_some_and(Partitions::is_behind)
     }
 
-    /// Before items are worked on.
+    /// Begins a slice of items.
     pub fn begin(&self, now: impl FnOnce() -> Timestamp) {
         if let Some(ahead_max) = self.watermarks.and_then(|watermarks| watermarks.ahead_max) {
             let latest = now().0.saturating_add(millis(ahead_max));
@@ -228,24 +232,24 @@ impl StageTime {
                 self.set_latest(time);
             }
             self.has_seen.set(true);
-            self.has_seen_lane.set(true);
+            self.has_seen_partition.set(true);
         }
         is_allowed
     }
 
-    /// The item that comes now is where time had come so far.
+    /// Sets the watermark before the next item.
     #[inline]
     pub fn stand_at(&self, watermark: Timestamp) {
         self.watermark.set(watermark);
     }
 
-    /// How far the clock lets an item's time lie ahead.
+    /// Returns how far an item's time may lie ahead of the clock.
     pub fn ahead_max(&self) -> Duration {
         let ahead_max = self.watermarks.and_then(|watermarks| watermarks.ahead_max);
         ahead_max.unwrap_or(Duration::MAX)
     }
 
-    /// No item of the current lane that is in time is earlier.
+    /// Returns the watermark: no item of the current partition that is in time is earlier.
     #[inline]
     pub fn watermark(&self) -> Timestamp {
         self.watermark.get()
@@ -261,8 +265,8 @@ impl StageTime {
         self.floor.max(Timestamp(latest))
     }
 
-    /// After items were processed: returns the event to emit, `observed` being the event behind them. A source of
-    /// whose items none has a time is as good as silent.
+    /// After items were processed: returns the event to emit, `observed` being the event behind them. A source
+    /// whose items have no times counts as silent.
     pub fn after_items(
         &mut self,
         observed: Option<ControlEvent>,
@@ -273,9 +277,9 @@ impl StageTime {
             return observed;
         }
         let now = now();
-        self.update_lanes(now);
-        let unread = self.lanes.as_ref().map_or(0, Lanes::behind);
-        self.gauge.set_unread_lanes(unread);
+        self.update_partitions(now);
+        let unread = self.partitions.as_ref().map_or(0, Partitions::behind);
+        self.gauge.set_unread_partitions(unread);
         if self.has_seen.replace(false) {
             if self.silence.take().is_some() {
                 self.gauge.set_silent(None);
@@ -305,30 +309,33 @@ impl StageTime {
         }
     }
 
-    /// Time has come so far.
+    /// Advances event time to `time`.
     pub fn reach(&mut self, time: Timestamp) {
         self.floor = self.floor.max(time);
         self.watermark.set(self.watermark_of(self.latest.get()));
     }
 
     /// The source has nothing at `now`: returns when to look again at the latest. A source that has not given the
-    /// items that it found in its lanes is not silent; lanes that it holds may continue when another is idle.
+    /// items that it found in its partitions is not silent; partitions that it holds may continue when another is idle.
     pub fn silent(&mut self, now: Duration) -> Option<Duration> {
         let watermarks = self.watermarks?;
         if self.is_behind() {
             self.silence = None;
             self.gauge.set_silent(None);
-            let lanes = self.lanes.as_ref()?;
-            return lanes.idle_at(now, watermarks.idle_after);
+            let partitions = self.partitions.as_ref()?;
+            return partitions.idle_at(now, watermarks.idle_after);
         }
         let from = self.watermark_of(self.latest_of_all(now));
-        self.gauge.set_unread_lanes(0);
+        self.gauge.set_unread_partitions(0);
         if self.silence.is_none() {
             self.gauge.set_silent(Some(now));
         }
-        // A source without lanes has nothing to wait for.
-        let has_lanes = self.lanes.as_ref().is_none_or(|lanes| !lanes.is_empty());
-        let idle_after = if has_lanes {
+        // A source without partitions has nothing to wait for.
+        let has_partitions = self
+            .partitions
+            .as_ref()
+            .is_none_or(|partitions| !partitions.is_empty());
+        let idle_after = if has_partitions {
             watermarks.idle_after
         } else {
             Duration::ZERO
@@ -361,7 +368,7 @@ impl StageTime {
             .as_mut()
             .filter(|silence| now >= silence.emit_at)?;
         let lasted = now.saturating_sub(silence.since);
-        silence.emit_at = now + idle_after.max(IDLE_TOLD_EVERY_MIN);
+        silence.emit_at = now + idle_after.max(IDLE_EMIT_INTERVAL_MIN);
         let time = match silence.from {
             // There is no watermark to advance from.
             Timestamp(i64::MIN) => silence.from,

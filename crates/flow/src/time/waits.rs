@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::stage::contract::Stage;
 use crate::time::gauge::SourceTime;
 
-/// A source that is this far behind another one is worth a word.
+/// A source that is this far behind another one is reported.
 const BEHIND_MS_MIN: i64 = 1_000;
 
 /// A source that gives nothing for this long is reported.
@@ -83,14 +83,14 @@ fn reason(
             silence.as_secs()
         ));
     }
-    if time.unread_lanes > 0 {
+    if time.unread_partitions > 0 {
         return Some(format!(
             "{} of its partitions have records that it has still to read",
-            time.unread_lanes
+            time.unread_partitions
         ));
     }
     let Some(watermark) = time.watermark else {
-        return Some("no item has told a time yet".to_owned());
+        return Some("no item has had an event time yet".to_owned());
     };
     let behind_ms = furthest?.0.saturating_sub(watermark.0);
     (behind_ms >= BEHIND_MS_MIN).then(|| {
@@ -109,7 +109,7 @@ mod tests {
         watermark: Some(Timestamp(10_000)),
         is_idle: false,
         silent_since: None,
-        unread_lanes: 0,
+        unread_partitions: 0,
     };
 
     #[track_caller]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn of_idle_sources_the_one_that_gave_something_last_counts() {
+    fn all_sources_idle_counts_from_the_last_item_of_any() {
         let idle = |seconds| SourceTime {
             is_idle: true,
             silent_since: Some(Duration::from_secs(seconds)),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_stay_open_say_which_source_they_wait_for() {
+    fn open_windows_report_the_source_that_they_wait_for() {
         let silent_since = Some(Duration::from_secs(8));
         let idle = "source idle for 12 s; windows wait for it for another 18 s";
         check(
@@ -146,19 +146,19 @@ mod tests {
         let unread = "2 of its partitions have records that it has still to read";
         check(
             SourceTime {
-                unread_lanes: 2,
+                unread_partitions: 2,
                 watermark: None,
                 ..LIVE
             },
             Some(unread),
         );
-        let untold = "no item has told a time yet";
+        let untimed = "no item has had an event time yet";
         check(
             SourceTime {
                 watermark: None,
                 ..LIVE
             },
-            Some(untold),
+            Some(untimed),
         );
         let behind = "its event time is 4.2 s behind that of another source";
         check(LIVE, Some(behind));

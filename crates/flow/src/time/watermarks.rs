@@ -15,11 +15,11 @@ pub struct Watermarks {
 /// The default silence after which later stages do not wait for a source.
 pub const IDLE_AFTER: Duration = Duration::from_secs(30);
 
-/// The default for how far a source may be ahead of others: several times as long as a source may be silent before it
-/// is idle, so that no source whose times follow the clock is held for another's silence.
+/// The default bound on the distance of a source from slower ones. It is several times [`IDLE_AFTER`], so that a source
+/// whose times follow the clock is never held for another's silence.
 const SKEW_MAX: Duration = Duration::from_secs(120);
 
-/// The default for how far an item's time may lie ahead of the clock.
+/// The default bound on the distance of an item's time ahead of the clock.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Watermarks {
@@ -35,16 +35,16 @@ impl Watermarks {
         }
     }
 
-    /// A source that gives nothing for `idle_after` is idle: it does not hold back event time where others go on; 30
-    /// s by default. By itself an idle source moves no watermark beyond that of its items, so that no item is late
-    /// that it gives after a stall; but see [`by_clock_when_idle`](Watermarks::by_clock_when_idle).
+    /// Sets the silence after which a source is idle; 30 s by default. An idle source does not hold back event time while
+    /// other sources continue. Its own watermark does not pass its items, so no item that it gives after a stall is
+    /// late, unless [`by_clock_when_idle`](Watermarks::by_clock_when_idle) is set.
     pub fn idle_after(self, idle_after: Duration) -> Watermarks {
         Watermarks { idle_after, ..self }
     }
 
-    /// While a source is idle its watermark advances by the clock, so that windows close without further items; off
-    /// by default. Items of an idle source that come afterwards are late if the clock has passed them: this is for
-    /// sources that are silent when there is nothing, and not when they cannot be read.
+    /// Lets the watermark of an idle source advance by the clock, so that windows close without further items; off by
+    /// default. Items that the source gives afterwards are late if the clock has passed them. So set it only for
+    /// sources that are silent because there is nothing, and not because they cannot be read.
     pub fn by_clock_when_idle(self) -> Watermarks {
         Watermarks {
             goes_by_clock_when_idle: true,
@@ -52,17 +52,17 @@ impl Watermarks {
         }
     }
 
-    /// A source whose event time is further ahead of that of another one which leads to the same windows, on any
-    /// rank, is not read until the other has caught up, is idle, or has ended: its items would only wait in open
-    /// windows. So is a partition that is further ahead of another of its source. Two minutes by default, `None` for
-    /// a source that is never held, nor its partitions. A source or partition that has given nothing yet is taken to
-    /// be where the first of all began.
+    /// Sets the distance in event time by which a source may be ahead of another that leads to the same windows, on any
+    /// rank; two minutes by default. The flow does not read a source beyond it until the other has caught up, is idle,
+    /// or has ended, since the items would only wait in open windows. The same bound holds between the partitions of
+    /// the source. With `None` neither is held. A source or partition without items so far counts as being at the time
+    /// of the earliest item of all.
     pub fn skew_max(self, skew_max: Option<Duration>) -> Watermarks {
         Watermarks { skew_max, ..self }
     }
 
-    /// An item whose time is further ahead of the clock becomes a dead letter, lest it make all others
-    /// late; a day by default, `None` for any time.
+    /// Sets how far an item's time may lie ahead of the clock; a day by default, `None` for any distance. An item beyond it
+    /// becomes a dead letter, since it would make all others late.
     pub fn ahead_max(self, ahead_max: Option<Duration>) -> Watermarks {
         Watermarks { ahead_max, ..self }
     }

@@ -9,8 +9,8 @@ use millstream_base::{Clock, Timestamp};
 use millstream_exchange::Ranks;
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
-    BoxError, Flow, FlowSettings, Output, Running, Source, SourceLanes, SourceStatus, Watermarks,
-    Windowed,
+    BoxError, Flow, FlowSettings, Output, Running, Source, SourcePartitions, SourceStatus,
+    Watermarks, Windowed,
 };
 
 use crate::idle::{Event, Given, HandClock};
@@ -38,8 +38,8 @@ impl Fast {
 impl Source for Fast {
     type Item = Event;
 
-    fn lanes(&self) -> SourceLanes<'_, Event> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, Event> {
+        SourcePartitions::One
     }
 
     fn poll(

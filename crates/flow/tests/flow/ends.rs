@@ -12,7 +12,7 @@ use millstream_flow::sinks::LinesFile;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
     BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, PartKey, Resume, Running,
-    Source, SourceLanes, SourceStatus,
+    Source, SourcePartitions, SourceStatus,
 };
 
 use crate::checkpoints::Place;
@@ -42,8 +42,8 @@ impl Numbers {
 impl Source for Numbers {
     type Item = u64;
 
-    fn lanes(&self) -> SourceLanes<'_, u64> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, u64> {
+        SourcePartitions::One
     }
 
     fn poll(

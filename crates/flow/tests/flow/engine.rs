@@ -12,7 +12,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
     BoxError, Emit, Flow, FlowError, FlowSettings, Order, Output, Pick, Priority, RoundRobin,
-    Running, Scheduler, Sink, Source, SourceLanes, SourceStatus, Stages, Watermarks,
+    Running, Scheduler, Sink, Source, SourcePartitions, SourceStatus, Stages, Watermarks,
 };
 
 use crate::support::{Collect, Hand, Letters, settings, wait_until};
@@ -503,8 +503,8 @@ struct PanicsAtTheEnd {
 impl Source for PanicsAtTheEnd {
     type Item = u64;
 
-    fn lanes(&self) -> SourceLanes<'_, u64> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, u64> {
+        SourcePartitions::One
     }
 
     fn poll(
@@ -561,8 +561,8 @@ struct Bursts(u64);
 impl Source for Bursts {
     type Item = u64;
 
-    fn lanes(&self) -> SourceLanes<'_, u64> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, u64> {
+        SourcePartitions::One
     }
 
     fn poll(

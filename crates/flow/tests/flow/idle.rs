@@ -9,8 +9,8 @@ use millstream_base::{Clock, Timestamp};
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Flow, FlowSettings, Output, Running, Source, SourceLanes, SourceStatus, Watermarks,
-    Windowed,
+    BoxError, Flow, FlowSettings, Output, Running, Source, SourcePartitions, SourceStatus,
+    Watermarks, Windowed,
 };
 
 use crate::support::{Collect, Letters, on_ranks, settings, wait_until};
@@ -87,8 +87,8 @@ impl Given {
 impl Source for Given {
     type Item = Event;
 
-    fn lanes(&self) -> SourceLanes<'_, Event> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, Event> {
+        SourcePartitions::One
     }
 
     fn poll(
@@ -225,7 +225,7 @@ fn a_source_that_stalls_loses_nothing_of_its_backlog() {
         }
         scene.settle();
         scene.pass(10 * IDLE_AFTER);
-        assert_eq!(scene.starts(), [0; 0], "nothing has said that time went on");
+        assert_eq!(scene.starts(), [0; 0], "no watermark has advanced");
         for source in &scene.sources {
             source.give((5..300).map(|second| (1, 1_000 * second)));
         }
@@ -259,7 +259,7 @@ fn windows_that_stay_open_say_which_source_they_wait_for() {
             .collect::<Vec<_>>()
     };
     let wait = |reason: &str| vec![("events".to_owned(), reason.to_owned())];
-    assert_eq!(reasons(), wait("no item has told a time yet"));
+    assert_eq!(reasons(), wait("no item has had an event time yet"));
     assert_eq!(scene.running.metrics()[0].watermark_ms, None);
     scene.sources[0].give([(1, 25_000)]);
     scene.sources[1].give([(1, 5_000)]);
@@ -291,7 +291,7 @@ fn windows_that_stay_open_say_which_source_they_wait_for() {
     });
     scene.sources[1].end();
     scene.sources[0].give([(1, 99_000)]);
-    wait_until("the source that has ended holds nobody up", || {
+    wait_until("the ended source delays no window", || {
         scene.sources[0].wake();
         scene.running.metrics()[0].watermark_ms == Some(98_000)
     });

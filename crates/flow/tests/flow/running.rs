@@ -9,7 +9,8 @@ use millstream_base::{Clock, SystemClock, Timestamp};
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
-    BoxError, Flow, Latency, Output, Running, Sink, Source, SourceLanes, SourceStatus, Watermarks,
+    BoxError, Flow, Latency, Output, Running, Sink, Source, SourcePartitions, SourceStatus,
+    Watermarks,
 };
 
 use crate::support::{Collect, Hand, settings, wait_until};
@@ -182,8 +183,8 @@ struct Broken;
 impl Source for Broken {
     type Item = u64;
 
-    fn lanes(&self) -> SourceLanes<'_, u64> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, u64> {
+        SourcePartitions::One
     }
 
     fn poll(&mut self, _: &mut Output<u64>, _: usize, _: &Waker) -> Result<SourceStatus, BoxError> {
@@ -222,8 +223,8 @@ struct Blocks(u64);
 impl Source for Blocks {
     type Item = Block;
 
-    fn lanes(&self) -> SourceLanes<'_, Block> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, Block> {
+        SourcePartitions::One
     }
 
     fn records_of(&self, _: &Block) -> u64 {

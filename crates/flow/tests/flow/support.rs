@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Sink, Source, SourceLanes,
+    BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Sink, Source, SourcePartitions,
     SourceStatus,
 };
 
@@ -124,8 +124,8 @@ impl Hand {
 impl Source for Hand {
     type Item = u64;
 
-    fn lanes(&self) -> SourceLanes<'_, u64> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, u64> {
+        SourcePartitions::One
     }
 
     fn poll(

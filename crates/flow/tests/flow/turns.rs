@@ -9,7 +9,7 @@ use millstream_base::{Clock, Timestamp};
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Flow, FlowSettings, Output, Sink, Source, SourceLanes, SourceStatus, Watermarks,
+    BoxError, Flow, FlowSettings, Output, Sink, Source, SourcePartitions, SourceStatus, Watermarks,
 };
 
 use crate::support::settings;
@@ -49,8 +49,8 @@ struct Rich {
 impl Source for Rich {
     type Item = (u64, Timestamp);
 
-    fn lanes(&self) -> SourceLanes<'_, Self::Item> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, Self::Item> {
+        SourcePartitions::One
     }
 
     fn poll(
@@ -133,8 +133,8 @@ impl Busy {
 impl Source for Busy {
     type Item = (u64, Timestamp);
 
-    fn lanes(&self) -> SourceLanes<'_, Self::Item> {
-        SourceLanes::One
+    fn partitions(&self) -> SourcePartitions<'_, Self::Item> {
+        SourcePartitions::One
     }
 
     fn poll(

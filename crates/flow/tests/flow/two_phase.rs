@@ -13,7 +13,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
     BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Output, PartKey, Resume,
-    Running, Sink, SinkStart, Source, SourceLanes, SourceStatus, Watermarks,
+    Running, Sink, SinkStart, Source, SourcePartitions, SourceStatus, Watermarks,
 };
 use proptest::prelude::*;
 
@@ -206,8 +206,8 @@ impl<S: Source<Item = u64>> Source for Numbers<S> {
         }
     }
 
-    fn lanes(&self) -> SourceLanes<'_, u64> {
-        self.numbers.lanes()
+    fn partitions(&self) -> SourcePartitions<'_, u64> {
+        self.numbers.partitions()
     }
 
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {

@@ -78,7 +78,7 @@ where
         // The event before the items, whichever instance they belong to.
         let before = input.observe_event();
         time.reach(input.time());
-        time.align_lanes(|| context.clock.monotonic());
+        time.align_partitions(|| context.clock.monotonic());
         let took = input.take(items)?;
         if let Took::Items = took {
             *event_behind = input.observe_event().or(before);

@@ -27,7 +27,7 @@ where
     let instances = row.instances.into_iter();
     let instances: Vec<_> = instances
         .map(|(input, terminal)| {
-            let time = StageTime::new(row.watermarks, input.lanes());
+            let time = StageTime::new(row.watermarks, input.partitions());
             watched.add(&input, &time);
             Slot::new(Instance::new(input, terminal, time))
         })

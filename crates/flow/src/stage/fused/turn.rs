@@ -152,8 +152,8 @@ where
         item_loop.run(
             input.parts(),
             |item| {
-                if let Some(lane) = input.lane_of(item) {
-                    time.enter_lane(lane, || context.clock.monotonic());
+                if let Some(partition) = input.partition_of(item) {
+                    time.enter_partition(partition, || context.clock.monotonic());
                 }
                 item
             },

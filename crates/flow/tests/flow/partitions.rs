@@ -1,4 +1,4 @@
-//! Sources whose items come in several lanes, each in an order of its own.
+//! Sources whose items come in several partitions, each in an order of its own.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -6,38 +6,42 @@ use std::time::Duration;
 use millstream_base::{Offset, Timestamp};
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
-    BoxError, Flow, LaneId, Lanes, Output, Source, SourceLanes, SourceStatus, Watermarks,
+    BoxError, Flow, Output, PartitionId, Partitions, Source, SourcePartitions, SourceStatus,
+    Watermarks,
 };
 use proptest::prelude::*;
 
 use crate::support::{Collect, settings};
 
-/// An event of a lane at a time.
+/// An event of a partition at a time.
 type Event = (u64, i64);
 
-/// Gives the events of its lanes in runs, one lane after the other.
+/// Gives the events of its partitions in runs, one partition after the other.
 struct Runs {
     events: Vec<Event>,
-    /// How many events of each lane were given.
+    /// How many events of each partition were given.
     given: Vec<u64>,
     next: usize,
-    lanes: Lanes,
+    partitions: Partitions,
     run: usize,
 }
 
 impl Runs {
     /// A source that has found all events when it begins.
-    fn new(events: Vec<Event>, lanes: u32, run: usize) -> Runs {
-        let found = Lanes::default();
-        for lane in 0..u64::from(lanes) {
-            let end = events.iter().filter(|(other, _)| *other == lane).count();
-            found.add(LaneId(lane), Offset(0), Offset(end as u64));
+    fn new(events: Vec<Event>, partitions: u32, run: usize) -> Runs {
+        let found = Partitions::default();
+        for partition in 0..u64::from(partitions) {
+            let end = events
+                .iter()
+                .filter(|(other, _)| *other == partition)
+                .count();
+            found.add(PartitionId(partition), Offset(0), Offset(end as u64));
         }
         Runs {
             events,
-            given: vec![0; lanes as usize],
+            given: vec![0; partitions as usize],
             next: 0,
-            lanes: found,
+            partitions: found,
             run,
         }
     }
@@ -46,10 +50,10 @@ impl Runs {
 impl Source for Runs {
     type Item = Event;
 
-    fn lanes(&self) -> SourceLanes<'_, Event> {
-        SourceLanes::Many {
-            lane_of: |(lane, _)| LaneId(*lane),
-            lanes: &self.lanes,
+    fn partitions(&self) -> SourcePartitions<'_, Event> {
+        SourcePartitions::Many {
+            partition_of: |(partition, _)| PartitionId(*partition),
+            partitions: &self.partitions,
         }
     }
 
@@ -64,7 +68,7 @@ impl Source for Runs {
             out.push(*event);
             let given = &mut self.given[event.0 as usize];
             *given += 1;
-            self.lanes.pass(LaneId(event.0), Offset(*given));
+            self.partitions.pass(PartitionId(event.0), Offset(*given));
         }
         self.next = end;
         Ok(match end == self.events.len() {
@@ -78,26 +82,26 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_lane_that_is_far_ahead_makes_nothing_of_another_late(
-        lanes in 1u32..5,
+    fn a_partition_far_ahead_makes_no_item_of_another_late(
+        partitions in 1u32..5,
         run in 1usize..400,
         order in prop::collection::vec(0u64..5, 1..40),
     ) {
-        // Each lane is in order, whichever part of it is given when.
-        let mut next = vec![0i64; lanes as usize];
+        // Each partition is in order, whichever part of it is given when.
+        let mut next = vec![0i64; partitions as usize];
         let mut events: Vec<Event> = Vec::new();
-        let all = (0..u64::from(lanes)).chain(order.into_iter().map(|lane| lane % u64::from(lanes)));
-        for lane in all {
+        let all = (0..u64::from(partitions)).chain(order.into_iter().map(|partition| partition % u64::from(partitions)));
+        for partition in all {
             for _ in 0..50 {
-                events.push((lane, next[lane as usize]));
-                next[lane as usize] += 3;
+                events.push((partition, next[partition as usize]));
+                next[partition as usize] += 3;
             }
         }
         let count = events.len() as u64;
         let (sink, results) = Collect::new();
-        let mut flow = Flow::with_settings("lanes", settings(2, 16));
+        let mut flow = Flow::with_settings("partitions", settings(2, 16));
         let state = flow.windowed("counts", Windows::tumbling(20), Count);
-        let source = Runs::new(events, lanes, run);
+        let source = Runs::new(events, partitions, run);
         flow.source("events", source)
             .watermarks(|(_, time)| Timestamp(*time), Watermarks::bounded(Duration::ZERO).ahead_max(None))
             .key_by(|_| 0u32)
@@ -115,9 +119,9 @@ proptest! {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// Gives an event of a lane.
+    /// Gives an event of a partition.
     Give(Event),
-    /// Finds a lane that holds some events.
+    /// Finds a partition that holds some events.
     Find(u64, u64),
 }
 
@@ -125,16 +129,16 @@ enum Step {
 struct Steps {
     steps: std::vec::IntoIter<Step>,
     given: [u64; 3],
-    lanes: Lanes,
+    partitions: Partitions,
 }
 
 impl Source for Steps {
     type Item = Event;
 
-    fn lanes(&self) -> SourceLanes<'_, Event> {
-        SourceLanes::Many {
-            lane_of: |(lane, _)| LaneId(*lane),
-            lanes: &self.lanes,
+    fn partitions(&self) -> SourcePartitions<'_, Event> {
+        SourcePartitions::Many {
+            partition_of: |(partition, _)| PartitionId(*partition),
+            partitions: &self.partitions,
         }
     }
 
@@ -145,14 +149,15 @@ impl Source for Steps {
         _: &Waker,
     ) -> Result<SourceStatus, BoxError> {
         match self.steps.next() {
-            Some(Step::Find(lane, events)) => {
-                self.lanes.add(LaneId(lane), Offset(0), Offset(events));
+            Some(Step::Find(partition, events)) => {
+                self.partitions
+                    .add(PartitionId(partition), Offset(0), Offset(events));
             }
-            Some(Step::Give((lane, time))) => {
-                out.push((lane, time));
-                self.given[lane as usize] += 1;
-                let next = Offset(self.given[lane as usize]);
-                self.lanes.pass(LaneId(lane), next);
+            Some(Step::Give((partition, time))) => {
+                out.push((partition, time));
+                self.given[partition as usize] += 1;
+                let next = Offset(self.given[partition as usize]);
+                self.partitions.pass(PartitionId(partition), next);
             }
             None => return Ok(SourceStatus::End),
         }
@@ -163,12 +168,12 @@ impl Source for Steps {
 /// The events of some steps that were late for windows of 20 ms.
 fn late(steps: Vec<Step>) -> u64 {
     let (sink, _) = Collect::new();
-    let mut flow = Flow::with_settings("lanes", settings(2, 16));
+    let mut flow = Flow::with_settings("partitions", settings(2, 16));
     let state = flow.windowed("counts", Windows::tumbling(20), Count);
     let source = Steps {
         steps: steps.into_iter(),
         given: [0; 3],
-        lanes: Lanes::default(),
+        partitions: Partitions::default(),
     };
     flow.source("events", source)
         .watermarks(
@@ -183,7 +188,7 @@ fn late(steps: Vec<Step>) -> u64 {
 }
 
 #[test]
-fn a_lane_that_is_found_while_others_are_read_holds_the_watermark_until_its_end() {
+fn a_partition_found_later_holds_the_watermark_until_its_end() {
     use Step::{Find, Give};
     let found = [Find(0, 1), Give((0, 100)), Find(1, 3), Give((0, 1000))];
     let in_time = [
@@ -200,7 +205,7 @@ fn a_lane_that_is_found_while_others_are_read_holds_the_watermark_until_its_end(
 }
 
 #[test]
-fn a_lane_that_is_empty_when_it_is_found_does_not_hold_the_watermark() {
+fn a_partition_found_empty_does_not_hold_the_watermark() {
     use Step::{Find, Give};
     let steps = [Find(0, 1), Give((0, 100)), Find(1, 0), Give((0, 1000))];
     let late_by_then = [Give((1, 100)), Give((0, 1000))];
