@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::groups;
 use crate::listener::{ListenerConfig, Protocol};
+use crate::security::TokenConfig;
 use crate::security::{Principal, TlsFiles};
-use crate::token_check::TokenConfig;
 
 /// The default id of the broker: that of Kafka's own examples.
 const NODE_ID_DEFAULT: i32 = 1;

@@ -20,12 +20,11 @@ use crate::connection::Connection;
 use crate::listener::{ListenerConfig, LogIn, Protocol};
 use crate::local::LocalListener;
 use crate::peer::{Peer, Stream};
-use crate::peer_lines;
 use crate::security::service::SecurityError;
 use crate::security::{
-    AuditAction, AuditEvent, Tls, TlsError, Who, handshake_failure, principal_of,
+    AuditAction, AuditEvent, PEER_LINES_EVERY, Tls, TlsError, TokenCheck, Who, handshake_failure,
+    principal_of,
 };
-use crate::token_check::TokenCheck;
 
 /// The wait after a failed accept, for lack of file descriptors for example.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -191,7 +190,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
-        runtime.spawn(tell_left_out(Arc::clone(&broker)));
+        runtime.spawn(report_left_out(Arc::clone(&broker)));
         if let Some(tokens) = broker.security().tokens() {
             runtime.spawn(renew_keys(Arc::clone(tokens)));
         }
@@ -270,8 +269,8 @@ impl Drop for Server {
             });
             runtime.shutdown_timeout(DRAIN_MAX);
             self.broker.pins().wait_until_empty(DRAIN_MAX);
-            let now = self.broker.log().clock().monotonic() + peer_lines::EVERY;
-            self.broker.security().peer_lines().tell_left_out(now);
+            let now = self.broker.log().clock().monotonic() + PEER_LINES_EVERY;
+            self.broker.security().peer_lines().report_left_out(now);
         }
     }
 }
@@ -320,11 +319,11 @@ async fn serve(
 }
 
 /// Reports log lines about connections that were left out.
-async fn tell_left_out(broker: Arc<Broker>) {
+async fn report_left_out(broker: Arc<Broker>) {
     loop {
-        tokio::time::sleep(peer_lines::EVERY).await;
+        tokio::time::sleep(PEER_LINES_EVERY).await;
         let lines = broker.security().peer_lines();
-        lines.tell_left_out(broker.log().clock().monotonic());
+        lines.report_left_out(broker.log().clock().monotonic());
     }
 }
 

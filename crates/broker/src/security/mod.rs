@@ -1,12 +1,13 @@
 //! Security: authentication, authorization and the audit log.
 //!
-//! It has no I/O, clock and randomness of its own, except for [`Tls`], which reads files, and
-//! `service`, which stores records in the log. Everything behaves as in Apache Kafka, so that its
+//! It has no I/O, clock and randomness of its own, with three exceptions: [`Tls`] reads files, the
+//! check of tokens reads keys from a file or a URL, and `service` stores records in the log. Everything behaves as in Apache Kafka, so that its
 //! clients and tools work unchanged.
 //!
 //! - [`Store`]: users and access rules, stored as [`Record`]s in the log, and the requests about
 //!   them.
 //! - [`Authentication`]: the login of one connection, by SASL.
+//! - [`TokenConfig`]: the keys that tokens are checked with.
 //! - [`Acls::authorize`]: whether a user may do an operation.
 //! - [`AuditEvent`]: a line for each operation that was done or refused.
 //! - [`Tls`]: certificates, and the user of a client's certificate.
@@ -19,9 +20,13 @@ mod acl;
 mod acl_requests;
 mod acls;
 mod audit;
+mod connection_pace;
 mod decoy;
 mod exposure;
 mod ip_quotas;
+mod key_url;
+mod login_pace;
+mod peer_lines;
 mod principal;
 mod quota_requests;
 mod quotas;
@@ -32,6 +37,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod token_check;
 mod tokens;
 mod user_requests;
 mod users;
@@ -47,13 +53,17 @@ pub use self::audit::{
 };
 pub use self::exposure::{Exposed, Exposure, check_exposure};
 pub use self::ip_quotas::{ConnectionRate, ConnectionRates, InvalidIp, IpEntity};
+pub use self::key_url::{FetchError, KeysUrl};
+pub(crate) use self::peer_lines::EVERY as PEER_LINES_EVERY;
 pub use self::principal::{Host, InvalidHost, InvalidPrincipal, NAME_BYTES_MAX, Principal};
 pub use self::quotas::{ByteRate, Entity, EntityPart, Limits, QUOTAS_MAX, Quotas, Share, Traffic};
 pub(crate) use self::sasl::response as sasl_response;
 pub use self::sasl::{Authentication, LoginError};
 pub use self::store::Store;
+pub(crate) use self::tls::handshake_failure;
 pub use self::tls::{Tls, TlsError, TlsFiles, principal_of};
-pub(crate) use self::tls::{handshake_failure, load_roots};
+pub(crate) use self::token_check::TokenCheck;
+pub use self::token_check::{KeySource, TokenConfig, TokenKeysError};
 pub use self::tokens::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
 pub use self::users::{
     ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, SECRET_BYTES, Secret,

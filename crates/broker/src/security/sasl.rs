@@ -13,7 +13,7 @@ use millstream_wire::sasl::{
 };
 use millstream_wire::{ApiKey, ResponseError, StrBytes};
 
-use crate::token_check::TokenCheck;
+use super::token_check::TokenCheck;
 
 use super::principal::Principal;
 use super::tokens::TokenError;

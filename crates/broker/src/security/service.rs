@@ -21,19 +21,19 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use self::handle::handle;
+use super::connection_pace::ConnectionPace;
+use super::login_pace::{Attempt, LoginPace, WAIT_MAX};
+use super::peer_lines::PeerLines;
+use super::token_check::{TokenCheck, TokenKeysError};
 use crate::config::SecurityConfig;
-use crate::connection_pace::ConnectionPace;
 use crate::counters::Counter;
 use crate::ledger::Ledger;
-use crate::login_pace::{Attempt, LoginPace, WAIT_MAX};
-use crate::peer_lines::PeerLines;
 use crate::security::{
     AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT,
     LoginError, Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES,
     SECRET_BYTES, Secret, Share, Store, Traffic, UserError, Who, log_changes, sasl_response,
 };
 use crate::throttle::Throttle;
-use crate::token_check::{TokenCheck, TokenKeysError};
 
 /// The stream of users and access rules.
 pub const LEDGER: &str = "__security";

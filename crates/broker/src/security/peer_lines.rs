@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millstream_base::LineLimit;
 
-use crate::security::{AUDIT_TARGET, AuditEvent};
+use super::audit::{Event, TARGET};
 
 /// The length of the intervals that the bounds apply to.
 pub const EVERY: Duration = Duration::from_secs(10);
@@ -45,28 +45,28 @@ impl PeerLines {
     }
 
     /// Writes the audit line of an unauthenticated client.
-    pub fn audit(&self, event: &AuditEvent<'_>, now: Duration) {
+    pub fn audit(&self, event: &Event<'_>, now: Duration) {
         if let Some(left_out) = self.refusals.take(now) {
-            tell_refusals(left_out);
+            report_refusals(left_out);
             event.log();
         }
     }
 
     /// Reports the number of left-out lines when the interval is over. Called periodically, since
     /// no further line may come.
-    pub fn tell_left_out(&self, now: Duration) {
+    pub fn report_left_out(&self, now: Duration) {
         match self.warnings.take_left_out(now) {
             0 => {}
             left_out => tracing::warn!(left_out, "more warnings about connections were left out"),
         }
-        tell_refusals(self.refusals.take_left_out(now));
+        report_refusals(self.refusals.take_left_out(now));
     }
 }
 
-fn tell_refusals(left_out: u64) {
+fn report_refusals(left_out: u64) {
     if left_out > 0 {
         tracing::info!(
-            target: AUDIT_TARGET,
+            target: TARGET,
             left_out,
             "audit: denied {left_out} more requests of clients that are not logged in, whose lines were left out"
         );

@@ -21,8 +21,9 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig};
 
+use super::tls::{TlsError, load_roots};
+use super::tokens::KEYS_BYTES_MAX;
 use crate::peer::Stream;
-use crate::security::{KEYS_BYTES_MAX, TlsError, load_roots};
 
 /// The longest time of a fetch, for all its steps together.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::ip_quotas::ConnectionRate;
 use crate::buckets::Buckets;
-use crate::security::ConnectionRate;
 
 /// An address may save up the connections of this time: Kafka measures a rate over ten seconds.
 const BURST: Duration = Duration::from_secs(10);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use millstream_base::{Clock, LineLimit};
 use parking_lot::RwLock;
 
-use crate::key_url::{FetchError, KeysUrl};
-use crate::security::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
+use super::key_url::{FetchError, KeysUrl};
+use super::tokens::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
 
 /// The time between two readings of a file.
 const FILE_RENEW_EVERY: Duration = Duration::from_secs(60);
