@@ -1,4 +1,6 @@
-//! Listens, and gives each connection a task.
+//! The server: it binds its listeners, serves them on threads of its own, and ends.
+
+mod accept;
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,41 +8,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{Accepted, Clock, Listener, Network, Random};
+use millstream_base::{Clock, Listener, Network, Random};
 use millstream_log::{Log, LogError};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
 
+use self::accept::{Served, Shared, accept_all};
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
-use crate::connection::Connection;
 use crate::listener::{ListenerConfig, LogIn, Protocol};
 use crate::local::LocalListener;
-use crate::peer::{Peer, Stream};
+use crate::peer::Stream;
 use crate::security::service::SecurityError;
-use crate::security::{
-    AuditAction, AuditEvent, PEER_LINES_EVERY, Tls, TlsError, TokenCheck, Who, handshake_failure,
-    principal_of,
-};
-
-/// The wait after a failed accept, for lack of file descriptors for example.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+use crate::security::{PEER_LINES_EVERY, Tls, TlsError, TokenCheck};
 
 /// The most time that connections have to answer their pending requests when the broker ends.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// The most connections over the quota of their address that are held at once, before they are
-/// closed; further ones are closed at once.
-const HELD_MAX: usize = 1_000;
-
 /// Worker threads for each core: one of them may wait for the disk.
 const THREADS_PER_CORE: usize = 2;
-
-/// The most time for a TLS handshake.
-const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// The time between two checks of the files of TLS.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
@@ -92,7 +78,7 @@ pub enum StartError {
 pub struct Listening<L> {
     runtime: Runtime,
     /// In the order of the config.
-    listeners: Vec<(L, Door)>,
+    listeners: Vec<(L, Served)>,
     tls: Option<Arc<Tls>>,
     config: BrokerConfig,
 }
@@ -124,7 +110,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
             let listen =
                 |error| cannot_listen(error, address, &config.listeners[..listeners.len()]);
             let listener = runtime.block_on(network.listen(address)).map_err(listen)?;
-            let door = Door {
+            let served = Served {
                 address: listener.local_address().map_err(listen)?,
                 advertised: of_config.advertised.clone(),
                 tls: tls.clone().filter(|_| protocol.tls),
@@ -134,7 +120,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
                 },
                 is_local: false,
             };
-            listeners.push((listener, door));
+            listeners.push((listener, served));
         }
         Ok(Listening {
             runtime,
@@ -148,7 +134,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
     fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners
             .iter()
-            .map(|(_, door)| door.address)
+            .map(|(_, served)| served.address)
             .collect()
     }
 
@@ -177,7 +163,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
             mut config,
         } = self;
         config.local_socket = local_socket;
-        let local_door = listeners.first().map(|(_, first)| Door {
+        let local_served = listeners.first().map(|(_, first)| Served {
             tls: None,
             log_in: log_in_locally(&config),
             is_local: true,
@@ -197,17 +183,12 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         if let Some(tls) = &tls {
             runtime.spawn(renew(Arc::clone(tls)));
         }
-        let shared = Shared {
-            room: Arc::new(Semaphore::new(broker.config().connections_max)),
-            room_to_hold: Arc::new(Semaphore::new(HELD_MAX)),
-            broker: Arc::clone(&broker),
-            stop: stopping,
-        };
-        for (listener, door) in listeners {
-            runtime.spawn(accept_all(listener, door, shared.clone()));
+        let shared = Shared::new(Arc::clone(&broker), stopping);
+        for (listener, served) in listeners {
+            runtime.spawn(accept_all(listener, served, shared.clone()));
         }
-        if let Some((listener, door)) = local_listener.zip(local_door) {
-            runtime.spawn(accept_all(listener, door, shared.clone()));
+        if let Some((listener, served)) = local_listener.zip(local_served) {
+            runtime.spawn(accept_all(listener, served, shared.clone()));
         }
         drop(shared);
         Ok(Server {
@@ -275,49 +256,6 @@ impl Drop for Server {
     }
 }
 
-/// Serves one connection, to its end.
-async fn serve(
-    stream: impl Stream,
-    tls: Option<Arc<Tls>>,
-    peer: Peer,
-    broker: Arc<Broker>,
-    stop: watch::Receiver<bool>,
-) {
-    let Some(tls) = tls else {
-        return Connection::new(stream, peer, None, broker, stop)
-            .run()
-            .await;
-    };
-    let from = peer.address;
-    let accepted = TlsAcceptor::from(tls.config()).accept(stream);
-    let stream = match timeout(TLS_HANDSHAKE_MAX, accepted).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            broker.counters.failed.add_one();
-            return broker.warn_of(from, format_args!("{}", handshake_failure(&error)));
-        }
-        Err(_) => {
-            broker.counters.failed.add_one();
-            return broker.warn_of(from, format_args!("connection does not go on with TLS"));
-        }
-    };
-    let certificates = stream.get_ref().1.peer_certificates();
-    let certificate = certificates.and_then(|certificates| certificates.first());
-    let certified = certificate.and_then(principal_of);
-    if let Some(principal) = &certified {
-        let event = AuditEvent {
-            who: Who::Known(principal),
-            from,
-            action: AuditAction::LogIn(None),
-            allowed: true,
-        };
-        event.log();
-    }
-    Connection::new(stream, peer, certified, broker, stop)
-        .run()
-        .await;
-}
-
 /// Reports log lines about connections that were left out.
 async fn report_left_out(broker: Arc<Broker>) {
     loop {
@@ -383,45 +321,6 @@ fn listen_locally(config: &mut BrokerConfig) -> Option<LocalListener> {
     }
 }
 
-/// Counts the end of a connection, however it ends.
-struct Ending(Arc<Broker>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.counters.ended.add_one();
-    }
-}
-
-/// A served listener, without its socket.
-#[derive(Clone)]
-struct Door {
-    /// The listener's address, with its actual port.
-    address: SocketAddr,
-    /// See [`ListenerConfig::advertised`](crate::ListenerConfig::advertised).
-    advertised: Option<(String, u16)>,
-    tls: Option<Arc<Tls>>,
-    /// Whether clients log in.
-    log_in: LogIn,
-    /// Whether this is the socket for clients on this machine that run as the same user.
-    is_local: bool,
-}
-
-impl Door {
-    /// Returns the host and the port that a client is told to connect to. `local` is the address
-    /// that it connected to.
-    fn advertised_to(&self, local: SocketAddr) -> (String, u16) {
-        let ip = match self.address.ip() {
-            ip if ip.is_unspecified() => local.ip().to_canonical(),
-            ip => ip,
-        };
-        match &self.advertised {
-            Some((host, 0)) => (host.clone(), self.address.port()),
-            Some(advertised) => advertised.clone(),
-            None => (ip.to_string(), self.address.port()),
-        }
-    }
-}
-
 /// Returns the error of a listener that cannot bind its address; `earlier` are the listeners that
 /// did.
 fn cannot_listen(error: io::Error, address: SocketAddr, earlier: &[ListenerConfig]) -> StartError {
@@ -433,92 +332,4 @@ fn cannot_listen(error: io::Error, address: SocketAddr, earlier: &[ListenerConfi
         },
         _ => StartError::Listen { address, error },
     }
-}
-
-/// The state that listeners share.
-#[derive(Clone)]
-struct Shared {
-    /// Room for connections.
-    room: Arc<Semaphore>,
-    /// Room for connections over the quota of their address, see [`HELD_MAX`].
-    room_to_hold: Arc<Semaphore>,
-    broker: Arc<Broker>,
-    /// Becomes `true` when the broker ends.
-    stop: watch::Receiver<bool>,
-}
-
-/// Serves until `stop` is `true`; then the received requests are still answered.
-async fn accept_all(mut listener: impl Listener<Stream: Stream>, door: Door, shared: Shared) {
-    let Shared {
-        room,
-        room_to_hold,
-        broker,
-        mut stop,
-    } = shared;
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-            _ = stop.wait_for(|stop| *stop) => break,
-        };
-        let Accepted {
-            stream,
-            peer: from,
-            local,
-        } = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                broker.warn_of(
-                    door.address,
-                    format_args!("cannot take a connection, trying again: {error}"),
-                );
-                tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
-                continue;
-            }
-        };
-        // The socket on this machine has no IP address.
-        let admitted = match door.is_local {
-            true => Ok(()),
-            false => broker.security().admit_connection(from.ip()),
-        };
-        if let Err(hold) = admitted {
-            broker.counters.refused.add_one();
-            broker.warn_of(
-                from,
-                format_args!(
-                    "connection refused: its address opens more than its connection_creation_rate"
-                ),
-            );
-            if let Ok(place) = Arc::clone(&room_to_hold).try_acquire_owned() {
-                let mut stop = stop.clone();
-                connections.spawn(async move {
-                    let _ = timeout(hold, stop.wait_for(|stop| *stop)).await;
-                    drop((stream, place));
-                });
-            }
-            continue;
-        }
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-            broker.counters.refused.add_one();
-            broker.warn_of(from, format_args!("connection refused: there are too many"));
-            continue;
-        };
-        let peer = Peer {
-            address: from,
-            is_same_user: door.is_local,
-            advertised: door.advertised_to(local),
-            log_in: door.log_in,
-        };
-        let (tls, broker, stop) = (door.tls.clone(), Arc::clone(&broker), stop.clone());
-        broker.counters.accepted.add_one();
-        connections.spawn(async move {
-            let ending = Ending(Arc::clone(&broker));
-            serve(stream, tls, peer, broker, stop).await;
-            drop(ending);
-            drop(place);
-        });
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
 }
