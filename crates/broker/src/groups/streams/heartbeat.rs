@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::topology::{StreamsStatus, Topology, task_id};
+use super::plan::StreamsStatus;
+use super::topology::{Topology, task_id};
 use super::{EndpointPartitions, StreamsGroup, StreamsMember};
 use crate::groups::answer::{HeartbeatRefused, StreamsBeat};
 use crate::groups::config::{

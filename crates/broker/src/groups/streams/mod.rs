@@ -10,6 +10,7 @@
 
 mod heartbeat;
 mod member;
+mod plan;
 mod store;
 mod topology;
 
@@ -20,8 +21,10 @@ use std::time::Duration;
 pub(super) use self::heartbeat::check;
 pub(super) use self::member::StreamsMember;
 pub use self::member::{Endpoint, EndpointPartitions, Tasks};
-pub use self::topology::{Copartition, InternalTopic, StreamsStatus, Subtopology, Topology};
-use self::topology::{Plan, task_id};
+use self::plan::Plan;
+pub use self::plan::StreamsStatus;
+use self::topology::task_id;
+pub use self::topology::{Copartition, InternalTopic, Subtopology, Topology};
 use super::answer::{
     DescribedStreamsGroup, GroupState, GroupType, ListedGroup, StreamsMemberState,
 };

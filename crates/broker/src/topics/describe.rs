@@ -1,0 +1,249 @@
+//! The description of topics and their partitions. It creates missing topics, if a client asks for that.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use millstream_log::{LogError, Stream, StreamConfig};
+use millstream_wire::messages::describe_topic_partitions_response::{
+    Cursor, DescribeTopicPartitionsResponse, DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+};
+use millstream_wire::messages::metadata_response::{
+    MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use millstream_wire::messages::{DescribeTopicPartitionsRequest, MetadataRequest, TopicName};
+use millstream_wire::{ResponseError, StrBytes, Uuid};
+
+use super::{LEADER_EPOCH, Named, topic_name};
+use crate::broker::{Broker, OFFSETS};
+use crate::client::Client;
+use crate::error::response_error;
+use crate::reply::Reply;
+use crate::security::Operation;
+use crate::topic_names::check_name;
+
+/// The most partitions in one page of a description.
+const PAGE_PARTITIONS_MAX: i32 = 2_000;
+
+/// Lists the topics and the places of their partitions.
+pub fn metadata(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    version: i16,
+    request: MetadataRequest,
+) -> Reply {
+    let (host, port) = client.advertised();
+    let response = MetadataResponse::default()
+        .with_brokers(vec![
+            MetadataResponseBroker::default()
+                .with_node_id(broker.node_id())
+                .with_host(StrBytes::from_string(host))
+                .with_port(port.into()),
+        ])
+        .with_cluster_id(Some(StrBytes::from_string(broker.cluster_id().to_owned())))
+        .with_controller_id(broker.node_id());
+    // In the oldest version, none means all.
+    let asked = request
+        .topics
+        .filter(|topics| version > 0 || !topics.is_empty());
+    let Some(asked) = asked else {
+        let log = broker.log();
+        let names = log.stream_names().into_iter();
+        let streams = names.filter_map(|name| log.stream(&name).ok());
+        let offsets = broker.shown_stream(OFFSETS).ok();
+        let topics = streams
+            .filter(is_topic)
+            .chain(offsets)
+            .filter(|stream| client.access().sees_topic(stream.name()))
+            .map(|stream| describe_topic(broker, &stream));
+        return response.with_topics(topics.collect()).into();
+    };
+    // Listed once, even if the request names it several times: an answer is no larger than all
+    // topics together.
+    let mut named = HashSet::new();
+    let mut asked = asked;
+    // A request that names a topic by its id may carry an empty name, too.
+    for topic in asked.iter_mut().filter(|topic| !topic.topic_id.is_nil()) {
+        topic.name = None;
+    }
+    asked.retain(|topic| named.insert((topic.name.clone(), topic.topic_id)));
+    let may_create = request.allow_auto_topic_creation && broker.config().auto_create_topics;
+    let mut missing = Vec::new();
+    let mut topics = Vec::with_capacity(asked.len());
+    for topic in asked {
+        let stream = match &topic.name {
+            Some(name) => Named::Name(name),
+            None => Named::Id(topic.topic_id),
+        };
+        let stream = stream.permitted(client, Operation::Describe);
+        let described = match (&stream, &topic.name) {
+            (Ok(stream), _) => describe_topic(broker, stream),
+            // The offsets topic appears with the first group.
+            (Err(error @ ResponseError::UnknownTopicOrPartition), Some(name))
+                if ***name == *OFFSETS =>
+            {
+                refused_topic(topic.name, topic.topic_id, *error)
+            }
+            (Err(ResponseError::UnknownTopicOrPartition), Some(name))
+                if check_name(name).is_err() =>
+            {
+                refused_topic(
+                    topic.name,
+                    topic.topic_id,
+                    ResponseError::InvalidTopicException,
+                )
+            }
+            (Err(ResponseError::UnknownTopicOrPartition), Some(name))
+                if may_create && !client.access().may_create(name) =>
+            {
+                let error = ResponseError::TopicAuthorizationFailed;
+                refused_topic(topic.name, topic.topic_id, error)
+            }
+            (Err(ResponseError::UnknownTopicOrPartition), Some(name)) if may_create => {
+                missing.push((topics.len(), name.clone()));
+                MetadataResponseTopic::default()
+            }
+            (Err(error), _) => refused_topic(topic.name, topic.topic_id, *error),
+        };
+        topics.push(described);
+    }
+    if missing.is_empty() {
+        return response.with_topics(topics).into();
+    }
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || {
+        for (place, name) in missing {
+            topics[place] = match create_missing(&broker, &name) {
+                Ok(stream) => describe_topic(&broker, &stream),
+                Err(error) => refused_topic(Some(name), Uuid::nil(), response_error(&error)),
+            };
+        }
+        response.with_topics(topics)
+    })
+}
+
+fn create_missing(broker: &Broker, name: &str) -> Result<Stream, LogError> {
+    let config = StreamConfig {
+        streamlets: broker.config().partitions_default,
+        ..StreamConfig::default()
+    };
+    let stream = broker.log().stream_or_create(name, config)?;
+    broker.groups().topics_changed();
+    Ok(stream)
+}
+
+/// Returns whether Kafka's clients can name the stream.
+fn is_topic(stream: &Stream) -> bool {
+    check_name(stream.name()).is_ok()
+}
+
+fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataResponseTopic {
+    let partitions = (0..stream.partition_count() as i32).map(|partition| {
+        MetadataResponsePartition::default()
+            .with_partition_index(partition)
+            .with_leader_id(broker.node_id())
+            .with_leader_epoch(LEADER_EPOCH)
+            .with_replica_nodes(vec![broker.node_id()])
+            .with_isr_nodes(vec![broker.node_id()])
+    });
+    MetadataResponseTopic::default()
+        .with_name(Some(topic_name(stream.name())))
+        .with_topic_id(shown_id(stream))
+        .with_is_internal(stream.is_internal())
+        .with_partitions(partitions.collect())
+}
+
+/// Returns the id that clients see. A stream that they can only read has none, since the lookup by
+/// id finds streams of users alone.
+fn shown_id(stream: &Stream) -> Uuid {
+    match stream.is_internal() {
+        true => Uuid::nil(),
+        false => stream.uuid(),
+    }
+}
+
+fn refused_topic(name: Option<TopicName>, id: Uuid, error: ResponseError) -> MetadataResponseTopic {
+    MetadataResponseTopic::default()
+        .with_name(name)
+        .with_topic_id(id)
+        .with_error_code(error.code())
+}
+
+/// Describes topics, a page at a time.
+pub fn describe(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    request: DescribeTopicPartitionsRequest,
+) -> Reply {
+    let mut names: Vec<TopicName> = request.topics.into_iter().map(|topic| topic.name).collect();
+    if names.is_empty() {
+        names = broker
+            .log()
+            .stream_names()
+            .iter()
+            .map(|name| topic_name(name))
+            .collect();
+        let is_seen = |name: &TopicName| client.access().sees_topic(name);
+        names.retain(|name| check_name(name).is_ok());
+        if broker.shows_offsets() {
+            names.push(topic_name(OFFSETS));
+        }
+        names.retain(is_seen);
+    }
+    names.sort();
+    names.dedup();
+    let (after, mut first) = match request.cursor {
+        Some(cursor) => (cursor.topic_name, cursor.partition_index.max(0) as u32),
+        None => (TopicName::default(), 0),
+    };
+    let mut room = request
+        .response_partition_limit
+        .clamp(1, PAGE_PARTITIONS_MAX) as u32;
+    let mut topics = Vec::new();
+    let mut next = None;
+    for name in names.into_iter().filter(|name| *name >= after) {
+        if room == 0 {
+            next = Some(Cursor::default().with_topic_name(name));
+            break;
+        }
+        if name != after {
+            first = 0;
+        }
+        let described =
+            DescribeTopicPartitionsResponseTopic::default().with_name(Some(name.clone()));
+        let stream = match Named::Name(&name).permitted(client, Operation::Describe) {
+            Ok(stream) => stream,
+            Err(error) => {
+                topics.push(described.with_error_code(error.code()));
+                continue;
+            }
+        };
+        let count = stream.partition_count();
+        let end = count.min(first.saturating_add(room));
+        let partitions = (first..end).map(|partition| {
+            DescribeTopicPartitionsResponsePartition::default()
+                .with_partition_index(partition as i32)
+                .with_leader_id(broker.node_id())
+                .with_leader_epoch(LEADER_EPOCH)
+                .with_replica_nodes(vec![broker.node_id()])
+                .with_isr_nodes(vec![broker.node_id()])
+                // Java's client cannot read a null list.
+                .with_eligible_leader_replicas(Some(Vec::new()))
+                .with_last_known_elr(Some(Vec::new()))
+        });
+        let described = described
+            .with_topic_id(shown_id(&stream))
+            .with_is_internal(stream.is_internal());
+        topics.push(described.with_partitions(partitions.collect()));
+        room -= end.saturating_sub(first);
+        if end < count {
+            let cursor = Cursor::default().with_topic_name(name);
+            next = Some(cursor.with_partition_index(end as i32));
+            break;
+        }
+    }
+    DescribeTopicPartitionsResponse::default()
+        .with_topics(topics)
+        .with_next_cursor(next)
+        .into()
+}

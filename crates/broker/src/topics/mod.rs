@@ -1,0 +1,80 @@
+//! Topics: listed, described, created, changed and deleted. A topic is a stream, and each `StreamPartition` of
+//! it a partition.
+
+mod change;
+mod describe;
+
+use millstream_log::Stream;
+use millstream_wire::messages::TopicName;
+use millstream_wire::{ResponseError, StrBytes, Uuid};
+
+pub use self::change::{create, create_partitions, delete};
+pub use self::describe::{describe, metadata};
+use crate::access::denied_by_id;
+use crate::client::Client;
+use crate::error::response_error;
+use crate::security::Operation;
+
+/// The epoch of every partition's leader, of which there is only one, ever.
+pub const LEADER_EPOCH: i32 = 0;
+
+/// A topic as a request names it.
+pub enum Named<'a> {
+    Name(&'a str),
+    Id(Uuid),
+}
+
+impl<'a> Named<'a> {
+    pub fn of(has_id: bool, name: &'a TopicName, id: Uuid) -> Named<'a> {
+        match has_id {
+            true => Named::Id(id),
+            false => Named::Name(name),
+        }
+    }
+
+    /// Returns the named stream.
+    pub fn stream(&self, client: &mut Client) -> Result<Stream, ResponseError> {
+        match self {
+            Named::Name(name) => client.stream(name).map_err(|error| response_error(&error)),
+            Named::Id(id) => client
+                .stream_by_uuid(*id)
+                .map_err(|_| ResponseError::UnknownTopicId),
+        }
+    }
+
+    /// Returns the named stream if the client may do this operation on it.
+    pub fn permitted(
+        &self,
+        client: &mut Client,
+        operation: Operation,
+    ) -> Result<Stream, ResponseError> {
+        let check = |client: &Client, name: &str| match client.access().may_topic(operation, name) {
+            true => Ok(()),
+            false => Err(ResponseError::TopicAuthorizationFailed),
+        };
+        match self {
+            Named::Name(name) => {
+                check(client, name)?;
+                self.stream(client)
+            }
+            Named::Id(_) => {
+                let stream = self.stream(client)?;
+                check(client, stream.name())
+                    .map_err(|_| denied_by_id(client.access(), stream.name()))?;
+                Ok(stream)
+            }
+        }
+    }
+}
+
+/// Refuses a stream that clients can only read.
+pub fn not_read_only(stream: Stream) -> Result<Stream, ResponseError> {
+    match stream.is_internal() {
+        true => Err(ResponseError::InvalidTopicException),
+        false => Ok(stream),
+    }
+}
+
+pub fn topic_name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_owned()))
+}
