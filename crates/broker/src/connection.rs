@@ -1,21 +1,21 @@
 //! One connection: it reads requests and writes answers in the order of the requests.
 
+mod answers;
+
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use millstream_wire::{
-    FrameError, Pieces, RequestHeader, Response, decode_request, encode_response, missing_bytes,
-    take_frame,
+    FrameError, Pieces, RequestHeader, decode_request, missing_bytes, take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 
+use self::answers::{Pending, first_reply};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::copied::copy_of;
@@ -24,7 +24,7 @@ use crate::peer::Peer;
 use crate::reply::Reply;
 use crate::security::service::Login;
 use crate::security::{Principal, Traffic};
-use crate::throttle::{self, traffic_of};
+use crate::throttle::traffic_of;
 
 /// The most requests of one connection in progress at once; the next is read when the first is
 /// answered.
@@ -37,14 +37,8 @@ const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// need the memory.
 const LARGE_STALL_MAX: Duration = Duration::from_secs(5);
 
-/// Answers that are ready at the same time are written together, up to about this many bytes.
-const WRITE_BYTES: usize = 256 << 10;
-
 /// The largest request of a client that has not authenticated.
 const UNKNOWN_BYTES_MAX: usize = 512 << 10;
-
-/// A client that takes longer than this for an answer is slow.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 /// The longest hold of a client over its quota before the quota is checked again.
 const HOLD_MAX: Duration = Duration::from_secs(30);
@@ -88,20 +82,6 @@ struct Hold {
     until: Instant,
     /// The direction of the traffic that the quota does not cover yet at `until`, if there is any.
     unpaid: Option<Traffic>,
-}
-
-/// A request that is not answered yet.
-struct Pending {
-    header: RequestHeader,
-    /// When the broker began to work on it.
-    began: Instant,
-    /// How long the client is held for this request.
-    wait: Option<Duration>,
-    /// Whether the bytes of the answer will be taken from the client's quota.
-    is_limited: bool,
-    reply: Reply,
-    /// The memory of the request.
-    _memory: OwnedSemaphorePermit,
 }
 
 /// The next event of a connection.
@@ -379,50 +359,6 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    /// Sends the first pending reply, and those behind it that are ready by now.
-    async fn answer(&mut self, reply: Reply) -> Result<(), End> {
-        let mut out = Pieces::default();
-        let mut reply = Some(reply);
-        while let Some(next) = reply.take() {
-            let Some(pending) = self.pending.pop_front() else {
-                break;
-            };
-            let counters = &self.broker.counters;
-            let (api, time) = (pending.header.api, pending.began.elapsed());
-            match &next {
-                Reply::Now(response) => counters.answered(api, time, Some(response)),
-                Reply::Nothing => counters.answered(api, time, None),
-                Reply::Close(_) | Reply::Later(_) | Reply::Alone(_) => {}
-            }
-            match next {
-                Reply::Now(mut response) => {
-                    let mut pieces = encode(&pending, &response)?;
-                    let (sent, bytes) = (Traffic::Consumed, pieces.remaining());
-                    let wait = self.throttle(&pending.header, sent, bytes);
-                    if let Some(wait) = pending.wait.or(wait)
-                        && throttle::tell(&mut response, wait)
-                    {
-                        pieces = encode(&pending, &response)?;
-                    }
-                    out.append(pieces);
-                }
-                Reply::Nothing => {}
-                Reply::Close(why) => return self.close(out, why).await,
-                Reply::Later(_) | Reply::Alone(_) => {
-                    unreachable!("a reply that was waited for is whole")
-                }
-            }
-            if self.client.is_refused() {
-                let why = "it has not logged in".to_owned();
-                return self.close(out, why).await;
-            }
-            if out.remaining() < WRITE_BYTES {
-                reply = ready_reply(&mut self.pending).await;
-            }
-        }
-        self.write(out).await
-    }
-
     /// Takes the bytes on the wire from the client's quota, if records go in this direction with
     /// the request. The client is held when the quota is used up.
     fn throttle(
@@ -457,89 +393,6 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         {
             self.hold(traffic, wait);
         }
-    }
-
-    /// Sends the remaining pieces, and closes.
-    async fn close(&mut self, pieces: Pieces, why: String) -> Result<(), End> {
-        self.write(pieces).await?;
-        Err(End::Refused(why))
-    }
-
-    async fn write(&mut self, mut pieces: Pieces) -> Result<(), End> {
-        let (began, bytes) = (Instant::now(), pieces.remaining());
-        let in_time = timeout_at(began + SLOW_AFTER, self.write_all(&mut pieces)).await;
-        let written = match in_time {
-            Ok(written) => written,
-            Err(_) => self.write_slowly(pieces).await,
-        };
-        self.client.pace_mut().took(bytes, began.elapsed());
-        written
-    }
-
-    async fn write_all(&mut self, pieces: &mut Pieces) -> Result<(), End> {
-        let stall_max: Duration = self.broker.config().write_stall_max;
-        while pieces.has_remaining() {
-            match timeout(stall_max, self.writer.write_buf(pieces)).await {
-                Ok(Ok(0)) => return Err(End::Gone),
-                Ok(written) => drop(written?),
-                Err(_) => {
-                    return Err(End::Refused(format!(
-                        "it has taken nothing of an answer for {} s",
-                        stall_max.as_secs()
-                    )));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies the rest of the answer: in place it would hold segments, and other readers' disk
-    /// buffers.
-    async fn write_slowly(&mut self, pieces: Pieces) -> Result<(), End> {
-        let Some(_memory) = self.broker.memory().try_take(pieces.remaining()) else {
-            let why = "it does not take its answer, and there is no memory to keep it".to_owned();
-            return Err(End::Refused(why));
-        };
-        let mut rest = Pieces::from_iter([pieces.into_copy()]);
-        self.write_all(&mut rest).await
-    }
-}
-
-fn encode(pending: &Pending, response: &Response) -> Result<Pieces, End> {
-    let pieces = encode_response(&pending.header, response);
-    pieces.map_err(|error| End::Refused(error.to_string()))
-}
-
-/// Waits for the reply to the first request. Cancelling this loses nothing.
-async fn first_reply(pending: &mut VecDeque<Pending>) -> Reply {
-    poll_fn(|context| {
-        let Some(first) = pending.front_mut() else {
-            return Poll::Pending;
-        };
-        loop {
-            match &mut first.reply {
-                Reply::Later(answer) | Reply::Alone(answer) => {
-                    match answer.as_mut().poll(context) {
-                        Poll::Ready(reply) => first.reply = reply,
-                        Poll::Pending => return Poll::Pending,
-                    }
-                }
-                reply => return Poll::Ready(std::mem::replace(reply, Reply::Nothing)),
-            }
-        }
-    })
-    .await
-}
-
-/// Returns the reply to the first request if it is ready.
-async fn ready_reply(pending: &mut VecDeque<Pending>) -> Option<Reply> {
-    if pending.is_empty() {
-        return None;
-    }
-    tokio::select! {
-        biased;
-        reply = first_reply(pending) => Some(reply),
-        () = std::future::ready(()) => None,
     }
 }
 
