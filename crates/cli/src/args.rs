@@ -119,8 +119,7 @@ pub enum Command {
     /// With --file: every line becomes a record of the stream `lines`, and a flow counts the words of that stream.
     /// White space separates words.
     ///
-    /// With --data, the next run continues with the stored records: it counts all of them, and writes
-    /// `campaign_counts` anew.
+    /// With --data, the next run continues from the last checkpoint: the counts cover the events of all runs.
     ///
     /// The fields of --json: ingested_records, the records that this run ingested, and ingested_bytes, the bytes of
     /// their values; durable_records, the records in the stream; seconds. With --file: words, prefixed_words, and in
@@ -130,7 +129,7 @@ pub enum Command {
     Quickstart(QuickstartArgs),
     /// Serve the streams over the network, to Kafka clients and to Millstream clients
     ///
-    /// Runs until Ctrl-C or SIGTERM. Each topic is a stream, and each lane one of its partitions. The server listens
+    /// Runs until Ctrl-C or SIGTERM. Kafka clients see each stream as a topic, and each of its lanes as a partition. The server listens
     /// on this machine only, unless --listen names other addresses.
     ///
     /// With --json, prints one document as soon as the server listens: listen, the first address; listeners, all
@@ -158,7 +157,7 @@ pub enum Command {
     /// Add, list and remove access rules (ACLs)
     #[command(subcommand)]
     Acl(AclCommand),
-    /// List damaged data in a data directory, and remove it
+    /// List damaged data in a data directory, or remove it
     ///
     /// No server may run on the data directory. The command reads and checks all records of all streams. A damaged
     /// stream refuses writes, and readers get its records up to the damage; `--cut` truncates the stream there and
@@ -197,6 +196,7 @@ pub enum UserCommand {
         name: String,
     },
     /// Set a user's password at the server, and create the user if there is none
+    ///
     /// The command asks for the password, or reads it from the first line of stdin.
     Set {
         /// The user's name
@@ -288,10 +288,10 @@ pub enum StreamCommand {
 
 #[derive(Debug, Args)]
 pub struct RetentionArgs {
-    /// Remove groups whose newest record is older, for instance 7days, or `none`
+    /// Remove a partition's files whose newest record is older than this, for instance 7days; `none` removes none
     #[arg(long, value_name = "TIME", value_parser = limit(some_time))]
     pub retain_for: Option<Limit<Duration>>,
-    /// Remove the oldest groups of a lane beyond this size, for instance 10GiB, or `none`
+    /// Remove a partition's oldest files beyond this size, for instance 10GiB; `none` removes none
     #[arg(long, value_name = "SIZE", value_parser = limit(some_bytes))]
     pub retain_bytes: Option<Limit<ByteSize>>,
 }
@@ -324,7 +324,7 @@ pub struct ProduceArgs {
 pub struct ConsumeArgs {
     /// The stream's name
     pub stream: String,
-    /// Where to start: earliest, latest, or an offset (of one partition)
+    /// Where to start: earliest, latest, or an offset; with several partitions, an offset needs --partition
     #[arg(long, value_name = "PLACE", default_value = "earliest")]
     pub from: Place,
     /// Only this partition
@@ -343,7 +343,7 @@ pub struct ConsumeArgs {
     /// Skip damaged records of a server, and print their offsets; without it, damage is an error
     #[arg(long)]
     pub skip_damaged: bool,
-    /// Stop after so many records
+    /// Stop after this many records
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
     /// Wait for more records at the end, also in partitions that are added, until Ctrl-C; without it, the command
@@ -660,7 +660,7 @@ pub enum DeadLettersCommand {
 pub struct ListDeadLettersArgs {
     /// The flow's name; all flows without it
     pub flow: Option<String>,
-    /// Stop after so many letters
+    /// Stop after this many letters
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
 }
@@ -669,7 +669,7 @@ pub struct ListDeadLettersArgs {
 pub struct ReplayDeadLettersArgs {
     /// The flow's name
     pub flow: String,
-    /// Stop after so many letters
+    /// Stop after this many letters
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
     /// Start at the first letter, even if it was replayed before

@@ -248,7 +248,7 @@ fn reset(
         let beyond = chosen.filter(|lane| !(lane.earliest..=lane.durable).contains(&offset));
         if let Some(lane) = beyond {
             bail!(
-                "partition {} of stream {stream} has offsets {} to {}, and not {offset}",
+                "offset {offset} is out of range: a group may start in partition {} of stream {stream} at offsets {} to {}",
                 lane.partition,
                 lane.earliest,
                 lane.durable

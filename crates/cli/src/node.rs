@@ -48,14 +48,14 @@ pub fn stream(log: &Log, name: &str) -> anyhow::Result<Stream> {
         Err(error @ LogError::UnknownStream { .. }) => {
             let names = log.stream_names();
             if names.is_empty() {
-                bail!("{error}; there are none, `millstream stream create {name}` makes it");
+                bail!("{error}; there are none, `millstream stream create {name}` creates it");
             }
             match nearest(name, names.iter().map(String::as_str)) {
                 Some(nearest) => bail!(
-                    "{error}; did you mean {nearest}? `millstream stream create {name}` makes it"
+                    "{error}; did you mean {nearest}? `millstream stream create {name}` creates it"
                 ),
                 None => bail!(
-                    "{error}; `millstream stream list` shows those that exist, and `millstream stream create {name}` makes it"
+                    "{error}; `millstream stream list` shows those that exist, and `millstream stream create {name}` creates it"
                 ),
             }
         }

@@ -30,7 +30,7 @@ impl Remote {
         let server = settings.server.clone();
         let mut config = ClientConfig::new(server.unwrap_or_else(|| LISTEN_DEFAULT.to_string()));
         config.login = login(settings)?;
-        config.token = settings.token_file.clone().map(token_source);
+        config.token = settings.token_file.clone().map(token_source).transpose()?;
         config.tls = tls(settings)?;
         Remote::with(config)
     }
@@ -53,7 +53,7 @@ impl Remote {
     pub fn only(settings: &Settings, what: &str) -> anyhow::Result<Remote> {
         match settings.is_local() {
             true => Err(WrongUsage::error(format!(
-                "{what} are kept by a server, not in a data directory: name it with --server"
+                "a server stores {what}, not a data directory: name the server with --server"
             ))),
             false => Remote::new(settings),
         }
@@ -87,15 +87,15 @@ impl Remote {
         let streams = self.wait(self.client.streams(""))?;
         if streams.is_empty() {
             bail!(
-                "unknown stream {name}; there are none, `millstream stream create {name}` makes it"
+                "unknown stream {name}; there are none, `millstream stream create {name}` creates it"
             );
         }
         match nearest(name, streams.iter().map(|stream| stream.name.as_str())) {
             Some(nearest) => bail!(
-                "unknown stream {name}; did you mean {nearest}? `millstream stream create {name}` makes it"
+                "unknown stream {name}; did you mean {nearest}? `millstream stream create {name}` creates it"
             ),
             None => bail!(
-                "unknown stream {name}; `millstream stream list` shows those that exist, and `millstream stream create {name}` makes it"
+                "unknown stream {name}; `millstream stream list` shows those that exist, and `millstream stream create {name}` creates it"
             ),
         }
     }
@@ -173,16 +173,25 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Reads the first line of the file for each connection, since a newer token replaces one that expires.
-fn token_source(path: PathBuf) -> TokenSource {
-    TokenSource::new(move || {
-        let name = path.display();
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot read {name}: {error}"))
-        })?;
-        let token = text.lines().next().unwrap_or_default().trim();
-        Ok(token.to_owned())
-    })
+/// Returns the source of tokens: the file's first line, read for each connection, since a newer token replaces one that
+/// expires.
+///
+/// # Errors
+/// If the file cannot be read now, so that the user does not take the error for one of the server.
+fn token_source(path: PathBuf) -> anyhow::Result<TokenSource> {
+    read_token(&path)?;
+    Ok(TokenSource::new(move || read_token(&path)))
+}
+
+fn read_token(path: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot read {}: {error}", path.display()),
+        )
+    })?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    Ok(token.to_owned())
 }
 
 /// The first line of a file.

@@ -36,8 +36,8 @@ const OTHER_VARIABLES: [&str; 3] = [
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Settings")]
 pub struct Settings {
-    /// The data directory [default for start: millstream-data; for quickstart a temporary one]. Other commands that
-    /// name it open it themselves, and need that no server runs on it
+    /// The data directory [default for start: millstream-data; for quickstart a temporary one]. Other commands
+    /// open the directory themselves if the flag is given; no server may run on it then
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Serve HTTP at this address: page, API and metrics [default: 127.0.0.1:8080 for the ads of quickstart, none for
@@ -55,13 +55,13 @@ pub struct Settings {
     /// --listen, separated by `;` [default: the host name in --listen, or the address that the client connected to]
     #[arg(long, global = true, value_name = "ADDRESSES", value_parser = values::advertised)]
     pub advertise: Option<Advertised>,
-    /// The id that clients see of this node, from 0 on [default: 1]
+    /// The id under which clients see this node, 0 or more [default: 1]
     #[arg(long, global = true, value_name = "N", value_parser = values::node_id)]
     pub node_id: Option<i32>,
     /// Create a missing topic when a client asks for it [default: true]
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub auto_create_topics: Option<bool>,
-    /// The least session timeout that a member of a group may ask for [default: 6s]
+    /// The shortest session timeout that a member of a classic group may ask for [default: 6s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::session_timeout)]
     pub group_min_session_timeout: Option<Duration>,
     /// How long the first members of a group wait for others to join [default: 3s]
@@ -70,7 +70,7 @@ pub struct Settings {
     /// Partitions of topics that clients create without a partition count, 1 to 10000 [default: 1]
     #[arg(long, global = true, value_name = "N", value_parser = values::partitions)]
     pub partitions: Option<u32>,
-    /// Require Kafka clients to log in: by SASL (PLAIN or SCRAM), or with a certificate
+    /// Require Kafka clients to log in: by SASL (PLAIN, SCRAM or OAUTHBEARER), or with a certificate
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub authentication: Option<bool>,
     /// Users with all rights, whatever the access rules say: names separated by `;`
@@ -103,13 +103,13 @@ pub struct Settings {
     /// trust servers whose certificates these authorities have signed
     #[arg(long, global = true, value_name = "PATH")]
     pub tls_authorities: Option<PathBuf>,
-    /// The server that commands ask, as HOST:PORT [default: 127.0.0.1:9092]
+    /// The server that commands connect to, as HOST:PORT [default: 127.0.0.1:9092]
     #[arg(long, global = true, value_name = "HOST:PORT", value_parser = values::server)]
     pub server: Option<String>,
     /// Log in at the server as this user
     #[arg(long, global = true, value_name = "NAME")]
     pub user: Option<String>,
-    /// The file with the user's password, without the line's end
+    /// The file whose first line is the user's password
     #[arg(long, global = true, value_name = "PATH")]
     pub password_file: Option<PathBuf>,
     /// Log in at the server with the token in this file, by OAUTHBEARER; it is read for each connection
@@ -141,7 +141,7 @@ pub struct Settings {
     /// Decompress the chunks that producers send, and refuse those with a record that contradicts the chunk's header
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub check_compressed: Option<bool>,
-    /// Release the buffer of a lane after this time without appends [default: 10s]
+    /// Release the buffer of a partition after this time without appends [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
     pub idle_after: Option<Duration>,
     /// The least severe level of log lines: off, error, warn, info, debug or trace [default: warn; audit lines come
@@ -206,7 +206,7 @@ pub enum SettingsError {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error("{} is no TOML: {error}", path.display())]
+    #[error("{} is not valid TOML: {error}", path.display())]
     Toml {
         path: PathBuf,
         error: Box<toml::de::Error>,
@@ -214,8 +214,8 @@ pub enum SettingsError {
     #[error(transparent)]
     Exposed(#[from] Exposed),
     #[error(
-        "{address} can be reached from other machines, and nobody would have to log in there: choose an address of this \
-         machine alone with --http, for instance 127.0.0.1:{}; `millstream start` serves HTTP with logins",
+        "other machines can reach {address}, and HTTP without logins would be open to all of them: choose an address of \
+         this machine alone with --http, for instance 127.0.0.1:{}; `millstream start` serves HTTP with logins",
         address.port()
     )]
     HttpExposed { address: SocketAddr },

@@ -331,7 +331,7 @@ pub fn new_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > NAME_CHARS_MAX {
         Err(format!("must have 1 to {NAME_CHARS_MAX} characters"))
     } else if !text.chars().all(allowed) {
-        Err("may have only letters of ASCII, digits and . _ - / :".to_owned())
+        Err("must consist of ASCII letters, digits and . _ - / :".to_owned())
     } else if text == "." || text == ".." {
         Err("must not be . or .., which mean folders".to_owned())
     } else if millstream_log::is_reserved(text) {

@@ -35,12 +35,12 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read {}: {error}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// The cause.
-        source: io::Error,
+        error: io::Error,
     },
     /// A file is too large.
     #[error("{}: larger than {FILE_BYTES_MAX} bytes", path.display())]
@@ -210,9 +210,9 @@ impl Contents {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let failed = |source| {
+    let failed = |error| {
         let path = path.to_owned();
-        TlsError::Read { path, source }
+        TlsError::Read { path, error }
     };
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();

@@ -120,7 +120,7 @@ fn check_offset(remote: &Remote, place: &TopicPartition, offset: Offset) -> anyh
     match (first..=next).contains(&offset) {
         true => Ok(()),
         false => bail!(
-            "offset {offset} is not there: partition {} of {} has those from {first} to before {next}",
+            "offset {offset} does not exist: partition {} of {} starts at offset {first} and ends before {next}",
             place.partition,
             place.topic
         ),

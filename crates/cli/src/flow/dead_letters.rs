@@ -81,7 +81,7 @@ fn check_flow(remote: &Remote, flow: &str) -> anyhow::Result<()> {
             "flow {flow} has no dead letters: there is no stream {stream}; did you mean {nearest}?"
         ),
         None if flows.is_empty() => bail!(
-            "flow {flow} has no dead letters: there is no stream {stream}, nor one of another flow"
+            "flow {flow} has no dead letters: there is no stream {stream}, and no other flow has dead letters"
         ),
         None => bail!(
             "flow {flow} has no dead letters: there is no stream {stream}; `millstream flow dead-letters list` shows those \

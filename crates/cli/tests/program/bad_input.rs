@@ -1,4 +1,4 @@
-//! Whatever is wrong, the message names it, and nothing panics.
+//! The message names the wrong input, and the program does not panic.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn wrong_usage_is_2() {
         (&["consume", "s", "--partition", "-1"], "a number from 0"),
         (&["consume", "s", "--where", "value is red"], "column 7"),
         (&["object", "get", "o", "--range", "9-1"], "--range"),
-        (&["object", "put", "a b"], "letters of ASCII"),
+        (&["object", "put", "a b"], "ASCII letters"),
         (&["stream", "create", "."], "folders"),
         (&["stream", "create", "__groups"], "node's own streams"),
         (&["stream", "create", "s", "--streamlets", "0"], "from 1 to"),
@@ -72,7 +72,27 @@ fn bounds_that_the_log_knows_are_wrong_usage_too() {
     }
 }
 
-/// So many threads end the process in a way that nobody can catch.
+#[test]
+fn a_missing_certificate_is_reported_once() {
+    let dir = tempdir().unwrap();
+    let start = ["start", "--listen", "127.0.0.1:0"];
+    let tls = ["--tls-certificate", "no-such-file", "--tls-key", "key"];
+    let failed = run(dir.path(), &[&start[..], &tls].concat());
+    failed.assert_fails(1, &["cannot read no-such-file"]);
+    let causes = failed.stderr.matches("No such file").count();
+    assert_eq!(causes, 1, "{}", failed.stderr);
+}
+
+#[test]
+fn a_missing_token_file_is_not_reported_as_a_server_out_of_reach() {
+    let mut command = program();
+    command.args(["stream", "list", "--token-file", "no-such-file"]);
+    let failed = finish(command.spawn().unwrap());
+    failed.assert_fails(1, &["cannot read no-such-file"]);
+    assert!(!failed.stderr.contains("reach"), "{}", failed.stderr);
+}
+
+/// An attempt to start this many threads aborts the process, and no handler can catch that.
 #[test]
 fn a_hundred_thousand_workers_are_refused_wherever_they_are_set() {
     let dir = tempdir().unwrap();
