@@ -55,7 +55,7 @@ pub fn run(command: GroupCommand, settings: &Settings, is_json: bool) -> anyhow:
             report(
                 is_json,
                 &json!({ "group": group, "stream": stream, "offsets": list }),
-                format_args!("group {group} goes on at {to} in {count} of {stream}"),
+                format_args!("group {group} continues at {to} in {count} of {stream}"),
             )
         }
         GroupCommand::Delete { group } => {
