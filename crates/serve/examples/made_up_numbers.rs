@@ -1,4 +1,4 @@
-//! Serves the live page with numbers that are made up, to work on the page without a pipeline:
+//! Serves the live page with invented numbers, for work on the page without a flow:
 //! `cargo run -p millstream-serve --example made_up_numbers`.
 
 use std::error::Error;
@@ -79,7 +79,7 @@ impl Content for MadeUp {
     }
 }
 
-/// Counts that follow from the time alone.
+/// Counts that depend only on the time.
 #[derive(Default)]
 struct MadeUpCounts;
 

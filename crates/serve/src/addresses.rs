@@ -1,19 +1,19 @@
-//! How many connections each address has.
+//! Counts the connections of each address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Connections from one address; further ones are closed at once. So no single client takes the places of all others.
+/// The most connections from one address. The server closes further ones at once, so that one client cannot use up all.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
 
-/// Connections by address.
+/// The number of connections from each address.
 #[derive(Debug, Default)]
 pub struct Addresses {
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection, as long as it lasts.
+/// Counts one connection until it is dropped.
 #[derive(Debug)]
 pub struct Counted {
     addresses: Arc<Addresses>,
@@ -26,7 +26,7 @@ impl Addresses {
         let network = network_of(address);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(network).or_default();
-        // Those on this machine may be a proxy for many others.
+        // A client on this machine may be a proxy for many others.
         if *count >= CONNECTIONS_PER_ADDRESS_MAX && !network.is_loopback() {
             return None;
         }
@@ -51,7 +51,7 @@ impl Drop for Counted {
     }
 }
 
-/// A client with IPv6 can have all addresses of a network, which the first 64 bits name.
+/// Returns the network of an IPv6 address, its first 64 bits, since one client can have all addresses in it.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

@@ -1,4 +1,4 @@
-//! Why a request is refused.
+//! The reasons to refuse a request.
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -8,19 +8,19 @@ use serde_json::json;
 
 use crate::routes::ENTRIES_MAX;
 
-/// How visitors log in with a password.
+/// The header that asks for a login with a password.
 const BASIC: (HeaderName, &str) = (
     header::WWW_AUTHENTICATE,
     "Basic realm=\"millstream\", charset=\"UTF-8\"",
 );
 
-/// How visitors log in with a token.
+/// The header that asks for a login with a token.
 const BEARER: (HeaderName, &str) = (header::WWW_AUTHENTICATE, "Bearer realm=\"millstream\"");
 
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error(
-        "there is nothing at {0:?}: try /, /healthz, /readyz, /metrics, /api/v1/overview, \
+        "there is no page at {0:?}: try /, /healthz, /readyz, /metrics, /api/v1/overview, \
          /api/v1/streams, /api/v1/groups, /api/v1/flows, \
          /api/v1/flows/<flow>/metrics, /state/<flow>/<element> or /state/<flow>/<element>/<key>"
     )]
@@ -30,27 +30,27 @@ pub enum RequestError {
     #[error("unknown element {element:?}: the flow {flow:?} has no state element of this name")]
     UnknownElement { flow: String, element: String },
     #[error(
-        "unknown key {key:?}: the element {element:?} of the flow {flow:?} does not hold it (now); \
-         /state/<flow>/<element> lists keys that it holds"
+        "unknown key {key:?}: the element {element:?} of the flow {flow:?} has no value for it at the moment; \
+         /state/<flow>/<element> lists its keys"
     )]
     UnknownKey {
         flow: String,
         element: String,
         key: String,
     },
-    #[error("the path is not understood: {0}; names and keys are percent-encoded UTF-8")]
+    #[error("the path is malformed: {0}; names and keys must be percent-encoded UTF-8")]
     Path(#[from] PathRejection),
     #[error("the query {0:?} is refused: it may be limit=<n>, a number from 1 to {ENTRIES_MAX}")]
     Query(String),
-    #[error("{0} is not allowed: everything here is read with GET or HEAD")]
+    #[error("{0} is not allowed: use GET or HEAD")]
     Method(String),
     #[error(
-        "this server does not answer to the name in the Host header of this request, only to an IP address, to localhost and \
-         to the names that --http-hosts gives: open it by its address, such as http://127.0.0.1:8080/"
+        "the Host header of this request has an unknown name: this server accepts an IP address, localhost and the names of \
+         --http-hosts; open it by its address, such as http://127.0.0.1:8080/"
     )]
     Host,
     #[error(
-        "a page of another site has made this request, as its Origin header says: this server answers its own pages alone"
+        "the Origin header of this request names another site: this server answers only requests of its own pages"
     )]
     Origin,
     #[error(
@@ -58,13 +58,13 @@ pub enum RequestError {
         or_token(.takes_tokens)
     )]
     LogIn { takes_tokens: bool },
-    #[error("this user may not look: an access rule has to allow Describe on the cluster")]
+    #[error("this user may not read: an access rule must allow Describe on the cluster")]
     Denied,
     #[error("the node is not ready: {0}")]
     NotReady(String),
-    #[error("too much that was asked for waits to be sent: ask again later")]
+    #[error("too many bytes of answers wait to be sent: try again later")]
     Busy,
-    #[error("reading what was asked for failed: see the log of the node, and report it as a bug")]
+    #[error("reading the content failed: see the log of the node, and report it as a bug")]
     Panicked,
 }
 

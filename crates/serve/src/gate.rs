@@ -14,10 +14,10 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// Encrypts connections, and decides which visitors may read.
 pub trait Gate: Send + Sync + 'static {
-    /// How the next connection is encrypted; `None` if it is not.
+    /// Returns the TLS configuration of the next connection; `None` if it is not encrypted.
     fn tls(&self) -> Option<Arc<ServerConfig>>;
 
-    /// The other side of a new connection, with the certificate that it has shown.
+    /// Returns the visitor of a new connection, given its certificate.
     fn visitor(
         &self,
         from: SocketAddr,
@@ -37,14 +37,14 @@ pub trait Visitor: Send + Sync + 'static {
 /// The answer of a gate to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It may look.
+    /// The visitor may read.
     Allowed,
-    /// It has to log in, or has not shown that it is the user that it claims to be.
+    /// The visitor must log in, or its login failed.
     LogIn {
-        /// Whether it may log in with a token, too.
+        /// Whether it may also log in with a token.
         takes_tokens: bool,
     },
-    /// The user may not look.
+    /// The user may not read.
     Denied,
     /// The gate cannot admit visitors yet.
     NotReady,
@@ -67,7 +67,7 @@ pub(crate) fn credentials_of(header: &HeaderValue) -> Option<Credentials> {
     })
 }
 
-/// A gate that is open to everybody, without TLS: for addresses that only this machine reaches.
+/// A gate that admits every visitor, without TLS; for addresses that only this machine reaches.
 #[derive(Debug, Clone, Copy)]
 pub struct Open;
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_read_as_the_scheme_basic_writes_them() {
+    fn credentials_of_the_scheme_basic_are_parsed() {
         let found = of("Basic QWxhZGRpbjpvcGVuOnNlc2FtZQ==").unwrap();
         let expected = Credentials::Password {
             user: "Aladdin".to_owned(),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_read_as_the_scheme_bearer_writes_them() {
+    fn tokens_of_the_scheme_bearer_are_parsed() {
         for text in ["Bearer a.b.c", "bearer  a.b.c "] {
             let found = of(text).unwrap();
             assert_eq!(found, Credentials::Token("a.b.c".to_owned()));

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::error::RequestError;
 use crate::gate::{Admission, Visitor, credentials_of};
 
-/// Keeps answers out of caches and out of reach of other sites.
+/// The headers that forbid caches to store answers, and other sites to read them.
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (
@@ -31,20 +31,20 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
     ),
 ];
 
-/// Paths that everybody may ask for: whether the node lives tells nothing else.
+/// Paths that need no login: they reveal only whether the node lives.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Memory of all answers that are made and not sent yet.
+/// The memory of all unsent answers, in bytes.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
 
-/// The unit, in bytes, in which that memory is counted.
+/// The unit, in bytes, of permits for that memory.
 const UNIT_BYTES: usize = 1 << 10;
 
 /// The state that all connections share.
 pub struct Rules {
-    /// Names that `Host` may have beside addresses and `localhost`.
+    /// The names that `Host` may have, beside addresses and `localhost`.
     hosts: Vec<String>,
-    /// Units of memory for answers.
+    /// The free units of memory for answers.
     answers: Arc<Semaphore>,
 }
 
@@ -87,7 +87,7 @@ fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + 
             Admission::Allowed => Ok(()),
             Admission::LogIn { takes_tokens } => Err(RequestError::LogIn { takes_tokens }),
             Admission::Denied => Err(RequestError::Denied),
-            Admission::NotReady => Err(RequestError::NotReady("it starts".to_owned())),
+            Admission::NotReady => Err(RequestError::NotReady("it is starting".to_owned())),
         }
     }
 }
@@ -106,8 +106,8 @@ impl Rules {
         }
     }
 
-    /// A site that lets its own name point to this machine (DNS rebinding) makes a browser send that
-    /// name; an address or `localhost` cannot be made to point elsewhere.
+    /// Returns whether `Host` names this server. A site can let its own name point to this machine (DNS
+    /// rebinding), and the browser then sends that name. It cannot do so with an address or `localhost`.
     fn is_for_this_server(&self, request: &Request) -> bool {
         let mut hosts = request.headers().get_all(header::HOST).iter().peekable();
         let authority = request.uri().authority();
@@ -126,25 +126,25 @@ impl Rules {
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
-        // No browser or program sends a user's name with a request for one of our pages.
+        // No browser or program sends a user's name in the authority of a request for one of our pages.
         let has_user = authority.as_str().contains('@');
         let mut names = self.hosts.iter().map(String::as_str).chain(["localhost"]);
         let is_name = names.any(|name| host.eq_ignore_ascii_case(name));
         !has_user && (address.parse::<IpAddr>().is_ok() || is_name)
     }
 
-    /// Counts an answer until it is sent: clients that take theirs slowly take no memory without bound.
+    /// Counts an answer's memory until it is sent, so that slow clients cannot use memory without bound.
     async fn hold(&self, response: Response) -> Response {
         let (parts, body) = response.into_parts();
-        // It is in memory already.
+        // The whole body is in memory already.
         let Ok(bytes) = to_bytes(body, usize::MAX).await else {
             return RequestError::Panicked.into_response();
         };
         let units = bytes.len().div_ceil(UNIT_BYTES);
-        // One that is larger than all there is waits until it is alone.
+        // An answer larger than all of the memory waits until no other is unsent.
         let units = units.min(ANSWERS_BYTES_MAX / UNIT_BYTES) as u32;
         if units <= 1 {
-            // The bound on connections bounds the small ones, too.
+            // The bound on connections also bounds the small answers.
             return Response::from_parts(parts, Body::from(bytes));
         }
         match Arc::clone(&self.answers).try_acquire_many_owned(units) {
@@ -160,7 +160,7 @@ impl Rules {
     }
 }
 
-/// An answer with its place in the memory for answers.
+/// An answer with its permits for memory.
 struct Held {
     bytes: Bytes,
     _place: OwnedSemaphorePermit,
@@ -172,7 +172,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Whether a page of this server, or no page at all, makes the request.
+/// Returns whether a page of this server, or no page at all, makes the request.
 fn is_of_this_origin(request: &Request) -> bool {
     let headers = request.headers();
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_that_nobody_takes_have_a_bound_together() {
+    async fn unread_answers_share_one_bound() {
         let rules = Rules::new(Vec::new());
         let answer = || Response::new(Body::from(vec![b'x'; ANSWERS_BYTES_MAX / 4]));
         let mut held = Vec::new();
@@ -256,7 +256,7 @@ mod tests {
         }
         let refused = rules.hold(answer()).await;
         assert_eq!(refused.status(), 503);
-        // A small one needs none of it.
+        // A small answer needs no permits.
         let small = rules.hold(Response::new(Body::from("ok"))).await;
         assert_eq!(small.status(), 200);
         let taken = held.pop().map(Response::into_body);

@@ -1,4 +1,4 @@
-//! How fast flows were, second by second.
+//! The throughput of flows in each second.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::Content;
 
-/// How often the flows are looked at.
+/// The time between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The length of each flow's history: five minutes.
@@ -23,19 +23,19 @@ pub struct History {
     flows: Mutex<Vec<Watched>>,
 }
 
-/// A flow that is looked at.
+/// A flow with its samples.
 struct Watched {
-    /// A flow that is started again under the same name is another one.
+    /// Compared by identity: a flow that starts again under the same name is another one.
     flow: Weak<Running>,
     track: Track,
 }
 
-/// The way of one flow.
+/// The samples of one flow.
 struct Track {
-    /// When the flow was looked at first and last, since the server's start.
+    /// The times of the first and the last sample, since the server's start.
     first: Duration,
     last: Duration,
-    /// By stage, when it was looked at last.
+    /// The items that each stage had read at the last sample.
     items_in: Vec<u64>,
     samples: VecDeque<Sample>,
 }
@@ -43,18 +43,18 @@ struct Track {
 /// The history of a flow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Throughput {
-    /// How long the server has looked at the flow, in seconds.
+    /// The time since the flow's first sample, in seconds.
     watched_seconds: f64,
-    /// Five minutes at most, the oldest first.
+    /// The samples of the last five minutes, the oldest first.
     throughput: Vec<Sample>,
 }
 
-/// How fast each stage was between two looks.
+/// The throughput of each stage between two samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Sample {
-    /// When it ends, on the scale of `watched_seconds`.
+    /// The end of the sample, on the scale of `watched_seconds`.
     seconds: f64,
-    /// Items that each stage read, in the order of the stages.
+    /// The items per second that each stage read, in the order of the stages.
     items_per_second: Vec<f64>,
 }
 
@@ -66,25 +66,25 @@ impl History {
         }
     }
 
-    /// Looks at the flows from time to time, without end.
-    pub async fn keep(self: Arc<Self>, content: Arc<dyn Content>) {
+    /// Samples the flows periodically, without end.
+    pub async fn sample_forever(self: Arc<Self>, content: Arc<dyn Content>) {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let (history, content) = (Arc::clone(&self), Arc::clone(&content));
-            let looked = tokio::task::spawn_blocking(move || {
+            let sampled = tokio::task::spawn_blocking(move || {
                 content.tick();
-                history.look(&*content);
+                history.sample(&*content);
             });
-            // Content that panics has been told of; requests for it will be answered with that.
-            if looked.await.is_err() {
+            // The panic hook has reported the panic; later requests report it again.
+            if sampled.await.is_err() {
                 pending::<()>().await;
             }
         }
     }
 
-    fn look(&self, content: &dyn Content) {
+    fn sample(&self, content: &dyn Content) {
         let running = content.flows();
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         flows.retain(|watched| running.iter().any(|flow| watched.is(flow)));
@@ -131,7 +131,7 @@ impl Track {
         }
     }
 
-    /// Ends a sample. Of a flow that has ended, what it did last is kept.
+    /// Adds a sample. A flow that has ended retains its last samples.
     fn add(&mut self, at: Duration, items_in: Vec<u64>, is_finished: bool) {
         if is_finished && items_in == self.items_in {
             return;
@@ -172,7 +172,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_sample_is_what_happened_since_the_one_before_by_the_time_that_passed() {
+    fn a_sample_is_the_rate_since_the_previous_sample() {
         let mut track = Track::new(10 * SECOND, vec![100, 50]);
         track.add(11 * SECOND, vec![300, 50], false);
         track.add(13 * SECOND, vec![301, 150], false);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_five_minutes_are_kept() {
+    fn the_newest_five_minutes_are_retained() {
         let mut track = Track::new(Duration::ZERO, vec![0]);
         for second in 1..=1_000 {
             track.add(second * SECOND, vec![u64::from(second)], false);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_flow_did_before_it_ended_is_not_pushed_out_by_the_silence_after() {
+    fn an_ended_flow_retains_its_last_samples() {
         let mut track = Track::new(Duration::ZERO, vec![0]);
         track.add(SECOND, vec![5], false);
         track.add(2 * SECOND, vec![8], true);

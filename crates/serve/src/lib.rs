@@ -1,42 +1,42 @@
-//! HTTP for people and programs that want to see what a node computes: a live page, the state of
-//! its flows and how they run, an overview and metrics.
+//! HTTP access to a node: a live page, the state and metrics of its flows, an overview, and metrics of the
+//! program.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/` | the live page |
 //! | `/healthz` | `ok` as long as the node answers |
 //! | `/readyz` | `ok`, or 503 with the reason while the node does not serve: [`Content::readiness`] |
-//! | `/metrics` | [`Content::metrics`] and all that is measured of the flows, in the text format of Prometheus |
+//! | `/metrics` | [`Content::metrics`] and all metrics of the flows, in the text format of Prometheus |
 //! | `/api/v1/overview` | [`Content::overview`] |
 //! | `/api/v1/streams` | [`Content::streams`] |
 //! | `/api/v1/groups` | [`Content::groups`] |
 //! | `/api/v1/flows` | the names of the flows |
-//! | `/api/v1/flows/<flow>/metrics` | all that is measured of one flow, see below |
+//! | `/api/v1/flows/<flow>/metrics` | all metrics of one flow, see below |
 //! | `/state/<flow>/<element>?limit=<n>` | up to `n` entries of a state element (100, at most 10,000), ordered by key: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>/<key>` | the value of one key |
 //!
 //! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `workers_replaced`,
 //! `stages` (a [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph),
-//! `latency` (a [`Latency`](millstream_flow::Latency)), `lag_records` and `positions` (how far it is in the streams
+//! `latency` (a [`Latency`](millstream_flow::Latency)), `lag_records` and `positions` (its progress in the streams
 //! that it reads: a [`Position`](millstream_flow::Position) per partition), `late_events` (by state element, a
 //! [`LateEvents`](millstream_flow::LateEvents) each), `waits` (which sources hold back event time, and why: a
 //! [`Wait`](millstream_flow::Wait) each), `checkpoints` (a [`CheckpointCounts`](millstream_flow::CheckpointCounts),
-//! or null where none are taken), `watched_seconds` (how long this server has looked at the
+//! or null if the flow takes none), `watched_seconds` (how long this server has sampled the
 //! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the
-//! scale of `watched_seconds`, and `items_per_second`, what each stage read in it.
+//! scale of `watched_seconds`, and `items_per_second`, the items that each stage read in it.
 //!
-//! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which says
-//! what to do. Only GET and HEAD are answered.
+//! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
+//! the fault and the remedy. The server answers only GET and HEAD.
 //!
 //! A [`Gate`] encrypts connections and decides which visitors may read; `/healthz` and `/readyz` answer every client.
-//! Without a gate clients do not log in, so only this machine may reach the address.
+//! Without a gate, clients do not log in, so let only this machine reach the address.
 //!
 //! So that no web site can read answers through a browser (DNS rebinding), the server answers only requests whose `Host` is an IP
 //! address, `localhost` or one of the [names](Options::hosts) that it was given, and whose `Origin`, if there is one, is
 //! the server itself; others get 403.
 //!
 //! A client has bounds, each with a name in `server.rs`: connections in all and of one address, the size of a request,
-//! the time for TLS, for a request and for a connection. All answers that are not sent yet have a bound together; beyond it, requests get 503.
+//! the time for TLS, for a request and for a connection. All unsent answers share one bound; beyond it, requests get 503.
 
 mod addresses;
 mod error;
@@ -56,35 +56,35 @@ pub use gate::{Admission, Gate, Open, Visitor};
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};
 
-/// The content that a server shows. Its methods may lock and wait: they run on threads of their own.
+/// The content of a server. Its methods may block: they run on separate threads.
 pub trait Content: Send + Sync + 'static {
-    /// The flows, with their state elements. No two have the same name.
+    /// Returns the flows with their state elements. Each has a different name.
     fn flows(&self) -> Vec<Arc<Running>>;
 
-    /// The node's current state, as the live page shows it: an object with any of `name`, `flow`, `uptime_s`,
+    /// Returns the node's current state for the live page: an object with any of `name`, `flow`, `uptime_s`,
     /// `input_bytes`, `bytes`, `bytes_per_second`, `words`, `count`, `ingested_records`, `ingested_bytes`,
-    /// `durable_records`, `records_per_second`, `last_records_per_second` (that of each of the last 60 seconds at
+    /// `durable_records`, `records_per_second`, `last_records_per_second` (one for each of the last 60 seconds at
     /// most, the oldest first), `lag_records`, `events`, `counted`, `windows`, `stored_bytes`, `streams`,
     /// `partitions`, `groups` and `connections`.
     fn overview(&self) -> serde_json::Value;
 
-    /// The metrics beside those of the flows.
+    /// Returns the metrics that belong to no flow.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// The streams of the node, if it has some to show.
+    /// Returns the streams of the node; `None` if it has no page for them.
     fn streams(&self) -> Option<serde_json::Value> {
         None
     }
 
-    /// The groups of consumers, if the node has some to show.
+    /// Returns the groups of consumers; `None` if it has no page for them.
     fn groups(&self) -> Option<serde_json::Value> {
         None
     }
 
-    /// Called once a second, for figures that need a history.
+    /// Updates figures that need a history; the server calls it once a second.
     fn tick(&self) {}
 
-    /// Whether the node serves now.
+    /// Checks whether the node serves now.
     ///
     /// # Errors
     /// The reason why it does not.

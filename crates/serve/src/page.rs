@@ -1,4 +1,4 @@
-//! The live page: one file that needs nothing else.
+//! The live page: one file without external resources.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 const PAGE: &str = include_str!("page.html");
 
-/// The browser runs the page's own script and style, known by their hashes, and lets them talk to
-/// this server and nobody else.
+/// The content security policy of the page. The browser runs only the page's own script and style, which
+/// it knows by their hashes, and lets them connect only to this server.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; connect-src 'self'; \
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere_and_builds_no_markup_from_text() {
+    fn the_page_has_no_external_resources_and_builds_no_markup_from_text() {
         for forbidden in ["http:", "https:", "src=", "innerHTML", "style=", "onclick"] {
             assert!(!PAGE.contains(forbidden), "{forbidden}");
         }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_told_in_units_a_second() {
+    fn rates_have_units_per_second() {
         for rate in ["<dt>Records/s</dt>", "\"Items/s\"", "/s` : UNKNOWN"] {
             assert!(PAGE.contains(rate), "{rate}");
         }

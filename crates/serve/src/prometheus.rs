@@ -1,4 +1,4 @@
-//! Figures in the text format of Prometheus, version 0.0.4.
+//! Metrics in the text format of Prometheus, version 0.0.4.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
@@ -8,29 +8,29 @@ use millstream_flow::{CheckpointCounts, Latency, Running, StageMetrics};
 
 use self::MetricKind::{Counter, Gauge};
 
-/// A figure of the program that belongs to no flow.
+/// A metric of the program that belongs to no flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Without `millstream_` in front. It ends with the unit, and that of a counter with `_total`.
+    /// The name without the prefix `millstream_`. It ends with the unit, and a counter's name with `_total`.
     pub name: &'static str,
     /// The description of the metric, in one line.
     pub help: &'static str,
-    /// Whether it only grows.
+    /// The type of the metric.
     pub kind: MetricKind,
-    /// The figure now, once for each set of labels.
+    /// The current values, one for each set of labels.
     pub samples: Vec<Sample>,
 }
 
-/// A figure with the labels that tell it from others of its name.
+/// A value with the labels that distinguish it from others of the same name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Names and values.
+    /// The labels, as names and values.
     pub labels: Vec<(&'static str, String)>,
-    /// The figure now.
+    /// The current value.
     pub value: Value,
 }
 
-/// A figure.
+/// The value of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A count.
@@ -39,12 +39,12 @@ pub enum Value {
     Number(f64),
     /// Durations, of a metric of the kind [`MetricKind::Histogram`].
     Histogram {
-        /// The upper bound of each bucket in seconds, rising, and how many durations lie in it, those of lower
-        /// buckets left out.
+        /// The upper bound of each bucket in seconds, rising, and the number of durations in it, without those of
+        /// lower buckets.
         buckets: Vec<(f64, u64)>,
-        /// How many durations there are, also above the highest bound.
+        /// The number of all durations, including those above the highest bound.
         count: u64,
-        /// All durations together, in seconds.
+        /// The sum of all durations, in seconds.
         sum: f64,
     },
 }
@@ -52,16 +52,16 @@ pub enum Value {
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It counts from the start of the program, and never goes back.
+    /// It counts from the start of the program, and never falls.
     Counter,
-    /// It goes up and down.
+    /// It rises and falls.
     Gauge,
     /// It counts durations by their length.
     Histogram,
 }
 
 impl Metric {
-    /// A figure without labels.
+    /// Returns a metric without labels.
     pub fn new(name: &'static str, kind: MetricKind, value: u64, help: &'static str) -> Metric {
         let sample = Sample {
             labels: Vec::new(),
@@ -76,7 +76,7 @@ impl Metric {
     }
 }
 
-/// A figure that every `T` has, unless it is absent there.
+/// A metric of every `T`; a `T` without it has no sample.
 struct Family<T> {
     name: &'static str,
     help: &'static str,
@@ -103,29 +103,29 @@ const OF_FLOWS: [Family<Running>; 5] = [
     family("flow_finished", Gauge, |flow| Some(f64::from(u8::from(flow.is_finished()))),
         "1 when the flow has ended, and 0 before."),
     family("flow_workers", Gauge, |flow| Some(flow.workers() as f64),
-        "Workers that exist now, asleep or not."),
+        "Workers that exist now, including sleeping ones."),
     family("flow_workers_replaced_total", Counter, |flow| Some(flow.workers_replaced() as f64),
         "Workers that died and were replaced."),
     family("flow_lag_records", Gauge, |flow| Some(flow.lag_records()? as f64),
-        "Records of the streams that the flow reads which it could read and has not."),
+        "Records of its streams that the flow could read and has not read."),
     family("flow_waiting_sources", Gauge, |flow| Some(flow.waits().len() as f64),
-        "Sources that hold back event time, and so the windows that wait for it."),
+        "Sources that hold back event time, and so delay windows."),
 ];
 
 #[rustfmt::skip]
 const OF_CHECKPOINTS: [Family<CheckpointCounts>; 6] = [
     family("flow_checkpoints_total", Counter, |counts| Some(counts.kept as f64),
-        "Parts of checkpoints that this rank has kept."),
+        "Shards of checkpoints that this rank has stored."),
     family("flow_checkpoint_failures_total", Counter, |counts| Some(counts.failed as f64),
-        "Parts of checkpoints that could not be kept."),
+        "Shards of checkpoints that this rank failed to store."),
     family("flow_checkpoint_last_number", Gauge, |counts| Some(counts.last?.number as f64),
-        "The number of the last checkpoint of which this rank has kept its part."),
+        "The number of the last checkpoint of which this rank has stored its shard."),
     family("flow_checkpoint_last_age_seconds", Gauge, |counts| counts.last?.age_seconds,
-        "How long ago that part was kept; absent for one of an earlier run."),
+        "The age of that shard; absent if an earlier run stored it."),
     family("flow_checkpoint_last_duration_seconds", Gauge, |counts| counts.last?.seconds,
-        "How long it took to write that part."),
+        "The time to write that shard."),
     family("flow_checkpoint_last_bytes", Gauge, |counts| Some(counts.last?.bytes? as f64),
-        "The size of that part."),
+        "The size of that shard."),
 ];
 
 /// All of [`StageMetrics`].
@@ -146,11 +146,11 @@ const OF_STAGES: [Family<StageMetrics>; 19] = [
     family("stage_dead_letters_total", Counter, |stage| Some(stage.dead_letters as f64),
         "Items, or parts of items, that became dead letters."),
     family("stage_readable_items", Gauge, |stage| Some(stage.readable as f64),
-        "Items that wait to be read now; for a source what it gave lately at a time."),
+        "Items that the stage can read now; for a source, its recent number of items per activation."),
     family("stage_room_items", Gauge, |stage| Some(stage.room? as f64),
-        "Free room now in the rings that the stage writes to."),
+        "Free room in the rings that the stage writes."),
     family("stage_capacity_items", Gauge, |stage| Some(stage.capacity? as f64),
-        "Items for which the rings that the stage reads have memory now."),
+        "The capacity of the rings that the stage reads."),
     family("stage_items_per_second", Gauge, |stage| Some(stage.throughput),
         "Items read per second, over the last interval of the scheduler."),
     family("stage_selectivity_ratio", Gauge, |stage| Some(stage.selectivity),
@@ -158,20 +158,20 @@ const OF_STAGES: [Family<StageMetrics>; 19] = [
     family("stage_item_seconds", Gauge, |stage| Some(stage.item_ns / 1e9),
         "Time per item, averaged over the last slices; 0 before the first."),
     family("stage_target_items", Gauge, |stage| Some(stage.target),
-        "How many results the scheduler would like to see from the stage."),
+        "The number of results that the scheduler wants from the stage."),
     family("stage_priority", Gauge, |stage| Some(stage.priority),
-        "How urgent the scheduler found the stage when it last looked."),
+        "The stage's priority at the scheduler's last decision."),
     family("stage_watermark_timestamp_seconds", Gauge, |stage| Some(stage.watermark_ms? as f64 / 1e3),
-        "How far event time has come in the stage, since 1970; absent before any item told a time."),
+        "The stage's watermark, since 1970; absent before the first item with an event time."),
     family("stage_watermark_lag_seconds", Gauge, |stage| stage.watermark_lag_seconds,
-        "How far the clock is ahead of the stage's watermark."),
+        "The clock's lead over the stage's watermark."),
     family("stage_silent_seconds", Gauge, |stage| stage.silent_seconds,
-        "How long a source that tells event time has given nothing; absent while items come."),
+        "The time since the last item of a source with event time; absent while items arrive."),
     family("stage_lag_records", Gauge, |stage| Some(stage.lag_records? as f64),
-        "Records that the stage's sources could read and have not."),
+        "Records that the stage's sources could read and have not read."),
 ];
 
-/// Upper bounds of the latency's buckets, in microseconds, as they are written in seconds.
+/// Upper bounds of the latency's buckets in microseconds, with their texts in seconds.
 const BUCKETS: [(f64, &str); 25] = [
     (1e0, "0.000001"),
     (2.5e0, "0.0000025"),
@@ -200,8 +200,8 @@ const BUCKETS: [(f64, &str); 25] = [
     (1e8, "100"),
 ];
 
-/// All figures of the program and of the flows. Flows of one name would be one to Prometheus: the
-/// first counts.
+/// Returns all metrics of the program and of the flows. If several flows have the same name, only the first
+/// has metrics, since Prometheus could not distinguish them.
 pub fn text(program: &[Metric], flows: &[Arc<Running>]) -> String {
     let is_first = |(index, flow): &(usize, &Arc<Running>)| {
         let mut before = flows[..*index].iter();

@@ -21,16 +21,16 @@ use crate::history::{History, Throughput};
 use crate::page::page;
 use crate::prometheus;
 
-/// Entries of a state element in one answer, unless the request says `limit`.
+/// The entries of a state element in one answer to a request without `limit`.
 const ENTRIES_DEFAULT: usize = 100;
 
-/// The largest `limit`: answers stay small enough to be made in memory.
+/// The largest `limit`, so that an answer fits into memory.
 pub const ENTRIES_MAX: usize = 10_000;
 
 type Shared = State<Shown>;
 type Answer<T> = Result<Json<T>, RequestError>;
 
-/// The sources of all answers.
+/// The state of all handlers.
 #[derive(Clone)]
 pub struct Shown {
     pub content: Arc<dyn Content>,
@@ -103,7 +103,7 @@ async fn flows(shown: Shared) -> Answer<Vec<String>> {
     .await
 }
 
-/// All that is measured of a flow.
+/// All metrics of a flow.
 #[derive(Serialize)]
 struct FlowMetrics {
     flow: String,
@@ -174,7 +174,7 @@ async fn entries(
         let state = state(&*content, flow, element)?.reader;
         let mut keys = state.keys(limit);
         keys.sort_unstable();
-        // A key may be gone by now.
+        // The flow may have removed a key meanwhile.
         let entry = |key: String| state.get(&key).map(|value| Entry { key, value });
         Ok(Json(keys.into_iter().filter_map(entry).collect()))
     })
@@ -224,7 +224,7 @@ fn flow(content: &dyn Content, name: String) -> Result<Arc<Running>, RequestErro
     flow.ok_or(RequestError::UnknownFlow(name))
 }
 
-/// Runs `read` where it may wait for a lock without holding up other connections.
+/// Runs `read` on a thread for blocking work, where a lock does not delay other connections.
 async fn read<T: Send + 'static>(
     State(shown): Shared,
     read: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,

@@ -25,42 +25,42 @@ use crate::guard::Rules;
 use crate::history::History;
 use crate::routes::{Shown, router};
 
-/// Open connections. Others wait in the backlog of the operating system for one of these to end,
-/// which the times below see to.
+/// The most open connections. Others wait in the operating system's backlog until one of these ends; the
+/// time-outs below make that certain.
 const CONNECTIONS_MAX: u32 = 1_024;
 
-/// The first line and the headers of a request; larger ones get 431.
+/// The most bytes of a request's first line and headers; larger ones get 431.
 const REQUEST_HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// From the opening of a connection, or the last answer on it, to the whole head of the next
-/// request.
+/// The time for the whole head of the next request, from the opening of a connection or from its last
+/// answer.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// After this a connection finishes its request and closes, so that nobody keeps one by taking
-/// forever to read an answer.
+/// The longest life of a connection. It then finishes its request and closes, so that a client that reads
+/// slowly cannot hold it for ever.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The time that a closing connection has for its last answer.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Threads that read content.
+/// The number of threads that read content.
 const READERS_MAX: usize = 4;
 
-/// Between attempts to accept while the machine has no means for another connection.
+/// The pause between attempts to accept while the machine lacks resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time that the other side has to agree on TLS.
+/// The time for the TLS handshake.
 const TLS_HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Access to a server: its gate and its host names.
 pub struct Options {
     /// The gate that admits visitors.
     pub gate: Arc<dyn Gate>,
-    /// Names that requests may have in `Host`, beside IP addresses and `localhost`.
+    /// The names that requests may have in `Host`, beside IP addresses and `localhost`.
     pub hosts: Vec<String>,
 }
 
-/// Open to every client that can reach the address.
+/// Admits every client that can reach the address.
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -73,17 +73,17 @@ impl Default for Options {
 /// A running HTTP server; it stops when dropped.
 pub struct Server {
     local_address: SocketAddr,
-    /// Taken by `drop`: without a sender everything that watches it ends.
+    /// `drop` takes it: without a sender, all watching tasks end.
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens on `address` (port 0: a free one) and answers with `content` those whom `options` let in, on a thread
-    /// of its own.
+    /// Listens on `address` (port 0: a free one), and answers admitted clients with `content`, on a separate
+    /// thread.
     ///
     /// # Errors
-    /// When it cannot listen there, or the operating system grants no thread.
+    /// If it cannot listen there, or the operating system grants no thread.
     ///
     /// # Panics
     /// When called from asynchronous code: it blocks.
@@ -111,12 +111,12 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
 
-    /// Takes no more requests, finishes those it has, for a few seconds at most, and ends.
+    /// Accepts no more requests, finishes the current ones within a few seconds, and ends.
     pub fn stop(self) {}
 }
 
@@ -148,10 +148,10 @@ fn run(
         let mut stopped = stopping.clone();
         tokio::select! {
             () = accept_all(listener, options.gate, router, &places, stopping) => {}
-            () = history.keep(content) => {}
+            () = history.sample_forever(content) => {}
             _ = stopped.changed() => {}
         }
-        // All places are free when the last connection has ended, which takes no longer than that.
+        // Wait until the last connection has ended, but no longer than the time for closing.
         let all_places = places.acquire_many(CONNECTIONS_MAX);
         let _ = timeout(LAST_ANSWER_TIME_MAX, all_places).await;
     });
@@ -195,7 +195,7 @@ async fn accept_all(
     }
 }
 
-/// Whether the client was gone before it was accepted, which says nothing about the next one.
+/// Returns whether the client left before the server accepted it. This says nothing about the next client.
 fn is_of_the_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -205,7 +205,7 @@ fn is_of_the_client(error: &io::Error) -> bool {
     )
 }
 
-/// Agrees on TLS, if the gate asks for it, and serves.
+/// Serves a connection, after the TLS handshake if the gate requires one.
 async fn admit(
     stream: impl Connection,
     from: SocketAddr,
@@ -262,7 +262,7 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-    /// How long a connection lasts whose client is `client`; the clock is simulated.
+    /// Returns the time that a connection of `client` lasts on a simulated clock.
     async fn time_served<C: Future<Output = ()> + Send + 'static>(
         client: impl FnOnce(DuplexStream) -> C,
     ) -> Duration {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_never_reads_its_answer_is_let_go() {
+    async fn a_client_that_never_reads_its_answer_is_disconnected() {
         let time = time_served(|mut client| async move {
             client.write_all(REQUEST).await.expect("room");
             std::future::pending().await
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_asks_for_ever_is_asked_to_connect_again() {
+    async fn long_connections_are_closed_between_requests() {
         let time = time_served(|mut client| async move {
             let mut answer = vec![0; 1 << 20];
             while client.write_all(REQUEST).await.is_ok() {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_agree_on_tls_is_let_go() {
+    async fn a_client_without_a_tls_handshake_is_disconnected() {
         let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -336,7 +336,7 @@ mod tests {
         let gate = Encrypting(Arc::new(config));
         let from = SocketAddr::from(([10, 0, 0, 1], 1));
         let (_stop, stopping) = watch::channel(());
-        // The first says nothing, the second no TLS, the third the first bytes of it.
+        // The first sends nothing, the second no TLS, the third the first bytes of a handshake.
         for sent in [&b""[..], REQUEST, b"\x16\x03\x01\x02"] {
             let (mut near, far) = duplex(1 << 10);
             near.write_all(sent).await.unwrap();

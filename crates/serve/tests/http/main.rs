@@ -1,0 +1,7 @@
+//! The server as its clients see it, byte for byte over TCP.
+
+mod connections;
+mod metrics;
+mod pages;
+mod state;
+mod support;
