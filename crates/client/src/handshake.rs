@@ -51,7 +51,7 @@ impl Versions {
     }
 
     /// Returns the level of the transaction protocol; see
-    /// [`PER_TRANSACTION_EPOCHS`](crate::producer::PER_TRANSACTION_EPOCHS).
+    /// `PER_TRANSACTION_EPOCHS`.
     pub fn transactions(&self) -> i16 {
         self.transactions
     }

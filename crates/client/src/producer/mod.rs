@@ -18,6 +18,7 @@ mod sender;
 mod state;
 #[cfg(test)]
 mod tests;
+mod transaction_requests;
 mod transactional;
 
 use std::fmt;
@@ -34,14 +35,11 @@ use tokio::time::Instant;
 pub use self::outcome::{Delivery, Stored};
 use self::sender::Sender;
 use self::state::{NotTaken, State, Transaction};
-pub use self::transactional::{TransactionConfig, TransactionalProducer};
-pub(crate) use self::transactional::{init, transactional_id};
+pub use self::transaction_requests::TransactionConfig;
+pub(crate) use self::transaction_requests::{init, transactional_id};
+pub use self::transactional::TransactionalProducer;
 use crate::client::{Client, Topic};
 use crate::error::ClientError;
-
-/// The level of the cluster's feature `transaction.version` from which each transaction has an epoch of its own, and a
-/// produce request adds its partitions to the transaction.
-pub(crate) const PER_TRANSACTION_EPOCHS: i16 = 2;
 
 /// The settings of a producer.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Shared;
 use super::partition::{Effect, IN_FLIGHT_MAX, Identity};
 use super::state::{Chunks, Plan};
-use super::transactional::{self, add_partitions, transactional_id};
+use super::transaction_requests::{add_partitions, send_chunks, transactional_id};
 use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::ClientError;
@@ -259,7 +259,7 @@ impl Sender {
         };
         // Never waits: the connection's queue holds more requests than may be in flight.
         let pending = match self.shared.transactional_id {
-            Some(_) => transactional::send(&connection, request).await,
+            Some(_) => send_chunks(&connection, request).await,
             None => connection.send(request).await,
         };
         let after = self.shared.client.config().request_timeout;
