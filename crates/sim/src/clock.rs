@@ -1,4 +1,4 @@
-//! A clock that moves when it is told to.
+//! A clock that tests advance by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct SimClock {
 
 #[derive(Debug)]
 struct Time {
-    /// What the wall clock showed at monotonic time 0, in milliseconds since 1970-01-01 UTC.
+    /// The wall-clock time at monotonic time 0, in milliseconds since 1970-01-01 UTC.
     epoch: i64,
     monotonic: Duration,
 }
@@ -26,7 +26,7 @@ impl Time {
 }
 
 impl SimClock {
-    /// A clock that shows `now`; its monotonic time is 0.
+    /// Creates a clock that shows `now`; its monotonic time is 0.
     pub fn new(now: Timestamp) -> Self {
         let time = Time {
             epoch: now.0,
@@ -37,7 +37,7 @@ impl SimClock {
         }
     }
 
-    /// Lets time pass.
+    /// Moves both times forward.
     pub fn advance(&self, by: Duration) {
         let mut time = self.time.lock();
         time.monotonic = time.monotonic.saturating_add(by);

@@ -1,4 +1,4 @@
-//! The content of one file: what readers see, what no crash can take, and what lies in between.
+//! The content of one file: the cached state, the durable state, and the unsynced changes between them.
 //!
 //! A sector on the medium holds one of the states that it had in memory since the last sync: when a
 //! change of a sector survives, so do the earlier changes of the same sector. Beyond that, sectors
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use crate::Rng;
 
-/// What a disk writes wholly or not at all.
+/// The size of a sector, which a disk writes wholly or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// Bytes of a file, and how far room is reserved for them.
+/// The bytes of a file, and the length for which room is reserved.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Content {
-    /// Shared between what is cached, what is durable and all images until one of them changes it.
+    /// Shared by the cached state, the durable state and all images, until one of them changes it.
     bytes: Arc<Vec<u8>>,
     reserved: usize,
 }
@@ -80,25 +80,25 @@ impl Change {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct File {
-    /// What readers see.
+    /// The content for readers.
     cached: Content,
-    /// What the last sync left on the medium.
+    /// The content of the medium after the last sync.
     durable: Content,
-    /// What was done to `cached` since, in order.
+    /// The changes of `cached` since then, in order.
     unsynced: Vec<Change>,
 }
 
-/// What becomes of one unsynced change in a crash.
+/// The fate of one unsynced change in a crash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Lost,
-    Kept,
-    /// Some sectors are kept, possibly none.
+    Survives,
+    /// Some sectors survive, possibly none.
     Torn,
 }
 
 impl File {
-    /// A file all of which is durable.
+    /// A file whose content is durable.
     pub(crate) fn durable(content: Content) -> Self {
         File {
             cached: content.clone(),
@@ -133,33 +133,33 @@ impl File {
         }
     }
 
-    /// What a failed sync does on Linux: the changes stay visible but count as written, so that no
-    /// later sync writes them. What the medium has of them is decided here.
+    /// Fails a sync as Linux does: the changes stay visible but count as written, so no later sync
+    /// writes them. This decides how much of them the medium has.
     pub(crate) fn fail_sync(&mut self, rng: &mut Rng) {
         self.durable = self.after_crash(rng);
         self.unsynced.clear();
     }
 
-    /// What the medium holds after a crash.
+    /// The content of the medium after a crash.
     pub(crate) fn after_crash(&self, rng: &mut Rng) -> Content {
         if self.unsynced.is_empty() {
             return self.durable.clone();
         }
         let mut fates = draw_fates(self.unsynced.len(), rng);
 
-        // Step 1: which version each sector has: 0 is the durable one, n what change n left.
+        // Step 1: the version of each sector. 0 is the durable one, n the one after change n.
         let mut versions = vec![0; self.sectors_max()];
         let mut torn_ends = vec![None; fates.len()];
-        let mut metadata_kept = true;
+        let mut metadata_survives = true;
         let mut lost_cut = usize::MAX;
         for (index, change) in self.unsynced.iter().enumerate() {
             let fate = fates[index];
             if let Change::Write { at, bytes } = change {
-                // Sectors beyond a cut that was lost still belong to what was cut off.
+                // If a truncation is lost, the sectors behind it still have their old content.
                 let end = (at + bytes.len()).min(lost_cut.max(*at));
                 let chance = rng.u8(..);
                 for sector in sectors(*at..end) {
-                    if fate == Fate::Kept || fate == Fate::Torn && rng.u8(..) < chance {
+                    if fate == Fate::Survives || fate == Fate::Torn && rng.u8(..) < chance {
                         versions[sector] = index + 1;
                     }
                 }
@@ -167,14 +167,14 @@ impl File {
                 torn_ends[index] = extended.then_some(end);
                 continue;
             }
-            metadata_kept &= fate != Fate::Lost;
-            fates[index] = if metadata_kept {
-                Fate::Kept
+            metadata_survives &= fate != Fate::Lost;
+            fates[index] = if metadata_survives {
+                Fate::Survives
             } else {
                 Fate::Lost
             };
             if let Change::SetLen { len, shrinks: true } = change {
-                if metadata_kept {
+                if metadata_survives {
                     let cut = len.div_ceil(SECTOR_BYTES).min(versions.len());
                     versions[cut..].fill(index + 1);
                 } else {
@@ -200,9 +200,9 @@ impl File {
                         content.set_len(end);
                     }
                 }
-                _ if fates[index] == Fate::Kept => content.apply(change),
+                _ if fates[index] == Fate::Survives => content.apply(change),
                 Change::SetLen { len, shrinks: true } => {
-                    // The sector of the cut was written later, with zeros behind the cut.
+                    // The sector with the new end was written later, with zeros behind the end.
                     let rest = *len..len.next_multiple_of(SECTOR_BYTES);
                     let rest = rest.start..rest.end.min(content.bytes.len());
                     if !rest.is_empty() && survives(&(len / SECTOR_BYTES)) {
@@ -213,7 +213,7 @@ impl File {
             }
         }
 
-        // Step 3: blocks that were allocated and never written show what they held before.
+        // Step 3: blocks that were allocated and never written show their former content.
         if rng.u8(..4) == 0 {
             self.fill_with_garbage(&mut content, &versions, rng);
         }
@@ -235,7 +235,7 @@ impl File {
         }
     }
 
-    /// How many sectors the file had at the most since the last sync.
+    /// The largest number of sectors since the last sync.
     fn sectors_max(&self) -> usize {
         let ends = self.unsynced.iter().map(|change| match change {
             Change::Write { at, bytes } => at + bytes.len(),
@@ -247,22 +247,22 @@ impl File {
     }
 }
 
-/// Draws fates that are often simple: nothing is kept, or all, or all up to a moment, and otherwise
-/// each change for itself.
+/// Draws fates that are often simple: no change survives, or all, or all up to a moment; otherwise each
+/// change has its own fate.
 fn draw_fates(count: usize, rng: &mut Rng) -> Vec<Fate> {
     let until = match rng.u8(..6) {
         0 => 0,
         1 => count,
         2 | 3 => rng.usize(..count),
         _ => {
-            let fates = [Fate::Lost, Fate::Kept, Fate::Torn];
+            let fates = [Fate::Lost, Fate::Survives, Fate::Torn];
             return (0..count).map(|_| fates[rng.usize(..3)]).collect();
         }
     };
     let torn = until > 0 || rng.bool();
     (0..count)
         .map(|index| match index.cmp(&until) {
-            std::cmp::Ordering::Less => Fate::Kept,
+            std::cmp::Ordering::Less => Fate::Survives,
             std::cmp::Ordering::Equal if torn => Fate::Torn,
             _ => Fate::Lost,
         })

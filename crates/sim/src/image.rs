@@ -1,7 +1,7 @@
-//! What a disk holds, apart from faults and bookkeeping: folders, files, and the room they take.
+//! The content of a disk: folders, files, and the room they take. Faults and counts are elsewhere.
 //!
-//! Names are changed as a journal changes them: the changes of one folder become durable in order,
-//! and a rename touches both of its folders at once or neither.
+//! Names change as in a file system with a journal: the changes of one folder become durable in order,
+//! and a rename changes both of its folders at once or neither.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -54,7 +54,7 @@ struct Inode {
     locked_by: Option<HandleId>,
 }
 
-/// A change of names that is not durable yet; its parts become durable together.
+/// A change of names that is not durable yet. It becomes durable as a whole.
 #[derive(Debug, Clone)]
 struct NameChange {
     removed: Option<(FolderId, Arc<str>)>,
@@ -69,7 +69,7 @@ impl NameChange {
         from.into_iter().chain(to.filter(|_| to != from))
     }
 
-    /// Applies it to the names that `names` picks of a folder; returns the node that lost its name.
+    /// Applies the change to the names that `names` returns for a folder. Returns the node that lost its name.
     fn apply(&self, folders: &mut [Folder], names: fn(&mut Folder) -> &mut Names) -> Option<Node> {
         let removed = match &self.removed {
             Some((folder, name)) => names(&mut folders[folder.0]).remove(name),
@@ -88,7 +88,7 @@ pub(crate) struct Image {
     folders: Vec<Folder>,
     /// In the order in which they were made, over all folders.
     unsynced_names: Vec<NameChange>,
-    /// The room that all files take which have a name or are open.
+    /// The room of all files that have a name or are open.
     used: u64,
     pub(crate) capacity: u64,
 }
@@ -104,7 +104,7 @@ impl Image {
         }
     }
 
-    // Looking up.
+    // Lookups.
 
     pub(crate) fn node(&self, path: &Path) -> io::Result<Node> {
         let mut node = Node::Folder(ROOT);
@@ -257,8 +257,8 @@ impl Image {
         self.unsynced_names.push(change);
     }
 
-    /// Makes the names in `folders` durable, and with them what came before in any folder that a
-    /// rename ties to these.
+    /// Makes the names in `folders` durable, with all earlier changes in folders that a rename ties to
+    /// them.
     pub(crate) fn sync_names(&mut self, folders: &[FolderId]) {
         let mut tied = vec![false; self.folders.len()];
         for folder in folders {
@@ -290,7 +290,7 @@ impl Image {
 
     // Contents.
 
-    /// Writes `bytes` at `at`; where the disk is too full for all of them, perhaps some.
+    /// Writes `bytes` at `at`; on a full disk perhaps only some of them.
     pub(crate) fn write(
         &mut self,
         file: FileId,
@@ -375,8 +375,8 @@ impl Image {
         *self.files[file.0].locked_by.get_or_insert(handle) == handle
     }
 
-    /// Frees the room of a file that nobody can reach any more, and its content once no crash can
-    /// bring it back either.
+    /// Frees the room of a file without names and handles, and its content once no crash can restore a
+    /// name of it.
     fn free(&mut self, file: FileId) {
         let inode = &mut self.files[file.0];
         if inode.named || inode.open_handles > 0 {
@@ -390,7 +390,7 @@ impl Image {
 
     // Ends of a run.
 
-    /// What is left when the process is killed: the page cache outlives it, open files do not.
+    /// The image after a kill of the process: the page cache survives it, open files do not.
     pub(crate) fn after_kill(&self) -> Image {
         let mut image = self.clone();
         for index in 0..image.files.len() {
@@ -401,7 +401,7 @@ impl Image {
         image
     }
 
-    /// What is left when the machine crashes.
+    /// The image after a crash of the machine.
     pub(crate) fn after_crash(&self, rng: &mut Rng) -> Image {
         let folders = self.folders_after_crash(rng);
         let mut image = Image::empty(self.capacity);
@@ -409,7 +409,7 @@ impl Image {
         image
     }
 
-    /// The folders with those unsynced changes of `durable_names` that survive.
+    /// The folders with the surviving unsynced changes of `durable_names`.
     fn folders_after_crash(&self, rng: &mut Rng) -> Vec<Folder> {
         let mut folders = self.folders.clone();
         let mut surviving = vec![0; folders.len()];
@@ -434,7 +434,7 @@ impl Image {
         folders
     }
 
-    /// Copies what can be reached from the folder `from` to the folder `to` of `image`.
+    /// Copies all nodes below the folder `from` to the folder `to` of `image`.
     fn copy_durable(
         &self,
         folders: &[Folder],

@@ -1,8 +1,8 @@
-//! A machine made of memory, for tests: its disk loses, tears and refuses what a real one may, its
-//! clock stands still until it is told to go on, and its randomness comes from a seed.
+//! A simulated machine for tests. Its disk loses, tears and refuses the same writes as a real one, its
+//! clock stands still until a test advances it, and its randomness comes from a seed.
 //!
 //! A test runs code on a [`SimDisk`], crashes the machine at some operation, and lets the code
-//! recover from what [`SimDisk::crash`] says is left:
+//! recover from the disk that [`SimDisk::crash`] returns:
 //!
 //! ```
 //! use std::path::Path;
@@ -29,7 +29,7 @@ mod image;
 mod random;
 mod trace;
 
-/// The seeded generator of everything that is random here; [`Rng::fork`] gives sub-generators.
+/// The seeded generator of all random choices; [`Rng::fork`] makes further generators from it.
 pub use fastrand::Rng;
 
 pub use clock::SimClock;

@@ -1,4 +1,4 @@
-//! Randomness that repeats itself.
+//! Randomness from a seed, so that a run can be repeated.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub struct SimRandom {
 }
 
 impl SimRandom {
-    /// The sequence that belongs to `seed`.
+    /// Creates the sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         SimRandom {
             rng: Mutex::new(Rng::with_seed(seed)),

@@ -1,4 +1,4 @@
-//! What was done to a disk, for people to read when a test fails.
+//! The record of a disk's operations, which a failing test prints.
 
 use std::fmt;
 use std::io;
@@ -11,13 +11,13 @@ pub struct Operation {
     pub number: u64,
     /// The file or folder; of an open file, the name under which it was opened.
     pub path: PathBuf,
-    /// What was done.
+    /// The kind of operation.
     pub kind: OperationKind,
-    /// What the caller got instead of success.
+    /// The error, if the operation failed.
     pub error: Option<io::ErrorKind>,
 }
 
-/// What an operation does. Offsets and lengths are in bytes.
+/// The kind of an operation. Offsets and lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Named after the methods of `Disk` and `DiskFile`.
 pub enum OperationKind {

@@ -1,4 +1,4 @@
-//! What the simulated disk promises to the tests that stand on it.
+//! The contract of the simulated disk, on which other tests rely.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use millstream_sim::{OperationKind, Rng, SECTOR_BYTES, SimDisk};
 
 const SEEDS: u64 = 300;
 
-/// Crashes of a disk with few operations, enough to see every outcome.
+/// The number of crashes of a disk with few operations, enough to see every outcome.
 const CRASHES: usize = 3_000;
 
 fn open(disk: &SimDisk, path: &str) -> Box<dyn DiskFile> {
@@ -62,7 +62,7 @@ fn set<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
     names.map(str::to_owned).into()
 }
 
-/// Does `count` random operations; some fail, which is part of the game.
+/// Runs `count` random operations; some fail, as intended.
 fn random_operations(disk: &SimDisk, seed: u64, count: usize) {
     let mut rng = Rng::with_seed(seed);
     let folders = ["/", "/a", "/b", "/a/c"];
@@ -107,7 +107,7 @@ fn the_same_seed_gives_the_same_disk() {
 }
 
 #[test]
-fn what_is_synced_survives_every_crash() {
+fn synced_changes_survive_every_crash() {
     for seed in 0..SEEDS {
         let disk = SimDisk::new(seed);
         random_operations(&disk, seed, 60);
@@ -118,7 +118,7 @@ fn what_is_synced_survives_every_crash() {
 }
 
 #[test]
-fn a_crashed_disk_is_durable_and_a_killed_one_holds_all_that_was_written() {
+fn a_crashed_disk_is_durable_and_a_killed_one_holds_all_writes() {
     for seed in 0..SEEDS {
         let disk = SimDisk::new(seed);
         random_operations(&disk, seed, 60);
@@ -149,7 +149,7 @@ fn sectors_of_unsynced_writes_survive_in_any_combination() {
 }
 
 #[test]
-fn a_sector_is_as_it_was_in_memory_at_some_moment() {
+fn a_sector_has_its_content_of_some_moment() {
     let disk = disk_with(b"....");
     let file = open(&disk, "/f");
     file.write_at(b"A", 0).unwrap();
@@ -164,7 +164,7 @@ fn a_sector_is_as_it_was_in_memory_at_some_moment() {
 }
 
 #[test]
-fn the_length_is_one_that_surviving_writes_justify_and_holes_hold_zeros_or_garbage() {
+fn surviving_writes_justify_the_length_and_holes_hold_zeros_or_garbage() {
     let disk = disk_with(b"head");
     let file = open(&disk, "/f");
     file.write_at(&[b'1'; 996], 4).unwrap();
@@ -175,7 +175,7 @@ fn the_length_is_one_that_surviving_writes_justify_and_holes_hold_zeros_or_garba
         let bytes = &files["/f"];
         assert_eq!(&bytes[..4], b"head");
         lengths.insert(bytes.len());
-        // The second sector is wholly written by the first two writes.
+        // The first two writes write the whole second sector.
         if let Some(sector) = bytes.get(512..1024) {
             let is_written = sector[..488].iter().all(|b| *b == b'1');
             zeros |= sector.iter().all(|b| *b == 0);
@@ -187,7 +187,7 @@ fn the_length_is_one_that_surviving_writes_justify_and_holes_hold_zeros_or_garba
 }
 
 #[test]
-fn a_cut_survives_before_what_is_written_behind_it() {
+fn a_truncation_survives_before_later_writes_behind_it() {
     let disk = disk_with(&[b'o'; 4 * SECTOR_BYTES]);
     let file = open(&disk, "/f");
     file.set_len(700).unwrap();
@@ -226,7 +226,7 @@ fn a_name_needs_a_sync_of_its_folder_and_content_a_sync_of_the_file() {
 }
 
 #[test]
-fn a_folder_is_gone_when_its_own_name_was_not_synced() {
+fn a_crash_loses_a_folder_whose_name_was_not_synced() {
     let disk = SimDisk::new(0);
     disk.create_dir_all(Path::new("/a/b")).unwrap();
     open(&disk, "/a/b/f");
@@ -272,7 +272,7 @@ fn a_rename_is_atomic_and_durable_once_either_folder_is_synced() {
 }
 
 #[test]
-fn a_failed_sync_is_not_made_good_by_a_later_one() {
+fn a_later_sync_does_not_repair_a_failed_one() {
     let disk = disk_with(b"old");
     let file = open(&disk, "/f");
     disk.fail_next_sync(|path| path.ends_with("f"));
@@ -285,7 +285,7 @@ fn a_failed_sync_is_not_made_good_by_a_later_one() {
     file.sync().unwrap();
     assert_eq!(&disk.read_file("/f").unwrap()[..3], b"new");
 
-    // What the medium has follows from the seed of the disk.
+    // The seed of the disk decides the content of the medium.
     let mut seen = BTreeSet::new();
     for seed in 0..SEEDS {
         let disk = SimDisk::new(seed);
@@ -335,7 +335,7 @@ fn a_full_disk_refuses_until_there_is_room() {
     full(create.map(|_| ()));
     full(disk.create_dir_all(Path::new("/folder")));
 
-    // A file that is still open keeps its room.
+    // An open file occupies its room even without a name.
     disk.remove_file(Path::new("/other")).unwrap();
     full(file.set_len(601));
     drop(other);
@@ -359,7 +359,7 @@ fn a_write_to_a_full_disk_may_be_partial() {
 }
 
 #[test]
-fn other_faults_name_what_they_are() {
+fn other_faults_have_their_own_errors() {
     let disk = disk_with(b"x");
     let file = open(&disk, "/f");
     disk.fail_writes(|path| path.ends_with("f"));
@@ -387,7 +387,7 @@ fn other_faults_name_what_they_are() {
 }
 
 #[test]
-fn wrong_paths_are_refused_as_a_file_system_refuses_them() {
+fn wrong_paths_get_the_errors_of_a_file_system() {
     let disk = disk_with(b"");
     disk.create_dir_all(Path::new("/a/b")).unwrap();
     let kinds = [
@@ -459,7 +459,7 @@ fn a_crash_can_hit_every_operation() {
 }
 
 #[test]
-fn the_write_that_a_crash_hits_may_be_there_in_part() {
+fn a_crash_may_tear_the_write_that_it_hits() {
     let lengths = (0..SEEDS).map(|seed| {
         let disk = SimDisk::new(seed);
         let file = open(&disk, "/f");
@@ -505,7 +505,7 @@ fn a_lock_belongs_to_one_handle_of_one_run() {
 }
 
 #[test]
-fn files_can_be_spoiled() {
+fn tests_can_damage_files() {
     let disk = SimDisk::new(0);
     open(&disk, "/f").write_at(&[0, 0, 0], 0).unwrap();
     disk.flip_bit("/f", 15).unwrap();

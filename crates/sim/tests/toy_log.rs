@@ -1,5 +1,5 @@
-//! A small write-ahead log on the simulated disk: the right one is never flagged, and each way of
-//! forgetting a sync is found within a few hundred seeds.
+//! Tests the simulated disk with a small write-ahead log: the correct log passes, and each missing sync is
+//! found within a few hundred seeds.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use millstream_base::crc32c;
 use millstream_base::disk::{Access, Disk, DiskFile};
 use millstream_sim::{Rng, SimDisk};
 
-/// How the log forgets to be durable.
+/// A bug of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
@@ -16,21 +16,21 @@ enum Bug {
     NoSync,
     /// The folder is never synced.
     NoSyncDir,
-    /// The list of files is renamed to its place before its content is synced.
+    /// The list of files gets its final name before its content is synced.
     RenameBeforeSync,
-    /// Recovery takes a record without looking at its checksum.
+    /// Recovery accepts a record without checking its checksum.
     NoChecksum,
-    /// A failed sync is tried again.
+    /// The log retries a failed sync.
     SyncAgain,
-    /// Recovery takes what it reads for durable, though after a failed sync the page cache may show
-    /// what was never written.
+    /// Recovery treats the bytes that it reads as durable, though after a failed sync the page cache may
+    /// show bytes that were never written.
     NoRewrite,
 }
 
 const FOLDER: &str = "/log";
 const RECORDS_PER_FILE: usize = 3;
 
-/// Records in files of a few each; `/log/count` tells how many files there are.
+/// A log of files with a few records each; `/log/count` holds the number of files.
 struct ToyLog {
     disk: SimDisk,
     bug: Bug,
@@ -80,7 +80,7 @@ impl ToyLog {
         for file in 0..log.files {
             log.read(file)?;
         }
-        // What is behind the last whole record was never acknowledged.
+        // The log never acknowledged the bytes behind the last whole record.
         log.file.set_len(log.end)?;
         if bug != Bug::NoRewrite {
             let mut whole = vec![0; usize::try_from(log.end).unwrap()];
@@ -88,7 +88,7 @@ impl ToyLog {
             log.file.write_at(&whole, 0)?;
         }
         log.file.sync()?;
-        // The names that were found may be those of a process that was killed before its sync.
+        // The names may stem from a process that was killed before it synced them.
         log.sync_dir()?;
         Ok(log)
     }
@@ -158,7 +158,7 @@ impl ToyLog {
     }
 }
 
-/// Appends, crashes and recovers a few times; tells what went wrong, and after which operations.
+/// Appends, crashes and recovers a few times. An error names the fault and the operations before it.
 fn run(bug: Bug, seed: u64) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
     let mut disk = SimDisk::new(rng.u64(..));
@@ -176,7 +176,7 @@ fn crash_and_recover(bug: Bug, rng: &mut Rng, disk: &mut SimDisk) -> Result<(), 
         if rng.bool() {
             disk.fail_next_sync(|path| path.ends_with("1"));
         }
-        // The record that was under way at the crash, which may be there or not.
+        // The record under way at the crash, which may have survived or not.
         let mut attempted = None;
         let opened = ToyLog::open(disk, bug);
         if let Err(error) = &opened
@@ -223,7 +223,7 @@ fn check(found: &[Vec<u8>], acknowledged: &[Vec<u8>]) -> Result<(), String> {
 }
 
 #[test]
-fn the_right_log_is_never_flagged() {
+fn the_correct_log_passes() {
     for seed in 0..3_000 {
         if let Err(wrong) = run(Bug::None, seed) {
             panic!("seed {seed}: {wrong}");
