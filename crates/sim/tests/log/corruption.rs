@@ -1,4 +1,4 @@
-//! Damaged files: what is served is right, and what is missing is told, by name.
+//! Damages files: the log serves only right records, and reports missing ones with the name of their file.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::world::{World, for_each_seed, lane_of, open};
 
 const CASES: u64 = 2_000;
 
-/// What is done to a file.
+/// The damage to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     Flip,
@@ -19,7 +19,7 @@ enum Damage {
 }
 
 #[test]
-fn damage_is_told_or_healed_and_never_served() {
+fn damage_is_reported_or_repaired_and_never_served() {
     for_each_seed(CASES, run);
 }
 
@@ -28,7 +28,7 @@ fn run(seed: u64) {
     assert!(world.open());
     fill(&mut world);
     if world.rng.bool() {
-        // The last run adds nothing to what the crash left.
+        // The last run appends nothing after the crash.
         world.crash();
         assert!(world.open());
     }
@@ -56,14 +56,14 @@ fn run(seed: u64) {
     }
     .expect("it exists");
     world.note(format!("{damage:?} of {}", path.display()));
-    // What is told once is told again.
+    // A second check reports the same damage.
     for _ in 0..2 {
         check(&mut world, &path, damage, is_clean);
         world.kill();
     }
 }
 
-/// Several groups in files and in the journal, the last ones only there.
+/// Fills several groups, in files and in the journal; the last ones are only in the journal.
 fn fill(world: &mut World) {
     let config = StreamConfig {
         lanes: 2,
@@ -89,13 +89,13 @@ fn fill(world: &mut World) {
 
 fn check(world: &mut World, path: &Path, damage: Damage, is_clean: bool) {
     let kind = path.extension().unwrap_or_default().to_owned();
-    // The end of the journal, and of a file behind its index, look as a crash leaves them.
+    // A damaged end of the journal, or of a file behind its index, may look like the result of a crash.
     let may_be_torn = !is_clean && kind != "index" || path.ends_with("millstream.data");
     let log = match open(&world.disk, &world.clock) {
         Ok(log) => log,
         Err(error) => {
             assert!(kind != "index", "an index is healed: {error}");
-            // Of a journal file that is gone, what misses its content tells.
+            // A removed journal file is reported by the part of the log that misses its content.
             let misses_catalog = error.to_string().contains("the catalog is missing");
             if kind != "journal" || !misses_catalog {
                 assert_names(&error, path);
@@ -105,13 +105,13 @@ fn check(world: &mut World, path: &Path, damage: Damage, is_clean: bool) {
     };
     if let Err(missing) = compare(world, &log, path) {
         assert!(kind != "index" || damage == Damage::Remove, "{missing}");
-        // A lane that lost its first or last file with all that tells of it is a shorter lane.
+        // A lane without its first or last file looks like a shorter lane, if no other file mentions it.
         assert!(may_be_torn, "{damage:?} of {}: {missing}", path.display());
     }
     world.log = Some(log);
 }
 
-/// Reads all that there is. Fails when something is missing and nothing tells.
+/// Reads all records. Fails if records are missing without a report.
 fn compare(world: &World, log: &Log, damaged: &Path) -> Result<(), String> {
     let Ok(stream) = log.stream("a") else {
         return Err("the stream is missing".to_owned());
@@ -128,8 +128,8 @@ fn compare(world: &World, log: &Log, damaged: &Path) -> Result<(), String> {
         }
         let mut reader = lane.reader(lane.earliest());
         let mut expected = lane.info().earliest.0;
-        let mut told = fault.is_some();
-        if expected > 0 && !told {
+        let mut is_reported = fault.is_some();
+        if expected > 0 && !is_reported {
             return Err(format!("lane {key:?} begins with {expected}"));
         }
         loop {
@@ -139,22 +139,22 @@ fn compare(world: &World, log: &Log, damaged: &Path) -> Result<(), String> {
                         let chunk = chunk.expect("checked when it was read");
                         let base = chunk.header().base_offset.0;
                         let sent = model.chunks.iter().find(|sent| sent.base == base);
-                        let sent = sent.expect("nobody appended it");
-                        // Kafka's checksum does not cover the leader epoch, which nobody uses here.
+                        let sent = sent.expect("the model has no such chunk");
+                        // Kafka's checksum does not cover the leader epoch, which these tests leave alone.
                         assert!(base >= expected && chunk.bytes()[16..] == sent.bytes[16..]);
-                        assert!(base == expected || told, "a gap before {base}");
+                        assert!(base == expected || is_reported, "a gap before {base}");
                         expected = chunk.header().next_offset().0;
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
                     assert_names(&error, damaged);
-                    told = true;
+                    is_reported = true;
                     break;
                 }
             }
         }
-        if expected < model.acknowledged && !told {
+        if expected < model.acknowledged && !is_reported {
             return Err(format!(
                 "lane {key:?} ends with {expected} of {}",
                 model.acknowledged
@@ -175,7 +175,7 @@ fn compare(world: &World, log: &Log, damaged: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Errors name the file, or for one that is missing the one beside it.
+/// Checks that an error names the damaged file, or the neighbour of a missing one.
 fn names(error: &str, path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     error.contains(&folder.display().to_string())
@@ -205,15 +205,12 @@ fn foreign_files_are_named_and_left_alone() {
         world.close();
         world
             .disk
-            .write_file(place, b"somebody's")
+            .write_file(place, b"foreign")
             .expect("the folder exists");
         let error = open(&world.disk, &world.clock).expect_err("it is foreign");
         let is_named = matches!(&error, LogError::ForeignFile { path } if path == Path::new(place));
         assert!(is_named, "{error}");
-        assert_eq!(
-            world.disk.read_file(place).expect("left alone"),
-            b"somebody's"
-        );
+        assert_eq!(world.disk.read_file(place).expect("left alone"), b"foreign");
         world.disk.remove(place).expect("it exists");
         assert!(world.open());
     }

@@ -1,4 +1,4 @@
-//! A crash at every operation of a few fixed scenarios, and the images that it may leave.
+//! Crashes a few fixed scenarios at every operation, and opens the images that a crash may leave.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use millstream_sim::SimDisk;
 
 use crate::world::{World, open};
 
-/// Images for each operation of a scenario.
+/// The number of images for each operation of a scenario.
 const IMAGES_PER_OPERATION: usize = 3;
 
 type Scenario = fn(&mut World);
@@ -50,7 +50,7 @@ fn a_crash_at_any_operation_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_recovery_that_crashes_at_any_operation_can_be_done_again() {
+fn a_recovery_can_crash_at_any_operation_and_be_repeated() {
     for (name, scenario) in SCENARIOS {
         for crash_at in [operations_of(scenario), operations_of(scenario) / 2] {
             println!("{name}, crashed at {crash_at}");
@@ -74,7 +74,7 @@ fn a_recovery_that_crashes_at_any_operation_can_be_done_again() {
 }
 
 #[test]
-fn every_image_of_a_crash_can_be_opened_and_converges() {
+fn every_crash_image_opens_and_converges() {
     for (name, scenario) in SCENARIOS {
         let mut world = World::new(1);
         world.disk.start_recording();
@@ -121,7 +121,7 @@ fn config() -> StreamConfig {
     }
 }
 
-/// Appends a chunk and waits for it; nothing where the stream was not created.
+/// Appends a chunk and waits for it; does nothing if the stream was not created.
 fn append(world: &mut World, name: &str, streamlet: u32, bytes: usize, producer: Option<i64>) {
     if !world.model.streams.contains_key(name) || world.disk.has_crashed() {
         return;

@@ -1,4 +1,4 @@
-//! The log on the simulated disk, beside a model that never crashes.
+//! Runs the log on the simulated disk, and compares it with a model that never crashes.
 
 mod corruption;
 mod crash;

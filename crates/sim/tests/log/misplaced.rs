@@ -1,5 +1,5 @@
-//! Files that were copied, swapped or removed: the node starts, no stream serves another's data, and what
-//! is missing is told to those who read.
+//! Copies, swaps and removes files: the node starts, no stream serves another's data, and readers get an
+//! error for missing data.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ enum Damage {
 }
 
 #[test]
-fn files_of_other_streams_are_never_served_and_missing_ones_are_told() {
+fn files_of_other_streams_are_never_served_and_missing_ones_are_reported() {
     for_each_seed(CASES, run);
 }
 
@@ -33,7 +33,7 @@ fn run(seed: u64) {
     let mut world = World::new(seed);
     assert!(world.open());
     fill(&mut world);
-    // What a crash leaves without an index says nothing of what belongs there.
+    // A group that a crash left without an index does not name its records.
     let is_clean = world.rng.u8(..3) > 0;
     match is_clean {
         true => world.close(),
@@ -54,12 +54,15 @@ fn run(seed: u64) {
     if !spoil(&mut world, damage) {
         return;
     }
-    // What is told once is told again, and the start after a start leaves the rest as it is.
+    // A second start reports the same damage, and changes no other file.
     for _ in 0..3 {
         let log = open(&world.disk, &world.clock).expect("only users' streams are damaged");
-        let told = check(&world, &log);
-        let must_be_told = is_clean && damage != Damage::CopyIndex;
-        assert!(told || !must_be_told, "{damage:?} is not told");
+        let is_reported = check(&world, &log);
+        let must_be_reported = is_clean && damage != Damage::CopyIndex;
+        assert!(
+            is_reported || !must_be_reported,
+            "{damage:?} is not reported"
+        );
         world.log = Some(log);
         match world.rng.bool() {
             true => world.close(),
@@ -68,7 +71,7 @@ fn run(seed: u64) {
     }
 }
 
-/// Two streams with as many chunks of the same sizes, in several groups.
+/// Fills two streams with the same number of chunks of the same sizes, in several groups.
 fn fill(world: &mut World) {
     for name in NAMES {
         let config = StreamConfig {
@@ -95,7 +98,7 @@ fn fill(world: &mut World) {
     }
 }
 
-/// `false` when there is nothing to spoil.
+/// Damages the files; `false` when there is no file for this damage.
 fn spoil(world: &mut World, damage: Damage) -> bool {
     let folders = NAMES.map(|name| {
         let id = world.model.streams[name].id;
@@ -140,7 +143,7 @@ fn spoil(world: &mut World, damage: Damage) -> bool {
         Damage::SwapBoth => swap(&index) && swap(&log),
         Damage::SwapFolders => files(&folders[0]).iter().all(|path| swap(path)),
         Damage::RemoveLog => read(&index).is_ok_and(|bytes| !bytes.is_empty()) && remove(&log),
-        // The last one, or one before another: the first ones look as if retention had taken them.
+        // Removes a file that is not the first: without the first ones, the lane looks like one after retention.
         Damage::RemoveGroup if log == logs[0] => false,
         Damage::RemoveGroup if log == logs[logs.len() - 1] => false,
         Damage::RemoveGroup => remove(&index) && remove(&log),
@@ -148,15 +151,15 @@ fn spoil(world: &mut World, damage: Damage) -> bool {
     }
 }
 
-/// Reads all. Answers whether some damage was told.
+/// Reads all records. Returns whether any damage was reported.
 fn check(world: &World, log: &Log) -> bool {
-    let mut any_told = false;
+    let mut any_reported = false;
     for name in NAMES {
         let stream = log.stream(name).expect("the catalog is whole");
         for (key, model) in &world.model.streams[name].lanes {
             let lane = lane_of(&stream, *key);
             let fault = lane.info().fault;
-            let mut told = fault.is_some();
+            let mut is_reported = fault.is_some();
             let mut reader = lane.reader(lane.earliest());
             let mut expected = 0;
             loop {
@@ -167,7 +170,7 @@ fn check(world: &World, log: &Log) -> bool {
                             let base = chunk.header().base_offset.0;
                             assert_eq!(base, expected, "{name} has a gap");
                             let sent = model.chunks.iter().find(|sent| sent.base == base);
-                            let sent = sent.expect("nobody appended it");
+                            let sent = sent.expect("the model has no such chunk");
                             assert!(
                                 chunk.bytes()[16..] == sent.bytes[16..],
                                 "another's in {name}"
@@ -182,7 +185,7 @@ fn check(world: &World, log: &Log) -> bool {
                     }
                     Err(error) => {
                         assert!(error.to_string().contains("/data/streams/"), "{error}");
-                        told = true;
+                        is_reported = true;
                         break;
                     }
                 }
@@ -196,14 +199,14 @@ fn check(world: &World, log: &Log) -> bool {
             );
             let is_whole = expected >= model.acknowledged;
             assert!(is_whole || fetched.is_err(), "a fetch waits at {expected}");
-            any_told |= told;
+            any_reported |= is_reported;
         }
     }
-    any_told
+    any_reported
 }
 
 #[test]
-fn a_repair_makes_damaged_streams_whole_and_keeps_what_it_takes() {
+fn a_repair_makes_damaged_streams_whole_and_retains_the_damaged_files() {
     for_each_seed(CASES, repair);
 }
 
@@ -239,13 +242,13 @@ fn repair(seed: u64) {
     let log = open(&world.disk, &world.clock).expect("only a user's stream is damaged");
     let places = log.find_damage();
     assert!(places.iter().all(|place| place.stream == "a"), "{places:?}");
-    let is_told = check(&world, &log);
-    assert_eq!(is_told, !places.is_empty(), "{places:?}");
+    let is_reported = check(&world, &log);
+    assert_eq!(is_reported, !places.is_empty(), "{places:?}");
     if places.is_empty() {
         return;
     }
-    let is_cut = world.rng.bool();
-    let taken = match (is_cut, world.rng.bool()) {
+    let is_trimmed = world.rng.bool();
+    let taken = match (is_trimmed, world.rng.bool()) {
         (true, _) => log.truncate_stream("a"),
         (false, true) => log.quarantine_stream("a"),
         (false, false) => {
@@ -265,7 +268,7 @@ fn repair(seed: u64) {
     for round in 0..2 {
         let log = open(&world.disk, &world.clock).expect("it is whole");
         assert!(log.find_damage().is_empty(), "{:?}", log.find_damage());
-        assert_eq!(log.stream("a").is_ok(), is_cut);
+        assert_eq!(log.stream("a").is_ok(), is_trimmed);
         if let Ok(stream) = log.stream("a") {
             let lane = lane_of(&stream, (0, 0));
             assert_eq!(lane.info().fault, None);
@@ -275,7 +278,7 @@ fn repair(seed: u64) {
                 let appended = lane.append(&chunk.bytes).expect("it takes writes");
                 lane.wait_durable(appended.next_offset).expect("no faults");
             }
-            // All is read, in one piece.
+            // A reader gets all records, without a gap.
             let mut next = lane.earliest_offset();
             let mut reader = lane.reader(lane.earliest());
             while let Some(read) = reader.read(1 << 20).expect("whole") {
@@ -287,7 +290,7 @@ fn repair(seed: u64) {
             }
             assert_eq!(next, lane.durable_offset());
         }
-        // The journal is not kept for what was taken away.
+        // The journal is not retained for the removed groups.
         log.close().expect("no faults");
         let journals = world.disk.files();
         let mut journals = journals.iter().map(|(path, _)| path);
@@ -313,7 +316,7 @@ fn in_old_format(index: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn indexes_of_the_format_before_are_read_and_written_anew() {
+fn indexes_of_the_previous_format_are_read_and_rewritten() {
     for_each_seed(100, |seed| {
         let mut world = World::new(seed);
         assert!(world.open());
@@ -345,7 +348,7 @@ fn indexes_of_the_format_before_are_read_and_written_anew() {
         }
         assert!(world.open());
         world.close();
-        // Those of the last groups, which took appends, have the new format.
+        // The last groups took appends, so their indexes have the new format.
         let is_new = |path: &PathBuf| {
             let bytes = world.disk.read_file(path).expect("it is there");
             bytes.starts_with(b"MSINDEX3")

@@ -1,4 +1,4 @@
-//! Random operations, faults, crashes and restarts.
+//! Runs random operations, faults, crashes and restarts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const OBJECTS: [&str; 2] = ["x", "y"];
 const CONSUMERS: [&str; 2] = ["one", "two"];
 
 #[test]
-fn the_log_does_what_a_model_does_that_never_crashed() {
+fn the_log_equals_a_model_that_never_crashed() {
     for_each_seed(CASES, run);
 }
 
@@ -166,7 +166,7 @@ fn append(world: &mut World, name: &str, streamlet: u32) {
         .rng
         .bool()
         .then(|| pick_producer(world, name, streamlet));
-    // A chunk that is sent again is the same chunk.
+    // A retry sends the same chunk again.
     let sent = producer.and_then(|producer| {
         let lanes = world.model.streams[name].lanes.iter();
         let mut chunks = lanes
@@ -187,7 +187,7 @@ fn append(world: &mut World, name: &str, streamlet: u32) {
     }
 }
 
-/// Goes on with the transaction of one of three producers, or ends it.
+/// Continues or ends the transaction of one of three producers.
 fn transact(world: &mut World, name: &str, streamlet: u32) {
     let id = world.rng.i64(11..14);
     let stream = world.stream(name);
@@ -222,7 +222,7 @@ fn transact(world: &mut World, name: &str, streamlet: u32) {
     }
 }
 
-/// What comes next, or something that came before, or something wrong.
+/// Draws the next sequence of a producer, an earlier one, or a wrong one.
 fn pick_producer(world: &mut World, name: &str, streamlet: u32) -> (i64, i16, i32) {
     let id = world.rng.i64(1..4);
     let lanes = world.model.streams[name].lanes.iter();
@@ -248,7 +248,7 @@ fn pick_producer(world: &mut World, name: &str, streamlet: u32) -> (i64, i16, i3
     }
 }
 
-/// Several of these make a lane busy enough for a commit of its own.
+/// The size of a chunk; several of them make a lane busy enough for a commit of its own.
 fn append_large(world: &mut World, name: &str, streamlet: u32) {
     let bytes = world.rng.usize(90_000..200_000);
     let segment = world.model.streams[name].config.segment.as_usize();
@@ -273,7 +273,7 @@ fn background(world: &mut World) {
             world.log().release_idle();
         }
     }
-    // Whatever became durable was perhaps seen.
+    // Consumers may have seen all durable records.
     if let Some((name, key)) = world.lanes().first() {
         let durable = lane_of(&world.stream(name), *key).durable_offset().0;
         let stream = world.model.streams.get_mut(name).expect("listed");

@@ -33,7 +33,7 @@ fn opened() -> World {
     world
 }
 
-/// Puts a group of one chunk behind those of a stream's only lane.
+/// Puts a group of one chunk behind the groups of a stream's only lane.
 fn put_group(world: &World, name: &str, group: u32, first_offset: u64, chunk: &[u8]) -> PathBuf {
     let id = world.model.streams[name].id;
     let path = PathBuf::from(format!(
@@ -46,7 +46,7 @@ fn put_group(world: &World, name: &str, group: u32, first_offset: u64, chunk: &[
     path
 }
 
-/// Leaves no room on the disk.
+/// Fills the disk.
 fn fill_up(world: &mut World) {
     let used = world.disk.files().iter().map(|(_, len)| len).sum();
     world.disk.set_capacity(used);
@@ -64,8 +64,7 @@ fn write_until_full(world: &mut World, name: &str) {
     }
 }
 
-/// Opens the log so that the old journal stays for this life, since the stream `name` cannot be
-/// persisted.
+/// Opens the log with a stream `name` that cannot be persisted, so that the old journal stays for this life.
 fn keep_old_journal(world: &mut World, name: &str) {
     fill_up(world);
     assert!(world.open());

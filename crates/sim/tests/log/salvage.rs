@@ -1,4 +1,4 @@
-//! The log's own tables are written anew where they are damaged: what is whole of them stays.
+//! Repairs the log's damaged tables: their undamaged entries stay.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const CASES: u64 = 300;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 #[test]
-fn a_salvaged_catalog_keeps_every_stream_but_the_damaged_one() {
+fn salvage_loses_only_the_damaged_stream_of_a_catalog() {
     for_each_seed(CASES, catalog);
 }
 
@@ -24,7 +24,7 @@ fn catalog(seed: u64) {
     let len = world.disk.read_file(&path).expect("it exists").len() as u64;
     let bit = world.rng.u64(..len * 8);
     world.disk.flip_bit(&path, bit).expect("it exists");
-    // A flip of what no checksum covers, or at an end that looks torn.
+    // The flip hit bytes that no checksum covers, or an end that looks torn.
     let Err(error) = open(&world.disk, &world.clock) else {
         return;
     };
@@ -55,7 +55,7 @@ fn catalog(seed: u64) {
 }
 
 #[test]
-fn salvaged_positions_are_whole_or_those_before() {
+fn salvaged_positions_are_the_last_or_earlier_ones() {
     for_each_seed(CASES, positions);
 }
 
@@ -79,7 +79,7 @@ fn positions(seed: u64) {
 }
 
 #[test]
-fn a_damaged_journal_loses_one_block_and_serves_what_is_behind_it() {
+fn a_damaged_journal_loses_one_block_and_serves_later_ones() {
     for_each_seed(CASES, journal);
 }
 
@@ -113,7 +113,7 @@ fn journal(seed: u64) {
     );
     salvage(&mut world, InternalStore::Journal);
     for _ in 0..2 {
-        // What is missing may be the catalog's.
+        // The lost block may be the catalog's.
         let Ok(log) = open(&world.disk, &world.clock) else {
             return;
         };
@@ -138,7 +138,7 @@ fn journal(seed: u64) {
     }
 }
 
-/// Streams with data, and positions in them; closed.
+/// Fills streams with data and positions, and closes the log.
 fn filled(world: &mut World) {
     assert!(world.open());
     for name in NAMES {
@@ -154,12 +154,12 @@ fn filled(world: &mut World) {
         assert!(world.open());
     }
     world.close();
-    // Its end is some time ago.
+    // Some time has passed since the close, so the system has written all files.
     let synced = world.disk.sync_tree(Path::new(DIR));
     synced.expect("no faults");
 }
 
-/// Cut off at random, and done again, some of the time.
+/// Salvages the log. In some runs a crash interrupts the salvage, which then runs again.
 fn salvage(world: &mut World, part: InternalStore) {
     let run = |world: &World| {
         let disk = Arc::new(world.disk.clone());

@@ -1,5 +1,5 @@
-//! The log's own tables are written anew when most of their stream is outdated. A crash at any
-//! moment of that leaves the table as it was, or as it is.
+//! The log compacts its own tables when most of their stream is outdated. A crash at any moment of a
+//! compaction leaves the old table or the new one.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn retention(log: &Log) -> Option<u64> {
 }
 
 #[test]
-fn a_catalog_that_is_written_anew_is_never_lost() {
+fn compaction_never_loses_the_catalog() {
     let disk = SimDisk::new(0);
     let log = open(&disk).expect("no faults");
     for name in ["a", "b"] {
@@ -34,7 +34,7 @@ fn a_catalog_that_is_written_anew_is_never_lost() {
             .expect("no faults");
     }
 
-    // Changes until it is written anew, and the disk as it was just before that.
+    // Changes the catalog until its compaction, and saves the disk from just before.
     let mut before = disk.kill();
     let mut changes = 0;
     while catalog_starts_at(&log) == 0 {

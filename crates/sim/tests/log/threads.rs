@@ -1,4 +1,4 @@
-//! Producers and consumers in threads, with the log's own threads.
+//! Runs producers and consumers in threads, with the log's own threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ const PRODUCERS: u64 = 4;
 const CONSUMERS: u64 = 4;
 const CHUNKS: u64 = 300;
 const STREAMLET: StreamletIndex = StreamletIndex(0);
-/// Nothing here takes longer, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A step that takes longer hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A record as its consumer saw it: producer, number, and where it came from.
+/// A record that a consumer got: producer, number, and place.
 type Seen = Mutex<Vec<(u64, u64, GroupId)>>;
 
 fn open(disk: &SimDisk) -> Result<Log, LogError> {
@@ -57,7 +57,7 @@ fn chunk(producer: u64, number: u64) -> Vec<u8> {
         .to_vec()
 }
 
-/// Sends what is left; stops at the first error. Returns how many are acknowledged.
+/// Sends the remaining records, up to the first error. Returns the number of acknowledged records.
 fn produce(log: &Log, producer: u64, from: u64) -> (u64, Option<LogError>) {
     let stream = log.stream("a").expect("it was created");
     for number in from..CHUNKS {
@@ -70,7 +70,7 @@ fn produce(log: &Log, producer: u64, from: u64) -> (u64, Option<LogError>) {
     (CHUNKS, None)
 }
 
-/// Reads and commits what it gets, until everybody together has seen `goal` records.
+/// Reads and commits records, until all consumers together have got `goal` records.
 fn consume(
     log: &Log,
     name: &str,
@@ -84,7 +84,7 @@ fn consume(
     let started = Instant::now();
     while count.load(Ordering::Relaxed) < goal {
         assert!(
-            started.elapsed() < PATIENCE,
+            started.elapsed() < TIMEOUT,
             "{name} waits for {goal} records"
         );
         for cursor in application.next_groups(STREAMLET, name, 1)? {
@@ -124,7 +124,7 @@ fn consume(
     Ok(())
 }
 
-/// Each record once; those of a producer in their order within each group and over the groups.
+/// Checks that consumers got each record once, and the records of a producer in order, within and across groups.
 fn check(seen: &[(u64, u64, GroupId)]) {
     let mut by_producer: BTreeMap<u64, Vec<(GroupId, u64)>> = BTreeMap::new();
     for (producer, number, group) in seen {
@@ -135,7 +135,7 @@ fn check(seen: &[(u64, u64, GroupId)]) {
     }
     assert_eq!(by_producer.len() as u64, PRODUCERS);
     for (producer, mut records) in by_producer {
-        // Stable: within a group they stay as they came.
+        // The sort is stable, so records of a group stay in their order.
         records.sort_by_key(|(group, _)| *group);
         let numbers: Vec<u64> = records.into_iter().map(|(_, number)| number).collect();
         assert_eq!(
@@ -185,7 +185,7 @@ fn four_producers_and_four_consumers_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn after_a_failed_sync_and_a_restart_nothing_is_lost_or_repeated() {
+fn a_failed_sync_and_a_restart_neither_lose_nor_repeat_records() {
     for round in 0..6 {
         let mut disk = SimDisk::new(round);
         let log = open(&disk).expect("an empty disk");
@@ -244,7 +244,7 @@ fn after_a_failed_sync_and_a_restart_nothing_is_lost_or_repeated() {
     }
 }
 
-/// Appends to a stream of its own until an error comes; answers the error.
+/// Appends to a stream of its own until an error, and returns the error.
 fn append_until_refused(log: &Log, name: &str) -> LogError {
     let stream = log.stream(name).expect("it was created");
     let mut builder = ChunkBuilder::new(Compression::None);
@@ -260,7 +260,7 @@ fn append_until_refused(log: &Log, name: &str) -> LogError {
 }
 
 #[test]
-fn a_new_log_on_a_small_disk_says_how_much_it_needs() {
+fn a_new_log_on_a_small_disk_reports_how_much_it_needs() {
     let disk = SimDisk::new(0);
     disk.set_capacity(64 << 10);
     let log = open(&disk).expect("the journal is begun with the first stream");
@@ -271,7 +271,7 @@ fn a_new_log_on_a_small_disk_says_how_much_it_needs() {
 }
 
 #[test]
-fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_room() {
+fn producers_learn_of_a_full_disk_and_go_on_when_there_is_room() {
     let disk = SimDisk::new(0);
     let log = open(&disk).expect("no faults");
     let names: Vec<String> = (0..PRODUCERS).map(|n| format!("s{n}")).collect();
@@ -279,7 +279,7 @@ fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_ro
         log.create_stream(name, StreamConfig::default())
             .expect("no faults");
     }
-    // The journal's files fit; what is persisted from them does not.
+    // The disk has room for the journal's files, but not for the groups' files.
     for capacity in [2 << 20, 3 << 20] {
         disk.set_capacity(capacity);
         std::thread::scope(|scope| {
@@ -290,7 +290,7 @@ fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_ro
                 .collect();
             let started = Instant::now();
             while threads.iter().any(|thread| !thread.is_finished()) {
-                assert!(started.elapsed() < PATIENCE, "somebody waits for ever");
+                assert!(started.elapsed() < TIMEOUT, "a producer hangs");
                 std::thread::sleep(Duration::from_millis(5));
             }
             for thread in threads {
@@ -309,7 +309,7 @@ fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_ro
         let sent = stream.append(STREAMLET, &chunk(9, 0));
         match sent.and_then(|(lane, appended)| lane.acknowledge(&appended)) {
             Ok(()) => break,
-            Err(LogError::DiskFull { .. }) => assert!(started.elapsed() < PATIENCE),
+            Err(LogError::DiskFull { .. }) => assert!(started.elapsed() < TIMEOUT),
             Err(error) => panic!("{error}"),
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -318,7 +318,7 @@ fn whoever_waits_is_told_that_the_disk_is_full_and_writes_go_on_when_there_is_ro
 }
 
 #[test]
-fn a_start_on_a_full_disk_serves_reads_and_lets_a_stream_be_deleted_to_make_room() {
+fn a_start_on_a_full_disk_serves_reads_and_deletions() {
     let disk = SimDisk::new(0);
     let log = open(&disk).expect("no faults");
     let send = |log: &Log, name: &str, number: u64| {
@@ -356,7 +356,7 @@ fn a_start_on_a_full_disk_serves_reads_and_lets_a_stream_be_deleted_to_make_room
         let error = send(&log, "kept", 20).expect_err("there is no room");
         assert!(matches!(error, LogError::DiskFull { .. }), "{error}");
         assert_eq!(read(&log, "kept"), 20);
-        // A chunk that was taken in waits for room.
+        // An accepted chunk waits for room.
         let closed = log.close();
         assert!(
             matches!(closed, Err(LogError::DiskFull { .. }) | Ok(())),
@@ -389,7 +389,7 @@ fn a_second_crash_before_the_first_is_recovered_loses_nothing() {
     let killed = disk.kill();
     drop(log);
 
-    // The gate keeps the replayed records out of the group's file until the second crash.
+    // The gate holds the replayed records back from the group's file until the second crash.
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock();
     let gate_of_writes = Arc::clone(&gate);

@@ -1,5 +1,4 @@
-//! What the tests of the log share: a log on a simulated machine, and the model of what must be in
-//! it.
+//! A log on a simulated machine, with the model of its expected content. All tests of the log use it.
 
 mod appends;
 mod lives;
@@ -22,7 +21,7 @@ pub use self::model::*;
 
 pub const DIR: &str = "/data";
 
-/// A small log whose background work the test does.
+/// The configuration of a small log whose background work the test runs.
 pub fn config() -> LogConfig {
     config_with_pool(ByteSize(1 << 20))
 }
@@ -41,7 +40,7 @@ pub fn open(disk: &SimDisk, clock: &SimClock) -> Result<Log, LogError> {
 }
 
 pub fn open_with(config: LogConfig, disk: &SimDisk, clock: &SimClock) -> Result<Log, LogError> {
-    // No two lives of a log draw the same: their journals have other names.
+    // Each life of a log draws other numbers, so its journal has a new name.
     let files = format!("{:?}", disk.files());
     let seed = disk.operations() << 32 | u64::from(millstream_base::crc32c(files.as_bytes()));
     Log::open_on(
@@ -80,7 +79,7 @@ pub fn for_each_seed(default_count: u64, case: fn(u64)) {
     });
 }
 
-/// Faults that this life of the log has met, which excuse errors.
+/// Faults in this life of the log, which excuse errors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     pub failing: bool,
@@ -91,16 +90,16 @@ pub struct World {
     pub rng: Rng,
     pub disk: SimDisk,
     pub clock: SimClock,
-    /// Of the log's next life.
+    /// The pool of the log's next life.
     pub pool: ByteSize,
     pub log: Option<Log>,
     pub model: Model,
     pub faults: Faults,
-    /// Of all streams that there ever were.
+    /// The identities of all streams ever created.
     uuids: BTreeSet<u128>,
-    /// Makes every chunk unlike all others.
+    /// Counts chunks, so that each has other bytes.
     chunks_made: u64,
-    /// What was done, each before the disk operation with the next number.
+    /// The steps of the test, each with the number of disk operations before it.
     notes: Vec<(u64, String)>,
 }
 
@@ -131,7 +130,7 @@ impl World {
         self.log().stream(name).expect("the model has it")
     }
 
-    /// An error must have a reason in what was done to the disk.
+    /// Checks that a fault of the disk explains an error.
     pub fn excuse(&self, error: &LogError) {
         let excused = match error {
             LogError::DiskFull { .. } | LogError::NoRoomToStart { .. } => self.faults.full,
@@ -180,7 +179,7 @@ impl Drop for World {
     }
 }
 
-/// The lane in this place.
+/// The lane of this streamlet and number.
 pub fn lane_of(stream: &Stream, (streamlet, lane): (u32, u32)) -> StreamPartition {
     let info = stream.info();
     let found = info

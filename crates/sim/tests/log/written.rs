@@ -1,4 +1,4 @@
-//! Streams whose producers are answered when what they sent is in the file, before it is synced.
+//! Streams of durability `written`: the log acknowledges a chunk once it is in the file, before the sync.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use std::collections::HashMap;
 
 use crate::world::{World, config, lane_of};
 
-/// Nothing here takes longer, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A step that takes longer hangs.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// As `UNSYNCED_BYTES_MAX` of the log.
+/// Equals `UNSYNCED_BYTES_MAX` of the log.
 const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
 
 fn written() -> StreamConfig {
@@ -30,7 +30,7 @@ fn written() -> StreamConfig {
     }
 }
 
-/// Each takes one chunk of 45,000 bytes.
+/// Groups with room for one chunk of 45,000 bytes each.
 fn small_groups() -> StreamConfig {
     StreamConfig {
         group_segments: 1,
@@ -47,7 +47,7 @@ fn opened(config: StreamConfig) -> World {
     world
 }
 
-/// Appends a chunk, and does as much of the background work as its producer's answer takes.
+/// Appends a chunk, and runs the background work until its acknowledgement.
 fn append(world: &mut World, bytes: usize) -> StreamPartition {
     let chunk = world.make_chunk(1, bytes, None);
     let (lane, appended) = world.append("a", 0, chunk).expect("no faults");
@@ -56,7 +56,7 @@ fn append(world: &mut World, bytes: usize) -> StreamPartition {
 }
 
 #[test]
-fn a_kill_leaves_all_that_was_acknowledged_though_nothing_was_synced() {
+fn a_kill_loses_no_acknowledged_chunk_even_before_a_sync() {
     let mut world = opened(written());
     for _ in 0..10 {
         let lane = append(&mut world, 1_000);
@@ -76,7 +76,7 @@ fn a_kill_leaves_all_that_was_acknowledged_though_nothing_was_synced() {
 }
 
 #[test]
-fn a_loss_of_power_leaves_what_was_synced_and_whole_chunks_behind_it() {
+fn a_loss_of_power_leaves_synced_chunks_and_whole_chunks_behind_them() {
     let mut lost = 0;
     for seed in 0..50 {
         let mut world = World::new(seed);
@@ -95,7 +95,7 @@ fn a_loss_of_power_leaves_what_was_synced_and_whole_chunks_behind_it() {
             (Offset(5), Offset(10))
         );
         world.crash();
-        // What is left is compared with what was sent.
+        // Compares the remaining chunks with the sent ones.
         assert!(world.open());
         let end = lane_of(&world.stream("a"), (0, 0)).durable_offset().0;
         assert!((5..=10).contains(&end), "{end}");
@@ -107,7 +107,7 @@ fn a_loss_of_power_leaves_what_was_synced_and_whole_chunks_behind_it() {
 }
 
 #[test]
-fn no_more_is_written_and_not_synced_than_a_start_takes_for_a_torn_end() {
+fn unsynced_bytes_stay_below_the_limit_of_a_torn_end() {
     let mut world = opened(written());
     for _ in 0..150 {
         append(&mut world, 150_000);
@@ -172,7 +172,7 @@ fn a_group_is_synced_whole_before_the_next_one_has_a_byte() {
 }
 
 #[test]
-fn a_failed_sync_stops_the_lane_and_what_was_acknowledged_outlasts_the_process() {
+fn a_failed_sync_stops_the_lane_but_loses_no_acknowledged_chunk() {
     let mut world = opened(written());
     for _ in 0..3 {
         append(&mut world, 1_000);
@@ -201,7 +201,7 @@ fn a_failed_sync_stops_the_lane_and_what_was_acknowledged_outlasts_the_process()
 }
 
 #[test]
-fn a_lane_whose_file_cannot_be_written_does_not_stop_those_that_share_its_virtual_log() {
+fn a_failed_write_of_one_lane_does_not_stop_its_virtual_log() {
     let lanes = 3;
     let world = opened(StreamConfig { lanes, ..written() });
     let mut world = world;
@@ -226,7 +226,7 @@ fn a_lane_whose_file_cannot_be_written_does_not_stop_those_that_share_its_virtua
 }
 
 #[test]
-fn a_full_disk_refuses_what_it_cannot_take_and_goes_on_when_there_is_room() {
+fn a_full_disk_refuses_chunks_and_goes_on_when_there_is_room() {
     let mut world = opened(written());
     append(&mut world, 1_000);
     let used = world.disk.files().iter().map(|(_, len)| len).sum();
@@ -251,11 +251,11 @@ fn a_full_disk_refuses_what_it_cannot_take_and_goes_on_when_there_is_room() {
     world.finish();
 }
 
-/// Holds back the syncs of groups' files while its lock is taken.
+/// Blocks the syncs of groups' files while its lock is taken.
 #[derive(Default)]
 struct Gate {
     lock: Mutex<()>,
-    /// Syncs that have come to it.
+    /// The number of syncs that have reached the gate.
     came: AtomicUsize,
 }
 
@@ -286,7 +286,7 @@ fn append_one(lane: &StreamPartition) -> Appended {
     lane.append(chunk).expect("no faults")
 }
 
-/// Appends a record; returns when its producer is answered.
+/// Appends a record, and waits for its acknowledgement.
 fn send(lane: &StreamPartition) -> Offset {
     let appended = append_one(lane);
     lane.acknowledge(&appended).expect("no faults");
@@ -296,7 +296,7 @@ fn send(lane: &StreamPartition) -> Offset {
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < PATIENCE, "{what}");
+        assert!(started.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -315,7 +315,7 @@ fn producers_are_answered_while_the_file_is_synced() {
             gate.came.load(Ordering::SeqCst) > 0
         });
         scope.spawn(|| answered.send(send(&lane)));
-        let second = answers.recv_timeout(PATIENCE);
+        let second = answers.recv_timeout(TIMEOUT);
         let durable = lane.durable_offset();
         drop(closed);
         assert_eq!(second, Ok(Offset(2)), "no answer during a sync");
@@ -326,7 +326,7 @@ fn producers_are_answered_while_the_file_is_synced() {
 }
 
 #[test]
-fn what_is_written_is_synced_though_nobody_waits_for_that() {
+fn written_chunks_are_synced_without_a_waiting_producer() {
     let (log, _) = open_with_threads();
     let stream = log.create_stream("a", written()).expect("no faults");
     let lane = stream.partition(0).expect("it has one");
@@ -337,20 +337,20 @@ fn what_is_written_is_synced_though_nobody_waits_for_that() {
 }
 
 #[test]
-fn who_waits_for_durability_does_not_wait_for_the_timer() {
+fn a_wait_for_durability_does_not_wait_for_the_timer() {
     const ROUNDS: u32 = 20;
     let (log, _) = open_with_threads();
     let stream = log.create_stream("a", written()).expect("no faults");
     let lane = stream.partition(0).expect("it has one");
     let started = Instant::now();
     for round in 0..ROUNDS {
-        // Also of what is not even written yet.
+        // The wait also covers chunks that are not written yet.
         let end = match round % 2 {
             0 => send(&lane),
             _ => append_one(&lane).next_offset,
         };
         lane.wait_durable(end).expect("no faults");
     }
-    // With the timer each takes a second.
+    // With the timer, each wait would take a second.
     assert!(started.elapsed() < Duration::from_secs(1) * ROUNDS / 4);
 }

@@ -15,7 +15,7 @@ fn the_id_of_a_deleted_stream_with_positions_is_not_used_again() {
     world.hand_out("a", 0, "one", 1);
     world.consume("a", "one");
     world.delete("a");
-    // The catalog's change is durable; that of the positions is not.
+    // The catalog's change is durable; the change of the positions is not.
     world.crash();
     assert!(world.open());
     world.create("a", small_groups());
@@ -27,7 +27,7 @@ fn the_id_of_a_deleted_stream_with_positions_is_not_used_again() {
 }
 
 #[test]
-fn a_missing_catalog_is_told_and_no_stream_removed() {
+fn a_missing_catalog_is_reported_and_removes_no_stream() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
@@ -69,7 +69,7 @@ fn a_torn_catalog_removes_no_stream() {
 }
 
 #[test]
-fn a_commit_is_not_reported_failed_when_the_table_cannot_be_written_anew() {
+fn a_commit_succeeds_if_the_table_cannot_be_compacted() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
@@ -79,7 +79,7 @@ fn a_commit_is_not_reported_failed_when_the_table_cannot_be_written_anew() {
     let cursor = cursors.expect("the streamlet exists")[0];
     application.commit("one", &cursor).expect("no faults");
     world.log().persist();
-    // The folder changes when the table is written anew, and not before.
+    // Only a compaction of the table changes the folder.
     let is_table = |path: &Path| path.ends_with("streams/1");
     world.disk.fail_next_sync(is_table);
     let positions = world.log().stream("__positions").expect("always there");
@@ -112,7 +112,7 @@ fn the_id_of_a_deleted_stream_that_the_journal_still_holds_is_not_used_again() {
 }
 
 #[test]
-fn a_missing_catalog_is_told_when_only_the_journal_holds_a_stream() {
+fn a_missing_catalog_is_reported_if_only_the_journal_holds_a_stream() {
     let mut world = opened();
     world.create("a", small_groups());
     world.close();
@@ -131,7 +131,7 @@ fn a_missing_catalog_is_told_when_only_the_journal_holds_a_stream() {
 }
 
 #[test]
-fn a_torn_catalog_removes_nothing_that_only_the_journal_holds() {
+fn a_torn_catalog_removes_no_stream_of_the_journal() {
     let mut world = opened();
     world.create("first", small_groups());
     world.create("a", small_groups());
@@ -149,11 +149,11 @@ fn a_torn_catalog_removes_nothing_that_only_the_journal_holds() {
     let chunks = &world.model.streams["a"].lanes[&(0, 0)].chunks;
     let last = &chunks[1].bytes;
     assert_eq!(stored.len(), chunks[0].bytes.len() + last.len());
-    // All but the base offset.
+    // The files are equal behind the base offset.
     assert!(stored.ends_with(&last[16..]));
 }
 
-/// What was kept of the first file of a stream that the catalog has lost.
+/// The retained first file of a stream that the catalog has lost.
 fn lost_file(world: &World, name: &str) -> Vec<u8> {
     let id = world.model.streams[name].id;
     let path = format!("/data/aside/lost.000001.{id}-0-0-0000000001-00000000000000000000.log");

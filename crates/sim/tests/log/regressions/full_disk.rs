@@ -6,12 +6,12 @@ use super::{append, fill_up, opened, small_groups, write_until_full};
 use crate::world::{World, lane_of};
 
 #[test]
-fn the_name_of_a_file_that_was_begun_on_a_full_disk_survives() {
+fn a_file_created_on_a_full_disk_keeps_its_name() {
     let mut world = opened();
     world.create("a", StreamConfig::default());
     world.close();
     assert!(world.open());
-    // So much goes straight to the file: its name fits the disk, what comes into it does not.
+    // A chunk of this size goes straight to the file. The disk has room for the file's name, not for the chunk.
     let used: u64 = world.disk.files().iter().map(|(_, len)| len).sum();
     world.disk.set_capacity(used + 20);
     world.faults.full = true;
@@ -80,7 +80,7 @@ fn the_stream_that_filled_the_disk_can_be_deleted() {
 }
 
 #[test]
-fn what_a_deletion_gave_up_on_a_full_disk_is_not_taken_for_stored() {
+fn chunks_dropped_by_a_deletion_on_a_full_disk_are_not_acknowledged() {
     for seed in 0..10 {
         let mut world = World::new(seed);
         assert!(world.open());
@@ -88,7 +88,7 @@ fn what_a_deletion_gave_up_on_a_full_disk_is_not_taken_for_stored() {
         for sequence in 0..3 {
             append(&mut world, "a", 60_000, Some((1, 0, sequence)));
         }
-        // There is no journal file that has room for the note.
+        // No journal file has room for the note of the deletion.
         world.close();
         assert!(world.open());
         fill_up(&mut world);
@@ -102,7 +102,7 @@ fn what_a_deletion_gave_up_on_a_full_disk_is_not_taken_for_stored() {
             }
             sequence += 1;
         };
-        // Nothing that is removed makes room enough.
+        // Removing the stream's files does not free enough room.
         world.disk.set_capacity(0);
         world.delete("a");
         let error = lane.acknowledge(&appended).expect_err("it is given up");

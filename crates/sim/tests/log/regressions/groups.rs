@@ -29,7 +29,7 @@ fn producers_are_known_when_the_index_of_the_last_group_is_lost() {
 }
 
 #[test]
-fn a_group_is_done_only_when_its_end_is_durable() {
+fn a_group_is_consumed_only_when_its_end_is_durable() {
     let mut world = opened();
     let durability = Durability::Async;
     world.create(
@@ -43,7 +43,7 @@ fn a_group_is_done_only_when_its_end_is_durable() {
     while world.log().step() {}
     world.hand_out("a", 0, "one", 1);
     world.consume("a", "one");
-    // Begins the next group, which closes this one, and is not durable.
+    // This chunk begins the next group, which closes the first one. It is not durable.
     append(&mut world, "a", 60_000, None);
     world.consume("a", "one");
     world.crash();
@@ -94,7 +94,7 @@ fn many_groups_without_an_index_are_read_once_each() {
         world.disk.remove(path).expect("it exists");
     }
     let (disk, clock) = (world.disk.clone(), world.clock.clone());
-    // What recurses through the groups does not fit here.
+    // A recursion through all groups would overflow this stack.
     let start = std::thread::Builder::new()
         .stack_size(256 << 10)
         .spawn(move || crate::world::open(&disk, &clock))
@@ -109,7 +109,7 @@ fn many_groups_without_an_index_are_read_once_each() {
 }
 
 #[test]
-fn a_group_without_marks_is_written_again_piece_by_piece() {
+fn a_group_without_index_entries_is_rewritten_piece_by_piece() {
     const CHUNKS: u64 = 50;
     let mut world = opened();
     world.create("a", StreamConfig::default());
@@ -174,8 +174,8 @@ fn chunks_right_before_a_gap_are_read() {
 }
 
 #[test]
-fn a_lane_whose_folder_could_not_be_synced_takes_nothing_more() {
-    // Which sync fails: without an index, without its file; the same of the last one, which is handed over.
+fn a_lane_refuses_appends_after_a_failed_sync_of_its_folder() {
+    // The sync that fails: of a group without an index, or without its file; of a middle group, or of the last one.
     for (by_retention, failing) in [(true, 0), (true, 1), (false, 4), (false, 5)] {
         for seed in 0..10 {
             let mut world = World::new(seed);
@@ -202,7 +202,7 @@ fn a_lane_whose_folder_could_not_be_synced_takes_nothing_more() {
             if by_retention {
                 world.disk.fail_next_sync(is_it);
                 world.retain();
-                // It is not tried again as if nothing had happened.
+                // A retry does not hide the failed sync.
                 let before = world.disk.files();
                 world.retain();
                 assert_eq!(world.disk.files(), before);

@@ -12,7 +12,7 @@ use super::{append, fill_up, keep_old_journal, opened, put_group, small_groups};
 use crate::world::{World, config_with_pool, lane_of, open_with};
 
 #[test]
-fn a_journal_file_that_could_not_be_begun_is_not_given_out_twice() {
+fn a_journal_file_that_cannot_be_created_is_not_used_twice() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 60_000, None);
@@ -36,7 +36,7 @@ fn a_journal_file_that_could_not_be_begun_is_not_given_out_twice() {
 }
 
 #[test]
-fn what_the_journal_gave_a_group_before_a_gap_stays() {
+fn chunks_replayed_before_a_gap_stay() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
@@ -54,14 +54,14 @@ fn what_the_journal_gave_a_group_before_a_gap_stays() {
 }
 
 #[test]
-fn a_block_of_the_journal_that_a_producer_made_up_is_not_believed() {
+fn a_forged_block_of_the_journal_is_refused() {
     let mut world = opened();
     world.create("a", small_groups());
     let path = journals(&world).remove(0);
     let name = path.file_stem().and_then(|name| name.to_str());
     let (sequence, _) = name.and_then(|name| name.split_once('-')).expect("two");
     let sequence: u64 = sequence.parse().expect("a number");
-    // All that its checks ask for but the secret, as a record's value.
+    // A record's value that passes all checks of a block but the secret.
     let mut block = b"MSBK\0\0\0\0".to_vec();
     for number in [sequence, 0, 1_000] {
         block.extend_from_slice(&number.to_le_bytes());
@@ -78,7 +78,7 @@ fn a_block_of_the_journal_that_a_producer_made_up_is_not_believed() {
     let (lane, appended) = stream.append(StreamletIndex(0), chunk).expect("no faults");
     lane.acknowledge(&appended).expect("no faults");
 
-    // The block that holds the chunk is torn.
+    // Tears the block that holds the chunk.
     world.kill();
     let journal = world.disk.read_file(&path).expect("it exists");
     let find = |bytes: &[u8], from: &[u8]| from.windows(bytes.len()).rposition(|at| at == bytes);
@@ -90,13 +90,13 @@ fn a_block_of_the_journal_that_a_producer_made_up_is_not_believed() {
 }
 
 #[test]
-fn what_a_start_shows_of_the_journal_survives_a_crash() {
+fn chunks_shown_by_a_start_survive_a_crash() {
     for seed in 0..20 {
         let mut world = World::new(seed);
         assert!(world.open());
         world.create("a", small_groups());
         append(&mut world, "a", 100, None);
-        // The last block is read back, though it may never have reached the medium.
+        // The start reads the last block from the cache, though it may never have reached the medium.
         let is_journal = |path: &Path| path.starts_with("/data/journal");
         world.disk.fail_next_sync(is_journal);
         world.faults.failing = true;
@@ -104,7 +104,7 @@ fn what_a_start_shows_of_the_journal_survives_a_crash() {
         let (lane, appended) = world.append("a", 0, chunk).expect("it is taken in");
         assert!(!world.acknowledge("a", &lane, &appended));
         world.kill();
-        // So nothing of it can go to a file.
+        // With the disk full, none of it can go to a file.
         let used = world.disk.files().iter().map(|(_, len)| len).sum();
         world.disk.set_capacity(used);
         world.faults.full = true;
@@ -149,13 +149,13 @@ fn a_start_with_a_pool_too_small_for_the_journal_writes_to_the_files() {
 }
 
 #[test]
-fn a_flipped_bit_of_what_only_a_start_has_read_is_not_taken_for_torn() {
+fn a_flipped_bit_in_replayed_blocks_is_not_a_torn_end() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
     append(&mut world, "a", 100, None);
     world.crash();
-    // Nothing is appended in this run.
+    // This run appends nothing.
     assert!(world.open());
     world.close();
     let path = format!(
@@ -170,13 +170,13 @@ fn a_flipped_bit_of_what_only_a_start_has_read_is_not_taken_for_torn() {
     let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
     let lane = lane_of(&log.stream("a").expect("it exists"), (0, 0));
     let mut reader = lane.reader(lane.earliest());
-    // What is before the damage may come first.
+    // The reader may get the chunks before the damage first.
     assert!((0..2).any(|_| reader.read(1 << 20).is_err()));
     assert_eq!(lane.info().truncated_bytes, 0);
 }
 
 #[test]
-fn a_journal_file_that_lost_its_beginning_is_told() {
+fn a_journal_file_without_its_beginning_is_reported() {
     for chunks in [1, 6] {
         let mut world = opened();
         world.create("a", small_groups());
@@ -184,7 +184,7 @@ fn a_journal_file_that_lost_its_beginning_is_told() {
             append(&mut world, "a", 60_000, None);
         }
         world.kill();
-        // The header, the first block, and something of the next.
+        // Overwrites the header, the first block, and a part of the second.
         let files = journals(&world);
         assert_eq!(files.len(), if chunks == 1 { 1 } else { 2 });
         for path in files {
@@ -204,7 +204,7 @@ fn a_journal_file_that_lost_its_beginning_is_told() {
 }
 
 #[test]
-fn the_journal_of_an_older_program_is_refused_and_kept() {
+fn the_journal_of_an_older_program_is_refused_and_retained() {
     let mut world = opened();
     world.close();
     let path = "/data/journal/0001000000000000.journal";
@@ -220,7 +220,7 @@ fn the_journal_of_an_older_program_is_refused_and_kept() {
 }
 
 #[test]
-fn what_a_start_does_not_show_of_the_journal_stays_hidden_after_a_crash() {
+fn chunks_hidden_by_a_start_stay_hidden_after_a_crash() {
     for seed in 0..40 {
         let mut world = World::new(seed);
         assert!(world.open());
@@ -228,7 +228,7 @@ fn what_a_start_does_not_show_of_the_journal_stays_hidden_after_a_crash() {
             world.create(name, small_groups());
             append(&mut world, name, 100, None);
         }
-        // A block that is not durable, and a next file whose header, which says so, is not either.
+        // Neither the block nor the header of the next file, which refers to it, is durable.
         world.faults.failing = true;
         for name in ["a", "b"] {
             let is_journal = |path: &Path| path.extension().is_some_and(|kind| kind == "journal");
@@ -239,7 +239,7 @@ fn what_a_start_does_not_show_of_the_journal_stays_hidden_after_a_crash() {
         }
         assert_eq!(journals(&world).len(), 2);
         world.kill();
-        // They stay, since a group that they hold cannot be persisted.
+        // The files stay, since one of their groups cannot be persisted.
         keep_old_journal(&mut world, "kept");
         append(&mut world, "a", 100, None);
         world.crash();
@@ -275,7 +275,7 @@ fn an_old_journal_is_removed_file_by_file() {
 }
 
 #[test]
-fn the_pool_of_the_last_run_holds_what_its_journal_does() {
+fn a_pool_of_the_last_runs_size_holds_its_journal() {
     let config = || LogConfig {
         journal: ByteSize(16 << 20),
         journal_file: ByteSize(2 << 20),
@@ -285,7 +285,7 @@ fn the_pool_of_the_last_run_holds_what_its_journal_does() {
     let log = open_with(config(), &world.disk, &world.clock);
     world.log = Some(log.expect("it is founded"));
     world.create("a", StreamConfig::default());
-    // Each takes a little more than half of the smallest block.
+    // Each chunk takes a little more than half of the smallest block.
     for _ in 0..160 {
         append(&mut world, "a", 33_000, None);
     }
@@ -300,7 +300,7 @@ fn the_pool_of_the_last_run_holds_what_its_journal_does() {
 
 #[test]
 fn a_run_of_the_journal_may_be_longer_than_the_pool() {
-    // However much of the pool is taken before it.
+    // Tries each amount of pool that may be in use before the run.
     for before in (0..30).step_by(2) {
         let config = LogConfig {
             journal: ByteSize(16 << 20),
@@ -310,7 +310,7 @@ fn a_run_of_the_journal_may_be_longer_than_the_pool() {
         let mut world = World::new(0);
         let log = open_with(config, &world.disk, &world.clock);
         world.log = Some(log.expect("it is founded"));
-        // A lane that is alone would write to its file.
+        // With a single lane, the log would write to the file instead.
         let lanes = 2;
         world.create(
             "a",
@@ -326,7 +326,7 @@ fn a_run_of_the_journal_may_be_longer_than_the_pool() {
             }
             while world.log().sync_step() {}
         };
-        // Behind these there are as many in one segment as make the longest run.
+        // The chunks behind these fill one segment, which makes the longest run.
         append_all(1, 0..26);
         append_all(2, 0..before);
         append_all(1, 26..57);
@@ -340,7 +340,7 @@ fn a_run_of_the_journal_may_be_longer_than_the_pool() {
 }
 
 #[test]
-fn a_group_whose_file_a_crash_took_is_read_from_the_journal() {
+fn a_group_without_its_file_is_read_from_the_journal() {
     let mut world = opened();
     world.create("a", small_groups());
     for _ in 0..3 {

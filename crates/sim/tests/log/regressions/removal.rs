@@ -8,7 +8,7 @@ use super::{append, opened, small_groups};
 use crate::world::lane_of;
 
 #[test]
-fn retention_leaves_a_file_that_says_where_the_lane_goes_on() {
+fn retention_leaves_a_file_with_the_next_offset() {
     let mut world = opened();
     let retention = Some(ByteSize(0));
     world.create(
@@ -27,7 +27,7 @@ fn retention_leaves_a_file_that_says_where_the_lane_goes_on() {
 }
 
 #[test]
-fn an_index_never_outlives_the_group_that_retention_removed() {
+fn retention_removes_an_index_before_its_group() {
     let mut world = opened();
     let retention = Some(ByteSize(0));
     world.create(
@@ -53,7 +53,7 @@ fn an_index_never_outlives_the_group_that_retention_removed() {
         let kind = operation.path.extension();
         kind.is_some_and(|kind| kind == "log") && operation.kind == OperationKind::RemoveFile
     });
-    // Before each file goes, the folder without its index is synced.
+    // The folder is synced without the index before the group's file is removed.
     let mut count = 0;
     for (n, operation) in logs {
         let folder = operation.path.parent().expect("it is in one");
@@ -69,7 +69,7 @@ fn an_index_never_outlives_the_group_that_retention_removed() {
     }
     assert_eq!(count, 2);
 
-    // So one that is alone tells of a loss.
+    // So an index without its group means that the group was lost.
     world.close();
     let files = world.disk.files().into_iter().map(|(path, _)| path);
     let id = world.model.streams["a"].id;
@@ -87,7 +87,7 @@ fn an_index_never_outlives_the_group_that_retention_removed() {
 }
 
 #[test]
-fn what_was_deleted_within_a_group_is_not_shown_to_those_who_read_by_cursor() {
+fn reads_by_cursor_skip_records_deleted_within_a_group() {
     let mut world = opened();
     world.create("a", StreamConfig::default());
     for _ in 0..6 {
@@ -111,7 +111,7 @@ fn what_was_deleted_within_a_group_is_not_shown_to_those_who_read_by_cursor() {
         assert!(at_third.read(1).expect("it is there").is_some());
     }
     assert!(at_third.read(1).expect("at the end").is_none());
-    // At the end of all that is deleted nothing is missed.
+    // A reader at the end of the deleted records gets no error.
     world.delete_before("a", &[((0, 0), 6)]);
     append(&mut world, "a", 1_000, None);
     world.hand_out("a", 0, "one", 9);
@@ -123,15 +123,15 @@ fn what_was_deleted_within_a_group_is_not_shown_to_those_who_read_by_cursor() {
 }
 
 #[test]
-fn what_was_deleted_of_a_stream_that_is_gone_is_not_deleted_of_the_next_one() {
-    // The note goes after the stream: some of these crashes keep only the first.
+fn deletions_of_a_removed_stream_do_not_apply_to_its_successor() {
+    // The log removes the note after the stream, so after some of these crashes only the note is left.
     for crash_after in 1..40 {
         let mut world = opened();
         world.create("a", small_groups());
         append(&mut world, "a", 1_000, None);
         append(&mut world, "a", 1_000, None);
         world.delete_before("a", &[((0, 0), 1)]);
-        // So that no journal names the stream.
+        // A clean end leaves no journal that names the stream.
         world.close();
         assert!(world.open());
         world.disk.crash_at(world.disk.operations() + crash_after);

@@ -109,7 +109,7 @@ impl World {
         let stream = self.stream(name);
         let index = StreamletIndex(streamlet);
         let result = match chunk.producer {
-            // So the lane is known also when the chunk is refused.
+            // The model needs the lane even if the log refuses the chunk.
             Some((id, ..)) => stream
                 .partition_for(index, ProducerId(id))
                 .and_then(|lane| lane.append(&chunk.bytes).map(|appended| (lane, appended))),

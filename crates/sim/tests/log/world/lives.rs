@@ -12,7 +12,7 @@ use super::{
 };
 
 impl World {
-    /// Opens the log, and checks all that is in it. Fails only where the disk does.
+    /// Opens the log, and checks its content. Fails only if the disk fails.
     pub fn open(&mut self) -> bool {
         self.note("open".to_owned());
         match open_with(config_with_pool(self.pool), &self.disk, &self.clock) {
@@ -31,7 +31,7 @@ impl World {
         true
     }
 
-    /// Settles what was open before the start, and forgets what was not durable.
+    /// Adjusts the model to the log: decides failed operations, and forgets records that were not durable.
     fn adopt(&mut self) {
         let names = self.log().stream_names();
         let model = &mut self.model;
@@ -109,20 +109,20 @@ impl World {
                     acknowledged <= durable,
                     "{at}: acknowledged up to {acknowledged}, stored up to {durable}",
                 );
-                // The start has synced what it found.
+                // The start has synced all records that it found.
                 model.acknowledged = acknowledged;
                 assert!(
                     durable <= model.next(),
-                    "{at}: nobody appended up to {durable}"
+                    "{at}: the model has no chunks up to {durable}"
                 );
                 model.chunks.retain(|chunk| chunk.base < durable);
                 assert_eq!(model.next(), durable, "{at}: half a chunk");
-                // Retention that was cut off may have had effect.
+                // An interrupted retention may have taken effect.
                 let earliest = lane.earliest.0;
                 assert!(model.removed <= earliest, "{at}: what is removed is back");
-                let maybe_cut = std::mem::take(&mut model.maybe_cut);
-                if model.earliest < earliest && earliest <= maybe_cut {
-                    model.is_cut = true;
+                let maybe_trimmed = std::mem::take(&mut model.maybe_trimmed);
+                if model.earliest < earliest && earliest <= maybe_trimmed {
+                    model.is_trimmed = true;
                     model.earliest = earliest;
                     model.removed = model.removed.max(earliest);
                 }
@@ -150,7 +150,7 @@ impl World {
         assert_eq!(names, expected, "objects");
     }
 
-    /// Compares all that is stored with the model.
+    /// Compares the whole log with the model.
     pub fn check_all(&mut self) {
         for (name, key) in self.lanes() {
             self.check_lane(&name, key);
@@ -194,13 +194,13 @@ impl World {
     }
 
     fn end_life(&mut self) {
-        // What the old log does from here on it does to a disk that nobody looks at.
+        // From here on, the old log changes a disk that no check reads.
         self.log = None;
         self.faults = Faults::default();
         self.disk.set_capacity(u64::MAX);
     }
 
-    /// Leaves little room on the disk, or none.
+    /// Fills the disk, up to a little room or none.
     pub fn fill_disk(&mut self) {
         let used: u64 = self.disk.files().iter().map(|(_, len)| len).sum();
         let left = match self.rng.bool() {
@@ -221,7 +221,8 @@ impl World {
         self.kill();
     }
 
-    /// Everything is whole and goes on, all is consumed once, and a clean end keeps it all.
+    /// Checks at the end of a test that the log takes appends, that the shared group consumes each chunk once,
+    /// and that a clean end loses no record.
     pub fn finish(&mut self) {
         assert!(self.open());
         for (name, (streamlet, lane)) in self.lanes() {
@@ -245,7 +246,7 @@ impl World {
         assert_eq!(journals, 0, "a clean end leaves no journal");
     }
 
-    /// The application consumes all that is left.
+    /// Lets the shared group consume all remaining chunks.
     fn drain(&mut self) {
         let names: Vec<String> = self.model.streams.keys().cloned().collect();
         for name in names {

@@ -7,17 +7,17 @@ use millstream_base::{Cursor, GroupId, StreamId};
 use millstream_log::StreamConfig;
 use millstream_record::{EndMarker, TransactionEnd};
 
-/// A chunk as the model keeps it.
+/// A chunk of the model.
 #[derive(Debug, Clone)]
 pub struct ModelChunk {
     pub base: u64,
     pub count: u64,
-    /// The bytes as they were sent, with base offset 0.
+    /// The bytes as sent, with base offset 0.
     pub bytes: Arc<Vec<u8>>,
     pub timestamp: i64,
     pub producer: Option<(i64, i16, i32)>,
     pub is_transactional: bool,
-    /// Of a chunk that ends a transaction; it counts as one without a producer otherwise.
+    /// The marker, in a chunk that ends a transaction. For duplicate detection the chunk has no producer.
     pub marker: Option<EndMarker>,
 }
 
@@ -29,26 +29,26 @@ impl ModelChunk {
 
 #[derive(Debug, Clone, Default)]
 pub struct ModelLane {
-    /// All that was appended, also what retention has removed since.
+    /// All appended chunks, including those that retention has removed.
     pub chunks: Vec<ModelChunk>,
-    /// What was acknowledged or seen ends here.
+    /// The end of the acknowledged or seen records.
     pub acknowledged: u64,
-    /// What producers of a `written` stream were answered, or consumers have seen of it: a kill of the
-    /// process leaves it, a crash of the machine need not.
+    /// The end of the records of a `written` stream that were acknowledged or seen. They survive a kill of
+    /// the process, but perhaps not a crash of the machine.
     pub written: u64,
-    /// The first offset that is stored …
+    /// The first stored offset.
     pub earliest: u64,
-    /// … and below which nothing comes back in a crash.
+    /// The offset below which no crash brings records back.
     pub removed: u64,
-    /// A start has forgotten what is not stored.
+    /// Whether a start has forgotten the chunks that are not stored.
     pub restarted: bool,
-    /// Something was deleted from its beginning, perhaps within a group.
-    pub is_cut: bool,
-    /// A deletion up to here failed: it may hold from the next start on.
-    pub maybe_cut: u64,
+    /// Whether records were deleted from its beginning, perhaps within a group.
+    pub is_trimmed: bool,
+    /// The end of a failed deletion, which may take effect at the next start.
+    pub maybe_trimmed: u64,
 }
 
-/// What the rules of duplicate detection say of a chunk.
+/// The outcome of duplicate detection for a chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Append,
@@ -67,8 +67,8 @@ impl ModelLane {
         self.chunks.iter().filter(mine)
     }
 
-    /// What is right for a chunk of `producer` with `count` records. After a start, the lane may
-    /// know nothing of chunks that retention had removed: then `from` is the first offset it knows.
+    /// The right outcome for a chunk of `producer` with `count` records. `from` is the first offset that the
+    /// lane knows: after a start it may have forgotten chunks that retention had removed.
     pub fn verdict(&self, producer: (i64, i16, i32), count: u64, from: u64) -> Verdict {
         let (id, epoch, sequence) = producer;
         let known: Vec<&ModelChunk> = self
@@ -101,17 +101,17 @@ impl ModelLane {
     }
 }
 
-/// What the lane's chunks say of transactions.
+/// The transactions of a lane.
 #[derive(Debug, Default)]
 pub struct Transactions {
-    /// Producer, and the first offset of what has not ended.
+    /// Producer, and the first offset of its open transaction.
     pub open: BTreeMap<i64, u64>,
     /// Producer, first offset, offset of the marker.
     pub aborted: Vec<(i64, u64, u64)>,
 }
 
 impl ModelLane {
-    /// Of chunks before `end`.
+    /// The transactions of the chunks before `end`.
     pub fn transactions(&self, end: u64) -> Transactions {
         let mut transactions = Transactions::default();
         for chunk in self.chunks.iter().take_while(|chunk| chunk.base < end) {
@@ -131,7 +131,7 @@ impl ModelLane {
         transactions
     }
 
-    /// Epoch and next sequence of a producer of transactions.
+    /// The epoch and next sequence of a transactional producer.
     pub fn next_of(&self, id: i64) -> (i16, i32) {
         let mut next = (0, 0);
         for chunk in &self.chunks {
@@ -157,41 +157,41 @@ pub struct ModelStream {
     pub uuid: u128,
     pub config: StreamConfig,
     pub lanes: BTreeMap<(u32, u32), ModelLane>,
-    /// Shapes that a failed growth may have left: they count from the next start on.
+    /// Shapes after failed growths, any of which may take effect at the next start.
     pub maybe_shapes: Vec<(u32, u32)>,
-    /// Changes of the settings that failed: one of them may hold from the next start on.
+    /// Settings after failed changes, any of which may take effect at the next start.
     pub maybe_altered: Vec<StreamConfig>,
-    /// A deletion failed: the stream is gone for now, and may be back after the next start.
+    /// Whether a deletion failed. The stream is gone for now, and may be back after the next start.
     pub maybe_deleted: bool,
-    /// A deletion failed on a full disk, and may have removed groups.
+    /// Whether a deletion failed on a full disk, and may have removed groups.
     pub maybe_emptied: bool,
     pub consumed: Consumed,
 }
 
-/// What the application of a stream has done.
+/// The progress of a stream's shared group.
 #[derive(Debug, Clone, Default)]
 pub struct Consumed {
     /// Committed chunks: streamlet, lane, base offset.
     pub done: BTreeSet<(u32, u32, u64)>,
-    /// Chunks whose commit failed, which may have had effect.
+    /// Chunks whose commit failed, but may have taken effect.
     pub maybe: BTreeSet<(u32, u32, u64)>,
-    /// Who has which group, and where it stands.
+    /// The consumer of each group, and its cursor.
     pub given: BTreeMap<(u32, GroupId), (String, Cursor)>,
 }
 
 #[derive(Debug, Clone)]
 pub enum ModelObject {
     Stored(Arc<Vec<u8>>),
-    /// A put or a deletion failed: it is there with one of these contents, or not at all.
+    /// A put or a deletion failed: the object has one of these contents, or does not exist.
     Maybe(Vec<Arc<Vec<u8>>>),
-    /// A deletion failed on a full disk: as before, or with a part of the content only.
+    /// A deletion failed on a full disk: likewise, or the object has lost a part of its content.
     MaybeEmptied(Vec<Arc<Vec<u8>>>),
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub streams: BTreeMap<String, ModelStream>,
-    /// Creations that failed: the stream may exist after the next start.
+    /// Failed creations: the stream may exist after the next start.
     pub maybe_streams: BTreeMap<String, Vec<StreamConfig>>,
     pub objects: BTreeMap<String, ModelObject>,
 }

@@ -9,7 +9,7 @@ use millstream_record::Chunks;
 use super::{ModelLane, World, lane_of};
 
 impl World {
-    /// Reads a lane from its beginning, and compares.
+    /// Reads a lane from its beginning, and compares it with the model.
     pub fn check_lane(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
@@ -26,7 +26,7 @@ impl World {
         );
         assert!(
             durable <= model.next(),
-            "{at}: nobody appended up to {durable}"
+            "{at}: the model has no chunks up to {durable}"
         );
         model.acknowledged = durable;
         let readable = lane.high_watermark().0;
@@ -89,7 +89,7 @@ impl World {
                         assert!(header.base_offset.0 <= offset && offset <= header.last_offset().0);
                         compare(model, header.base_offset.0, first.bytes(), name);
                     }
-                    // A lane that never had a group has none to read.
+                    // A lane without any group has no chunk to read.
                     Ok(None) | Err(LogError::BadCursor { .. }) => assert_eq!(offset, durable),
                     Err(error) => self.excuse(&error),
                 }
@@ -130,8 +130,8 @@ impl World {
         let before = stored().filter(|chunk| chunk.base < end);
         let expected = before.rev().max_by_key(|chunk| chunk.timestamp);
         match lane.newest_record(Offset(end)) {
-            // What was deleted from a group may be found too.
-            Ok(found) if model.is_cut => {
+            // The search may also find deleted records of a group that is still stored.
+            Ok(found) if model.is_trimmed => {
                 let found = found.map(|(_, timestamp)| timestamp.0);
                 assert!(
                     found >= expected.map(|chunk| chunk.timestamp),
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Fetches from anywhere, and goes on where that ended.
+    /// Fetches from a random offset, then continues at the end of each fetch.
     pub fn check_fetch(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
@@ -157,7 +157,7 @@ impl World {
             let earliest = lane.info().earliest.0;
             let model = &self.model.streams[name].lanes[&key];
             let end = from + self.rng.u64(..20);
-            // So that the little memory for reads from disk has room for all pieces.
+            // The memory for reads from disk is small, and must have room for all pieces.
             let bytes_max = 1 << self.rng.u32(6..17);
             let at_least = match self.rng.bool() {
                 true => AtLeast::OneChunk,
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Compares what a lane says of transactions with what its chunks do.
+    /// Compares a lane's transactions with the markers in the model's chunks.
     pub fn check_transactions(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let lane = lane_of(&stream, key);
@@ -216,8 +216,8 @@ impl World {
         let at = format!("{name} {key:?} from {earliest} to {readable}");
         let expected = model.transactions(readable);
 
-        // Where a start knows nothing of what retention had removed, a transaction seems to begin
-        // later, or to be none.
+        // After a start, the log may have forgotten chunks that retention had removed. Then a transaction
+        // seems to begin later, or does not show at all.
         let stable = lane.last_stable_offset().0;
         let known = expected.open.values().filter(|first| **first >= earliest);
         let latest = known.fold(readable, |least, first| least.min(*first));
@@ -284,12 +284,12 @@ impl World {
     }
 }
 
-/// A stored chunk must be the one that was sent, but for the base offset.
+/// Checks that a stored chunk equals the sent one, apart from the base offset.
 pub(super) fn compare(lane: &ModelLane, base: u64, stored: &[u8], at: &str) {
     let n = lane.chunks.partition_point(|chunk| chunk.base < base);
     let chunk = lane.chunks.get(n).filter(|chunk| chunk.base == base);
-    let chunk = chunk.unwrap_or_else(|| panic!("{at}: nobody appended at {base}"));
-    // The broker's: offset and leader epoch.
+    let chunk = chunk.unwrap_or_else(|| panic!("{at}: the model has no chunk at {base}"));
+    // The log sets the offset and the leader epoch.
     assert_eq!(stored[..8], base.to_be_bytes(), "{at}");
     assert_eq!(stored[12..16], [0; 4], "{at}");
     assert!(

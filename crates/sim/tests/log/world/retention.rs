@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// Deletes what comes before an offset of a lane, and mostly of another one too.
+    /// Deletes the records before an offset of one lane, and usually of a second one, too.
     pub fn delete_some(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
         let mut keys = vec![key];
@@ -68,7 +68,7 @@ impl World {
         self.delete_before(name, &to);
     }
 
-    /// Deletes what comes before offsets of lanes, and checks the answers.
+    /// Deletes the records before offsets of lanes, and checks the answers.
     pub fn delete_before(&mut self, name: &str, to: &[((u32, u32), u64)]) {
         let stream = self.stream(name);
         let lane = |(key, to): &((u32, u32), u64)| (lane_of(&stream, *key), Offset(*to));
@@ -97,16 +97,16 @@ impl World {
                     assert_eq!(earliest.0, found, "{at}");
                     let is_right = found == offset.0.max(model.earliest);
                     assert!(is_right || is_in_memory, "{at}: begins with {found}");
-                    model.is_cut |= found > model.earliest;
+                    model.is_trimmed |= found > model.earliest;
                     model.removed = found;
                 }
                 Err(_) => {
-                    // Whole groups may have gone to make room.
+                    // The log may have removed whole groups to make room.
                     assert!(
                         found == model.earliest || found <= offset.0,
                         "{at}: {found}"
                     );
-                    model.maybe_cut = model.maybe_cut.max(offset.0);
+                    model.maybe_trimmed = model.maybe_trimmed.max(offset.0);
                 }
             }
             model.earliest = found;
@@ -123,7 +123,7 @@ impl World {
             .collect()
     }
 
-    /// All lanes of streams that are there.
+    /// All lanes of existing streams.
     pub fn lanes(&self) -> Vec<(String, (u32, u32))> {
         let streams = self.model.streams.iter();
         streams

@@ -20,7 +20,7 @@ impl World {
         }
     }
 
-    /// Lets a consumer read on in all of its groups, and commit.
+    /// Lets a consumer read further in all of its groups, and commit.
     pub fn consume(&mut self, name: &str, consumer: &str) {
         let application = self.log().shared_group(name, "app").expect("it exists");
         let mine: Vec<((u32, GroupId), Cursor)> = self.model.streams[name]
