@@ -1,4 +1,4 @@
-//! A bell: how one side wakes the other.
+//! A bell, by which one side wakes the other.
 
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,10 @@ pub const RING: u32 = 4;
 /// # Why no wake-up is lost
 ///
 /// The waiter notes the rings ([`Bell::rings`]), looks for work, and if there is none waits for
-/// more rings than it noted. A ringer first stores the work, and then rings.
+/// more rings than it noted. A ringer first stores the work, and then rings. All accesses of the word
+/// but the load of [`Bell::rings`] are read-modify-writes with acquire and release.
 ///
-/// - A ring before the note: the note acquires what the ring released, so the look finds the work.
+/// - A ring before the note: the note acquires the work that the ring released, so the look finds it.
 /// - A ring after the note: the ringer and the waiter that sets [`SLEEPS`] both change the same
 ///   word atomically (they read and write it in one step), so one of them comes first. If the ring
 ///   does, the waiter reads another count than it noted, and does not wait. Otherwise the ringer
@@ -31,13 +32,12 @@ pub const RING: u32 = 4;
 ///   word before it lets it sleep, under the lock under which it wakes, and the ring has changed
 ///   the word.
 ///
-/// Each change of the word reads and writes it, so a chain of releases is never broken: a thread
-/// that sees a count sees all stores before any of its rings.
+/// Each change of the word reads and writes it, so it continues the chain of releases: a thread that
+/// loads a count sees all stores before any of its rings.
 ///
-/// The ringer leaves the flag to the waiter. So a ringer that is killed half way leaves no state
-/// behind that would keep others from waking; a waiter that is killed leaves the flag, which costs
-/// one needless call per ring. A count is mistaken for another only after 2^30 rings between the
-/// note and the wait.
+/// Only the waiter changes the flag. So a ringer that is killed half way does not prevent later
+/// wake-ups. A killed waiter leaves the flag set, which costs one needless call per ring. A count is
+/// mistaken for another only after 2^30 rings between the note and the wait.
 #[repr(transparent)]
 #[cfg_attr(loom, derive(Default))]
 pub struct Bell {
@@ -52,12 +52,14 @@ impl Bell {
     /// Returns the number of rings.
     #[inline]
     pub fn rings(&self) -> Rings {
+        // Acquires `ring`, and with it the work stored before.
         Rings(self.futex.word.load(Ordering::Acquire) & !FLAGS)
     }
 
     /// Wakes the waiter that sleeps; returns whether a waiter expects a byte instead.
     #[inline]
     pub fn ring(&self) -> bool {
+        // Releases the work to the load of `rings` and the changes of `wait`; acquires the flag of `wait`.
         let before = self.futex.word.fetch_add(RING, Ordering::AcqRel);
         if before & SLEEPS != 0 {
             self.futex.wake_all();
@@ -68,10 +70,11 @@ impl Bell {
     /// Waits until the bell has been rung since `seen`, but no longer than `timeout`; returns
     /// whether it was.
     pub fn wait(&self, seen: Rings, timeout: Duration) -> bool {
-        // Too long for the clock is as good as for ever.
+        // A timeout beyond the clock's range counts as none.
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            // This and the change below acquire `ring`, and release the flag to it.
             let word = self.futex.word.fetch_or(SLEEPS, Ordering::AcqRel);
             let is_quiet = word & !FLAGS == seen.0;
             if is_quiet && left != Some(Duration::ZERO) {
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rings_is_told_of_one_who_waits_for_a_byte() {
+    fn a_ring_reports_a_waiter_for_a_byte() {
         let bell = bell();
         bell.futex.word.store(SOCKET, Ordering::Relaxed);
         assert!(bell.ring());

@@ -1,11 +1,11 @@
-//! The entries of a ring: each gives the place of chunks, or a notice instead.
+//! The entries of a ring: each holds the position of chunks, or a notice instead.
 
 use thiserror::Error;
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 128;
 
-/// The same in words of 8 bytes.
+/// The size of a descriptor in words of 8 bytes.
 pub(crate) const DESCRIPTOR_WORDS: usize = DESCRIPTOR_BYTES / 8;
 
 /// The kind of a descriptor.
@@ -14,13 +14,13 @@ pub(crate) const DESCRIPTOR_WORDS: usize = DESCRIPTOR_BYTES / 8;
 pub enum Kind {
     /// Chunks, in the pool.
     Chunks = 1,
-    /// The partition delivers no more; `code` is the reason.
+    /// The partition delivers no more chunks; `code` is the reason.
     Refused = 2,
     /// No data: `next` and the cursor moved over records that a filter left out.
     Moved = 3,
 }
 
-/// A place in a stream from which handing out can go on.
+/// A place in a stream at which the broker can continue to hand out chunks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     /// Index of the streamlet in its stream.
@@ -44,13 +44,13 @@ pub struct Descriptor {
     pub position: u64,
     /// Bytes from there on: whole chunks, one after another.
     pub bytes: u64,
-    /// The first offset that is wanted; the first chunk may begin before it.
+    /// The first offset that the consumer wants; the first chunk may begin before it.
     pub from: u64,
-    /// The offset behind.
+    /// The offset behind these chunks.
     pub next: u64,
-    /// The offset up to where may be read now.
+    /// The offset behind the last readable record.
     pub end: u64,
-    /// Why the partition was refused: an error code of the protocol.
+    /// The reason for a refused partition: an error code of the protocol.
     pub code: i32,
     /// The cursor at which to continue.
     pub cursor: Cursor,
@@ -60,7 +60,7 @@ pub struct Descriptor {
     pub start_position: u64,
 }
 
-/// Why a descriptor cannot be used.
+/// A descriptor cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadDescriptor {
     /// A kind that this version does not know.
@@ -124,7 +124,7 @@ impl Descriptor {
         }
     }
 
-    /// As in the file; the table in [`layout`](crate::layout) has the places.
+    /// Returns the words in the file; the table in [`layout`](crate::layout) has their positions.
     pub(crate) fn encode(&self) -> [u64; DESCRIPTOR_WORDS] {
         [
             pair(self.kind as u32, self.place),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_decoded() {
+    fn a_descriptor_round_trips() {
         let descriptor = descriptor();
         assert_eq!(Descriptor::decode(&descriptor.encode()), Ok(descriptor));
     }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_ranges_are_held_against_their_bounds() {
+    fn places_and_ranges_are_checked_against_their_bounds() {
         let descriptor = |place, position, bytes| Descriptor {
             place,
             position,

@@ -1,4 +1,4 @@
-//! Files that lie in memory alone and are shared between processes.
+//! Files in memory that processes share.
 
 #![allow(unsafe_code)]
 
@@ -16,16 +16,16 @@ use thiserror::Error;
 
 use crate::layout::{BadShape, FILE_BYTES_MAX, VERSION};
 
-/// A file in memory, mapped to read and write. It lasts as long as a process has it open or mapped.
+/// A file in memory, mapped to read and write. It exists while a process has it open or mapped.
 pub struct SharedFile {
     file: File,
     map: MmapRaw,
 }
 
-/// Why a shared file cannot be used.
+/// A shared file cannot be used.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The system refuses: the file is gone, belongs to another user, or there is no room for it.
+    /// The system refuses: the file does not exist, belongs to another user, or does not fit into memory.
     #[error("{path}: {what} failed: {error}", path = path.display())]
     Io {
         /// The file.
@@ -36,13 +36,13 @@ pub enum OpenError {
         #[source]
         error: io::Error,
     },
-    /// It could shrink under our feet, and kill the process that reads it.
-    #[error("{path} is no memory file that is sealed against shrinking", path = path.display())]
+    /// The file could shrink, which would kill the process that reads it.
+    #[error("{path} is not a memory file sealed against shrinking", path = path.display())]
     NotSealed {
         /// The file.
         path: PathBuf,
     },
-    /// It has another size than it should have.
+    /// The file has another size than announced.
     #[error("{path} has {bytes} bytes, not {expected}", path = path.display())]
     Size {
         /// The file.
@@ -52,21 +52,21 @@ pub enum OpenError {
         /// The size announced.
         expected: u64,
     },
-    /// It is larger than any file of a subscription.
-    #[error("{path} has {bytes} bytes, but no subscription more than {FILE_BYTES_MAX}", path = path.display())]
+    /// The file is larger than any file of a subscription.
+    #[error("{path} has {bytes} bytes, but a subscription has at most {FILE_BYTES_MAX}", path = path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its size.
         bytes: u64,
     },
-    /// It is something else.
-    #[error("{path} is no file of a subscription: it does not begin with MILLRING", path = path.display())]
+    /// The file is not one of a subscription.
+    #[error("{path} is not a subscription's file: it does not begin with MILLRING", path = path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// It has a layout that this program does not know.
+    /// The file has a layout that this program does not know.
     #[error(
         "{path} has version {found} of the layout, but this program knows {VERSION}: \
          use the same release on both sides, or pull",
@@ -78,7 +78,7 @@ pub enum OpenError {
         /// Its version.
         found: u32,
     },
-    /// It belongs to another subscription: this one has ended, and the path was used again.
+    /// The file belongs to another subscription: the announced one has ended, and the path was used again.
     #[error("{path} is of subscription {found}, not {expected}", path = path.display())]
     Identity {
         /// The file.
@@ -88,7 +88,7 @@ pub enum OpenError {
         /// The identity announced.
         expected: u64,
     },
-    /// Its header is invalid.
+    /// The file's header is invalid.
     #[error("{path} is damaged: {error}", path = path.display())]
     Shape {
         /// The file.
@@ -97,7 +97,7 @@ pub enum OpenError {
         #[source]
         error: BadShape,
     },
-    /// It has more or fewer sources than were announced.
+    /// The file has another number of sources than announced.
     #[error("{path} has {found} sources, not {expected}", path = path.display())]
     Sources {
         /// The file.
@@ -118,7 +118,7 @@ impl SharedFile {
     pub fn create(name: &str, bytes: usize) -> io::Result<SharedFile> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
-        // If no memory is left, this fails; without it a later write would end the process.
+        // Without memory this call fails. Without this call, a later write would kill the process.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
@@ -126,7 +126,7 @@ impl SharedFile {
         Ok(SharedFile { file, map })
     }
 
-    /// A file of another process, to read and write.
+    /// Opens a file of another process, to read and write.
     #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
     pub(crate) fn open(path: &Path) -> Result<SharedFile, OpenError> {
         let (file, bytes) = open_sealed(path, OFlags::RDWR)?;
@@ -139,13 +139,13 @@ impl SharedFile {
         Ok(SharedFile { file, map })
     }
 
-    /// Returns the path at which another process of the same user finds the file, as long as this one has it.
+    /// Returns the path at which another process of the same user finds the file, while this process has it open.
     pub fn path(&self) -> PathBuf {
         let process = std::process::id();
         format!("/proc/{process}/fd/{}", self.file.as_raw_fd()).into()
     }
 
-    /// Its first byte in this process; they are all there until the file is dropped.
+    /// Returns a pointer to the first byte. All bytes stay mapped until the file is dropped.
     #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
     pub(crate) fn start(&self) -> *mut u8 {
         self.map.as_mut_ptr()
@@ -175,7 +175,7 @@ impl Mapping {
     /// checked, first.
     ///
     /// # Errors
-    /// When it cannot be opened or is another file than was announced.
+    /// When it cannot be opened, or is not the announced file.
     pub fn read_only(path: &Path, bytes: u64) -> Result<Arc<Mapping>, OpenError> {
         let (file, found) = open_sealed(path, OFlags::RDONLY)?;
         if found != bytes {
@@ -197,10 +197,10 @@ impl Mapping {
         self.map.len() as u64
     }
 
-    /// Returns a part of the file; `None` if it has no such part.
+    /// Returns a part of the file; `None` if the range is not in the file.
     ///
-    /// The bytes do not change while the [`Hold`](crate::Hold) of the descriptor that names them is kept, and is live.
-    /// After that they may change at any moment: trust the bytes read only if the hold was live afterwards.
+    /// The bytes do not change while the caller has the [`Hold`](crate::Hold) of their descriptor, and the hold is live.
+    /// After that they may change at any moment: trust the bytes only if the hold was live after reading them.
     pub fn slice(self: &Arc<Self>, position: u64, bytes: u64) -> Option<Slice> {
         let end = position.checked_add(bytes)?;
         (end <= self.bytes()).then(|| Slice {
@@ -219,7 +219,7 @@ impl fmt::Debug for Mapping {
     }
 }
 
-/// A part of a [`Mapping`], which it keeps mapped.
+/// A part of a [`Mapping`]; the mapping lasts as long as its slices.
 #[derive(Clone)]
 pub struct Slice {
     mapping: Arc<Mapping>,
@@ -231,10 +231,10 @@ impl Deref for Slice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range was checked against the mapping, which this slice keeps alive; the file cannot shrink. This
-        // process cannot write there. The broker does not while it counts on a consumer; if it has revoked the
-        // subscription, bytes may change, but any byte is a valid one, and the reader discards what it read (see
-        // `Mapping::slice`).
+        // SAFETY: `Mapping::slice` has checked the range; this slice owns a share of the mapping, and the file is sealed
+        // against shrinking. This process cannot write there. The broker does not write there while a live subscription
+        // has the descriptor unfinished. After it has revoked the subscription, bytes may change; any byte is valid, and
+        // the reader discards the bytes that it read (see `Mapping::slice`).
         unsafe { std::slice::from_raw_parts(self.mapping.map.as_ptr().add(self.start), self.len) }
     }
 }
@@ -254,9 +254,9 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// Opens a file that keeps its size, and returns the size.
+/// Opens a file that is sealed against shrinking. Returns it with its size.
 fn open_sealed(path: &Path, access: OFlags) -> Result<(File, u64), OpenError> {
-    // Should the path lead to a pipe or a terminal instead, opening must neither wait nor take it.
+    // If the path leads to a pipe or a terminal instead, opening must neither wait nor take it over.
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = rustix::fs::open(path, flags, Mode::empty());
     let file = file.map_err(|error| failed(path, "opening it")(error.into()))?;

@@ -1,9 +1,9 @@
-//! The layout of a subscription's shared file, version 1. This is its only description, for readers in other languages,
-//! too; all numbers are little-endian and at multiples of their size.
+//! The layout of a subscription's shared file, version 1. Readers in other languages rely on this description, too. All
+//! numbers are little-endian and at multiples of their size.
 //!
-//! The broker makes the file, of a size that never changes (sealed against shrinking and growing), and filled with 0
-//! but for the header and each `wanted` (never). It sends a consumer the path, the identity, the size of the pool and
-//! the number of partitions of each source.
+//! The broker creates the file and seals it against shrinking and growing. All bytes are 0, except the header and each
+//! `wanted` (never). The broker sends a consumer the path, the identity, the size of the pool and the number of
+//! partitions of each source.
 //!
 //! | from | bytes | content | written by |
 //! |---|---|---|---|
@@ -24,8 +24,8 @@
 //! | 24 | 8 | identity of the subscription: the number that the broker also sent over the connection. A file of another identity means that the path was reused |
 //!
 //! State, at 128: 8 bytes. 0 while the subscription lasts; then 1 in the lower half and a code (a signed number of 4
-//! bytes) in the upper half. It changes once. From then on the pool's bytes that were handed out may be used for
-//! something else: a reader looks at the state after reading them, and trusts the bytes only if the state is still 0.
+//! bytes) in the upper half. It changes once. From then on the broker may reuse the pool's bytes that it has handed out.
+//! A reader loads the state after reading them, and trusts the bytes only if the state is still 0.
 //!
 //! Bells: the doorbell, at 256, wakes the broker; each source has one that wakes its consumer. A bell is 4 bytes: 4 ×
 //! the number of rings, modulo 2^32, plus flags: 1 while a waiter sleeps on the word as on a futex, 2 while a waiter
@@ -35,8 +35,8 @@
 //!   without futexes sends a Receive request instead, and the broker rings.
 //! - To wait: note the number of rings; look if there is something to do; if not, set the flag, in one
 //!   atomic step that also reads the word. If the number of rings is as noted, wait on the futex for a
-//!   change of the word just written (or for the answer). Then take the flag away, in one atomic step, and
-//!   begin anew.
+//!   change of the word just written (or for the answer). Then clear the flag, in one atomic step, and
+//!   begin again.
 //!
 //! The broker's control block of source I, at 384 + 256 × I:
 //!
@@ -50,14 +50,14 @@
 //!
 //! | at | bytes | what |
 //! |---|---|---|
-//! | 0 | 8 | progress: the number of descriptors, from the first on, that are finished. Store it with release; then a sequentially consistent fence; then load `wanted`, and ring the doorbell if that is above the progress before and not above the one now. It never goes back nor beyond the tail, or the broker ends the subscription |
+//! | 0 | 8 | progress: the number of finished descriptors, from the first on. Store it with release; then a sequentially consistent fence; then load `wanted`, and ring the doorbell if `wanted` is above the old progress and not above the new one. If the progress moves back or beyond the tail, the broker ends the subscription |
 //!
 //! Descriptor N of source I, at 384 + 256 × S + 128 × (I × E + N modulo E), is to be read while progress
 //! ≤ N < tail:
 //!
 //! | at | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | kind: 1 chunks, 2 partition refused, 3 nothing but progress |
+//! | 0 | 4 | kind: 1 chunks, 2 partition refused, 3 only progress |
 //! | 4 | 4 | place: the partition, as its index in the source's list |
 //! | 8 | 8 | position of the first byte in the pool's file |
 //! | 16 | 8 | bytes from there on: whole chunks |
@@ -87,16 +87,16 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"MILLRING");
 /// The version of the layout that this crate writes and reads.
 pub const VERSION: u32 = 1;
 
-/// Sources of a subscription, at most.
+/// The most sources of a subscription.
 pub const SOURCES_MAX: u32 = 4096;
 
-/// Descriptors of a source, at most.
+/// The most descriptors of a source.
 pub const ENTRIES_MAX: u32 = 65536;
 
-/// The largest size of a shared file: bounds the memory that a peer can make us map.
+/// The largest size of a shared file, which bounds the memory that a peer can make this process map.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// The value of [`BrokerLine::wanted`] when no progress is waited for.
+/// The value of [`BrokerLine::wanted`] when the broker does not wait for progress.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The first three lines of a file.
@@ -108,7 +108,7 @@ pub(crate) struct Header {
     pub doorbell: DoorbellLine,
 }
 
-/// Written by the broker before it announces the path.
+/// Written by the broker before it announces the path; read by the consumer as it opens the file.
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct Constants {
@@ -119,21 +119,22 @@ pub(crate) struct Constants {
     pub identity: AtomicU64,
 }
 
-/// 0, or the end's code in the upper half above a 1. Written once, by the broker; read by consumers alone.
+/// 0, or the end's code in the upper half above a 1. Written once, by the broker; read by consumers.
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct StateLine {
     pub word: AtomicU64,
 }
 
-/// Rung by consumers and the log's events; the broker's push thread waits on it.
+/// The broker's bell: consumers and the log's events ring it, and the broker's push thread waits on it.
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct DoorbellLine {
     pub bell: Bell,
 }
 
-/// The state that the two sides of a source exchange, separated by writer: processors fetch lines in pairs.
+/// The state that the two sides of a source exchange. Each side has a pair of cache lines, since processors fetch lines
+/// in pairs.
 #[repr(C)]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct SourceControl {
@@ -141,24 +142,26 @@ pub(crate) struct SourceControl {
     pub consumer: ConsumerLine,
 }
 
-/// Written by the broker, but for the flags of the bell.
+/// Written by the broker and read by the consumer; the consumer also writes the flags of the bell.
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct BrokerLine {
-    /// Count of published descriptors: stored with release after these; the consumer acquires it.
+    /// The number of published descriptors. `Publisher::flush` stores it with release after it has written them;
+    /// `SourceRing::try_take` acquires it.
     pub tail: AtomicU64,
-    /// The progress at which the consumer rings the doorbell, or [`NEVER`].
+    /// The progress at which the consumer rings the doorbell, or [`NEVER`]. `Publisher::want_progress` stores it and
+    /// `Finished::finish` loads it, each beside a sequentially consistent fence.
     pub wanted: AtomicU64,
     /// Wakes the consumer.
     pub bell: Bell,
 }
 
-/// Written by the consumer.
+/// Written by the consumer and read by the broker.
 #[repr(C, align(128))]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct ConsumerLine {
-    /// The number of finished descriptors: stored with release after the last read of their bytes; the broker acquires
-    /// it before it reuses those.
+    /// The number of finished descriptors. `Finished::finish` stores it with release after the last read of their bytes;
+    /// `Publisher::progress` acquires it before the broker reuses them.
     pub progress: AtomicU64,
 }
 
@@ -186,11 +189,11 @@ pub(crate) struct Shape {
     entries: u32,
 }
 
-/// Why there is no file of a shape.
+/// No file can have this shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
-    "{sources} sources of {entries} descriptors: it takes 1 to {SOURCES_MAX} sources, of a power of two of \
-     descriptors up to {ENTRIES_MAX}, in {FILE_BYTES_MAX} bytes at most"
+    "{sources} sources of {entries} descriptors: a file has 1 to {SOURCES_MAX} sources, each with a power of two of \
+     descriptors up to {ENTRIES_MAX}, in at most {FILE_BYTES_MAX} bytes"
 )]
 pub struct BadShape {
     /// Number of sources.
@@ -230,7 +233,7 @@ impl Shape {
     }
 }
 
-/// Models have no places.
+/// Positions in the file, which models do not have.
 #[cfg(not(loom))]
 impl Shape {
     /// Returns the start of a source's control blocks.
@@ -252,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_the_documented_size_and_places() {
+    fn a_file_has_the_documented_size_and_positions() {
         let shape = Shape::new(3, 16).unwrap();
         assert_eq!(shape.bytes(), 384 + 256 * 3 + 128 * 16 * 3);
         assert_eq!(shape.control_start(2), 384 + 256 * 2);

@@ -6,9 +6,9 @@
 //! there until the consumer's progress shows that it has finished the descriptor. Waiters sleep on a futex and take no
 //! processor time. [`layout`] describes the layout, for other languages too.
 //!
-//! Trust goes one way. The broker reads nothing back from the file but the progress of each source, which it checks,
-//! and the words of the bells, with which a lying consumer loses only its own wake-ups. The consumer checks each
-//! descriptor before it touches memory.
+//! Trust goes one way. The broker reads back from the file only the progress of each source, which it checks, and the
+//! words of the bells. A consumer that writes wrong values into a bell loses only its own wake-ups. The consumer checks
+//! each descriptor before it touches memory.
 //!
 //! ```
 //! use std::time::Duration;
@@ -61,6 +61,6 @@ mod window;
 pub use crate::bell::Rings;
 pub use crate::descriptor::{BadDescriptor, Cursor, Descriptor, Kind};
 pub use crate::file::{Mapping, OpenError, SharedFile, Slice};
-pub use crate::publisher::{Doorbell, Full, Lie, Publisher, Rung, WAIT_MAX};
+pub use crate::publisher::{BadProgress, Doorbell, Full, Publisher, Rung, WAIT_MAX};
 pub use crate::state::State;
 pub use crate::subscription::{Announced, Broken, Hold, SourceRing, Subscription, Taken};

@@ -1,4 +1,4 @@
-//! A subscription's shared file: the parts of the [`layout`](crate::layout), in their places.
+//! A subscription's shared file, with access to the parts of its [`layout`](crate::layout).
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use crate::file::{OpenError, SharedFile};
 use crate::layout::{Constants, Header, MAGIC, Shape, SourceControl, VERSION};
 use crate::sync::{Ordering, Slot};
 
-/// A file whose size is that of its shape.
+/// A file with the size of its shape.
 #[derive(Debug)]
 pub struct Memory {
     file: SharedFile,
@@ -39,8 +39,9 @@ impl Memory {
         if file.bytes() < size_of::<Header>() {
             return Err(foreign());
         }
-        // SAFETY: the file has room for a header, which is nothing but atomic integers, and begins at
-        // the start of a page; it is mapped as long as `file` is there.
+        // SAFETY: the file has room for a header, and begins at the start of a page. A header has only
+        // atomic integers, for which any bytes are valid. The borrow ends before `file` is dropped or moved
+        // away, and moving it does not move the mapping.
         let header = unsafe { &*file.start().cast::<Header>() };
         let constants = &header.constants;
         if constants.magic.load(Ordering::Relaxed) != MAGIC {
@@ -66,7 +67,8 @@ impl Memory {
     }
 
     pub fn header(&self) -> &Header {
-        // SAFETY: as in `open`; every shape's size has room for a header.
+        // SAFETY: every shape has room for a header, whose fields are atomic integers, valid with any
+        // bytes. `self` owns the mapping for as long as the result is borrowed.
         unsafe { &*self.file.start().cast() }
     }
 
@@ -75,8 +77,9 @@ impl Memory {
     #[inline]
     pub fn source(&self, index: usize) -> &SourceControl {
         let start = self.shape.control_start(index);
-        // SAFETY: the file has the size of the shape, so the control block lies in it, on a multiple of
-        // its alignment; it is nothing but atomic integers, for which any bytes are valid.
+        // SAFETY: the file has the size of the shape, and `control_start` checks the index, so the control
+        // block lies in the file, on a multiple of its alignment. It has only atomic integers, for which
+        // any bytes are valid. `self` owns the mapping for as long as the result is borrowed.
         unsafe { &*self.file.start().add(start).cast() }
     }
 
@@ -87,7 +90,9 @@ impl Memory {
     #[inline]
     pub fn slot(&self, index: usize, sequence: u64) -> &Slot {
         let start = self.shape.slot_start(index, sequence);
-        // SAFETY: as for `source`.
+        // SAFETY: the file has the size of the shape, and `slot_start` checks the index and wraps the
+        // sequence, so the slot lies in the file, on a multiple of its alignment. It has only atomic
+        // integers, for which any bytes are valid. `self` owns the mapping while the result is borrowed.
         unsafe { &*self.file.start().add(start).cast() }
     }
 }

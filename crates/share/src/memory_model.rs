@@ -1,4 +1,4 @@
-//! Stands for `memory.rs` in models: the same parts, in this process's memory.
+//! Replaces `memory.rs` in loom's models: the same parts, in this process's memory.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -15,61 +15,61 @@ use crate::layout::{NEVER, Shape};
 use crate::memory::Memory;
 use crate::sync::{Ordering, fence};
 
-/// The longest wait for the doorbell. A consumer can write any value into the doorbell's word, and so suppress a ring;
-/// it delays only its own subscription, and for no longer than this.
+/// The longest wait for the doorbell. A consumer can write any value into the doorbell's word, and so suppress a ring.
+/// This delays only its own subscription, and at most for this time.
 pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Publishes descriptors to the sources of one consumer. One thread owns it; others ring the doorbell.
 ///
-/// # Why nothing is reused too early, and no wake-up is lost
+/// # Why no entry is reused too early, and no wake-up is lost
 ///
-/// The publisher writes descriptor N of a source into entry N modulo E after it has seen the consumer's progress above
-/// N - E. The consumer stores its progress with release after it has read the descriptors that it finished, and the
-/// broker loads it with acquire; so the read happened before, of the entry as of the pool's bytes. The publisher stores
-/// the tail with release after the descriptors before it, and the consumer loads it with acquire.
+/// The publisher writes descriptor N of a source into entry N modulo E after it has loaded a progress above N - E. The
+/// consumer stores its progress with release after it has read the finished descriptors, and the broker loads it with
+/// acquire. So the reads of the entry and of the pool's bytes happened before the write. The publisher stores the tail
+/// with release after the descriptors before it, and the consumer loads it with acquire.
 ///
-/// Then the publisher rings the consumer's bell, after the tail has moved; `Bell` explains why a consumer that saw no
-/// descriptor and goes to sleep is woken.
+/// After the publisher has moved the tail, it rings the consumer's bell. `Bell` explains why this wakes a consumer that
+/// found no descriptor and goes to sleep.
 ///
 /// In the other direction, the consumer rings only when it gets to the progress that the broker wants. The broker
 /// stores the wanted progress, and then loads the actual one; the consumer stores its progress, and then loads the
-/// wanted one. A sequentially consistent fence stands between the two on both sides, and one of the fences is first: if
-/// it is the broker's, the consumer sees the wanted progress, and rings; if it is the consumer's, the broker sees its
+/// wanted one. Each side has a sequentially consistent fence between the two, and one of the fences comes first. If the
+/// broker's does, the consumer loads the wanted progress, and rings. If the consumer's does, the broker loads the new
 /// progress in [`want_progress`](Publisher::want_progress), and need not wait.
 pub struct Publisher {
     memory: Arc<Memory>,
     doorbell: Arc<Doorbell>,
-    sources: Box<[Handed]>,
+    sources: Box<[Counts]>,
 }
 
-/// The counts of a source's descriptors: the broker's own numbers, since the consumer may overwrite those in the file.
+/// The counts of a source's descriptors: the broker's own copy, since the consumer may overwrite the counts in the file.
 #[derive(Debug, Default, Clone, Copy)]
-struct Handed {
-    /// Descriptors written.
+struct Counts {
+    /// The number of written descriptors.
     pushed: u64,
-    /// The number of published ones.
+    /// The number of published descriptors.
     published: u64,
-    /// The number that the consumer has finished, at the last look.
+    /// The consumer's progress at the last load.
     finished: u64,
 }
 
-/// There is no room for a descriptor until more are finished.
+/// The ring has no room until the consumer finishes descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the ring is full")]
 pub struct Full;
 
-/// The consumer claims an impossible progress: it broke its side of the layout, so the broker cannot trust any claim
-/// about what it still reads.
+/// The consumer claims an impossible progress. It broke its side of the layout, so the broker cannot know which bytes it
+/// still reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "source {index} claims to have finished {claimed} descriptors, after {seen}, of {published}"
 )]
-pub struct Lie {
+pub struct BadProgress {
     /// The source.
     pub index: usize,
     /// The claimed progress.
     pub claimed: u64,
-    /// Its progress before.
+    /// Its progress at the last load.
     pub seen: u64,
     /// The number of published descriptors.
     pub published: u64,
@@ -79,9 +79,9 @@ pub struct Lie {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a consumer without futexes waits for a byte"]
 pub enum Rung {
-    /// Nothing.
+    /// No step remains.
     Done,
-    /// It has no futexes: send it a byte over its connection.
+    /// The consumer has no futexes: send it a byte over its connection.
     WaitsForByte,
 }
 
@@ -103,12 +103,12 @@ impl Publisher {
             doorbell: Arc::new(Doorbell {
                 memory: Arc::clone(&memory),
             }),
-            sources: vec![Handed::default(); shape.sources()].into(),
+            sources: vec![Counts::default(); shape.sources()].into(),
             memory,
         })
     }
 
-    /// Returns the path at which the consumer opens the file, as long as the publisher or its doorbell exists.
+    /// Returns the path at which the consumer opens the file, while the publisher or its doorbell exists.
     pub fn path(&self) -> PathBuf {
         self.memory.path()
     }
@@ -155,6 +155,7 @@ impl Publisher {
         }
         source.published = source.pushed;
         let line = &self.memory.source(index).broker;
+        // Releases the descriptors to the load in `SourceRing::try_take`.
         line.tail.store(source.pushed, Ordering::Release);
         match line.bell.ring() {
             true => Rung::WaitsForByte,
@@ -167,13 +168,14 @@ impl Publisher {
     /// # Errors
     /// When the consumer claims an impossible number.
     #[inline]
-    pub fn progress(&mut self, index: usize) -> Result<u64, Lie> {
+    pub fn progress(&mut self, index: usize) -> Result<u64, BadProgress> {
         let source = &mut self.sources[index];
         let line = &self.memory.source(index).consumer;
+        // Acquires the store in `Finished::finish`: the consumer is done with these descriptors and their bytes.
         let claimed = line.progress.load(Ordering::Acquire);
         let (seen, published) = (source.finished, source.published);
         if !(seen..=published).contains(&claimed) {
-            return Err(Lie {
+            return Err(BadProgress {
                 index,
                 claimed,
                 seen,
@@ -184,20 +186,22 @@ impl Publisher {
         Ok(claimed)
     }
 
-    /// Asks the consumer to ring the doorbell when its progress gets to `count`; returns its progress now. If that is
-    /// `count` already, the consumer may not ring any more. It rings once: each call replaces the count of the last
-    /// one.
+    /// Asks the consumer to ring the doorbell when its progress gets to `count`, and returns its progress. If the
+    /// progress is at `count` already, the consumer may not ring. It rings once, and each call replaces the earlier
+    /// count.
     ///
     /// # Errors
     /// When the consumer claims an impossible number.
-    pub fn want_progress(&mut self, index: usize, count: u64) -> Result<u64, Lie> {
+    pub fn want_progress(&mut self, index: usize, count: u64) -> Result<u64, BadProgress> {
         let line = &self.memory.source(index).broker;
         line.wanted.store(count, Ordering::Relaxed);
+        // Pairs with the fence in `Finished::finish`.
         fence(Ordering::SeqCst);
         self.progress(index)
     }
 
-    /// Returns the number of rings of the doorbell: note it before looking for work, and wait from it.
+    /// Returns the number of rings of the doorbell. Note it before looking for work, and pass it to
+    /// [`wait`](Publisher::wait).
     pub fn rings(&self) -> Rings {
         self.memory.header().doorbell.bell.rings()
     }
@@ -241,8 +245,8 @@ impl fmt::Debug for Publisher {
     }
 }
 
-/// Wakes the thread that has the publisher. It may be kept after the subscription's end; it
-/// keeps the shared file then.
+/// Wakes the thread that has the publisher. A doorbell may outlive the subscription; the shared file then exists as
+/// long as the doorbell.
 pub struct Doorbell {
     memory: Arc<Memory>,
 }

@@ -53,7 +53,7 @@ impl Subscription {
         Ok(Subscription::of(memory, announced))
     }
 
-    /// Both sides in one model.
+    /// Opens the other side of `publisher`, in the same model.
     #[cfg(loom)]
     pub fn in_model(
         publisher: &crate::Publisher,
@@ -82,18 +82,18 @@ impl Subscription {
         (Subscription { memory, closed }, rings)
     }
 
-    /// Returns whether it lasts. Bytes of the pool that were read before a call that returns `Live` are valid.
+    /// Returns the state. Bytes of the pool that were read before a call that returns `Live` are valid.
     pub fn state(&self) -> State {
         self.memory.state()
     }
 
-    /// Closes this side: threads that wait in [`SourceRing::take`] return, because the connection to the broker is
-    /// gone, or the consumer wants no more. The broker does not learn of this, and the bytes of held descriptors stay
-    /// in place as long as it leaves them there.
+    /// Closes this side, because the connection to the broker is lost, or the consumer stops. Threads that wait in
+    /// [`SourceRing::take`] return. The broker does not learn of this: the bytes of held descriptors stay in place until
+    /// it ends the subscription.
     pub fn close(&self, code: i32) {
         let ended = u64::from(code.cast_unsigned()) << 32 | CLOSED;
         let closed = &self.closed.word;
-        // The first one's code stays.
+        // Only the first code counts. Releases to the load in `Closed::code`.
         let _ = closed.compare_exchange(0, ended, Ordering::AcqRel, Ordering::Relaxed);
         for index in 0..self.memory.shape().sources() {
             self.memory.source(index).broker.bell.ring();
@@ -111,8 +111,8 @@ impl fmt::Debug for Subscription {
 
 const CLOSED: u64 = 1;
 
-/// Whether this side takes no more. Written by [`Subscription::close`], before it rings the bells that the rings wait
-/// on; read by these.
+/// Whether this side is closed. Written by [`Subscription::close`] before it rings the bells of the rings; read by the
+/// threads that take from the rings.
 struct Closed {
     /// 0, or [`CLOSED`] and the code in the upper half.
     word: AtomicU64,
@@ -120,6 +120,7 @@ struct Closed {
 
 impl Closed {
     fn code(&self) -> Option<i32> {
+        // Acquires the exchange in `Subscription::close`.
         match self.word.load(Ordering::Acquire) {
             0 => None,
             word => Some(((word >> 32) as u32).cast_signed()),
@@ -130,9 +131,9 @@ impl Closed {
 /// An item from a ring.
 #[derive(Debug)]
 pub enum Taken {
-    /// A descriptor, and the hold that keeps its bytes in place.
+    /// A descriptor, and the hold that pins its bytes.
     Descriptor(Descriptor, Hold),
-    /// There was none.
+    /// The ring had no descriptor.
     TimedOut,
     /// The subscription has ended, for the reason of this code.
     Ended(i32),
@@ -141,7 +142,7 @@ pub enum Taken {
 /// The file contains an impossible value: the other side, or a foreign process, broke the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Broken {
-    /// More descriptors, or fewer, than can be.
+    /// An impossible number of descriptors.
     #[error("a ring of {entries} claims {tail} descriptors, of which {taken} were taken")]
     Tail {
         /// The tail in the file.
@@ -154,7 +155,7 @@ pub enum Broken {
     /// A descriptor that cannot be used.
     #[error("descriptor {sequence} is damaged: {error}")]
     Descriptor {
-        /// Which.
+        /// The number of the descriptor.
         sequence: u64,
         /// The fault.
         #[source]
@@ -168,7 +169,7 @@ pub struct SourceRing {
     closed: Arc<Closed>,
     /// The sequence of the next descriptor to be taken.
     next: u64,
-    /// The tail when it was looked at last.
+    /// The tail at the last load.
     tail: u64,
     places: u32,
     pool_bytes: u64,
@@ -200,10 +201,10 @@ impl SourceRing {
         }
     }
 
-    /// As [`take`](SourceRing::take), without waiting.
+    /// Takes like [`take`](SourceRing::take), without waiting.
     ///
     /// # Errors
-    /// As there.
+    /// Like [`take`](SourceRing::take).
     #[inline]
     pub fn try_take(&mut self) -> Result<Taken, Broken> {
         let memory = &self.finished.memory;
@@ -215,6 +216,7 @@ impl SourceRing {
         }
         if self.tail == self.next {
             let line = &memory.source(self.finished.index).broker;
+            // Acquires the store in `Publisher::flush`, and with it the descriptors before.
             self.tail = self.check_tail(line.tail.load(Ordering::Acquire))?;
         }
         if self.tail == self.next {
@@ -274,10 +276,10 @@ impl Finished {
         let Some(Moved { before, now }) = window.finish(sequence) else {
             return;
         };
-        // Under the lock, so that it never goes back.
+        // Under the lock, so that progress never moves back. Releases to the load in `Publisher::progress`.
         source.consumer.progress.store(now, Ordering::Release);
         drop(window);
-        // See above `Publisher` for why no wake-up is lost.
+        // Pairs with the fence in `Publisher::want_progress`; above `Publisher` stands why no wake-up is lost.
         fence(Ordering::SeqCst);
         let wanted = source.broker.wanted.load(Ordering::Relaxed);
         if before < wanted && wanted <= now {
@@ -286,8 +288,8 @@ impl Finished {
     }
 }
 
-/// Keeps the bytes of a descriptor in place. Drop it when they are no longer needed, in any order; the broker revokes a
-/// subscription whose descriptors are held for too long.
+/// Pins the bytes of a descriptor. Drop holds as soon as possible, in any order: the broker revokes a subscription that
+/// holds descriptors for too long.
 pub struct Hold {
     finished: Arc<Finished>,
     sequence: u64,

@@ -1,5 +1,5 @@
-//! The one place that atomics come from, so that loom can take their place and walk through the
-//! interleavings (`RUSTFLAGS="--cfg loom"`).
+//! The atomics and futexes of this crate. `RUSTFLAGS="--cfg loom"` replaces them by those of loom, which
+//! walks through all interleavings.
 
 use std::sync::PoisonError;
 
@@ -21,7 +21,8 @@ pub use system::{Futex, Slot};
 
 use crate::descriptor::DESCRIPTOR_WORDS;
 
-/// Locks state that no panic can leave half changed: no user code runs under the lock.
+/// Locks a mutex even after a panic. No user code runs under the lock, so a panic cannot leave the state half
+/// changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -42,8 +43,8 @@ mod system {
     }
 
     impl Futex {
-        /// Waits while the word is `expected`. Comes back when it is not, after a wake-up, after
-        /// `timeout`, and now and then for no reason.
+        /// Waits while the word is `expected`. Returns when it is not, after a wake-up, after `timeout`,
+        /// and sometimes without a reason.
         pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
             // A timeout beyond the system's range counts as none.
             let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -54,7 +55,7 @@ mod system {
             }
         }
 
-        /// Wakes all that wait.
+        /// Wakes all waiters.
         pub fn wake_all(&self) {
             if let Err(error) = futex::wake(&self.word, Flags::empty(), i32::MAX as u32) {
                 panic!("waking the waiters of a futex: {error}");
@@ -62,8 +63,9 @@ mod system {
         }
     }
 
-    /// Room for a descriptor. Its words are atomics, so that a peer that writes where it may not gives
-    /// nonsense, which is checked, and not undefined behaviour.
+    /// Room for a descriptor. The broker writes the words, and the consumer reads them; the ring's tail and
+    /// progress order these accesses. The words are atomics, so a peer that breaks this order causes wrong
+    /// values, which the reader checks, and no undefined behaviour.
     #[repr(C, align(128))]
     pub struct Slot {
         words: [AtomicU64; DESCRIPTOR_WORDS],
@@ -93,8 +95,8 @@ mod model {
 
     use super::{AtomicU32, DESCRIPTOR_WORDS, Mutex, Ordering, lock};
 
-    /// As the system does it: the word is compared under the lock under which others are woken. Time
-    /// does not pass in a model, so a wake-up that is lost is found as a deadlock.
+    /// A futex that works like the system's: it compares the word under the lock under which it wakes
+    /// waiters. Time does not pass in a model, so a lost wake-up shows as a deadlock.
     #[derive(Default)]
     pub struct Futex {
         pub word: AtomicU32,
@@ -116,7 +118,7 @@ mod model {
         }
     }
 
-    /// Loom checks that a slot has one owner at a time.
+    /// A slot whose cell lets loom check that it has one owner at a time.
     #[derive(Default)]
     pub struct Slot {
         words: Cell<[u64; DESCRIPTOR_WORDS]>,

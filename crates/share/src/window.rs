@@ -1,12 +1,12 @@
 //! Tracks which of the published descriptors are finished.
 
-/// Descriptors are finished in any order; progress is up to the first that is not.
+/// The finished descriptors of a ring, in any order. Progress goes up to the first unfinished one.
 #[derive(Debug)]
 pub struct Window {
-    /// All before this one are finished.
+    /// All descriptors before this one are finished.
     progress: u64,
-    /// A bit for each of the `entries` from `progress` on, at its sequence modulo `entries`: whether it
-    /// is finished. More cannot be handed out at one time.
+    /// A bit for each of the `entries` descriptors from `progress` on, at its sequence modulo `entries`:
+    /// whether it is finished. The ring cannot hand out more at one time.
     finished: Box<[u64]>,
     entries: u64,
 }
@@ -19,7 +19,7 @@ pub struct Moved {
 }
 
 impl Window {
-    /// For a ring of `entries`, a power of two.
+    /// Creates the window of a ring with `entries` descriptors, a power of two.
     pub fn new(entries: u32) -> Window {
         Window {
             progress: 0,
@@ -28,7 +28,8 @@ impl Window {
         }
     }
 
-    /// Finishes a descriptor that was handed out, once. `None` while one before it is not finished.
+    /// Finishes a descriptor, once. Returns the progress if it moved; `None` while an earlier descriptor is
+    /// unfinished.
     pub fn finish(&mut self, sequence: u64) -> Option<Moved> {
         let (word, bit) = self.place(sequence);
         self.finished[word] |= bit;
@@ -72,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_order_gives_what_a_set_gives(
+        fn a_window_equals_a_set_for_any_order(
             entries_log in 0u32..9,
             choices in prop::collection::vec(any::<prop::sample::Index>(), 1..500),
         ) {
@@ -81,7 +82,7 @@ mod tests {
             let mut held = BTreeSet::new();
             let (mut next, mut progress) = (0u64, 0u64);
             for choice in choices {
-                // Hands out all that there is room for, as a busy broker does.
+                // Fills the ring, as a busy broker does.
                 held.extend(next..progress + u64::from(entries));
                 next = progress + u64::from(entries);
                 let sequence = *choice.get(&held.iter().copied().collect::<Vec<_>>());

@@ -1,5 +1,5 @@
-//! Small cases in all their interleavings. Time does not pass in a model, so a wake-up that is lost shows
-//! as a deadlock. Run by `RUSTFLAGS="--cfg loom" cargo test --release -p millstream-share --test loom`.
+//! Runs small cases in all interleavings. Time does not pass in a model, so a lost wake-up shows as a
+//! deadlock. Run by `RUSTFLAGS="--cfg loom" cargo test --release -p millstream-share --test loom`.
 #![cfg(loom)]
 
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn a_consumer_that_goes_to_sleep_is_woken() {
 }
 
 #[test]
-fn a_publisher_that_waits_for_room_is_woken_and_overwrites_nothing_that_is_read() {
+fn a_publisher_that_waits_for_room_is_woken_and_overwrites_no_held_entry() {
     model_with_preemptions(3, || {
         let (mut publisher, _subscription, ring) = pair(1);
         let consumer = thread::spawn(move || take_all(ring, 3));
@@ -95,7 +95,7 @@ fn a_ring_from_elsewhere_is_not_lost_among_those_of_the_consumer() {
         assert_eq!(publisher.want_progress(0, 1), Ok(0));
         let consumer = thread::spawn(move || take_all(ring, 1));
         let log = thread::spawn(move || doorbell.ring());
-        // Two rings: one wait each, however they fall together.
+        // Each of the two rings ends one wait, in any order of the threads.
         publisher.wait(before, Duration::MAX);
         let mut seen = publisher.rings();
         while publisher.progress(0) == Ok(0) {

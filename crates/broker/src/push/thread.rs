@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, Cursor};
 use millstream_log::Slice;
-use millstream_share::{Descriptor, Kind, Lie, Publisher, Rung, WAIT_MAX};
+use millstream_share::{BadProgress, Descriptor, Kind, Publisher, Rung, WAIT_MAX};
 use millstream_wire::ResponseError;
 
 use super::outlet::{Outlet, Progress, RefusedPlace, Told};
@@ -251,7 +251,7 @@ impl PushThread {
         // with.
         let wanted = source.finished + under_way.div_ceil(2) as u64;
         let progress = self.publisher.want_progress(index, wanted);
-        Ok(match progress.map_err(lie)? >= wanted {
+        Ok(match progress.map_err(bad_progress)? >= wanted {
             true => Rest::None,
             false => rest,
         })
@@ -283,7 +283,7 @@ impl PushThread {
 
     /// Releases the slices that a source has finished.
     fn release(&mut self, index: usize) -> Result<(), Refused> {
-        let finished = self.publisher.progress(index).map_err(lie)?;
+        let finished = self.publisher.progress(index).map_err(bad_progress)?;
         let source = &mut self.sources[index];
         if source.finished == finished {
             return Ok(());
@@ -301,8 +301,8 @@ impl PushThread {
     }
 }
 
-fn lie(lie: Lie) -> Refused {
-    let message = format!("the consumer broke the rules of shared memory: {lie}");
+fn bad_progress(error: BadProgress) -> Refused {
+    let message = format!("the consumer broke the rules of shared memory: {error}");
     Refused::new(ResponseError::InvalidRequest, message)
 }
 

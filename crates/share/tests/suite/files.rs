@@ -1,5 +1,4 @@
-//! Files that are neither of a subscription nor a pool are refused, with an error that has the
-//! reason.
+//! Checks that foreign and damaged files are refused, with an error that names the reason.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -21,7 +20,7 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
 }
 
 #[test]
-fn a_file_that_is_gone_is_refused() {
+fn a_missing_file_is_refused() {
     refused(Path::new("/proc/self/fd/1000000"), "opening it failed");
 }
 
@@ -30,7 +29,7 @@ fn a_file_that_could_shrink_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain");
     File::create(&path).unwrap().set_len(4096).unwrap();
-    refused(&path, "is no memory file that is sealed against shrinking");
+    refused(&path, "is not a memory file sealed against shrinking");
     let error = Mapping::read_only(&path, 4096).unwrap_err().to_string();
     assert!(error.contains("sealed"), "{error}");
 }
@@ -40,7 +39,7 @@ fn a_pipe_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
-    refused(&path, "is no memory file");
+    refused(&path, "is not a memory file");
 }
 
 #[test]
@@ -75,7 +74,7 @@ fn another_number_of_sources_is_refused() {
 }
 
 #[test]
-fn a_header_that_cannot_be_is_refused() {
+fn an_impossible_header_is_refused() {
     for (at, value) in [(12, 0), (12, u32::MAX), (16, 0), (16, 3), (16, u32::MAX)] {
         let (publisher, ..) = pair(4);
         overwrite(&publisher.path(), at, &u32::to_le_bytes(value));
@@ -132,13 +131,13 @@ fn slices_show_what_is_written_and_end_with_the_file() {
     for (position, bytes) in [(8192, 1), (0, 8193), (u64::MAX, 1), (1, u64::MAX)] {
         assert!(mapping.slice(position, bytes).is_none());
     }
-    // The bytes are there as long as a slice is.
+    // The bytes stay mapped while a slice exists.
     drop((file, mapping));
     assert_eq!(&slice[100..105], b"chunk");
 }
 
 #[test]
-fn what_was_announced_otherwise_is_refused() {
+fn a_file_that_contradicts_the_announcement_is_refused() {
     let (publisher, ..) = pair(4);
     let none = Announced {
         places: &[],

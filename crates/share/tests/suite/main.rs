@@ -17,7 +17,7 @@ use millstream_share::{
 const IDENTITY: u64 = 0x0123_4567_89ab_cdef;
 const POOL_BYTES: u64 = 1 << 20;
 
-/// Longer than any step takes; a thread that waits longer has lost a wake-up.
+/// A bound beyond the duration of any step; a thread that waits longer has lost a wake-up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const ANNOUNCED: Announced<'static> = Announced {
@@ -36,7 +36,7 @@ fn pair(entries: u32) -> (Publisher, Subscription, SourceRing) {
     (publisher, subscription, rings.remove(0))
 }
 
-/// The descriptor that is sent as number `number`.
+/// The descriptor with the number `number`.
 fn numbered(number: u64) -> Descriptor {
     Descriptor {
         position: number % POOL_BYTES,
@@ -46,13 +46,13 @@ fn numbered(number: u64) -> Descriptor {
     }
 }
 
-/// Pushes and shows one that has to have room.
+/// Pushes and publishes a descriptor, for which the ring must have room.
 fn send(publisher: &mut Publisher, number: u64) {
     publisher.push(0, &numbered(number)).unwrap();
     let _ = publisher.flush(0);
 }
 
-/// Takes the descriptor, which must be there.
+/// Takes the next descriptor, which must exist.
 fn taken(ring: &mut SourceRing) -> (Descriptor, Hold) {
     match ring.take(PATIENCE).unwrap() {
         Taken::Descriptor(descriptor, hold) => (descriptor, hold),
@@ -68,7 +68,7 @@ fn peek<const LEN: usize>(publisher: &Publisher, at: u64) -> [u8; LEN] {
     bytes
 }
 
-/// Until the consumer has set the flag before it goes to sleep.
+/// Waits until the consumer has set the flag with which it goes to sleep.
 fn until_it_sleeps(publisher: &Publisher) {
     let began = Instant::now();
     while peek::<1>(publisher, CONSUMERS_BELL)[0] & 1 == 0 {

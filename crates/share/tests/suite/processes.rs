@@ -1,4 +1,4 @@
-//! Two processes: the test runs itself once more as the consumer.
+//! Tests two processes: the test runs itself once more as the consumer.
 
 use std::env;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ const PATH: &str = "MILLSTREAM_TEST_SHARED_FILE";
 const COUNT: u64 = 1_000_000;
 const ENTRIES: u32 = 16;
 
-/// The pause that both sides make now and then, while the other one waits.
+/// The length of occasional pauses, in which the other side waits.
 const REST: Duration = Duration::from_millis(50);
 
 #[test]
-fn a_million_descriptors_go_from_one_process_to_another_through_a_small_ring() {
+fn a_million_descriptors_pass_between_processes_through_a_small_ring() {
     let mut publisher = Publisher::create(1, ENTRIES, IDENTITY).unwrap();
     let mut consumer = run_again("processes::consumer", &publisher);
     for number in 0..COUNT {
@@ -32,7 +32,7 @@ fn a_million_descriptors_go_from_one_process_to_another_through_a_small_ring() {
             until_finished(&mut publisher, room);
             publisher.push(0, &numbered(number)).unwrap();
         }
-        // Now alone, now together.
+        // Publishes some descriptors alone, others together.
         if number % 7 < 3 {
             assert_eq!(publisher.flush(0), Rung::Done);
         }
@@ -43,7 +43,7 @@ fn a_million_descriptors_go_from_one_process_to_another_through_a_small_ring() {
     assert!(consumer.wait().unwrap().success());
 }
 
-/// As the broker's push thread waits.
+/// Waits like the broker's push thread.
 fn until_finished(publisher: &mut Publisher, count: u64) {
     let began = Instant::now();
     let _ = publisher.flush(0);
@@ -66,7 +66,7 @@ fn consumer() {
     let mut held: Vec<Hold> = Vec::new();
     for number in 0..COUNT {
         if number % (COUNT / 4) == 0 {
-            // Held back, these would keep the broker from going on.
+            // The broker would wait for these descriptors while the consumer holds them.
             held.clear();
             thread::sleep(REST);
         }
@@ -74,7 +74,7 @@ fn consumer() {
         assert_eq!(descriptor, numbered(number));
         assert!(hold.is_live());
         held.push(hold);
-        // Out of order; the oldest is not held for more than a few.
+        // Finishes descriptors out of order, but holds the oldest one only for a few steps.
         if held.len() > 4 {
             held.swap_remove((number % 3) as usize);
             held.remove(0);
@@ -116,7 +116,7 @@ fn open_again() -> SourceRing {
 }
 
 #[test]
-fn who_waits_takes_no_processor_time() {
+fn a_waiter_takes_no_processor_time() {
     let (publisher, _subscription, mut ring) = pair(ENTRIES);
     let idle = Duration::from_millis(300);
     let consumer = thread::spawn(move || {
@@ -128,7 +128,7 @@ fn who_waits_takes_no_processor_time() {
     }
 }
 
-/// Returns the processor time of this thread for it.
+/// Returns the processor time that this thread spends on `run`.
 fn processor_time(run: impl FnOnce()) -> Duration {
     let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let before = now();

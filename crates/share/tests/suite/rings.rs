@@ -1,4 +1,4 @@
-//! Both sides of a subscription in one process.
+//! Tests both sides of a subscription in one process.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,8 @@ use crate::{
     until_it_sleeps,
 };
 use millstream_share::{
-    Broken, Descriptor, Full, Kind, Lie, Publisher, Rung, State, Subscription, Taken, WAIT_MAX,
+    BadProgress, Broken, Descriptor, Full, Kind, Publisher, Rung, State, Subscription, Taken,
+    WAIT_MAX,
 };
 
 /// Positions in a file with one source.
@@ -52,7 +53,7 @@ fn a_full_ring_has_room_again_after_progress() {
 }
 
 #[test]
-fn progress_waits_for_the_first_that_is_held() {
+fn progress_waits_for_the_first_held_descriptor() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     (0..3).for_each(|number| send(&mut publisher, number));
     let [first, second, third] = std::array::from_fn(|_| taken(&mut ring).1);
@@ -65,7 +66,7 @@ fn progress_waits_for_the_first_that_is_held() {
 }
 
 #[test]
-fn progress_that_cannot_be_is_a_lie() {
+fn impossible_progress_is_an_error() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     send(&mut publisher, 1);
@@ -74,20 +75,20 @@ fn progress_that_cannot_be_is_a_lie() {
     assert_eq!(publisher.progress(0), Ok(1));
     for claimed in [0u64, 3, u64::MAX] {
         poke(&publisher, PROGRESS, &claimed.to_le_bytes());
-        let lie = Lie {
+        let error = BadProgress {
             index: 0,
             claimed,
             seen: 1,
             published: 2,
         };
-        assert_eq!(publisher.progress(0), Err(lie));
-        assert_eq!(publisher.want_progress(0, 2), Err(lie));
+        assert_eq!(publisher.progress(0), Err(error));
+        assert_eq!(publisher.want_progress(0, 2), Err(error));
     }
     assert_eq!(publisher.push(0, &numbered(3)), Ok(()));
 }
 
 #[test]
-fn a_damaged_tail_or_descriptor_is_told() {
+fn a_damaged_tail_or_descriptor_is_reported() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     poke(&publisher, TAIL, &5u64.to_le_bytes());
     let broken = Broken::Tail {
@@ -113,7 +114,7 @@ fn a_damaged_tail_or_descriptor_is_told() {
 }
 
 #[test]
-fn the_end_comes_to_one_who_waits_and_to_what_is_held() {
+fn the_end_reaches_waiting_threads_and_holds() {
     let (mut publisher, subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     send(&mut publisher, 1);
@@ -131,7 +132,7 @@ fn the_end_comes_to_one_who_waits_and_to_what_is_held() {
 }
 
 #[test]
-fn what_is_in_the_ring_at_the_end_is_not_handed_out() {
+fn descriptors_in_the_ring_are_not_handed_out_after_the_end() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     drop(publisher);
@@ -139,7 +140,7 @@ fn what_is_in_the_ring_at_the_end_is_not_handed_out() {
 }
 
 #[test]
-fn a_consumer_closes_its_own_side_and_keeps_what_it_has_taken() {
+fn a_consumer_closes_its_own_side_and_its_holds_stay_live() {
     let (mut publisher, subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     let (_, hold) = taken(&mut ring);
@@ -155,7 +156,7 @@ fn a_consumer_closes_its_own_side_and_keeps_what_it_has_taken() {
 }
 
 #[test]
-fn the_doorbell_is_rung_by_the_progress_that_is_wanted_and_by_no_other() {
+fn only_the_wanted_progress_rings_the_doorbell() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     (0..4).for_each(|number| send(&mut publisher, number));
     let mut rings = Vec::new();
@@ -192,7 +193,7 @@ fn the_doorbell_is_a_waker_for_other_threads() {
 }
 
 #[test]
-fn no_wait_for_the_doorbell_is_longer_than_the_longest() {
+fn a_wait_for_the_doorbell_has_a_longest_time() {
     let (publisher, ..) = pair(4);
     let began = Instant::now();
     assert!(!publisher.wait(publisher.rings(), Duration::MAX));
@@ -200,7 +201,7 @@ fn no_wait_for_the_doorbell_is_longer_than_the_longest() {
 }
 
 #[test]
-fn a_consumer_that_waits_for_a_byte_is_told_of() {
+fn flush_reports_a_consumer_that_waits_for_a_byte() {
     let (mut publisher, ..) = pair(4);
     poke(&publisher, CONSUMERS_BELL, &[2]);
     publisher.push(0, &numbered(0)).unwrap();
@@ -210,7 +211,7 @@ fn a_consumer_that_waits_for_a_byte_is_told_of() {
 }
 
 #[test]
-fn sources_are_apart() {
+fn sources_are_independent() {
     let mut publisher = Publisher::create(2, 4, IDENTITY).unwrap();
     let places = &[1, 2];
     let announced = millstream_share::Announced {
@@ -233,7 +234,7 @@ fn sources_are_apart() {
 }
 
 #[test]
-fn threads_finish_what_one_took() {
+fn several_threads_finish_descriptors_of_one_ring() {
     let (mut publisher, _subscription, mut ring) = pair(64);
     for round in 0..50 {
         (0..64).for_each(|number| send(&mut publisher, round * 64 + number));
