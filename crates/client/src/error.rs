@@ -119,11 +119,11 @@ pub enum ClientError {
         /// The reason.
         why: String,
     },
-    /// The server has taken back the memory that records were read from. The records handed out since the last chunk
+    /// The server has taken back the memory that records were read from. The records returned since the last chunk
     /// may be wrong.
     #[error(
         "the server has taken back the memory in which these records are ({why}): the last of those that were read \
-         may be wrong. A consumer hands them out again with its next call; copy records that you keep for long"
+         may be wrong. A consumer returns them again with its next call; copy records that you hold for long"
     )]
     TakenBack {
         /// The reason.

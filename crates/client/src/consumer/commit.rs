@@ -26,7 +26,7 @@ use crate::offsets::TopicPartition;
 const TRIES_MAX: u32 = 20;
 
 impl Consumer {
-    /// Commits the positions, including all records that were handed out. Does nothing without a group.
+    /// Commits the positions, including all records that were returned. Does nothing without a group.
     ///
     /// # Errors
     /// When the group refuses the commit, for example since it has assigned the partitions to other members.

@@ -16,11 +16,11 @@ pub struct ConsumerConfig {
     /// The position of a group in a partition without a committed offset, and of any consumer whose offset no longer
     /// exists; without it, either is an error.
     pub reset: Option<Reset>,
-    /// Which records of transactions the consumer hands out.
+    /// Which records of transactions the consumer returns.
     pub isolation: Isolation,
     /// How the consumer receives records.
     pub delivery: DeliveryMode,
-    /// Selects the records that the consumer hands out; all without it. A server that pushes applies the filter before
+    /// Selects the records that the consumer returns; all without it. A server that pushes applies the filter before
     /// it sends; otherwise the consumer applies it.
     pub filter: Option<Filter>,
     /// The consumer's reaction to damaged records.

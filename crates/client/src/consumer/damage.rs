@@ -24,7 +24,7 @@ impl Consumer {
     /// Continues behind the damage that a server reported. Returns false if the error is another one, the user does not
     /// want to skip damage, or nothing behind it can be read.
     pub(super) async fn skip_damage(&mut self, error: &ClientError) -> Result<bool, ClientError> {
-        let OnDamage::Skip(tell) = self.config.on_damage.clone() else {
+        let OnDamage::Skip(report) = self.config.on_damage.clone() else {
             return Ok(false);
         };
         let is_of_log = match error.response_error() {
@@ -44,7 +44,7 @@ impl Consumer {
             };
             self.positions.insert(place.clone(), next);
             has_skipped = true;
-            tell(&SkippedRecords {
+            report(&SkippedRecords {
                 place,
                 offsets: from..next,
                 reason: error.to_string(),

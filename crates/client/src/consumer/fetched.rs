@@ -23,7 +23,7 @@ use crate::push::{DamagedRecords, Lease, Torn, give};
 #[derive(Debug)]
 pub struct Fetched {
     pub(super) place: TopicPartition,
-    /// The offset of the first record to hand out; the first chunk may also hold earlier ones.
+    /// The offset of the first record to return; the first chunk may also hold earlier ones.
     pub(super) from: Offset,
     /// The offset behind the last record.
     pub(super) next: Offset,
@@ -58,7 +58,7 @@ pub enum DeliveryPath {
     Pushed,
     /// They lie in the memory of the server, which is on this machine. They stay there until [`Fetched`] is dropped,
     /// but the server takes memory back that a client holds for too long: for minutes, or for a second when memory is
-    /// short. Reading it then fails ([`ClientError::TakenBack`]), and the next call hands the records out again.
+    /// short. Reading it then fails ([`ClientError::TakenBack`]), and the next call returns the records again.
     Shared,
 }
 
@@ -111,7 +111,7 @@ impl Fetched {
     /// # Errors
     /// When the records are damaged and the settings do not [skip](OnDamage::Skip) damage; or when the server has taken
     /// its memory back ([`ClientError::TakenBack`]): then the last records that `take` received may be wrong, and the
-    /// next call of [`Consumer::next`](crate::Consumer::next) hands out all of them again.
+    /// next call of [`Consumer::next`](crate::Consumer::next) returns all of them again.
     pub fn each(
         &self,
         decompressor: &mut Decompressor,
@@ -171,10 +171,10 @@ impl Fetched {
 
     /// Reports unreadable records to the user, if the settings skip them.
     fn skip(&self, damaged: DamagedRecords) -> Result<(), ClientError> {
-        let OnDamage::Skip(tell) = &self.on_damage else {
+        let OnDamage::Skip(report) = &self.on_damage else {
             return Err(damaged.error.into());
         };
-        tell(&SkippedRecords {
+        report(&SkippedRecords {
             place: self.place.clone(),
             offsets: damaged.offsets,
             reason: damaged.error.to_string(),
@@ -208,7 +208,7 @@ impl Fetched {
     }
 
     /// Returns whether the records can still be read. If the server has taken their memory back, the next call of
-    /// [`Consumer::next`](crate::Consumer::next) hands them out again.
+    /// [`Consumer::next`](crate::Consumer::next) returns them again.
     ///
     /// # Errors
     /// When the server has taken its memory back.

@@ -1,4 +1,4 @@
-//! Fetches from one server, ahead of the records that the consumer hands out.
+//! Fetches from one server, ahead of the records that the consumer returns.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Fetcher {
             self.positions.remove(&place);
             self.order.retain(|other| *other != place);
             let earliest = u64::try_from(partition.log_start_offset).ok().map(Offset);
-            return self.tell(Event::OutOfRange(place, earliest)).await;
+            return self.emit(Event::OutOfRange(place, earliest)).await;
         }
         let what = format!("partition {} of {}", place.partition, place.topic);
         ClientError::check(partition.error_code, None, what)?;
@@ -156,7 +156,7 @@ impl Fetcher {
         let room = self.room_for(records.len()).await?;
         self.positions.insert(place.clone(), next);
         let aborted = partition.aborted_transactions.unwrap_or_default();
-        self.tell(Event::Fetched(Fetched {
+        self.emit(Event::Fetched(Fetched {
             place,
             from,
             next,
@@ -179,9 +179,9 @@ impl Fetcher {
         room.map_err(|_| ClientError::Closed)
     }
 
-    pub async fn tell(&self, event: Event) -> Result<(), ClientError> {
-        let told = self.events.send(event).await;
-        told.map_err(|_| ClientError::Closed)
+    pub async fn emit(&self, event: Event) -> Result<(), ClientError> {
+        let sent = self.events.send(event).await;
+        sent.map_err(|_| ClientError::Closed)
     }
 }
 

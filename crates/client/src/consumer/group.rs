@@ -107,7 +107,7 @@ impl Membership {
             error: Arc::new(error),
         })?;
         let member = text(&Uuid::from_bytes(random).to_string());
-        let (tell, assigned) = watch::channel(Assigned::default());
+        let (sender, assigned) = watch::channel(Assigned::default());
         let (owned, taken) = watch::channel(Owned::default());
         let (polling, polled) = polling(config.poll_interval_max);
         let heartbeats = Heartbeats {
@@ -117,11 +117,11 @@ impl Membership {
             member: member.clone(),
             topics: topics.iter().map(|topic| Arc::from(*topic)).collect(),
             rebalance_timeout: config.rebalance_timeout,
-            assigned: tell,
+            assigned: sender,
             owned: taken,
             polled,
             epoch: EPOCH_JOIN,
-            told: None,
+            reported: None,
             shapes: None,
         };
         let topics = heartbeats.topics.clone();
@@ -236,7 +236,7 @@ struct Heartbeats {
     polled: Polled,
     epoch: i32,
     /// The owned partitions in the last heartbeat; `None` if the next one must carry every field.
-    told: Option<Partitions>,
+    reported: Option<Partitions>,
     /// The streams at the last look.
     shapes: Option<Shapes>,
 }
@@ -280,7 +280,7 @@ impl Heartbeats {
                         return;
                     }
                     // The next heartbeat carries every field.
-                    self.told = None;
+                    self.reported = None;
                     if is_fenced {
                         self.epoch = EPOCH_JOIN;
                         self.lose();
@@ -323,7 +323,7 @@ impl Heartbeats {
             .with_group_id(GroupId(text(&self.group)))
             .with_member_id(self.member.clone())
             .with_member_epoch(self.epoch);
-        if self.told.is_none() {
+        if self.reported.is_none() {
             let timeout = i32::try_from(self.rebalance_timeout.as_millis()).unwrap_or(i32::MAX);
             let topics = self.topics.iter().map(|topic| topic_name(topic)).collect();
             request = request
@@ -335,7 +335,7 @@ impl Heartbeats {
             EPOCH_JOIN => &Partitions::new(),
             _ => owned,
         };
-        if self.told.as_ref() != Some(owned) {
+        if self.reported.as_ref() != Some(owned) {
             let partitions = owned.iter().map(|(id, partitions)| {
                 TopicPartitions::default()
                     .with_topic_id(*id)
@@ -361,11 +361,11 @@ impl Heartbeats {
 
     /// Returns how long to wait before the next heartbeat.
     fn take(&mut self, answer: ConsumerGroupHeartbeatResponse, owned: Partitions) -> Duration {
-        let told = match self.epoch {
+        let reported = match self.epoch {
             EPOCH_JOIN => Partitions::new(),
             _ => owned,
         };
-        self.told = Some(told);
+        self.reported = Some(reported);
         self.epoch = answer.member_epoch;
         let partitions = answer.assignment.map(|assignment| {
             let topics = assignment.topic_partitions.into_iter();
@@ -397,7 +397,7 @@ impl Heartbeats {
         // If that fails, the group removes the member after missing its heartbeats.
         let _ = leave(&self.client, group, member).await;
         self.epoch = EPOCH_JOIN;
-        self.told = None;
+        self.reported = None;
         self.lose();
     }
 

@@ -60,7 +60,7 @@ impl Growth {
 impl Consumer {
     /// Follows the growth of a stream: also reads the partitions that are added to those of `topic` from now on, from
     /// their beginning. The consumer looks for added partitions twice a second. It calls `accept` for each one with the
-    /// offsets of its records, before it hands out any record that it has fetched since; `accept` returns whether this
+    /// offsets of its records, before it returns any record that it has fetched since; `accept` returns whether this
     /// consumer is to read the partition. A group finds added partitions by itself.
     pub fn follow(
         &mut self,

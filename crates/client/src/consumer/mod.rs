@@ -1,8 +1,8 @@
 //! The consumer: reads the partitions that the user chooses or a group assigns.
 //!
 //! For each server that leads some of its partitions, a task fetches ahead (`fetcher.rs`) or receives pushed records
-//! (`pusher.rs`), up to [`ConsumerConfig::prefetch_bytes`]. [`Consumer::next`] hands out the records. When partitions
-//! or their leaders change, all fetching starts anew behind the records that were handed out.
+//! (`pusher.rs`), up to [`ConsumerConfig::prefetch_bytes`]. [`Consumer::next`] returns the records. When partitions
+//! or their leaders change, all fetching starts anew behind the records that were returned.
 //!
 //! In a group, a further task keeps the member alive and receives its assignment (`group.rs`). The consumer follows the
 //! assignment at its next call of [`Consumer::next`], between records, so that it does not lose a partition while it
@@ -11,11 +11,11 @@
 mod commit;
 mod config;
 mod damage;
+mod delivered;
 mod fetched;
 mod fetcher;
 mod group;
 mod growth;
-mod handed;
 mod pauses;
 mod polling;
 mod pusher;
@@ -34,11 +34,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 pub use self::config::{ConsumerConfig, DeliveryMode, OnDamage, Reset, SkippedRecords};
+use self::delivered::DeliveredRecords;
 pub use self::fetched::{DeliveryPath, Fetched};
 use self::fetcher::{Event, Fetcher, ROOM_UNIT};
 use self::group::Membership;
 use self::growth::Growth;
-use self::handed::HandedOut;
 use self::pusher::Pusher;
 use crate::client::Client;
 use crate::error::ClientError;
@@ -62,7 +62,7 @@ pub struct Consumer {
     /// Its partitions, each with the first offset that is not done.
     positions: BTreeMap<TopicPartition, Offset>,
     filter: Option<Arc<Filter>>,
-    handed: HandedOut,
+    delivered: DeliveredRecords,
     /// The last time that the server took its memory back since the user was too slow.
     stalled_at: Option<Instant>,
     fetching: Option<Fetching>,
@@ -151,7 +151,7 @@ impl Consumer {
             filter: config.filter.clone().map(Arc::new),
             config,
             positions: BTreeMap::new(),
-            handed: HandedOut::default(),
+            delivered: DeliveredRecords::default(),
             stalled_at: None,
             fetching: None,
             is_alive: Arc::default(),
@@ -165,14 +165,14 @@ impl Consumer {
         }
     }
 
-    /// Returns the consumer's partitions, each with the first offset that was not handed out.
+    /// Returns the consumer's partitions, each with the first offset that was not returned.
     pub fn positions(&self) -> BTreeMap<TopicPartition, Offset> {
         let mut positions = self.positions.clone();
-        self.handed.seen_from(&mut positions);
+        self.delivered.seen_from(&mut positions);
         positions
     }
 
-    /// Waits for records. All records handed out earlier count as done from here on. Dropping the future loses nothing;
+    /// Waits for records. All records returned earlier count as done from here on. Dropping the future loses nothing;
     /// call it again.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Consumer {
                     // The event that ends its subscription follows.
                     Event::Fetched(fetched) if !fetched.is_live() => {}
                     Event::Fetched(fetched) => {
-                        self.handed.add(&fetched);
+                        self.delivered.add(&fetched);
                         return Ok(fetched);
                     }
                     Event::OutOfRange(place, earliest) => self.reset(place, earliest).await?,
@@ -242,9 +242,9 @@ impl Consumer {
         }
     }
 
-    /// Counts the records handed out as done, unless they could not be read.
+    /// Counts the records returned as done, unless they could not be read.
     fn settle(&mut self) {
-        match self.handed.settle(&mut self.positions) {
+        match self.delivered.settle(&mut self.positions) {
             None => return,
             Some(Torn::Ended) => {}
             Some(Torn::Stalled) => self.stalled_at = Some(Instant::now()),
@@ -252,9 +252,9 @@ impl Consumer {
         self.fetching = None;
     }
 
-    /// Sets the position inside the records that were handed out last, for a user that stops before their end.
+    /// Sets the position inside the records that were returned last, for a user that stops before their end.
     pub fn mark(&mut self, place: &TopicPartition, next: Offset) {
-        if self.handed.forget(place) {
+        if self.delivered.forget(place) {
             self.fetching = None;
         }
         if let Some(position) = self.positions.get_mut(place) {
@@ -402,11 +402,11 @@ impl Consumer {
             is_unknown,
         });
         let config = self.client.config();
-        let patience = match is_unknown {
+        let retry_for = match is_unknown {
             true => config.unknown_timeout,
             false => config.request_timeout,
         };
-        if lost.since.elapsed() >= patience {
+        if lost.since.elapsed() >= retry_for {
             self.lost = None;
             return Err(error);
         }

@@ -8,7 +8,7 @@ use super::Consumer;
 use crate::offsets::TopicPartition;
 
 impl Consumer {
-    /// Pauses exactly these partitions, and resumes all others. The consumer may still hand out records that it has
+    /// Pauses exactly these partitions, and resumes all others. The consumer may still return records that it has
     /// read ahead of a paused partition.
     ///
     /// A server that pushes cannot pause a partition: its subscription ends, and another one begins without the paused

@@ -21,7 +21,7 @@ use super::fetcher::{Event, Fetcher, joined};
 use crate::connection::{Connection, Pending};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
-use crate::push::{Handed, Session, SharedSource, Terms, lane, refused};
+use crate::push::{Delivered, Session, SharedSource, Terms, lane, refused};
 
 /// The fewest and the most requests for more records in flight: each is the credit for one answer.
 const CREDITS_MIN: usize = 2;
@@ -35,16 +35,16 @@ pub(super) struct Pusher {
     pub may_share: bool,
 }
 
-/// How the server pushes.
+/// The way in which the server pushes.
 enum Way {
     Shared(SharedSource),
-    Asked(Asked),
+    Network(NetworkSubscription),
     /// It does not push.
     None,
 }
 
 /// A subscription over the network, which asks for each answer.
-struct Asked {
+struct NetworkSubscription {
     /// Carries no other requests, which would wait behind those for more records.
     connection: Connection,
     subscription: u32,
@@ -61,7 +61,7 @@ impl Pusher {
         let error = match self.begin().await {
             Ok(Way::Shared(source)) => return self.forward(source).await,
             Ok(Way::None) => return self.fetcher.run().await,
-            Ok(Way::Asked(asked)) => self.receive(asked).await.err(),
+            Ok(Way::Network(subscription)) => self.receive(subscription).await.err(),
             Err(error) => Some(error),
         };
         if let Some(error) = error {
@@ -100,7 +100,7 @@ impl Pusher {
         }
         self.fetcher.is_alive.store(true, Ordering::Relaxed);
         let credits = config.prefetch_bytes / answer_bytes;
-        Ok(Way::Asked(Asked {
+        Ok(Way::Network(NetworkSubscription {
             connection,
             subscription: answer.subscription,
             places: self.fetcher.order.clone(),
@@ -161,10 +161,10 @@ impl Pusher {
     }
 
     /// Asks for more while there is room, and passes the answers on.
-    async fn receive(&self, asked: Asked) -> Result<(), ClientError> {
+    async fn receive(&self, source: NetworkSubscription) -> Result<(), ClientError> {
         let mut under_way = VecDeque::new();
         loop {
-            while under_way.len() < asked.credits {
+            while under_way.len() < source.credits {
                 if under_way.is_empty() {
                     // Wait for the full size before asking for the next answer.
                     let room = self.fetcher.room.acquire().await;
@@ -173,11 +173,11 @@ impl Pusher {
                     break;
                 }
                 let request = ReceiveRequest {
-                    subscription: asked.subscription,
+                    subscription: source.subscription,
                     source: 0,
-                    bytes_max: u32::try_from(asked.answer_bytes).unwrap_or(u32::MAX),
+                    bytes_max: u32::try_from(source.answer_bytes).unwrap_or(u32::MAX),
                 };
-                under_way.push_back(asked.connection.send(request).await?);
+                under_way.push_back(source.connection.send(request).await?);
             }
             let Some(next) = under_way.pop_front() else {
                 continue;
@@ -186,13 +186,13 @@ impl Pusher {
             let message = answer.error_message.as_deref();
             if answer.error_code == ResponseError::ResourceNotFound.code() {
                 // The subscription ends with its connection.
-                let address = asked.connection.address().to_string();
+                let address = source.connection.address().to_string();
                 return Err(ClientError::Disconnected { address });
             }
             ClientError::check(answer.error_code, message, "the subscription")?;
             self.fetcher.is_alive.store(true, Ordering::Relaxed);
-            for handed in answer.delivered {
-                self.take(&asked, handed).await?;
+            for delivered in answer.delivered {
+                self.take(&source, delivered).await?;
             }
         }
     }
@@ -219,25 +219,29 @@ impl Pusher {
         }
     }
 
-    async fn take(&self, asked: &Asked, handed: DeliveredChunks) -> Result<(), ClientError> {
-        let place = asked.places.get(handed.lane as usize);
+    async fn take(
+        &self,
+        source: &NetworkSubscription,
+        delivered: DeliveredChunks,
+    ) -> Result<(), ClientError> {
+        let place = source.places.get(delivered.lane as usize);
         let place = place.ok_or_else(|| ClientError::Protocol {
-            address: asked.connection.address().to_string(),
-            what: format!("the subscription has no lane {}", handed.lane),
+            address: source.connection.address().to_string(),
+            what: format!("the subscription has no lane {}", delivered.lane),
         })?;
-        if handed.error_code != 0 {
-            let message = handed.error_message.as_deref();
-            let event = refusal(place, handed.error_code, message, handed.next);
-            return self.fetcher.tell(event).await;
+        if delivered.error_code != 0 {
+            let message = delivered.error_message.as_deref();
+            let event = refusal(place, delivered.error_code, message, delivered.next);
+            return self.fetcher.emit(event).await;
         }
-        let bytes = joined(handed.chunks.0);
+        let bytes = joined(delivered.chunks.0);
         let room = self.fetcher.room_for(bytes.len()).await?;
         self.fetcher
-            .tell(Event::Fetched(Fetched {
+            .emit(Event::Fetched(Fetched {
                 place: place.clone(),
-                from: handed.from,
-                next: handed.next,
-                end: handed.end,
+                from: delivered.from,
+                next: delivered.next,
+                end: delivered.end,
                 records: Records::Pushed(bytes),
                 filter: None,
                 on_damage: self.fetcher.config.on_damage.clone(),
@@ -285,13 +289,13 @@ impl Forwarder {
     }
 
     fn next(&mut self) -> Result<Event, ClientError> {
-        let handed = loop {
-            if let Some(handed) = self.source.take(Duration::MAX)? {
-                break handed;
+        let delivered = loop {
+            if let Some(delivered) = self.source.take(Duration::MAX)? {
+                break delivered;
             }
         };
-        match handed {
-            Handed::Piece(piece) => Ok(Event::Fetched(Fetched {
+        match delivered {
+            Delivered::Piece(piece) => Ok(Event::Fetched(Fetched {
                 place: self.place(piece.place)?.clone(),
                 from: piece.from,
                 next: piece.next,
@@ -301,7 +305,7 @@ impl Forwarder {
                 on_damage: self.on_damage.clone(),
                 _room: None,
             })),
-            Handed::Refused {
+            Delivered::Refused {
                 place,
                 code,
                 earliest,

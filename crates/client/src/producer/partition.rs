@@ -99,7 +99,7 @@ pub(super) struct Partition {
 
 /// The time-outs of retries.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// Until a record is stored.
     pub delivery: Duration,
     /// While servers report the stream as unknown.
@@ -345,15 +345,15 @@ impl Partition {
     }
 
     /// Gives up the first chunk if it has waited for too long.
-    pub fn expire(&mut self, now: Instant, patience: Patience) -> Effect {
-        if self.expires_at(patience).is_none_or(|at| now < at) {
+    pub fn expire(&mut self, now: Instant, timeouts: Timeouts) -> Effect {
+        if self.expires_at(timeouts).is_none_or(|at| now < at) {
             return Effect::default();
         }
         let error = match &self.trouble {
             Some(trouble) if self.unknown_since.is_some() => ClientError::clone(trouble),
             trouble => ClientError::Timeout {
                 what: format!("sending to partition {} of {}", self.index, self.topic),
-                after: patience.delivery,
+                after: timeouts.delivery,
                 trouble: trouble.clone(),
             },
         };
@@ -366,14 +366,14 @@ impl Partition {
     }
 
     /// Returns the time at which [`expire`](Self::expire) has something to do.
-    pub fn expires_at(&self, patience: Patience) -> Option<Instant> {
+    pub fn expires_at(&self, timeouts: Timeouts) -> Option<Instant> {
         let first = self.queue.front().filter(|_| self.in_flight == 0)?;
         // The stream may have been made again while there was nothing to send.
         let unknown_since = self.unknown_since.map(|at| at.max(first.created_at));
-        let given_up_at = unknown_since.map(|since| since + patience.unknown);
+        let given_up_at = unknown_since.map(|since| since + timeouts.unknown);
         given_up_at
             .into_iter()
-            .chain([first.created_at + patience.delivery])
+            .chain([first.created_at + timeouts.delivery])
             .min()
     }
 

@@ -10,7 +10,7 @@ use millstream_record::ChunkBuilder;
 use tokio::time::Instant;
 
 use super::outcome::{Delivery, Outcome};
-use super::partition::{Effect, Identity, Next, Open, Partition, Patience};
+use super::partition::{Effect, Identity, Next, Open, Partition, Timeouts};
 use super::{ProducerConfig, ProducerRecord};
 use crate::error::ClientError;
 use crate::partitioner::{Turn, partition_of_key};
@@ -27,7 +27,7 @@ const HEADER_FIELDS_BYTES: usize = 10;
 
 pub(super) struct State {
     config: ProducerConfig,
-    patience: Patience,
+    timeouts: Timeouts,
     topics: HashMap<Arc<str>, TopicPartitions>,
     pub partitions: Vec<Partition>,
     /// The partition with which the next plan begins, so that all partitions take turns.
@@ -106,7 +106,7 @@ impl State {
         transaction: Option<Transaction>,
     ) -> State {
         State {
-            patience: Patience {
+            timeouts: Timeouts {
                 delivery: config.delivery_timeout,
                 unknown: unknown_timeout,
             },
@@ -368,7 +368,7 @@ impl State {
         };
         let timeout = self.config.delivery_timeout;
         for place in (self.first..count).chain(0..self.first) {
-            let effect = self.partitions[place].expire(now, self.patience);
+            let effect = self.partitions[place].expire(now, self.timeouts);
             plan.has_freed |= self.take_effect(effect);
             if self.partitions[place].wants_seal(now, linger) {
                 plan.has_freed |= self.seal(place);
@@ -381,7 +381,7 @@ impl State {
                 partition.identify(identity);
                 next = Next::Send;
             }
-            let expires_at = partition.expires_at(self.patience);
+            let expires_at = partition.expires_at(self.timeouts);
             plan.wake_at = plan.wake_at.into_iter().chain(expires_at).min();
             match next {
                 Next::Nothing => {}

@@ -12,7 +12,7 @@ use millstream_wire::ResponseError;
 use tokio::time::Instant;
 
 use super::outcome::Outcome;
-use super::partition::{Identity, Next, Open, Partition, Patience};
+use super::partition::{Identity, Next, Open, Partition, Timeouts};
 use crate::error::ClientError;
 
 const LINGER: Duration = Duration::from_millis(1);
@@ -132,11 +132,11 @@ impl World {
 
     fn send(&mut self) {
         let timeout = self.timeout;
-        let patience = Patience {
+        let timeouts = Timeouts {
             delivery: timeout,
             unknown: timeout,
         };
-        self.partition.expire(self.now, patience);
+        self.partition.expire(self.now, timeouts);
         let mut next = self.partition.next(self.now, LINGER, timeout);
         if let Next::Identify(generation) = next {
             self.generations = self.generations.max(generation);

@@ -17,7 +17,7 @@ pub(crate) struct Lease {
     hold: Hold,
     slice: Slice,
     session: Arc<Session>,
-    /// Set by the reader that finds the chunks gone; read by the consumer that handed them out.
+    /// Set by the reader that finds the chunks gone; read by the consumer that returned them.
     torn: Arc<OnceLock<Torn>>,
 }
 
@@ -102,7 +102,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Returns whether the memory is still there. If it is not, the consumer hands its records out again.
+    /// Returns whether the memory is still there. If it is not, the consumer returns its records again.
     ///
     /// # Errors
     /// When the server has taken the memory back.

@@ -28,7 +28,7 @@ const CLOSED: i32 = 0;
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     pub filter: Option<StrBytes>,
-    /// The approximate number of bytes handed out at once.
+    /// The approximate number of bytes returned at once.
     pub bytes_max: u32,
     /// The approximate number of bytes that each source may hold.
     pub ahead_bytes: ByteSize,
@@ -74,7 +74,7 @@ pub(crate) struct SharedSource {
 }
 
 /// An item that a source receives.
-pub(crate) enum Handed {
+pub(crate) enum Delivered {
     Piece(Piece),
     Refused {
         place: u32,
@@ -148,7 +148,7 @@ impl Session {
         Ok(rings.into_iter().map(source).collect())
     }
 
-    /// Returns whether the records handed out are still in place.
+    /// Returns whether the records returned are still in place.
     pub fn state(&self) -> State {
         self.subscription.state()
     }
@@ -163,8 +163,8 @@ impl Session {
     }
 
     fn end(&self, code: i32) -> ClientError {
-        let told = self.ended.get().cloned();
-        told.unwrap_or_else(|| ended(&self.address, i16::try_from(code).unwrap_or(-1), None))
+        let reason = self.ended.get().cloned();
+        reason.unwrap_or_else(|| ended(&self.address, i16::try_from(code).unwrap_or(-1), None))
     }
 }
 
@@ -177,7 +177,7 @@ impl SharedSource {
     ///
     /// # Errors
     /// When the subscription has ended, or the server violates the layout.
-    pub fn take(&mut self, timeout: Duration) -> Result<Option<Handed>, ClientError> {
+    pub fn take(&mut self, timeout: Duration) -> Result<Option<Delivered>, ClientError> {
         let broken = |what: String| ClientError::Protocol {
             address: self.session.address.to_string(),
             what,
@@ -190,7 +190,7 @@ impl SharedSource {
         };
         let lease = match descriptor.kind {
             Kind::Refused => {
-                return Ok(Some(Handed::Refused {
+                return Ok(Some(Delivered::Refused {
                     place: descriptor.place,
                     code: i16::try_from(descriptor.code).unwrap_or(-1),
                     earliest: Offset(descriptor.next),
@@ -199,7 +199,7 @@ impl SharedSource {
             Kind::Moved => None,
             Kind::Chunks => Some(self.lease(&descriptor, hold)?),
         };
-        Ok(Some(Handed::Piece(Piece {
+        Ok(Some(Delivered::Piece(Piece {
             place: descriptor.place,
             from: Offset(descriptor.from),
             next: Offset(descriptor.next),
@@ -262,7 +262,7 @@ fn open(
 async fn watch(
     end: Pending<ReceiveRequest>,
     address: Arc<str>,
-    told: Arc<OnceLock<ClientError>>,
+    reason: Arc<OnceLock<ClientError>>,
     subscription: Subscription,
 ) {
     let error = match end.wait().await {
@@ -273,7 +273,7 @@ async fn watch(
         }) => ended(&address, error_code, error_message.as_deref()),
         Err(error) => error,
     };
-    let _ = told.set(error);
+    let _ = reason.set(error);
     subscription.close(CLOSED);
 }
 

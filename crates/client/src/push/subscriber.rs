@@ -10,7 +10,7 @@ use millstream_wire::native::{
     CommitCursorsRequest, SubscribedLane, SubscribedSharedGroup, SubscribedSource,
 };
 
-use super::session::{Handed, Piece, Session, SharedSource, Terms};
+use super::session::{Delivered, Piece, Session, SharedSource, Terms};
 use crate::client::{Client, text};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
@@ -18,9 +18,9 @@ use crate::offsets::{Isolation, Start, TopicPartition};
 /// The settings of local subscribers.
 #[derive(Debug, Clone)]
 pub struct LocalConfig {
-    /// Selects the records to hand out; all without it.
+    /// Selects the records to return; all without it.
     pub filter: Option<Filter>,
-    /// The approximate number of bytes handed out at once; a larger chunk comes whole.
+    /// The approximate number of bytes returned at once; a larger chunk comes whole.
     pub piece_bytes_max: usize,
     /// The approximate number of bytes that each subscriber may hold.
     pub ahead_bytes: usize,
@@ -55,7 +55,7 @@ pub enum LocalSource {
 /// Reads chunks in place in the memory of a server on this machine. It waits on the caller's thread, asleep, and the
 /// server wakes that thread directly: this gives the lowest latency.
 ///
-/// It hands out only committed records. The runtime in which it was made has to run meanwhile: a task there detects
+/// It returns only committed records. The runtime in which it was made has to run meanwhile: a task there detects
 /// that a server was killed.
 ///
 /// ```
@@ -249,11 +249,11 @@ impl LocalSubscriber {
     pub fn take(&mut self, timeout: Duration) -> Result<Option<Pushed>, ClientError> {
         match self.source.take(timeout)? {
             None => Ok(None),
-            Some(Handed::Piece(piece)) => Ok(Some(Pushed {
+            Some(Delivered::Piece(piece)) => Ok(Some(Pushed {
                 place: self.place(piece.place)?,
                 piece,
             })),
-            Some(Handed::Refused {
+            Some(Delivered::Refused {
                 place,
                 code,
                 earliest,
@@ -333,7 +333,7 @@ impl Pushed {
         &self.place
     }
 
-    /// Returns the first offset that was requested and not handed out before.
+    /// Returns the first offset that was requested and not returned before.
     pub fn from(&self) -> Offset {
         self.piece.from
     }
@@ -343,7 +343,7 @@ impl Pushed {
         self.piece.next
     }
 
-    /// Returns the end of the readable records when these were handed out.
+    /// Returns the end of the readable records when these were returned.
     pub fn end(&self) -> Offset {
         self.piece.end
     }

@@ -1,4 +1,4 @@
-//! The records that were handed out, and whether they could be read.
+//! The records that were returned, and whether they could be read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,23 +9,23 @@ use super::fetched::Fetched;
 use crate::offsets::TopicPartition;
 use crate::push::Torn;
 
-/// The records handed out last, and earlier ones that the user still keeps in the server's memory.
+/// The records returned last, and earlier ones that the user still holds in the server's memory.
 #[derive(Debug, Default)]
-pub(super) struct HandedOut {
+pub(super) struct DeliveredRecords {
     /// The partition and the offset behind the last records; they count as done at the next call.
     last: Option<(TopicPartition, Offset)>,
-    kept: Vec<Kept>,
+    pinned: Vec<Pinned>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Pinned {
     place: TopicPartition,
     from: Offset,
-    /// Set when a read finds that the server has taken the memory back. Shared with the records handed out.
+    /// Set when a read finds that the server has taken the memory back. Shared with the records returned.
     torn: Arc<OnceLock<Torn>>,
 }
 
-impl Kept {
+impl Pinned {
     fn is_torn(&self) -> bool {
         self.torn.get().is_some()
     }
@@ -35,11 +35,11 @@ impl Kept {
     }
 }
 
-impl HandedOut {
+impl DeliveredRecords {
     pub fn add(&mut self, fetched: &Fetched) {
         self.last = Some((fetched.place.clone(), fetched.next));
         if let Some(torn) = fetched.torn() {
-            self.kept.push(Kept {
+            self.pinned.push(Pinned {
                 place: fetched.place.clone(),
                 from: fetched.from,
                 torn,
@@ -47,8 +47,8 @@ impl HandedOut {
         }
     }
 
-    /// Moves positions past the records handed out last, and back to records that could not be read. Returns the reason
-    /// if there were any: the consumer has to hand these out again.
+    /// Moves positions past the records returned last, and back to records that could not be read. Returns the reason
+    /// if there were any: the consumer has to return these again.
     pub fn settle(&mut self, positions: &mut BTreeMap<TopicPartition, Offset>) -> Option<Torn> {
         if let Some((place, next)) = self.last.take()
             && let Some(position) = positions.get_mut(&place)
@@ -61,8 +61,8 @@ impl HandedOut {
     /// Moves positions as [`settle`](Self::settle) would.
     pub fn seen_from(&self, positions: &mut BTreeMap<TopicPartition, Offset>) {
         positions.extend(self.last.clone());
-        for kept in self.kept.iter().filter(|kept| kept.is_torn()) {
-            lower(positions, kept);
+        for pinned in self.pinned.iter().filter(|pinned| pinned.is_torn()) {
+            lower(positions, pinned);
         }
     }
 
@@ -71,9 +71,9 @@ impl HandedOut {
     pub fn forget(&mut self, place: &TopicPartition) -> bool {
         self.last.take_if(|(last, _)| last == place);
         let mut has_torn = false;
-        self.kept.retain(|kept| {
-            let is_of_place = kept.place == *place;
-            has_torn |= is_of_place && kept.is_torn();
+        self.pinned.retain(|pinned| {
+            let is_of_place = pinned.place == *place;
+            has_torn |= is_of_place && pinned.is_torn();
             !is_of_place
         });
         has_torn
@@ -81,20 +81,20 @@ impl HandedOut {
 
     fn move_back(&mut self, positions: &mut BTreeMap<TopicPartition, Offset>) -> Option<Torn> {
         let mut why = None;
-        self.kept.retain(|kept| {
-            let torn = kept.torn.get().copied();
+        self.pinned.retain(|pinned| {
+            let torn = pinned.torn.get().copied();
             if torn.is_some() {
-                lower(positions, kept);
+                lower(positions, pinned);
             }
             why = why.max(torn);
-            torn.is_none() && !kept.is_done()
+            torn.is_none() && !pinned.is_done()
         });
         why
     }
 }
 
-fn lower(positions: &mut BTreeMap<TopicPartition, Offset>, kept: &Kept) {
-    if let Some(position) = positions.get_mut(&kept.place) {
-        *position = (*position).min(kept.from);
+fn lower(positions: &mut BTreeMap<TopicPartition, Offset>, pinned: &Pinned) {
+    if let Some(position) = positions.get_mut(&pinned.place) {
+        *position = (*position).min(pinned.from);
     }
 }
