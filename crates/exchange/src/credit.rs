@@ -30,7 +30,7 @@ impl Credit {
 
     /// Returns whether a message of this cost may be sent while `taken` of the credit is in use.
     ///
-    /// The receiver may keep up to a batch to itself for ever. So when less than that is taken, every message is
+    /// The receiver may withhold up to a batch for ever. So when less than that is taken, every message is
     /// admitted: otherwise a message that costs nearly the whole credit or more could never be sent.
     pub fn admits(self, taken: u64, cost: u64) -> bool {
         taken.saturating_add(cost) <= self.bytes || taken < self.batch()
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_receiver_keeps_to_itself_never_stops_the_sender() {
+    fn credit_that_the_receiver_withholds_never_stops_the_sender() {
         for bytes in [0, 1, 3, 4, 100, 1 << 20] {
             let credit = Credit::new(bytes);
             for cost in [64, bytes, bytes + 1, 10 * bytes + 64] {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_room_says() {
+    fn a_message_of_the_reported_room_is_admitted() {
         let credit = Credit::new(1000);
         assert_eq!(credit.room(0), 936);
         assert_eq!(credit.room(900), 36);

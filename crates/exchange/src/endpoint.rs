@@ -73,7 +73,7 @@ impl Endpoint {
         }
     }
 
-    /// The parts of every rank make the seed, none alone.
+    /// All ranks' parts together make the seed.
     pub fn agree(&self, fingerprint: Fingerprint, random: u64) -> Result<u64, ExchangeError> {
         let hello = Hello::new(self.count, random, fingerprint);
         self.post_to_others(&Parcel::Hello(hello.clone()));
@@ -86,7 +86,7 @@ impl Endpoint {
                 Vec::new()
             });
         if let Some((rank, what)) = find_difference(hellos.iter()) {
-            // The others find the same by themselves.
+            // The other ranks reach the same result by themselves.
             self.learn(Failure::new(rank, &what));
         }
         self.fate.check()?;
@@ -105,7 +105,7 @@ impl Endpoint {
         self.learn(failure);
     }
 
-    /// Notes a failure, and wakes everybody here if it is the first.
+    /// Records a failure, and wakes all waiters of this rank if it is the first.
     fn learn(&self, failure: Failure) {
         if self.fate.fail(failure) {
             self.gathering.disturb();
@@ -145,7 +145,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits until all have left, or one has failed, and the transport is done.
+    /// Waits until all ranks have left or one has failed, and the transport has ended.
     pub fn leave(&self) -> Result<(), ExchangeError> {
         self.begin_to_leave();
         let outcome = self.gathering.all_left(&self.fate);

@@ -123,7 +123,7 @@ mod tests {
 
     #[cfg(not(feature = "mpi"))]
     #[test]
-    fn who_is_one_of_several_without_mpi_is_told_what_to_do() {
+    fn one_of_several_tasks_without_mpi_gets_an_error_with_a_remedy() {
         let tasks = Tasks {
             variable: "PMI_SIZE",
             count: 4,

@@ -10,7 +10,7 @@ use crate::credit::MESSAGE_BYTES_MAX;
 /// The length, in bytes, to which the message of a failure is truncated.
 pub const FAILURE_BYTES_MAX: usize = 4096;
 
-/// Why the ranks cannot go on, or not begin.
+/// The reason why the ranks cannot begin or continue.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExchangeError {
     /// One of the ranks, which may be this one, has aborted all of them.
@@ -43,7 +43,7 @@ pub enum ExchangeError {
     },
 }
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SendError {
     /// There is no credit for it now. The sender's waker is woken when credit comes back.

@@ -11,7 +11,7 @@
 //!   4 hello     ranks u32 | random u64 | graph u64 | program text | description text
 //!   5 failure   rank u32 | text
 //!   6 leave
-//! bytes, text   length u32, and so many bytes
+//! bytes, text   length u32, and that many bytes
 //! ```
 //!
 //! Short messages are copied into frames and out of them, so that the receiver keeps only memory that credit pays for.
@@ -30,7 +30,7 @@ use crate::parcel::{ChannelId, Parcel};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"MSxr");
 
-/// Of the protocol between ranks. Both sides of it are the same program, so there is only one.
+/// The version of the protocol between ranks. Both sides are the same program, so there is only one.
 const VERSION: u32 = 1;
 
 const HEADER_BYTES: usize = 8;
@@ -64,10 +64,10 @@ const HELLO: u8 = 4;
 const FAILURE: u8 = 5;
 const LEAVE: u8 = 6;
 
-/// Why bytes are no frame.
+/// The reason why bytes are not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadFrame {
-    #[error("it sent bytes that do not begin as a frame does")]
+    #[error("it sent bytes without the beginning of a frame")]
     Magic,
     #[error("it speaks version {0} of the protocol between ranks, and this is version {VERSION}")]
     Version(u32),

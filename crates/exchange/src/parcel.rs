@@ -44,7 +44,7 @@ pub enum Parcel {
     Leave,
 }
 
-/// Takes parcels to other ranks: each of them whole, once, and those to one rank in their order.
+/// Carries parcels to other ranks: each whole and once, and those to one rank in their order.
 pub trait Transport: Send + Sync {
     /// Never waits, and holds no more than it is given.
     fn post(&self, to: u32, parcel: Parcel);

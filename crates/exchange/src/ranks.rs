@@ -32,7 +32,7 @@ impl Drop for Handle {
         if !self.endpoint.fate.is_leaving() {
             self.endpoint
                 .fail(self.endpoint.rank, "it ended without a word");
-            // All that can be wrong is known by now.
+            // All failures are known by now.
             let _ = self.endpoint.leave();
         }
     }
@@ -48,7 +48,7 @@ impl Ranks {
         }
     }
 
-    /// The only rank there is.
+    /// Returns a rank that is alone.
     pub fn alone() -> Ranks {
         let mut ranks = Ranks::threads(1);
         ranks.remove(0)

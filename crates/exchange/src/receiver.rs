@@ -127,7 +127,7 @@ struct InletState {
 }
 
 impl InletState {
-    /// Notes the cost of a dropped message; returns the credit to give back, which may be 0.
+    /// Adds the cost of a dropped message; returns the credit to give back, which may be 0.
     fn free(&mut self, cost: u64, credit: Credit) -> u64 {
         self.freed += cost;
         if self.freed < credit.batch() {

@@ -43,7 +43,7 @@ fn check_blamed(parcels: Vec<Parcel>, expected: &str) {
 }
 
 #[test]
-fn what_cannot_be_is_the_failure_of_who_sent_it() {
+fn a_protocol_violation_fails_the_sending_rank() {
     let unknown = ChannelId {
         source: 2,
         target: 1,
@@ -87,7 +87,7 @@ impl Wake for Hasty {
 }
 
 #[test]
-fn a_rank_that_leaves_because_of_a_failure_has_told_it_before() {
+fn a_rank_announces_a_failure_before_it_leaves() {
     let (recorder, endpoint) = endpoint();
     endpoint.watch(Arc::new(Hasty(endpoint.clone())).into());
     endpoint.fail(0, "it is late");

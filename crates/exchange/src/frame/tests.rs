@@ -145,7 +145,7 @@ fn check(sent: &[Sent], expected: BadFrame) {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_fault() {
     check(&[Sent::Frame(Vec::new())], BadFrame::Magic);
     check(&[Sent::Frame(b"HTTP/1.1 400".to_vec())], BadFrame::Magic);
     let next_version = [MAGIC.to_le_bytes(), 2_u32.to_le_bytes()].concat();

@@ -18,7 +18,7 @@ use crate::parcel::Parcel;
 /// While this many bytes are being received, further messages wait.
 const RECEIVING_BYTES_MAX: usize = 64 << 20;
 
-/// So many receives are begun before the other work is looked at.
+/// The number of receives that the messenger begins before it turns to other work.
 const RECEIVES_AT_ONCE_MAX: usize = 64;
 
 /// The time for which an idle messenger polls before it sleeps. It is longer than the shortest sleep takes (the system
@@ -48,7 +48,7 @@ pub struct Messenger {
     senders: Vec<u32>,
     /// Bytes of the receives that are under way.
     receiving_bytes: usize,
-    /// Kept for their memory; empty between the steps.
+    /// Reused for their memory; empty between the steps.
     posted: Vec<(u32, Parcel)>,
     finished: Vec<Transfer>,
     clock: SystemClock,

@@ -55,7 +55,7 @@ impl Announced {
 
 /// MPI from its beginning to its end, and all ranks in it.
 ///
-/// # Why no memory is touched that is not MPI's
+/// # Why no code touches MPI's memory
 ///
 /// MPI reads or writes a transfer's memory from the call that begins it to the one that finds it complete. In between
 /// no other code has it: the transfer lies in `transfers`, which is private, and is handed out only after MPI has
