@@ -1,4 +1,4 @@
-//! Arbitrary bytes in a chunk whose length, magic and CRC are right: all that a consumer does.
+//! Reads arbitrary bytes in a chunk with the right length, magic and CRC, with all calls of a consumer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as the body of each request. What is decoded is the same after it was encoded.
+//! Decodes arbitrary bytes as the body of each request. A decoded request round-trips through its encoding.
 #![no_main]
 
 use bytes::{Buf, BufMut, BytesMut};

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as the body of each response: what a client does.
+//! Decodes arbitrary bytes as the body of each response, as a client does.
 #![no_main]
 
 use bytes::{BufMut, BytesMut};

@@ -1,5 +1,5 @@
-//! The project's own checks, beyond those of the compiler. `cargo xtask tidy` runs all of them, `cargo xtask circles`
-//! one that is quick and of use while files are moved.
+//! The project's own checks. `cargo xtask tidy` runs all of them; `cargo xtask circles` runs only the check for circles
+//! of files, which is quick and helps while moving files.
 
 mod markdown;
 mod modules;

@@ -1,8 +1,8 @@
-//! The parts of a page of Markdown that the checks use.
+//! Reads the parts of a Markdown page that the checks use.
 
 use pulldown_cmark::{CodeBlockKind, Event, OffsetIter, Options, Parser, Tag, TagEnd};
 
-/// Something on a page and the line where it stands, counted from 1.
+/// A part of a page, and its line, counted from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub struct At<T> {
     pub line: usize,
@@ -74,7 +74,7 @@ pub fn headings(page: &str) -> Vec<String> {
     headings
 }
 
-/// The rows of all tables below their heads: for each cell the pieces of code in it.
+/// The rows of all tables without their heads; each cell is the list of its pieces of code.
 pub fn rows(page: &str) -> Vec<At<Vec<Vec<String>>>> {
     let mut rows = Vec::new();
     let mut is_in_cell = false;
@@ -117,7 +117,7 @@ pub fn codes(page: &str) -> Vec<At<String>> {
     codes.collect()
 }
 
-/// The part of a page from a heading of the second level to the next one, and the lines before it.
+/// The part of a page from a second-level heading to the next one, and the number of lines before it.
 pub fn section<'a>(page: &'a str, heading: &str) -> Option<(usize, &'a str)> {
     let title = format!("## {heading}");
     let mut start = None;
@@ -174,7 +174,7 @@ $ ls [no](link)
     }
 
     #[test]
-    fn finds_what_is_on_a_page() {
+    fn finds_the_parts_of_a_page() {
         let links_found = [(3, "docs/a.md"), (3, "b.png"), (14, "x.md")];
         assert_eq!(
             links(PAGE),

@@ -1,7 +1,7 @@
-//! The modules of a crate, and which of its files use which others.
+//! Reads the modules of a crate, and the uses between its files.
 //!
-//! A file uses another one if it names something that the other defines: by a private `use`, or in a path. A re-export
-//! (`pub use`) uses nothing by itself: it is followed to the definition. Tests in the same file are left out.
+//! A file uses another one if it names an item of the other, in a private `use` or in a path. A re-export (`pub use`)
+//! counts as no use: the reader follows it to the definition. Tests in the same file do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use syn::visit::{self, Visit};
 
 use crate::tree::Tree;
 
-/// Re-exports are followed this far; longer chains are circles of their own.
+/// The longest chain of re-exports; a longer one is a circle.
 const REEXPORTS_MAX: usize = 16;
 
-/// The files of a crate, and which use which.
+/// The files of a crate, and the uses between them.
 pub struct Files {
     /// Their paths, relative to the root of the repository.
     pub paths: Vec<String>,
-    /// For each file the others that it uses, with the names that it takes from them.
+    /// For each file, the other files that it uses, with the names of the used items.
     pub uses: Vec<BTreeMap<usize, BTreeSet<String>>>,
 }
 
@@ -41,7 +41,7 @@ struct Module {
     file: usize,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
-    /// The names of the items that are defined here.
+    /// The names of the items defined here.
     items: BTreeSet<String>,
     imports: BTreeMap<String, Import>,
     globs: Vec<Vec<String>>,
@@ -54,7 +54,7 @@ struct Import {
     is_public: bool,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Copy)]
 enum Place {
     Module(usize),
@@ -69,7 +69,7 @@ struct Modules {
 }
 
 impl Modules {
-    /// Reads a file as a module, and all modules that it declares. `folder` is where these lie.
+    /// Reads a file as a module, and all modules that it declares. `folder` holds their files.
     fn read(
         &mut self,
         tree: &Tree,
@@ -120,7 +120,7 @@ impl Modules {
         module
     }
 
-    /// What a path in a module leads to; `None` for what is not of this crate.
+    /// Returns the target of a path in a module; `None` for an item of another crate.
     fn resolve(&self, module: usize, path: &[String], depth: usize) -> Option<Place> {
         if depth > REEXPORTS_MAX {
             return None;
@@ -147,11 +147,11 @@ impl Modules {
         Some(place)
     }
 
-    /// What a name means in a module.
+    /// Returns the target of a name in a module.
     fn find(&self, module: usize, name: &str, depth: usize) -> Option<Place> {
         let here = &self.modules[module];
         if let Some(import) = here.imports.get(name) {
-            // An import of a name from itself, as `use log::Log` where there is a module `log`, is one of another crate.
+            // An import that leads back to itself, such as `use log::Log` beside a module `log`, names another crate.
             if import.path.first().map(String::as_str) != Some(name) {
                 return self.resolve(module, &import.path, depth + 1);
             }
@@ -198,10 +198,10 @@ struct Reader<'a> {
     modules: &'a mut Modules,
     /// The module whose items are read.
     module: usize,
-    /// Where the modules lie that this one declares.
+    /// The folder of the modules that this one declares.
     folder: String,
     declared: Vec<Declared>,
-    /// Whether an item is inside of another one, such as of a function.
+    /// Whether the item is inside another item, for instance a function.
     is_within_item: bool,
 }
 
@@ -246,7 +246,7 @@ impl Reader<'_> {
                     path.push(name);
                 }
                 let bound = match rename.rename.to_string().as_str() {
-                    // Imported for its methods: it needs an entry, and no code can name it.
+                    // A trait imported for its methods: no code can name it, but it needs an entry.
                     "_" => path.join("::"),
                     name => name.to_owned(),
                 };
@@ -316,7 +316,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 }
 
-/// The paths in what a macro is called with: names with `::` between them.
+/// The paths in a macro's arguments: names with `::` between them.
 fn paths_in(tokens: TokenStream, found: &mut Vec<Vec<String>>) {
     let mut path: Vec<String> = Vec::new();
     let mut colons = 0;
@@ -391,7 +391,7 @@ fn name_of(item: &syn::Item) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Checks what the files of a crate use: each as `from → to: names`.
+    /// Checks the uses between the files of a crate, each in the form `from → to: names`.
     #[track_caller]
     fn check(files: &[(&str, &str)], expected: &[&str]) {
         let files = Files::read(&Tree::of(files), "src/lib.rs").unwrap();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn re_exports_declarations_and_tests_use_nothing() {
+    fn re_exports_declarations_and_tests_are_no_uses() {
         let files = [
             (
                 "src/lib.rs",

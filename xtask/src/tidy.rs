@@ -1,4 +1,4 @@
-//! The checks, one module each: a check looks at the tree and lists what is not as it should be.
+//! The checks, one module each. A check reads the tree and returns its problems.
 
 mod circles;
 mod commands;
@@ -17,7 +17,7 @@ pub use self::problem::Problem;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-/// Runs all checks; the commands of the guide come last, since they take their time.
+/// Runs all checks. The commands of the guide come last, since they take longest.
 pub fn run(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Problem>> {
     let mut problems = Vec::new();
     match map::rows(tree) {

@@ -12,10 +12,10 @@ const FOREIGN_FOLDERS: [&str; 3] = [".git", "target", "node_modules"];
 /// A longer file is data, not text to read.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
-/// All files of the project, as they were when it was read.
+/// All files of the project, at the time of reading.
 pub struct Tree {
     root: PathBuf,
-    /// By path relative to the root, with `/` between folders; no content where it is not text.
+    /// The content of each file, by its path relative to the root; `None` for a file that is not text.
     files: BTreeMap<String, Option<String>>,
 }
 
@@ -66,14 +66,14 @@ impl Tree {
         self.files.get(path)?.as_deref()
     }
 
-    /// Whether there is such a file, or a folder with files in it.
+    /// Whether this file exists, or this folder has files.
     pub fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let inside = format!("{path}/");
         self.files.contains_key(path) || self.paths().any(|file| file.starts_with(&inside))
     }
 
-    /// The pages whose commands and index are held against the tree: README and the guide.
+    /// The pages whose commands and index the checks compare with the tree: README and the guide.
     pub fn guide(&self) -> impl Iterator<Item = (&str, &str)> {
         self.texts().filter(|(path, _)| {
             *path == "README.md" || path.starts_with("docs/") && path.ends_with(".md")
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_project_and_nothing_else() {
+    fn reads_only_files_of_the_project() {
         let folder = tempfile::tempdir().unwrap();
         for path in ["README.md", "crates/log/x.rs", "target/debug/x", ".ci/run"] {
             let path = folder.path().join(path);

@@ -1,4 +1,4 @@
-//! The workspace's packages, as cargo sees them.
+//! The workspace's packages, from cargo's metadata.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,8 +30,7 @@ impl Package {
         self.manifest_path.parent().unwrap_or(Path::new(""))
     }
 
-    /// The folder's name for a crate of the layout; `None` for what stands beside `crates` and
-    /// `apps`.
+    /// The folder's name for a crate in `crates` or `apps`; `None` for other packages.
     pub fn crate_name(&self) -> Option<&str> {
         let shelves = ["crates", "apps"];
         let name = shelves.map(|shelf| self.folder().strip_prefix(shelf).ok());

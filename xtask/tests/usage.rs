@@ -1,5 +1,5 @@
-//! The program from outside. (That there is such a test makes `cargo test` build the program, which
-//! `make test` then runs without a build of its own.)
+//! Tests the program from outside. This test also makes `cargo test` build the program, so `make test` can run it
+//! without another build.
 
 use std::process::Command;
 

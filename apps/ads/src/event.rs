@@ -75,10 +75,10 @@ pub struct Event {
     pub agent: [u8; AGENT_BYTES],
 }
 
-/// The reason for which bytes are no event.
+/// Bytes are not an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// There are too many or too few.
+    /// The number of bytes is wrong.
     #[error("an event has {EVENT_BYTES} bytes, and this record {0}")]
     Length(usize),
     /// The kind is unknown.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_refused() {
+    fn bytes_that_are_not_an_event_are_refused() {
         let mut bytes = EVENT.encode();
         assert_eq!(Event::decode(&bytes[1..]), Err(EventError::Length(135)));
         bytes[12] = 3;

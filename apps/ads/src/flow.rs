@@ -35,7 +35,7 @@ pub const COUNTS_STATE: &str = "campaign_counts";
 /// Length of a window of event time.
 pub const WINDOW_MS: i64 = 10_000;
 
-/// How far events may be out of order; one that is further behind is left out if its window is over.
+/// The disorder of events that the windows tolerate. A later event is dropped if its window is over.
 const DISORDER_MAX: Duration = Duration::from_secs(1);
 
 /// The interval of checkpoints: after a crash the flow repeats at most the work of this time.
@@ -169,7 +169,7 @@ impl AdsFlow {
         let read = Arc::new(EventCounts::default());
         let tally = Arc::clone(&read);
         let campaigns = campaign_of_ads();
-        // One reader keeps the order of the events, which the watermarks depend on.
+        // A single reader preserves the order of the events, on which the watermarks depend.
         let source = StreamSource::new(&events);
         let mut flow = Flow::with_settings(FLOW, settings);
         flow.state("totals", EventCountsState(Arc::clone(&read)));

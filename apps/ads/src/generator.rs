@@ -1,4 +1,4 @@
-//! Events from a seed.
+//! Generates events from a seed.
 
 use fastrand::Rng;
 use millstream_base::Timestamp;
@@ -14,10 +14,11 @@ pub const AD_CAMPAIGNS: u32 = 10;
 /// The number of ads.
 pub const ADS: u32 = CAMPAIGNS * AD_CAMPAIGNS;
 
-/// The campaign of an ad is the same in every run, since stored events outlive a run.
+/// The seed of the campaigns. It is constant, so that an ad's campaign is the same in every run: stored events outlive a
+/// run.
 const CAMPAIGNS_SEED: u64 = 0xAD5;
 
-/// Programs that people use.
+/// User agents of common programs.
 const AGENTS: [[u8; AGENT_BYTES]; 3] = [
     agent("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
     agent("Mozilla/5.0 (Macintosh) AppleWebKit/605.1.15 Version/17.5 Safari"),

@@ -1,11 +1,11 @@
-//! The ads application: which campaigns are seen and clicked?
+//! The ads application counts the views and clicks of campaigns.
 //!
-//! Events of ads (views, clicks, purchases) arrive in the stream [`EVENTS_STREAM`]. A flow keeps the
+//! Events of ads (views, clicks, purchases) arrive in the stream [`EVENTS_STREAM`]. A flow selects the
 //! views and clicks, looks up the campaign of each ad, and counts views and clicks by campaign in
 //! windows of ten seconds of event time. The counts of closed windows go to the stream
-//! [`COUNTS_STREAM`], the newest counts of each campaign are the state element [`COUNTS_STATE`].
+//! [`COUNTS_STREAM`]; the state element [`COUNTS_STATE`] holds the newest counts of each campaign.
 //!
-//! The work is that of the Yahoo streaming benchmark.
+//! It does the same work as the Yahoo streaming benchmark.
 //!
 //! ```
 //! use millstream_ads::{AdsFlow, Generator};

@@ -1,4 +1,4 @@
-//! Another flow: how often does each word occur?
+//! A second flow, which counts how often each word occurs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::split::{for_each_word, starts_with};
 /// The name of the flow.
 const FLOW: &str = "words";
 
-/// Counts the words of files that start with a prefix, each rank those of its part of the files.
+/// Counts the words that start with a prefix. Each rank reads its share of the files.
 pub struct WordCount {
     running: Arc<Running>,
     counts: Partial<Counts>,
@@ -19,7 +19,7 @@ pub struct WordCount {
 }
 
 impl WordCount {
-    /// Starts this rank's part. `files` are the same on all ranks.
+    /// Starts this rank's share of the flow. `files` are the same on all ranks.
     ///
     /// # Errors
     /// When the ranks' files differ, or the flow's threads cannot be started.

@@ -19,7 +19,7 @@ pub const FLOW: &str = "logparser";
 /// The division of the work into stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staging {
-    /// One stage: words are handed from operator to operator within a loop.
+    /// One stage: a loop passes each word from operator to operator.
     Fused,
     /// Four stages, `read`, `split`, `filter` and `count`. An item between them is a block and the
     /// positions of its words: of all words behind `split`, of the matching ones behind `filter`.
@@ -44,7 +44,7 @@ pub struct Totals {
     pub words: u64,
     /// Bytes of the lines.
     pub bytes: u64,
-    /// The part of `bytes` that was read before the checkpoint that the flow resumed from.
+    /// The part of `bytes` read before the checkpoint from which the flow resumed.
     pub bytes_before: u64,
 }
 
@@ -166,8 +166,8 @@ impl LogParser {
         self.read.bytes()
     }
 
-    /// Returns the part of [`bytes`](Self::bytes) that was read before the checkpoint that the flow
-    /// resumes from.
+    /// Returns the part of [`bytes`](Self::bytes) read before the checkpoint from which the flow
+    /// resumes.
     pub fn bytes_before(&self) -> u64 {
         self.read.bytes_before()
     }

@@ -1,11 +1,11 @@
-//! The log parser: how many words of some files start with a prefix?
+//! The log parser counts the words of files that start with a prefix.
 //!
-//! The application that Ordo's scheduler was measured on (Ordo, section 3.3): a reader of files, a
+//! Ordo's authors measured their scheduler with this application (Ordo, section 3.3): a reader of files, a
 //! stage that splits lines into words, one that filters them, one that counts. Here it runs in two
-//! ways ([`Staging`]): fused into one loop, as a user would write it, and as four stages joined by
-//! rings, which gives the scheduler something to decide.
+//! forms ([`Staging`]): fused into one loop, as a user would write it, and as four stages joined by
+//! rings, so that the scheduler has decisions to make.
 //!
-//! A word is a run of bytes that are no white space of ASCII ([`for_each_word`]); it need not be text.
+//! A word is a run of bytes without ASCII white space ([`for_each_word`]); it need not be text.
 //!
 //! ```
 //! use millstream_base::SystemDisk;
@@ -26,7 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Beside it is a word count over any number of ranks, [`WordCount`].
+//! [`WordCount`] is a second flow, which counts each word on any number of ranks.
 
 mod count;
 mod flow;

@@ -1,4 +1,4 @@
-//! Files of lines, and the number of bytes read so far.
+//! Reads files of lines, and counts the bytes read so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct ReadCounts {
     bytes: AtomicU64,
     words: AtomicU64,
-    /// The bytes that were read before the checkpoint that the flow resumes from. Written before it
-    /// begins.
+    /// The bytes read before the checkpoint from which the flow resumes. Written before the flow starts.
     bytes_before: AtomicU64,
 }
 
@@ -43,8 +42,7 @@ impl ReadCounts {
 pub struct CountedLines {
     files: LineFiles,
     counts: Arc<ReadCounts>,
-    /// The prefix that words are matched with: a flow that resumed with another one would count
-    /// other words.
+    /// The prefix of the counted words. A flow that resumed with another prefix would count other words.
     prefix: Arc<[u8]>,
 }
 

@@ -1,9 +1,9 @@
-//! Splits text into words. Stands alone, so that the benchmarks' peer in timely dataflow splits in the same way.
+//! Splits text into words. This file uses no other, so that the benchmarks' peer in timely dataflow includes it, too.
 
 /// Calls `each` for the words of a text: the longest runs of bytes that are not ASCII white space.
 ///
-/// White space is looked for in 64 bytes at once, which compilers turn into few instructions; then
-/// only the places where it is are gone through.
+/// It searches 64 bytes at once for white space, which compilers turn into few instructions, and then visits only the
+/// positions of white space.
 #[inline]
 pub fn for_each_word<'t>(text: &'t [u8], mut each: impl FnMut(&'t [u8])) {
     let mut start = 0;
@@ -29,16 +29,16 @@ pub fn for_each_word<'t>(text: &'t [u8], mut each: impl FnMut(&'t [u8])) {
     end_at(text.len());
 }
 
-/// The definition in `millstream_base::text`, on which this file cannot stand; a test compares them.
+/// A copy of the definition in `millstream_base::text`, which this file cannot use; a test compares the two.
 #[inline]
 fn is_white_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// A bit for each byte, from the lowest on: whether it is white space.
+/// Returns a bit for each byte, from the lowest on: whether it is white space.
 #[inline]
 pub fn white_space_in(block: &[u8; 64]) -> u64 {
-    /// Multiplied with eight bytes that are 0 or 1 each, it gathers them in the highest byte.
+    /// The product of this and a word of eight bytes, each 0 or 1, has the eight bits in its highest byte.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let is_white_space = block.map(|byte| u8::from(is_white_space(byte)));
     let (eights, _) = is_white_space.as_chunks::<8>();
@@ -49,7 +49,7 @@ pub fn white_space_in(block: &[u8; 64]) -> u64 {
     u64::from_le_bytes(mask)
 }
 
-/// As [`slice::starts_with`], which takes a call even for the many words whose first byte tells.
+/// Works like [`slice::starts_with`], but needs no call for the many words whose first byte differs.
 #[inline]
 pub fn starts_with(word: &[u8], prefix: &[u8]) -> bool {
     let Some((first, rest)) = prefix.split_first() else {

@@ -10,8 +10,8 @@ use crate::split::white_space_in;
 /// Bytes whose white space is found in one step.
 const STEP: usize = u64::BITS as usize;
 
-/// All words of a block: the block, and where it has white space. That is an eighth of the block, much
-/// less than a reference to each word. A clone is another reference to the same memory.
+/// All words of a block: the block, and the positions of its white space. The positions take an eighth of the
+/// block, much less than a reference to each word. A clone is another reference to the same memory.
 #[derive(Debug, Clone)]
 pub struct BlockWords {
     block: Bytes,
@@ -96,7 +96,7 @@ mod tests {
     use crate::split::for_each_word;
 
     #[test]
-    fn the_words_of_a_block_are_those_between_white_space() {
+    fn white_space_separates_the_words_of_a_block() {
         let pieces: [&[u8]; 7] = [b"", b"a", b" ", b"bc\r\n", b"\tdef", b"x y", &[b'w'; 64]];
         for first in pieces {
             for second in pieces {

@@ -1,4 +1,4 @@
-//! The flow against the dumbest possible count.
+//! Compares the flow with the simplest possible count.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -50,7 +50,7 @@ fn check(texts: &[&[u8]], prefix: &[u8]) {
     for (path, text) in paths.iter().zip(texts) {
         fs::write(path, text).unwrap();
     }
-    // The files are not glued together.
+    // The end of a file ends a word.
     let (expected_count, expected_words) = count(&texts.join(&b"\n"[..]), prefix);
     let expected_bytes = texts.iter().map(|text| text.len() as u64).sum::<u64>();
     let round_robin: Arc<dyn Scheduler> = Arc::new(RoundRobin::default());
@@ -76,7 +76,7 @@ fn check(texts: &[&[u8]], prefix: &[u8]) {
     }
 }
 
-/// Returns text with awkward contents: no UTF-8, words of every length, all kinds of white space,
+/// Returns bytes with awkward contents: invalid UTF-8, words of every length, all kinds of white space,
 /// zeros.
 fn awkward_text(bytes: usize) -> Vec<u8> {
     let mut random = 12345_u32;
@@ -106,7 +106,7 @@ fn words_of_awkward_files_are_counted() {
 fn a_vertical_tab_separates_words() {
     assert_eq!(count(b"a\x0bb a\x0b", b"a"), (2, 3));
     check(&[b"a\x0bb a\x0b"], b"a");
-    // As well where 64 bytes are looked at at once.
+    // Also in the search of 64 bytes at once.
     check(&[b"a\x0bb ".repeat(100).as_slice()], b"b");
 }
 
@@ -119,7 +119,7 @@ fn small_files_with_and_without_a_last_line_end() {
     check(&[b"an apple"], b"applesauce");
 }
 
-/// White space may be longer than a block, and a word too.
+/// Both white space and words may be longer than a block.
 #[test]
 fn long_words_and_long_gaps() {
     let text = [
@@ -133,7 +133,7 @@ fn long_words_and_long_gaps() {
 }
 
 #[test]
-fn workers_that_are_killed_change_nothing() {
+fn killed_workers_do_not_change_the_counts() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("text");
     let text = awkward_text(3_000_000);

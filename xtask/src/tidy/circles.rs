@@ -1,4 +1,4 @@
-//! Circles of files: each of a circle can only be understood with all others.
+//! Finds circles of files. A reader can understand a file of a circle only together with all others.
 
 use petgraph::algo::tarjan_scc;
 use petgraph::graph::DiGraph;
@@ -8,10 +8,10 @@ use crate::modules::Files;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-/// So many files of a folder may use each other: one idea in several files.
+/// The most files of a folder that may use each other in a circle: one idea in several files.
 const CIRCLE_FILES_MAX: usize = 4;
 
-/// Looks for files of different folders of a crate that use each other, and for more than a few files of one folder that do.
+/// Reports circles of files in different folders of a crate, and circles of too many files in one folder.
 pub fn check(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Problem>> {
     let mut problems = Vec::new();
     for package in packages {
@@ -45,7 +45,7 @@ fn circles(files: &Files) -> Vec<Problem> {
         .collect()
 }
 
-/// The folder of a file. One that has modules in a folder of its name lies with these.
+/// The folder of a file. A file with modules in a folder of its own name belongs to that folder.
 fn folder(files: &Files, file: usize) -> &str {
     let path = &files.paths[file];
     let stem = path.trim_end_matches(".rs");

@@ -1,20 +1,19 @@
 //! Executes the commands of README and the guide.
 //!
 //! A block that is marked `sh` is a script that must succeed. In a block that is marked `console`,
-//! a line that begins with `$ ` is a command that must succeed, and the lines below it are what it
-//! prints on stdout and stderr: `…` stands for any text within a line, a line that is `…` alone for
-//! any lines, and `^C` for the reader's Ctrl-C, which is sent once everything above it is printed
-//! (whatever the command prints in between is skipped).
+//! a line that begins with `$ ` is a command that must succeed, and the lines below it are its output
+//! on stdout and stderr. `…` matches any text within a line, and a line of `…` alone matches any
+//! lines. `^C` stands for the reader's Ctrl-C; the check sends it once the command has printed all
+//! lines above it, and skips other output in between.
 //!
-//! A block that is marked `console background` is a transcript whose commands run on until the page's
-//! last one has ended; the next one is started when they have printed what the page shows. `millstream
-//! start` listens on a free port there, and the page's other commands ask that server.
+//! A block that is marked `console background` is a transcript whose commands run until the page's
+//! last command has ended. The next command starts once they have printed the lines on the page.
+//! `millstream start` listens on a free port there, and the page's other commands use that server.
 //!
-//! A block that cannot be executed says why: `sh no-run it takes an hour`.
+//! A block that cannot be executed names the reason: `sh no-run it takes an hour`.
 //!
-//! The blocks of one page run in one folder, which looks like a fresh clone and is the home folder
-//! as well, with the built program on the `PATH`. What a command leaves running in the background
-//! ends with it.
+//! All blocks of a page run in one folder, which looks like a fresh clone and is also the home folder,
+//! with the built program on the `PATH`. Background processes of a command end with it.
 
 mod transcript;
 
@@ -42,13 +41,13 @@ use crate::tree::Tree;
 const TIME_MAX: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A command that prints more is cut off.
+/// The most output of a command; the check drops the rest.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
-/// Names the program that the commands call `millstream`.
+/// The variable with the path of the program that the commands call `millstream`.
 const PROGRAM_VARIABLE: &str = "MILLSTREAM_BIN";
 
-/// Variables that `make` passes to a process, and that no reader's shell has.
+/// Variables that `make` sets, and a reader's shell does not have.
 const INHERITED_VARIABLES: [&str; 3] = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"];
 
 pub fn check(tree: &Tree) -> anyhow::Result<Vec<Problem>> {
@@ -86,7 +85,7 @@ pub fn check(tree: &Tree) -> anyhow::Result<Vec<Problem>> {
     Ok(problems)
 }
 
-/// The program that the environment names, or else a debug build.
+/// Returns the program that the environment names, or else a debug build.
 fn built_program(tree: &Tree) -> anyhow::Result<PathBuf> {
     if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return fs::canonicalize(&program)
@@ -113,12 +112,12 @@ fn built_program(tree: &Tree) -> anyhow::Result<PathBuf> {
         .context("cargo built no program called millstream")
 }
 
-/// Where a reader sits who tries one page.
+/// The environment of one page: its folder, and its running commands.
 struct Desk {
     folder: TempDir,
     program: PathBuf,
     path: OsString,
-    /// Where a server listens, unless its command says otherwise.
+    /// The address on which a server listens, unless its command sets another.
     server: String,
     /// The commands that run until the page's end.
     running: Vec<Child>,
@@ -127,7 +126,7 @@ struct Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         for mut child in self.running.drain(..) {
-            // An error only says that nothing is left.
+            // An error means that no process is left.
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
             let _ = child.wait();
         }
@@ -177,7 +176,7 @@ impl Desk {
             command.env_remove(variable);
         }
         let child = command.spawn().context("cannot start bash")?;
-        // It holds the write ends of the pipe, which must be closed for the reader to end.
+        // `command` holds the write ends of the pipe. The reading thread ends only when they are closed.
         drop(command);
         let output = Output::gather(reader);
         if step.stays {
@@ -191,7 +190,7 @@ impl Desk {
         }
         if !step.is_shown_by(&text) {
             bail!(
-                "`{}` printed something else than the page shows:\n{text}",
+                "`{}` printed other lines than the page shows:\n{text}",
                 step.command
             );
         }
@@ -199,15 +198,15 @@ impl Desk {
     }
 }
 
-/// Waits until the command ends, presses Ctrl-C when the page does, and ends whatever is left in
-/// the background. Tells whether Ctrl-C was pressed.
+/// Waits until the command ends, presses Ctrl-C where the page does, and ends remaining background
+/// processes. Returns whether it pressed Ctrl-C.
 fn wait(mut child: Child, step: &Step, output: &Output) -> anyhow::Result<(ExitStatus, bool)> {
     let group = Pid::from_child(&child);
     let deadline = Instant::now() + TIME_MAX;
     let mut interrupted = false;
     loop {
         if let Some(status) = child.try_wait()? {
-            // An error only says that nothing is left.
+            // An error means that no process is left.
             let _ = kill_process_group(group, Signal::KILL);
             return Ok((status, interrupted));
         }
@@ -229,13 +228,13 @@ fn wait(mut child: Child, step: &Step, output: &Output) -> anyhow::Result<(ExitS
     }
 }
 
-/// Waits until a command that runs on has printed what the page shows.
+/// Waits until a background command has printed the lines on the page.
 fn wait_until_shown(step: &Step, output: &Output) -> anyhow::Result<()> {
     let deadline = Instant::now() + TIME_MAX;
     while !step.is_shown_by(&output.so_far()) {
         if Instant::now() > deadline {
             bail!(
-                "`{}` has not printed what the page shows, but:\n{}",
+                "`{}` has not printed the lines that the page shows, but:\n{}",
                 step.command,
                 output.so_far()
             );
@@ -274,11 +273,11 @@ impl Output {
         text_of(&self.bytes)
     }
 
-    /// Everything, once nobody can print any more.
+    /// Waits until the last process has closed the pipe, and returns the whole output.
     fn finish(self) -> anyhow::Result<String> {
         match self.thread.join() {
-            Ok(result) => result.context("cannot read what the command prints")?,
-            Err(_) => bail!("the thread that reads what the command prints has panicked"),
+            Ok(result) => result.context("cannot read the command's output")?,
+            Err(_) => bail!("the thread that reads the command's output has panicked"),
         }
         Ok(text_of(&self.bytes))
     }
@@ -350,7 +349,7 @@ bye
     }
 
     #[test]
-    fn what_is_in_the_background_runs_beside_the_rest_and_ends_with_the_page() {
+    fn background_commands_run_until_the_end_of_the_page() {
         let start = Instant::now();
         let blocks = [
             (
@@ -364,7 +363,7 @@ bye
     }
 
     #[test]
-    fn nothing_stays_in_the_background() {
+    fn background_processes_end_with_their_command() {
         let start = Instant::now();
         assert_eq!(run("$ sleep 50 & echo started\nstarted\n"), Ok(()));
         assert!(start.elapsed() < Duration::from_secs(25));

@@ -1,4 +1,4 @@
-//! Which crate may depend on which: what the map in ARCHITECTURE.md says.
+//! Checks the dependencies between crates against the map in ARCHITECTURE.md.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use super::Problem;
 use super::map::{PAGE, Row};
 use crate::workspace::{Dependency, Package};
 
-/// For tests only: every crate may use it there, none elsewhere.
+/// The crate for tests: every crate may use it in tests, and only there.
 const SIMULATOR: &str = "sim";
 
-/// Crates that are tested with others, on which they do not stand.
+/// Crates whose tests use further crates.
 const TESTED_WITH: [(&str, &str); 3] =
     [("client", "broker"), ("connect", "broker"), ("sim", "log")];
 
-/// Holds the dependencies of all packages against the map. A crate may depend on the crates that its row names, and on
-/// those that these stand on. A row names only crates above it, so there is no circle, and only real dependencies.
+/// Compares the dependencies of all packages with the map. A crate may depend on the crates that its row names, and on
+/// their dependencies. A row names only crates above it, so circles are impossible, and only real dependencies.
 pub fn check(rows: &[Row], packages: &[Package]) -> Vec<Problem> {
     let layout = Layout { rows };
     let of_rows = rows.iter().enumerate();
@@ -49,7 +49,7 @@ impl<'a> Layout<'a> {
             .filter_map(|name| {
                 let above = self.rows[..index].iter().any(|row| row.name() == name);
                 match () {
-                    () if !above => Some(problem(format!("no row above is that of {name}"))),
+                    () if !above => Some(problem(format!("no row above is for {name}"))),
                     () if !uses(name) => {
                         let path = &row.path;
                         Some(problem(format!(
@@ -88,7 +88,7 @@ impl<'a> Layout<'a> {
             .collect()
     }
 
-    /// The crates that the tests of a crate may use beyond those that it stands on.
+    /// The crates that the tests of a crate may use in addition to its dependencies.
     fn for_tests(&self, name: &str) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::from([SIMULATOR]);
         for (_, other) in TESTED_WITH.iter().filter(|(known, _)| *known == name) {
@@ -102,12 +102,12 @@ impl<'a> Layout<'a> {
         found
     }
 
-    /// Everything that a crate may depend on.
+    /// All crates that a crate may depend on.
     fn below(&self, row: &'a Row) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::new();
         for name in &row.stands_on {
             found.insert(name.as_str());
-            // A row that names itself or one below it is a problem of its own, and must not be followed.
+            // A row that names itself or a later row is reported elsewhere. Following it could loop for ever.
             let rows = self
                 .named(name)
                 .into_iter()
@@ -126,7 +126,7 @@ fn is_of(row: &Row, package: &Package) -> bool {
     package.folder().to_str() == Some(&row.path)
 }
 
-/// The name of a crate's folder, if the package is one of ours.
+/// The name of a crate's folder, if the package belongs to the workspace.
 fn crate_of(package_name: &str) -> Option<&str> {
     match package_name {
         "millstream" => Some(package_name),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_depends_on_its_row_and_on_what_that_stands_on() {
+    fn a_crate_may_use_the_crates_of_its_row_and_their_dependencies() {
         let record = ("millstream-record", None);
         let refused = ["the map in ARCHITECTURE.md does not let it depend on client"];
         check_one("crates/log", &[record], &[]);
@@ -215,9 +215,6 @@ mod tests {
         let circle = [row(1, "crates/a", &["b"]), row(2, "crates/b", &["a", "b"])];
         let found = check(&circle, &[]);
         let found: Vec<String> = found.into_iter().map(|problem| problem.what).collect();
-        assert_eq!(
-            found,
-            ["no row above is that of b", "no row above is that of b"]
-        );
+        assert_eq!(found, ["no row above is for b", "no row above is for b"]);
     }
 }

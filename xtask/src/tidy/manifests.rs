@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_missing_is_named() {
+    fn missing_fields_are_reported() {
         let mut package = Package::of("crates/log", "log", &[]);
         package.description = None;
         package.license = None;

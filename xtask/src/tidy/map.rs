@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md's map of the code against the tree.
+//! Compares ARCHITECTURE.md's map of the code with the tree.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::tree::Tree;
 pub const PAGE: &str = "ARCHITECTURE.md";
 const SECTION: &str = "Map of the code";
 
-/// Folders whose children are named one by one.
-pub const SHELVES: [&str; 2] = ["crates", "apps"];
+/// Folders for whose children the map has a row each.
+pub const CRATE_FOLDERS: [&str; 2] = ["crates", "apps"];
 
 /// A row of the map.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Row {
     pub line: usize,
     /// A folder, relative to the root of the repository.
     pub path: String,
-    /// The crates that this one stands on, by the names of their folders.
+    /// The dependencies of this crate, by the names of their folders.
     pub stands_on: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Row {
     }
 }
 
-/// The rows of the map, or the problem that there is none.
+/// Returns the rows of the map, or a problem if the section is missing.
 pub fn rows(tree: &Tree) -> Result<Vec<Row>, Problem> {
     let page = tree.text(PAGE);
     let Some((lines_before, map)) = page.and_then(|page| markdown::section(page, SECTION)) else {
@@ -49,7 +49,7 @@ pub fn rows(tree: &Tree) -> Result<Vec<Row>, Problem> {
     Ok(rows.collect())
 }
 
-/// Checks that the map names each folder that there is, and no other.
+/// Checks that the map has a row for each folder of the tree, and no other row.
 pub fn check(tree: &Tree, rows: &[Row]) -> Vec<Problem> {
     let gone = rows.iter().filter(|row| !tree.has(&row.path));
     let gone = gone.map(|row| {
@@ -63,13 +63,13 @@ pub fn check(tree: &Tree, rows: &[Row]) -> Vec<Problem> {
     gone.chain(missing).collect()
 }
 
-/// All folders that the map must name: those of the first level, and what stands on a shelf.
+/// All folders that the map must name: those of the first level, with [`CRATE_FOLDERS`] replaced by their children.
 fn folders(tree: &Tree) -> BTreeSet<String> {
     tree.paths()
         .filter(|path| !path.starts_with('.'))
         .filter_map(|path| {
             let (first, rest) = path.split_once('/')?;
-            if !SHELVES.contains(&first) {
+            if !CRATE_FOLDERS.contains(&first) {
                 return Some(first.to_owned());
             }
             let (second, _) = rest.split_once('/')?;

@@ -1,18 +1,18 @@
-//! Files that pages and comments name.
+//! Checks that files named on pages and in comments exist.
 
 use super::Problem;
 use crate::markdown;
 use crate::tree::Tree;
 
-/// A piece of code that ends so names a file of the project.
+/// Endings of the project's files: a piece of code with such an ending names a file.
 const SOURCES: [&str; 2] = [".rs", ".py"];
 
-/// Folders of the project: a piece of code that begins so names something in them.
+/// Folders of the project: a piece of code that begins with one names a file or folder in it.
 const FOLDERS: [&str; 8] = [
     "apps/", "bench/", "crates/", "docs/", "fuzz/", "scripts/", "tests/", "xtask/",
 ];
 
-/// Looks for names of files and folders that do not exist, on pages and in comments.
+/// Reports names of missing files and folders, on pages and in comments.
 pub fn check(tree: &Tree) -> Vec<Problem> {
     let texts = tree.texts().filter(|(path, _)| !is_history(path));
     texts
@@ -32,7 +32,7 @@ pub fn check(tree: &Tree) -> Vec<Problem> {
         .collect()
 }
 
-/// The change log names what there was.
+/// The change log may name files of the past.
 fn is_history(path: &str) -> bool {
     path == "CHANGELOG.md"
 }
@@ -55,7 +55,7 @@ fn in_comments(text: &str) -> Vec<markdown::At<String>> {
         .collect()
 }
 
-/// Whether a piece of code names no file, or one that exists: by its path, or by the end of it.
+/// Whether a piece of code is not the name of a file, or names an existing file by its path or by the end of it.
 fn exists(tree: &Tree, code: &str) -> bool {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let is_source = SOURCES

@@ -1,4 +1,4 @@
-//! Links between pages, the index of the guide, and the change log.
+//! Checks the links between pages, the index of the guide, and the change log.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub fn check_links(tree: &Tree) -> Vec<Problem> {
         .collect()
 }
 
-/// A page of the guide must be found from its index, and any other file there from some page.
+/// The index must link each page of the guide, and some page must link each other file in the guide's folder.
 pub fn check_index(tree: &Tree) -> Vec<Problem> {
     let mut in_index = BTreeSet::from(INDEXES.map(str::to_owned));
     let mut on_any_page = BTreeSet::new();
@@ -49,7 +49,7 @@ pub fn check_index(tree: &Tree) -> Vec<Problem> {
         .collect()
 }
 
-/// The change log must have a section for what is being made, or for what is just made.
+/// The change log must have a section for the present version, or one called Unreleased.
 pub fn check_changelog(tree: &Tree, packages: &[Package]) -> Vec<Problem> {
     let headings = tree
         .text(CHANGELOG)
@@ -62,7 +62,7 @@ pub fn check_changelog(tree: &Tree, packages: &[Package]) -> Vec<Problem> {
     if headings.iter().any(is_current) {
         return Vec::new();
     }
-    let what = "there is no section for this version, nor one that is called Unreleased";
+    let what = "it has no section for this version, and none called Unreleased";
     vec![Problem::new(CHANGELOG, what)]
 }
 

@@ -1,11 +1,11 @@
-//! A problem that a check finds.
+//! The problems that the checks report.
 
 use std::fmt;
 
-/// Something that is not as it should be.
+/// A violation of a rule, found by a check.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// A path, with a line where that helps.
+    /// The path, and the line if the check knows it.
     pub place: String,
     /// The fault and, unless it is obvious, the remedy.
     pub what: String,

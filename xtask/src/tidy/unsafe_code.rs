@@ -1,9 +1,9 @@
-//! Where `unsafe` may be allowed: in the few modules that cannot do without it.
+//! Checks that only the few modules that need `unsafe` code allow it.
 
 use super::Problem;
 use crate::tree::Tree;
 
-/// Beginnings of paths.
+/// The beginnings of the paths of files that may allow it.
 const PERMITTED: [&str; 5] = [
     "crates/ring/src/",
     "crates/share/src/",

@@ -1,10 +1,9 @@
-//! What no file of the project may contain: notes to oneself, leftovers of debugging, and paths of
-//! the machine where somebody wrote it.
+//! Checks that no file contains an author's notes, leftovers of debugging, or paths of the author's machine.
 
 use super::Problem;
 use crate::tree::Tree;
 
-/// Each is in two parts, so that this file does not contain it.
+/// The forbidden words, each in two parts, so that this file does not contain them.
 const FORBIDDEN: [(&str, &str); 11] = [
     ("TO", "DO"),
     ("FIX", "ME"),
@@ -44,7 +43,7 @@ fn find(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether the word at `start` is no part of a longer one, nor its path of a longer path.
+/// Whether the word at `start` is not a part of a longer word or path.
 fn stands_alone(line: &str, start: usize, word: &str) -> bool {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let before = line[..start].chars().next_back();

@@ -2,12 +2,12 @@
 
 use crate::workload::{ADS, CAMPAIGNS, WindowCounts};
 
-/// A benchmark application. Each is a graph of an in-memory generator in every instance, and of:
+/// A benchmark application. Each has an in-memory generator in every instance, followed by:
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum App {
     /// One windowed count: events by ad, the key that they carry.
     Swa,
-    /// Views alone; the campaign of each ad, from a table; views by campaign.
+    /// A filter of views; the campaign of each ad, from a table; views by campaign.
     Ysb,
     /// Views and clicks, separately; the campaign of each ad; views by campaign, clicks by
     /// campaign; both joined by window: clicks for each view.

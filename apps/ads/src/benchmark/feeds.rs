@@ -23,15 +23,15 @@ pub struct Run {
     clock: Arc<dyn Clock>,
     /// The time of the first poll of a source, by that clock.
     started: OnceLock<Duration>,
-    /// The duration of the run up to the checkpoint that it resumes from, in nanoseconds. Written
-    /// before it starts.
+    /// The duration of the run up to the checkpoint from which it resumes, in nanoseconds. Written
+    /// before the run starts.
     before_ns: AtomicU64,
     pub told: Mutex<Told>,
 }
 
 #[derive(Default)]
 pub struct Told {
-    /// From the start until the last event was made.
+    /// The time from the start to the last event.
     pub seconds: f64,
     /// By instance of this rank.
     pub made: Vec<Vec<Made>>,
@@ -120,12 +120,12 @@ impl Feeds {
 /// The state from which an instance resumes.
 #[derive(Serialize, Deserialize)]
 struct Saved {
-    /// Another order would have other windows, or other events.
+    /// The order of the run. Another order would have other windows, or other events.
     order: Order,
     gather_at: u32,
     elapsed: Duration,
     position: Position,
-    /// Of the whole rank, as far as instances have come to their ends.
+    /// The time from the start to the last event, over this rank's instances that have ended.
     seconds: f64,
 }
 
@@ -142,7 +142,7 @@ impl Source for Feeds {
         _: usize,
         _: &Waker,
     ) -> Result<SourceStatus, BoxError> {
-        // One at a time: it stays in a core's first cache until it is read.
+        // The instance fills one block at a time, which stays in a core's first cache until a reader takes it.
         let mut lent = Lent {
             block: self.block(),
             read: Arc::clone(&self.read),
@@ -187,7 +187,7 @@ impl Source for Feeds {
         let elapsed_ns = u64::try_from(saved.elapsed.as_nanos())?;
         run.before_ns.fetch_max(elapsed_ns, Ordering::Relaxed);
         run.tell(|told| {
-            // An instance that had ended is not polled again.
+            // The engine does not poll an instance again after its end.
             told.made[self.place] = saved.position.made.clone();
             told.seconds = told.seconds.max(saved.seconds);
         });
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn who_resumes_makes_what_was_not_made_as_if_no_time_had_passed() {
+    fn a_resumed_feed_generates_the_remaining_events_without_a_gap() {
         let clock = Set::at(10);
         let mut first = feed(&clock, ORDER);
         assert!(poll(&mut first).is_empty());
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(poll(&mut first).len(), 300_000);
         let saved = first.save().unwrap();
 
-        // As after a reboot of the machine.
+        // The clock starts again, as after a reboot of the machine.
         let clock = Set::at(2);
         let mut second = feed(&clock, ORDER);
         second.restore(&saved).unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_come_to_the_end_is_known_without_being_asked_again() {
+    fn a_resumed_feed_that_had_ended_reports_its_counts_without_a_poll() {
         let clock = Set::at(0);
         let mut first = feed(&clock, ORDER);
         poll(&mut first);

@@ -18,7 +18,7 @@ use super::feeds::{Feeds, Lent, Run};
 use super::outcome::{Order, Outcome, Released};
 use crate::workload::{Event, Head, Kind, Made, campaign_of_ads};
 
-/// The part of a running application on this rank.
+/// This rank's share of a running application.
 pub struct BenchmarkFlow {
     running: Arc<Running>,
     run: Arc<Run>,
@@ -27,8 +27,8 @@ pub struct BenchmarkFlow {
 }
 
 impl BenchmarkFlow {
-    /// Starts this rank's part: as many instances as it has workers. The rank `gather_at` collects
-    /// the results of all windows. The order is the same on all ranks, and so are their workers.
+    /// Starts this rank's share: one instance for each worker. The rank `gather_at` collects the results
+    /// of all windows. All ranks have the same order and the same number of workers.
     ///
     /// # Errors
     /// When the ranks' orders or workers differ, or the flow's threads cannot be started.
@@ -231,7 +231,7 @@ fn time_of(head: &Head) -> Timestamp {
     Timestamp(Event::new(head).time_ms())
 }
 
-/// Notes the results of windows, and the times of their release.
+/// Records the results of windows, and the times of their release.
 struct Release(Arc<Run>);
 
 impl Sink<WindowResult<u32, u64>> for Release {
@@ -266,7 +266,7 @@ impl Sink<WindowResult<u32, u64>> for Release {
 impl Sink<WindowResult<u32, Both>> for Release {
     fn push(&mut self, items: &[WindowResult<u32, Both>], _: &Waker) -> Result<usize, BoxError> {
         let released_ms = self.0.now_ms();
-        // As in a join, which has no result where one side has none.
+        // A join has no result where one side has none.
         let joined = items
             .iter()
             .filter(|result| result.value.views > 0 && result.value.clicks > 0);

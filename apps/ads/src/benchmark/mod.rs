@@ -1,6 +1,6 @@
 //! The benchmarks SWA, YSB and YSB* (Venugopal et al., "AIR", section 5.1) as applications: a
-//! generator in every instance, whose events are counted in windows, on any number of ranks; and
-//! the check that all were counted.
+//! generator in every instance, a count of its events in windows, on any number of ranks, and a check
+//! that no event is missing.
 //!
 //! ```
 //! use millstream_ads::benchmark::{App, BenchmarkFlow, Order, probe};

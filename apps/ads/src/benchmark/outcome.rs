@@ -17,7 +17,7 @@ pub struct Order {
     pub instances: u32,
     /// Events per second of all instances together; 0 for the highest possible rate.
     pub rate: u64,
-    /// How long events are generated.
+    /// The duration of the generator's run.
     pub duration_ms: u64,
     /// Length of the windows.
     pub window_ms: i64,
@@ -93,15 +93,15 @@ pub struct Probe {
     pub rate: u64,
     /// The generated events per second.
     pub achieved: f64,
-    /// Whether the generator kept the ordered rate.
+    /// Whether the generator reached the ordered rate.
     pub is_on_time: bool,
-    /// Results that are missing, or wrong because events were dropped.
+    /// The number of missing results, and of wrong ones because of dropped events.
     pub missing: u64,
-    /// From the time of the last event of a result until it was released.
+    /// The time from the last event of a result to its release.
     pub latency: Latency,
 }
 
-/// In milliseconds.
+/// Latencies in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Latency {
     /// The mean of all.

@@ -3,10 +3,10 @@
 use super::facts::{AD, EVENT_BYTES_MAX, FORM, Facts, KIND, Kind, LENGTH};
 use super::feed::BATCH_EVENTS;
 
-/// The first bytes of an event: all fields that are counted by.
+/// The first bytes of an event, with all fields by which events are counted.
 pub type Head = [u8; 16];
 
-/// Events in memory, at most [`BATCH_EVENTS`]. A block is made once and filled again and again.
+/// Events in memory, at most [`BATCH_EVENTS`]. A generator fills the same block many times.
 #[derive(Debug, Clone)]
 pub struct Block {
     bytes: Box<[u8]>,
@@ -24,7 +24,7 @@ impl Default for Block {
 }
 
 impl Block {
-    /// Returns a block without room, to hold the place of another.
+    /// Returns a block without room, as a placeholder for another one.
     pub fn empty() -> Block {
         Block {
             bytes: Box::default(),
@@ -76,7 +76,7 @@ impl<'b> Iterator for Events<'b> {
     #[inline]
     fn next(&mut self) -> Option<Event<'b>> {
         let event = Event::new(self.bytes.first_chunk()?);
-        // An event that is cut short, or whose length is too small, ends the block.
+        // A truncated event, or one with too small a length, ends the block.
         let length = event.len_bytes().max(size_of::<Head>());
         self.bytes = self.bytes.get(length..)?;
         Some(event)
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_read_as_they_were_written() {
+    fn events_round_trip() {
         let facts = |number| Facts::new(1, number);
         let mut block = Block::default();
         block.fill((0..10).map(facts), 1);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_ends_a_block() {
+    fn a_truncated_event_ends_a_block() {
         let mut block = Block::default();
         block.fill((0..3).map(|number| Facts::new(0, number)), 7);
         let bytes = block.as_bytes();

@@ -139,7 +139,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_expected_is_what_was_made() {
+    fn the_expected_counts_equal_the_generated_ones() {
         let schedule = Schedule {
             start_ms: -3_000,
             window_ms: 1_000,

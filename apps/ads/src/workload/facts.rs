@@ -9,7 +9,7 @@ pub const ADS: u32 = 1000;
 /// The length of the longest event.
 pub const EVENT_BYTES_MAX: usize = AGENT + AGENT_BYTES_MAX;
 
-/// Where the parts of an event lie.
+/// The positions of an event's fields.
 pub(super) const AD: usize = 8;
 pub(super) const KIND: usize = 12;
 pub(super) const FORM: usize = 13;
@@ -149,7 +149,7 @@ mod tests {
 
     /// Other programs generate the same events: their tests hold these numbers too.
     #[test]
-    fn the_first_events_say_what_they_always_said() {
+    fn the_first_events_are_golden() {
         let said = |instance, number| {
             let facts = Facts::new(instance, number);
             (facts.0, facts.ad(), facts.kind_byte(), facts.form())

@@ -11,7 +11,7 @@ use super::facts::Facts;
 /// read.
 pub const BATCH_EVENTS: usize = 256;
 
-/// How long an instance that is behind goes on after the end: about one turn of the thread that
+/// The time for which a late instance continues after the end: about one turn of the thread that
 /// generates its events.
 const GRACE: Duration = Duration::from_millis(50);
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_makes_events_with_the_times_at_which_they_were_due() {
+    fn a_late_feed_generates_events_with_their_due_times() {
         let mut feed = Feed::new(SCHEDULE, 0);
         let mut block = Block::default();
         assert_eq!(feed.next(Duration::from_secs(3), &mut block), Fed::Events);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_from_where_another_was_makes_what_that_one_would_have_made() {
+    fn a_feed_continues_from_the_position_of_another() {
         let half = Schedule {
             duration_ms: 3_500,
             ..SCHEDULE

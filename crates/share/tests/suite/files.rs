@@ -121,7 +121,7 @@ fn a_mapping_has_the_announced_size_or_is_refused() {
 }
 
 #[test]
-fn slices_show_what_is_written_and_end_with_the_file() {
+fn slices_show_written_bytes_and_end_with_the_file() {
     let file = SharedFile::create("pool", 8192).unwrap();
     let mapping = Mapping::read_only(&file.path(), 8192).unwrap();
     let slice = mapping.slice(4000, 200).unwrap();

@@ -1,8 +1,8 @@
-//! What a block of a page tells the reader to do, and what the reader should then see.
+//! The commands in a block of a page, and their expected output.
 
 use crate::markdown::Fence;
 
-/// Stands for any text in a line, or for any lines.
+/// The wildcard for any text in a line, or for any lines.
 const ANYTHING: char = '…';
 const ANY_LINES: &str = "…";
 const CTRL_C: &str = "^C";
@@ -10,7 +10,7 @@ const CTRL_C: &str = "^C";
 #[derive(Debug, PartialEq, Eq)]
 pub enum Block {
     Steps(Vec<Step>),
-    /// With the reason that the page gives.
+    /// The block is not executed, for this reason.
     NotRun(String),
     NoCommands,
 }
@@ -20,9 +20,9 @@ pub struct Step {
     /// The line in the block, counted from 1.
     pub line: usize,
     pub command: String,
-    /// Whether it runs on while the page's other commands do.
+    /// Whether it runs in the background, beside the page's other commands.
     pub stays: bool,
-    /// The lines that the page shows; `None` if it shows none because it is a script.
+    /// The expected output; `None` for a script, whose output the page does not show.
     shown: Option<Vec<String>>,
 }
 
@@ -50,7 +50,7 @@ impl Block {
                 Ok(Self::Steps(steps))
             }
             _ if !mark.is_empty() => Err(format!(
-                "\"{mark}\" is no mark; only no-run is, and background of a console"
+                "\"{mark}\" is not a mark; use no-run, or background for a console"
             )),
             _ if language == "sh" => Ok(Self::Steps(vec![Step {
                 line: 1,
@@ -91,7 +91,7 @@ fn console_steps(text: &str) -> Result<Vec<Step>, String> {
 }
 
 impl Step {
-    /// Whether the page shows a Ctrl-C, and above it what the command has printed so far.
+    /// Whether the page shows a Ctrl-C, and above it the lines that the command has printed so far.
     pub fn is_interrupted_at(&self, printed: &str) -> bool {
         self.parts().is_some_and(|(before, after)| {
             let mut shown = before.to_vec();
@@ -100,7 +100,7 @@ impl Step {
         })
     }
 
-    /// Whether the page shows what the command has printed, now that it has ended.
+    /// Whether the page shows the whole output of the command.
     pub fn is_shown_by(&self, printed: &str) -> bool {
         self.parts().is_none_or(|(before, after)| {
             let mut shown = before.to_vec();
@@ -112,7 +112,7 @@ impl Step {
         })
     }
 
-    /// The shown lines above the Ctrl-C, and those below it if there is one.
+    /// The shown lines above the Ctrl-C, and the lines below it if there is one.
     fn parts(&self) -> Option<(&[String], Option<&[String]>)> {
         let shown = self.shown.as_deref()?;
         let mut parts = shown.splitn(2, |line| line == CTRL_C);
@@ -134,7 +134,7 @@ fn lines_fit(shown: &[String], printed: &str) -> bool {
     )
 }
 
-/// Whether the items are what the pattern says, where a wildcard stands for any number of them.
+/// Whether the items match the pattern, in which a wildcard stands for any number of items.
 fn fits<P, T>(
     pattern: &[P],
     items: &[T],
@@ -142,7 +142,7 @@ fn fits<P, T>(
     is_equal: impl Fn(&P, &T) -> bool,
 ) -> bool {
     let (mut p, mut i) = (0, 0);
-    // Where to go on if the last wildcard has to take one item more.
+    // The positions at which to continue if the last wildcard must take one more item.
     let mut last_wildcard: Option<(usize, usize)> = None;
     while i < items.len() {
         if p < pattern.len() && is_wildcard(&pattern[p]) {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn ctrl_c_waits_for_what_stands_above_it() {
+    fn ctrl_c_waits_for_the_lines_above_it() {
         let transcript = step(1, "x", Some(&["ready", "…", "rate …", "^C", "done"]));
         assert!(!transcript.is_interrupted_at("ready\n"));
         assert!(transcript.is_interrupted_at("ready\nfirst\nrate 1\nrate 2\n"));
