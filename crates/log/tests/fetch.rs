@@ -135,7 +135,7 @@ fn a_consumer_reads_all_by_going_on_where_it_stopped() {
 }
 
 #[test]
-fn what_a_fetch_gave_is_sent_without_a_copy_and_outlives_eviction() {
+fn fetched_bytes_are_sent_without_a_copy_and_outlive_eviction() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", small_groups()).unwrap();
@@ -155,7 +155,7 @@ fn what_a_fetch_gave_is_sent_without_a_copy_and_outlives_eviction() {
 }
 
 #[test]
-fn what_is_removed_or_not_yet_durable_is_out_of_range() {
+fn removed_and_not_yet_durable_offsets_are_out_of_range() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let config = StreamConfig {
@@ -220,7 +220,7 @@ fn streams_in_memory_are_fetched_too() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_read_before_it_is_durable() {
+fn async_chunks_are_read_before_they_are_durable() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     for durability in [Durability::Async, Durability::Sync] {
@@ -256,7 +256,7 @@ fn what_nobody_waits_for_is_read_before_it_is_durable() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_synced_together() {
+fn async_chunks_are_synced_together() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
     let stream = log.create_stream("s", small_groups()).unwrap();

@@ -73,7 +73,7 @@ fn aborted(lane: &StreamPartition, from: u64, to: u64) -> Vec<(i64, u64, u64)> {
 }
 
 #[test]
-fn what_is_stable_ends_where_the_first_open_transaction_begins() {
+fn the_last_stable_offset_is_where_the_first_open_transaction_begins() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
@@ -126,7 +126,7 @@ fn what_is_stable_ends_where_the_first_open_transaction_begins() {
 }
 
 #[test]
-fn a_lane_takes_only_what_belongs_into_a_transaction() {
+fn a_lane_refuses_chunks_that_break_a_transaction() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
@@ -353,7 +353,7 @@ fn aborted_transactions_are_known_in_memory_on_disk_and_after_a_restart() {
 }
 
 #[test]
-fn retention_removes_what_is_known_of_the_groups_that_it_removes() {
+fn retention_removes_the_state_of_the_groups_that_it_removes() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", small_groups()).unwrap();

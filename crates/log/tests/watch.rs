@@ -104,7 +104,7 @@ fn a_thousand_waiters_on_a_thousand_lanes_are_woken_each_for_its_own() {
 }
 
 #[test]
-fn a_lane_tells_once_until_it_is_armed_again_and_never_what_is_known() {
+fn an_armed_lane_notifies_once_and_never_of_a_known_offset() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), Background::Manual);
     let stream = log
@@ -190,7 +190,7 @@ fn no_wake_up_is_lost_between_threads() {
 }
 
 #[test]
-fn who_waits_for_one_lane_is_answered_when_it_is_durable_or_never_will_be() {
+fn a_waiter_for_one_lane_is_woken_when_it_is_durable_or_has_failed() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), Background::Threads);
     let stream = log

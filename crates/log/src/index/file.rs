@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_another_group_is_told() {
+    fn an_index_of_another_group_is_refused() {
         let bytes = encoded(&[entry(EntryKind::SegmentStart, 0, 1)]);
         let other = (NAME.0, NAME.1, Offset(5));
         let index = Index::decode(&bytes, &other);

@@ -77,3 +77,45 @@ impl Buddy {
         assert!(fresh, "a block was freed twice");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::pool::BLOCK_BYTES_MAX;
+
+    proptest! {
+        /// Blocks never overlap, each is as large as asked for, and when all are back the arena is
+        /// whole again.
+        #[test]
+        fn blocks_are_disjoint_and_merge_again(
+            steps in prop::collection::vec((any::<bool>(), 1..BLOCK_BYTES_MAX, any::<prop::sample::Index>()), 1..200)
+        ) {
+            let mut buddy = Buddy::new(4096, 64 << 20, 4);
+            let mut live: Vec<(usize, usize)> = Vec::new();
+            for (give, bytes, pick) in steps {
+                if give || live.is_empty() {
+                    let order = order_of(bytes);
+                    if let Some(start) = buddy.allocate(order) {
+                        let end = start + (BLOCK_BYTES_MIN << order);
+                        prop_assert!(end - start >= bytes && start >= 4096 && end <= buddy.end());
+                        for &(other, other_order) in &live {
+                            let other_end = other + (BLOCK_BYTES_MIN << other_order);
+                            prop_assert!(end <= other || other_end <= start);
+                        }
+                        live.push((start, order));
+                    }
+                } else {
+                    let (start, order) = live.swap_remove(pick.index(live.len()));
+                    buddy.release(start, order);
+                }
+            }
+            for (start, order) in live {
+                buddy.release(start, order);
+            }
+            prop_assert_eq!(buddy.used_bytes, 0);
+            prop_assert_eq!(buddy.free[ORDERS - 1].len(), 8);
+        }
+    }
+}

@@ -376,8 +376,6 @@ impl fmt::Debug for Slice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::buddy::ORDERS;
-    use proptest::prelude::*;
 
     fn fill(writer: &mut BufferWriter, bytes: &[u8]) {
         writer
@@ -418,39 +416,5 @@ mod tests {
         let mut writer = pool.allocate(Arena::Windows, 100).unwrap();
         assert_eq!(writer.extend(10, |_| Err("no")), Err("no"));
         assert_eq!(writer.filled(), 0);
-    }
-
-    proptest! {
-        /// Blocks never overlap, each is as large as asked for, and when all are back the arena is
-        /// whole again.
-        #[test]
-        fn blocks_are_disjoint_and_merge_again(
-            steps in prop::collection::vec((any::<bool>(), 1..BLOCK_BYTES_MAX, any::<prop::sample::Index>()), 1..200)
-        ) {
-            let mut buddy = Buddy::new(4096, 64 << 20, 4);
-            let mut live: Vec<(usize, usize)> = Vec::new();
-            for (give, bytes, pick) in steps {
-                if give || live.is_empty() {
-                    let order = order_of(bytes);
-                    if let Some(start) = buddy.allocate(order) {
-                        let end = start + (BLOCK_BYTES_MIN << order);
-                        prop_assert!(end - start >= bytes && start >= 4096 && end <= buddy.end());
-                        for &(other, other_order) in &live {
-                            let other_end = other + (BLOCK_BYTES_MIN << other_order);
-                            prop_assert!(end <= other || other_end <= start);
-                        }
-                        live.push((start, order));
-                    }
-                } else {
-                    let (start, order) = live.swap_remove(pick.index(live.len()));
-                    buddy.release(start, order);
-                }
-            }
-            for (start, order) in live {
-                buddy.release(start, order);
-            }
-            prop_assert_eq!(buddy.used_bytes, 0);
-            prop_assert_eq!(buddy.free[ORDERS - 1].len(), 8);
-        }
     }
 }

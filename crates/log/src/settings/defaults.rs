@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stream_says_itself_counts_even_where_that_is_no_bound() {
+    fn settings_of_a_stream_override_the_defaults_even_without_a_bound() {
         let defaults = StreamDefaults {
             retention_ms: Some(5),
             retention: Some(ByteSize(6)),

@@ -27,7 +27,7 @@ proptest! {
     /// Whatever the chunks are like, a filter keeps what it should, at its offsets, and no more bytes than
     /// that takes.
     #[test]
-    fn a_filter_keeps_what_it_should(
+    fn a_filter_selects_the_matching_records(
         chunks in prop::collection::vec(
             (prop::collection::vec(prop::bool::weighted(0.3), 1..40), 0..3_000usize, any::<bool>()),
             1..40,
@@ -80,7 +80,7 @@ proptest! {
 }
 
 #[test]
-fn a_chunk_that_cannot_be_filtered_is_told_and_what_comes_before_it_is_not_lost() {
+fn a_chunk_that_cannot_be_filtered_is_reported_behind_the_chunks_before_it() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream.partition(0).unwrap();
     lane.append(&mixed(&[true, false], 10, Compression::None))

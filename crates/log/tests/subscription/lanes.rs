@@ -79,7 +79,7 @@ fn a_place_that_is_not_there_is_refused_with_the_earliest() {
 }
 
 #[test]
-fn a_subscriber_is_woken_once_by_what_is_durable_and_by_lanes_that_are_added() {
+fn durable_chunks_and_added_lanes_wake_a_subscriber_once() {
     let (_dir, log, stream) = with_stream(1);
     let mut subscription = Subscription::of_stream(&stream);
     let count = Arc::new(Count::default());
@@ -175,7 +175,7 @@ fn the_first_record_of_a_lane_is_read_that_is_added_meanwhile() {
 }
 
 #[test]
-fn a_busy_catch_up_memory_is_told_and_waited_for() {
+fn a_subscription_reports_and_awaits_busy_catch_up_memory() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream.partition(0).unwrap();
     for _ in 0..400 {

@@ -131,7 +131,7 @@ fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
 
 /// Whoever looked in vain took all groups that there were.
 #[test]
-fn what_an_open_transaction_holds_back_is_left_to_others() {
+fn groups_behind_an_open_transaction_are_left_to_other_subscribers() {
     let (_dir, log, stream) = with_stream(2);
     let [blocked, other] = [0, 1].map(|partition| stream.partition(partition).unwrap());
     blocked.append(&chunk(Some((1, 0)), true, b"open")).unwrap();

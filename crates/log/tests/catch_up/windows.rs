@@ -1,0 +1,149 @@
+//! How many reads the windows take, of how many bytes, and in how much memory.
+
+use millstream_base::Offset;
+use millstream_log::{AtLeast, LogError, ReadStart};
+
+use crate::{CATCH_UP_BYTES, TIMEOUT, chunk, numbers, old, old_lane, read_all};
+
+#[test]
+fn old_data_is_read_past_the_cache_with_several_requests_in_flight() {
+    let old = old_lane(1_500);
+    old.watch.set(|watched| watched.together = 3);
+    assert!(read_all(&old.stream, 1 << 20).into_iter().eq(0..1_500));
+    let requests = old.watch.requests();
+    let past_cache = requests.iter().filter(|request| request.is_past_cache);
+    let past_cache: u64 = past_cache.map(|request| request.bytes).sum();
+    assert!(
+        past_cache > old.bytes * 9 / 10,
+        "{past_cache} of {}",
+        old.bytes
+    );
+    // Each byte once, but for the pages at the windows' ends.
+    let read = old.watch.bytes();
+    assert!(read < old.bytes * 21 / 20, "{read} of {}", old.bytes);
+    // Eight threads of the node, and the reader itself.
+    let peak = old.watch.state.lock().in_flight_peak;
+    assert!((3..=9).contains(&peak), "{peak}");
+}
+
+/// The first partitions that were read took all of the memory for what is read ahead, and one request was
+/// in flight for the others.
+#[test]
+fn each_of_several_partitions_is_read_ahead() {
+    let old = old(3_200, 8, 4 << 20, tempfile::tempdir().unwrap());
+    let mut reader = old.stream.reader(ReadStart::Earliest);
+    let mut reads = 0;
+    let mut own = 0;
+    while let Some(read) = reader.read(1 << 20).unwrap() {
+        assert!(!read.bytes.is_empty());
+        reads += 1;
+        own += usize::from(old.watch.is_read_here());
+    }
+    // Each partition's first reads are the reader's own.
+    let most = 8 * 3 + reads / 10;
+    assert!(own < most, "{own} of {reads} reads waited for the disk");
+}
+
+#[test]
+fn read_ahead_takes_at_most_half_of_the_memory() {
+    for catch_up in [CATCH_UP_BYTES, 4 << 20, 1 << 20] {
+        let old = old(1_500, 1, catch_up, tempfile::tempdir().unwrap());
+        let mut reader = old.stream.reader(ReadStart::Earliest);
+        let mut given = 0;
+        let mut seen = Vec::new();
+        for _ in 0..12 {
+            let read = reader.read(1 << 20).unwrap().unwrap();
+            given += read.bytes.len() as u64;
+            seen.extend(numbers(&read.bytes));
+        }
+        assert!(seen.iter().copied().eq(0..seen.len()));
+        // All that was planned is read by then, or never.
+        old.log.close().unwrap();
+        let (read, bound) = (old.watch.bytes(), given * 21 / 20 + catch_up / 2);
+        assert!(read <= bound, "{read} bytes for {given}, of {catch_up}");
+    }
+}
+
+#[test]
+fn random_reads_read_no_more_than_they_need() {
+    let old = old_lane(600);
+    let lane = old.stream.partition(0).unwrap();
+    // None behind one that was read before.
+    for number in (0..50).map(|n| n * 274 % 598) {
+        let from = Offset(number as u64);
+        let fetched = lane.fetch(from, Offset(from.0 + 1), 1, AtLeast::OneChunk);
+        assert_eq!(numbers(&fetched.unwrap().pieces[0]), [number]);
+    }
+    let requests = old.watch.requests();
+    assert!(!requests.iter().any(|request| request.is_past_cache));
+    // A look for the chunk goes from one entry of the index, of 64 KiB each, to the next but one.
+    let most = 50 * ((128 << 10) + chunk(0).len() as u64 + 1000);
+    assert!(old.watch.bytes() < most, "{} of {most}", old.watch.bytes());
+}
+
+#[test]
+fn readers_close_behind_one_another_read_the_disk_once() {
+    let old = old_lane(1_000);
+    let mut readers: Vec<_> = (0..3)
+        .map(|_| old.stream.reader(ReadStart::Earliest))
+        .collect();
+    let mut seen = vec![Vec::new(); readers.len()];
+    let mut is_over = false;
+    while !is_over {
+        for (reader, seen) in readers.iter_mut().zip(&mut seen) {
+            match reader.read(1 << 20).unwrap() {
+                Some(read) => seen.extend(numbers(&read.bytes)),
+                None => is_over = true,
+            }
+        }
+    }
+    assert!(seen.iter().all(|seen| seen.iter().copied().eq(0..1_000)));
+    // They begin at the same place, before any of them is known to go on.
+    let read = old.watch.bytes();
+    assert!(
+        read < old.bytes * 23 / 20 + (2 << 20),
+        "{read} of {}",
+        old.bytes
+    );
+}
+
+#[test]
+fn small_reads_of_many_partitions_share_the_memory() {
+    let old = old(1_600, 8, 4 << 20, tempfile::tempdir().unwrap());
+    let mut all = read_all(&old.stream, 50_000);
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..1_600));
+    let read = old.watch.bytes();
+    assert!(read < old.bytes * 3 / 2, "{read} of {}", old.bytes);
+}
+
+/// The file system in memory that most machines have: it has no disk to go to.
+#[test]
+fn a_file_system_in_memory_is_read_too() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        return;
+    };
+    let old = old(600, 1, CATCH_UP_BYTES, dir);
+    assert!(read_all(&old.stream, 1 << 20).into_iter().eq(0..600));
+}
+
+/// Cached windows stayed while a subscriber waited for memory, so nothing came free when their readers dropped them.
+#[test]
+fn memory_comes_free_when_the_last_reader_drops_it() {
+    let old = old(600, 1, 4 << 20, tempfile::tempdir().unwrap());
+    let mut reader = old.stream.reader(ReadStart::Earliest);
+    // The first read is none of a window.
+    reader.read(1 << 20).unwrap();
+    let mut held = Vec::new();
+    let error = loop {
+        match reader.read(1 << 20) {
+            Ok(read) => held.push(read.unwrap()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LogError::ReadBudget), "{error}");
+    let listener = old.log.pool().freed().listen();
+    held.clear();
+    assert!(event_listener::Listener::wait_timeout(listener, TIMEOUT).is_some());
+    assert!(reader.read(1 << 20).unwrap().is_some());
+}

@@ -1,0 +1,187 @@
+//! Readers and cursors, also where groups or the stream go while they read.
+
+use millstream_base::{ByteSize, GroupId, LaneIndex, Offset, StreamletIndex};
+use millstream_log::{Durability, Log, LogConfig, LogError, ReadStart, Stream, StreamConfig};
+
+use crate::{S0, append, chunk, config, values};
+
+#[test]
+fn a_stream_much_larger_than_the_pool_is_read_back_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let config = StreamConfig {
+        durability: Durability::Async,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("large", config).unwrap();
+    let payload = "x".repeat(1000);
+    let mut last = None;
+    // 40 MB through a pool of 4 MiB.
+    for n in 0..4000 {
+        let value = format!("{n} {payload}");
+        let values = [value.as_str(); 10];
+        let (lane, appended) = stream.append(S0, &chunk(&values, None)).unwrap();
+        last = Some((lane, appended));
+    }
+    let (lane, appended) = last.unwrap();
+    lane.wait_durable(appended.next_offset).unwrap();
+    let check = |stream: &Stream| {
+        let values = values(stream);
+        assert_eq!(values.len(), 40_000);
+        for (n, value) in values.iter().enumerate() {
+            assert!(value.starts_with(&format!("{} ", n / 10)), "{n}");
+        }
+    };
+    check(&stream);
+    assert!(log.stats().evicted_segments > 0);
+    log.close().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(4 << 20))).unwrap();
+    check(&log.stream("large").unwrap());
+    let lane = log.stream("large").unwrap().partition(0).unwrap();
+    for offset in [0, 1, 9, 10, 20_005, 39_999] {
+        let cursor = lane.seek_offset(Offset(offset)).unwrap();
+        let chunks = log.read(&cursor, 1).unwrap().unwrap();
+        let header = *chunks.chunks().next().unwrap().unwrap().header();
+        assert_eq!(header.base_offset, Offset(offset / 10 * 10));
+    }
+}
+
+#[test]
+fn a_reader_at_the_end_of_a_group_that_is_removed_goes_on_with_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let config = StreamConfig {
+        group_segments: 1,
+        segment: ByteSize(65_536),
+        retention: Some(ByteSize(65_536)),
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    let value = "v".repeat(1000);
+    let append_and_remove = |appended: u64| {
+        append(&stream, &chunk(&[value.as_str(); 10], None));
+        log.persist();
+        assert_eq!(stream.info().partitions[0].durable, Offset(appended * 10));
+        log.apply_retention().unwrap()
+    };
+    let mut at_end = stream.reader(ReadStart::Earliest);
+    let mut in_between = stream.reader(ReadStart::Earliest);
+    let mut appended = 0;
+    let mut read = 0;
+    // One has read all before more comes and groups go; the other stays within the first group.
+    let mut removed = 0;
+    while removed < 3 {
+        appended += 1;
+        let stands_at = at_end.cursors()[0];
+        let removed_now = append_and_remove(appended);
+        if removed_now > 0 {
+            let read = log.read(&stands_at, 1).unwrap();
+            assert!(read.is_none(), "its group has ended");
+        }
+        removed += removed_now;
+        while let Some(chunks) = at_end.read(1).unwrap() {
+            read += chunks.chunks().count() as u64;
+            if read == 1 {
+                in_between.read(1).unwrap();
+            }
+        }
+        assert_eq!(read, appended);
+        assert!(appended < 1000, "nothing is ever removed");
+    }
+    let error = in_between.read(1).unwrap_err();
+    assert!(matches!(error, LogError::CursorRemoved { .. }), "{error}");
+}
+
+#[test]
+fn a_reader_older_than_the_first_group_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let two_lanes = StreamConfig {
+        lanes: 2,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", two_lanes).unwrap();
+    let mut reader = stream.reader(ReadStart::Earliest);
+    assert!(reader.read(1000).unwrap().is_none());
+    // The first group's id goes to one lane, the second one's to the other.
+    append(&stream, &chunk(&["a"], Some((1, 0))));
+    append(&stream, &chunk(&["b"], Some((2, 0))));
+    let mut lanes: Vec<LaneIndex> = (0..2)
+        .map(|_| reader.read(1000).unwrap().unwrap().lane)
+        .collect();
+    lanes.sort_unstable();
+    assert_eq!(lanes, [LaneIndex(0), LaneIndex(1)]);
+}
+
+#[test]
+fn groups_and_segments_are_discovered_and_read_by_cursor() {
+    let dir = tempfile::tempdir().unwrap();
+    let small_groups = StreamConfig {
+        group_segments: 2,
+        segment: ByteSize(65_536),
+        ..StreamConfig::default()
+    };
+    let value = "v".repeat(1000);
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", small_groups).unwrap();
+    let chunks: Vec<Vec<u8>> = (0..40)
+        .map(|n| chunk(&[format!("{n} {value}").as_str(); 10], None))
+        .collect();
+    let requests: Vec<(StreamletIndex, &[u8])> =
+        chunks.iter().map(|chunk| (S0, &chunk[..])).collect();
+    for (n, result) in stream.append_all(&requests).into_iter().enumerate() {
+        assert_eq!(result.unwrap().base_offset, Offset(n as u64 * 10));
+    }
+    let read_all = |log: &Log| {
+        let stream = log.stream("s").unwrap();
+        let (first, last) = stream.available_groups(S0).unwrap().unwrap();
+        let mut bytes = Vec::new();
+        let mut segments = 0;
+        for group in first.0..=last.0 {
+            let group = GroupId(group);
+            let (first, last) = stream.available_segments(S0, group).unwrap().unwrap();
+            for segment in first.0..=last.0 {
+                let from = stream
+                    .segment_cursor(S0, group, millstream_base::SegmentIndex(segment))
+                    .unwrap();
+                assert_eq!(from.segment.0, segment);
+                segments += 1;
+            }
+            let mut cursor = stream.group_cursor(S0, group);
+            while let Some(read) = log.read_all(&[cursor], 30_000).remove(0).unwrap() {
+                bytes.extend_from_slice(&read.bytes);
+                cursor = read.next;
+            }
+        }
+        (bytes, segments)
+    };
+    let (bytes, segments) = read_all(&log);
+    assert_eq!(bytes.len(), chunks.iter().map(Vec::len).sum::<usize>());
+    log.close().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    assert_eq!(read_all(&log), (bytes, segments));
+}
+
+#[test]
+fn a_reader_of_a_deleted_stream_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    append(&stream, &chunk(&["a"], None));
+    let mut reader = stream.reader(ReadStart::Earliest);
+    log.delete_stream("s").unwrap();
+    let error = reader.read(1000).unwrap_err();
+    assert!(matches!(error, LogError::UnknownStream { .. }), "{error}");
+}
+
+#[test]
+fn a_cursor_within_a_chunk_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    let (lane, _) = append(&stream, &chunk(&["a", "b", "c"], None));
+    let mut cursor = lane.earliest();
+    cursor.position.0 += 10;
+    let error = log.read(&cursor, 1000).unwrap_err();
+    assert!(matches!(error, LogError::BadCursor { .. }), "{error}");
+}
