@@ -334,7 +334,7 @@ mod tests {
             "{failure}"
         );
         let other = run("$ echo one\ntwo\n").unwrap_err();
-        assert!(other.contains("something else"), "{other}");
+        assert!(other.contains("other lines"), "{other}");
     }
 
     #[test]
