@@ -157,7 +157,7 @@ impl Core {
         }
     }
 
-    /// Returns how many lanes refuse writes, or have damage that a read has met.
+    /// Returns how many lanes refuse writes, or have damage that a read has found.
     pub fn faulted_lanes(&self) -> u64 {
         let lanes = self.made_lanes();
         let faulted = lanes

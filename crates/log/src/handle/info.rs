@@ -1,4 +1,4 @@
-//! Descriptions of streams and lanes, as the log's users get them.
+//! Descriptions of streams and partitions, as the log's users get them.
 
 use millstream_base::{LaneIndex, Offset, StreamId, StreamletIndex};
 use serde::Serialize;
@@ -24,10 +24,10 @@ pub struct StreamInfo {
     pub partitions: Vec<PartitionInfo>,
 }
 
-/// A description of a lane.
+/// A description of a partition.
 #[derive(Debug, Clone, Serialize)]
 pub struct PartitionInfo {
-    /// Its number among all of the stream.
+    /// Its number in the stream, from 0.
     pub partition: u32,
     /// The streamlet that it belongs to.
     pub streamlet: StreamletIndex,
@@ -44,7 +44,7 @@ pub struct PartitionInfo {
     /// Bytes that the start truncated from the end of its last file, which a crash had left incomplete.
     #[serde(rename = "cut_bytes")]
     pub truncated_bytes: u64,
-    /// Why it refuses writes, or which damage a read has met.
+    /// Why it refuses writes, or the damage that a read has found.
     pub fault: Option<String>,
 }
 

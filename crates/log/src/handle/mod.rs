@@ -1,6 +1,6 @@
-//! The streams and lanes of a log, as its users hold them.
+//! The streams and partitions of a log, as its users hold them.
 //!
-//! A handle is a stream or a lane with the state of the log. It stays valid when the stream is deleted: its calls fail
+//! A handle is a stream or a partition with the state of the log. It stays valid when the stream is deleted: its calls fail
 //! then. Handles know how chunks are appended and read, and neither how a log is opened nor how streams are made.
 
 pub mod info;

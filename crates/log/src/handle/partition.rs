@@ -1,4 +1,4 @@
-//! A lane, for the users of the log: appends, waits, cursors.
+//! A partition, for the users of the log: appends, waits, cursors.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::produce::wait::{poll, wait_durable, wait_for};
 use crate::read::seek::{seek_offset, seek_timestamp};
 use crate::settings::config::Durability;
 
-/// A lane to append to.
+/// A partition of a stream: takes appends, and is read by offset, time or cursor.
 #[derive(Debug, Clone)]
 pub struct StreamPartition {
     pub(crate) core: Arc<Core>,
@@ -25,12 +25,12 @@ pub struct StreamPartition {
 }
 
 impl StreamPartition {
-    /// Where it is.
+    /// Returns the stream, the streamlet and the lane in it.
     pub fn id(&self) -> LaneId {
         self.lane.id
     }
 
-    /// Its number among all of the stream.
+    /// Returns its number in the stream, from 0.
     pub fn index(&self) -> u32 {
         self.lane.partition
     }
@@ -66,7 +66,7 @@ impl StreamPartition {
         self.lane.next_offset()
     }
 
-    /// Returns its damage, as far as the start and reads have met it.
+    /// Returns its damage, as far as the start and reads have found it.
     pub fn damage(&self) -> Option<&LogError> {
         let damages = [self.lane.fault(), self.lane.read_fault()];
         let is_damage = |error: &&LogError| matches!(error, LogError::Corrupted { .. });
@@ -103,8 +103,8 @@ impl StreamPartition {
     /// Waits until everything before `offset` is durable.
     ///
     /// # Errors
-    /// When it will not be: the lane's disk failed, or the stream was deleted. When the disk is full
-    /// the chunk is kept and becomes durable as soon as there is room; a producer that sends it
+    /// When it will not be: the partition's disk failed, or the stream was deleted. When the disk is full
+    /// the chunk stays and becomes durable as soon as there is room; a producer that sends it
     /// again with the same sequence has it stored once.
     pub fn wait_durable(&self, offset: Offset) -> Result<()> {
         wait_durable(&self.core, &self.lane, offset)
@@ -176,7 +176,7 @@ impl StreamPartition {
     /// The chunk that holds `offset`.
     ///
     /// # Errors
-    /// When the lane does not hold it.
+    /// When the partition does not hold it.
     pub fn seek_offset(&self, offset: Offset) -> Result<Cursor> {
         let found = seek_offset(&self.core.reads, &self.lane, offset)?;
         Ok(self.lane.cursor(found.group, found.position))
@@ -194,7 +194,7 @@ impl StreamPartition {
         }))
     }
 
-    /// Reads the lane from a cursor on.
+    /// Reads the partition from a cursor on.
     pub fn reader(&self, cursor: Cursor) -> PartitionReader {
         PartitionReader::new(Arc::clone(&self.core), Arc::clone(&self.lane), cursor)
     }

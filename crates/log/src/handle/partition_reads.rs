@@ -1,4 +1,4 @@
-//! Reads of a lane: fetches by offset, and searches by time.
+//! Reads of a partition: fetches by offset, and searches by time.
 
 use millstream_base::{Offset, Timestamp};
 

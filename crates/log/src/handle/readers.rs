@@ -34,7 +34,7 @@ impl ReadChunks {
     }
 }
 
-/// Reads one lane, chunk by chunk, in order.
+/// Reads one partition, chunk by chunk, in order.
 #[derive(Debug)]
 pub struct PartitionReader {
     core: Arc<Core>,
@@ -140,7 +140,7 @@ impl PartitionReader {
     }
 }
 
-/// Reads all lanes of a stream in turn.
+/// Reads all partitions of a stream in turn.
 #[derive(Debug)]
 pub struct StreamReader {
     core: Arc<Core>,
@@ -190,7 +190,7 @@ impl StreamReader {
         }
     }
 
-    /// Reads durable chunks of the next lane that has some; `None` when none has.
+    /// Reads durable chunks of the next partition that has some; `None` when none has.
     ///
     /// # Errors
     /// See [`PartitionReader::read`].
@@ -205,7 +205,7 @@ impl StreamReader {
         Ok(None)
     }
 
-    /// Where it stands in each lane.
+    /// Where it stands in each partition.
     pub fn cursors(&self) -> Vec<Cursor> {
         self.lanes.iter().map(PartitionReader::cursor).collect()
     }

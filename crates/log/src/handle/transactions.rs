@@ -1,4 +1,4 @@
-//! Transactions and producers of a lane, for the broker: markers, the last stable offset, aborted transactions.
+//! Transactions and producers of a partition, for the broker: markers, the last stable offset, aborted transactions.
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_record::{EndMarker, check};
@@ -12,7 +12,7 @@ use crate::produce::append::append_when_room;
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{NO_COORDINATOR, ProducerState};
 
-/// The state of a producer in a lane, as Kafka's `DescribeProducers` returns it.
+/// The state of a producer in a partition, as Kafka's `DescribeProducers` returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerInfo {
     /// The producer.
@@ -35,7 +35,7 @@ impl StreamPartition {
     /// epoch than the producer's fences off chunks of the former ones.
     ///
     /// # Errors
-    /// When the marker's epochs are older than those that the lane has seen of this producer
+    /// When the marker's epochs are older than those that the partition has seen of this producer
     /// ([`LogError::ProducerFenced`](crate::LogError::ProducerFenced),
     /// [`LogError::CoordinatorFenced`](crate::LogError::CoordinatorFenced)), and as
     /// [`StreamPartition::append`]. Nothing is stored then.
@@ -69,7 +69,7 @@ impl StreamPartition {
         aborted_transactions(&self.core, &self.lane, from, to)
     }
 
-    /// Returns the states of the lane's producers, in the order of their ids.
+    /// Returns the states of the partition's producers, in the order of their ids.
     pub fn producers(&self) -> Vec<ProducerInfo> {
         let mut producers = self.lane.with_producers(|producers| {
             let all = producers.iter();

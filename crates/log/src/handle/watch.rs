@@ -1,7 +1,7 @@
-//! Waiting for any of many lanes, without a task for each and without looking at all of them.
+//! Waiting for any of many partitions, without a task for each and without looking at all of them.
 //!
-//! The lanes notify a [`Watch`] themselves: the thread that moves a lane's head puts the lane's key into the watches that are
-//! armed for it, and wakes their waiters. A lane notifies a watch once until it is armed again, so a busy lane does not keep
+//! The partitions notify a [`Watch`] themselves: the thread that moves a partition's head puts the partition's key into the watches that are
+//! armed for it, and wakes their waiters. A partition notifies a watch once until it is armed again, so a busy partition does not keep
 //! waking a thread that is still at work.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::handle::partition::StreamPartition;
 use crate::lane::LaneState;
 use crate::lane::watchers::{DISARMED, WatchEntry, WatchShared, WatchedHead};
 
-/// Tells which of many lanes have more than the caller has seen. One watch serves for the life of its owner, such as
+/// Reports which of many partitions have more than the caller has seen. One watch serves for the life of its owner, such as
 /// a consumer's connection; clones are the same watch.
 ///
 /// ```
@@ -44,7 +44,7 @@ pub struct Watch {
     shared: Arc<WatchShared>,
 }
 
-/// A lane in a [`Watch`], until this is dropped.
+/// A partition in a [`Watch`], until this is dropped.
 #[derive(Debug)]
 pub struct Watched {
     lane: Arc<LaneState>,
@@ -52,7 +52,7 @@ pub struct Watched {
 }
 
 impl Watch {
-    /// Adds a lane, which is called `key` from then on. The lane does not notify the watch before it is armed, and then
+    /// Adds a partition, which is called `key` from then on. The partition does not notify the watch before it is armed, and then
     /// when its durable offset has moved.
     pub fn add(&self, lane: &StreamPartition, key: u64) -> Watched {
         self.add_for(lane, key, WatchedHead::Durable)
@@ -75,13 +75,13 @@ impl Watch {
         Watched { lane, entry }
     }
 
-    /// Takes the keys of the lanes that have notified the watch since the last call, each once for each time
-    /// that it was armed. A lane that was dropped meanwhile may be among them.
+    /// Takes the keys of the partitions that have notified the watch since the last call, each once for each time
+    /// that it was armed. A partition that was dropped meanwhile may be among them.
     pub fn take_ready(&self) -> Vec<u64> {
         std::mem::take(&mut *self.shared.ready.lock())
     }
 
-    /// Hears once when a key is added from now on: look at [`Watch::take_ready`] after it is made.
+    /// Listens for the next key that is added: look at [`Watch::take_ready`] after it is made.
     pub(crate) fn listen(&self) -> EventListener {
         self.shared.changed.listen()
     }
@@ -103,7 +103,7 @@ impl Watch {
 }
 
 impl Watched {
-    /// Lets the lane notify the watch once when its head is beyond `after`, or when its stream is
+    /// Lets the partition notify the watch once when its head is beyond `after`, or when its stream is
     /// deleted; at once if that is so already.
     pub fn arm(&self, after: Offset) {
         self.entry.after.store(after.0, Ordering::Relaxed);

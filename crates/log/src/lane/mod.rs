@@ -79,11 +79,11 @@ pub struct LaneState {
     pub unsynced: Unsynced,
     /// Notified when `durable_offset` moves, or the offset that producers' answers wait for, and when neither will.
     pub durable_moved: Event,
-    /// Told when there is more to read, and when the stream is deleted.
+    /// Notified when there is more to read, and when the stream is deleted.
     pub watchers: Watchers,
     /// Why the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
-    /// The first damage that a read met. Set by readers.
+    /// The first damage that a read found. Set by readers.
     read_fault: OnceLock<LogError>,
     /// Bytes that the start truncated from the last group's file.
     pub truncated_bytes: u64,
@@ -273,12 +273,12 @@ impl LaneState {
         }
     }
 
-    /// The first damage that a read met.
+    /// The first damage that a read found.
     pub fn read_fault(&self) -> Option<&LogError> {
         self.read_fault.get()
     }
 
-    /// Takes note of damage that a read met.
+    /// Takes note of damage that a read found.
     pub fn set_read_fault(&self, fault: &LogError) {
         if self.read_fault.get().is_none() {
             let _ = self.read_fault.set(fault.clone());

@@ -30,9 +30,9 @@ pub struct LogStats {
     pub evicted_segments: u64,
     /// Whether writes are refused since the disk is full.
     pub disk_full: bool,
-    /// Lanes that refuse writes, or of which a read has met damage.
+    /// Lanes that refuse writes, or of which a read has found damage.
     pub faulted_lanes: u64,
-    /// How often reads met damage.
+    /// How often reads found damage.
     pub damaged_reads: u64,
     /// Memory that records are decompressed and rebuilt in, now; see [`LogConfig::decompression`](crate::LogConfig::decompression).
     pub decompression_bytes: u64,

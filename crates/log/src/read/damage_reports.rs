@@ -15,7 +15,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Reports damage that the start and reads find.
 #[derive(Debug)]
 pub struct DamageReports {
-    /// How often reads met damage. Added to by readers, loaded for the statistics.
+    /// How often reads found damage. Added to by readers, loaded for the statistics.
     reads: AtomicU64,
     lines: LineLimit,
 }
@@ -30,12 +30,12 @@ impl Default for DamageReports {
 }
 
 impl DamageReports {
-    /// Returns how often reads met damage.
+    /// Returns how often reads found damage.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Reports damage that a read has met: the lane has a fault from then on that `describe` shows.
+    /// Reports damage that a read has found: the lane has a fault from then on that `describe` shows.
     pub fn report_read(&self, clock: &dyn Clock, lane: &LaneState, error: &LogError) {
         if !matches!(error, LogError::Corrupted { .. } | LogError::Io { .. }) {
             return;

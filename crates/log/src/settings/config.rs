@@ -128,7 +128,7 @@ pub enum Durability {
     Written,
     /// After the append; made durable soon after.
     Async,
-    /// After the append; never written to disk. For scratch data.
+    /// After the append; never written to disk. For data that may be lost.
     Memory,
 }
 
