@@ -15,11 +15,11 @@ const SMALL_SHARE: usize = 4;
 
 /// The account of the memory for requests.
 pub struct Memory {
-    small: Part,
-    large: Part,
+    small: Share,
+    large: Share,
 }
 
-struct Part {
+struct Share {
     free: Arc<Semaphore>,
     units: u32,
 }
@@ -29,18 +29,18 @@ impl Memory {
     pub fn new(bytes: usize) -> Memory {
         let small = bytes / SMALL_SHARE;
         Memory {
-            small: Part::new(small),
-            large: Part::new(bytes - small),
+            small: Share::new(small),
+            large: Share::new(bytes - small),
         }
     }
 
     /// Returns how many bytes are in use.
     pub fn used(&self) -> u64 {
-        let used = |part: &Part| part.units as usize - part.free.available_permits();
+        let used = |share: &Share| share.units as usize - share.free.available_permits();
         ((used(&self.small) + used(&self.large)) * UNIT) as u64
     }
 
-    fn part(&self, bytes: usize) -> &Part {
+    fn share(&self, bytes: usize) -> &Share {
         match bytes <= SMALL_BYTES_MAX {
             true => &self.small,
             false => &self.large,
@@ -49,24 +49,24 @@ impl Memory {
 
     /// Takes memory for a request of `bytes` bytes, if it is available at once.
     pub fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let part = self.part(bytes);
-        let free = Arc::clone(&part.free);
-        free.try_acquire_many_owned(part.units_of(bytes)).ok()
+        let share = self.share(bytes);
+        let free = Arc::clone(&share.free);
+        free.try_acquire_many_owned(share.units_of(bytes)).ok()
     }
 
     /// Waits for memory for a request of `bytes` bytes.
     pub async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let part = self.part(bytes);
-        let free = Arc::clone(&part.free);
-        let permit = free.acquire_many_owned(part.units_of(bytes)).await;
+        let share = self.share(bytes);
+        let free = Arc::clone(&share.free);
+        let permit = free.acquire_many_owned(share.units_of(bytes)).await;
         permit.expect("the semaphore is never closed")
     }
 }
 
-impl Part {
-    fn new(bytes: usize) -> Part {
+impl Share {
+    fn new(bytes: usize) -> Share {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
-        Part {
+        Share {
             free: Arc::new(Semaphore::new(units as usize)),
             units,
         }

@@ -46,7 +46,7 @@ struct Waiting {
 }
 
 /// A topic of a request.
-struct Asked {
+struct RequestedTopic {
     stream: Result<Stream, ResponseError>,
     topic: TopicProduceData,
     /// Partitions that take no part in the producer's transaction.
@@ -66,14 +66,14 @@ pub fn produce(
         return refuse(&request.into(), version, error, None).into();
     }
     let deadline = Instant::now() + Duration::from_millis(request.timeout_ms.max(0) as u64);
-    let topics = request.topic_data.into_iter().map(|topic| Asked {
+    let topics = request.topic_data.into_iter().map(|topic| RequestedTopic {
         stream: Named::of(version >= 13, &topic.name, topic.topic_id)
             .stream(client)
             .and_then(not_read_only),
         topic,
         refused: HashMap::new(),
     });
-    let mut topics: Vec<Asked> = topics.collect();
+    let mut topics: Vec<RequestedTopic> = topics.collect();
     let acks = request.acks;
     let Some(id) = request.transactional_id else {
         return append_all(topics, Transactional::No, acks, deadline);
@@ -99,7 +99,7 @@ pub fn produce(
     }))
 }
 
-fn refuse_all(topics: Vec<Asked>, version: i16, error: ResponseError) -> Reply {
+fn refuse_all(topics: Vec<RequestedTopic>, version: i16, error: ResponseError) -> Reply {
     let asked = topics.into_iter().map(|asked| asked.topic);
     let request = ProduceRequest::default().with_topic_data(asked.collect());
     refuse(&request.into(), version, error, None).into()
@@ -119,7 +119,7 @@ async fn permit(
     transactions: &Arc<TransactionService>,
     version: i16,
     transactional_id: TransactionalId,
-    topics: &mut [Asked],
+    topics: &mut [RequestedTopic],
 ) -> Result<Option<Request>, ResponseError> {
     let Some((producer, partitions)) = participants(topics) else {
         return Ok(None);
@@ -153,7 +153,7 @@ async fn permit(
 
 /// Returns the producer of the request's transaction, and the partitions that it writes to. Refuses
 /// chunks of other producers.
-fn participants(topics: &mut [Asked]) -> Option<(Producer, Vec<TopicPartition>)> {
+fn participants(topics: &mut [RequestedTopic]) -> Option<(Producer, Vec<TopicPartition>)> {
     let mut found = None;
     let mut partitions = Vec::new();
     for asked in topics {
@@ -186,7 +186,7 @@ fn participants(topics: &mut [Asked]) -> Option<(Producer, Vec<TopicPartition>)>
 
 /// Notes which partitions take no part in the transaction. Earlier notes stay.
 fn refuse_some(
-    topics: &mut [Asked],
+    topics: &mut [RequestedTopic],
     version: i16,
     results: Vec<(TopicPartition, Result<(), TransactionError>)>,
 ) {
@@ -206,7 +206,7 @@ fn refuse_some(
 }
 
 fn append_all(
-    topics: Vec<Asked>,
+    topics: Vec<RequestedTopic>,
     transactional: Transactional,
     acks: i16,
     deadline: Instant,
@@ -234,7 +234,7 @@ fn append_all(
 }
 
 fn append_topic(
-    asked: Asked,
+    asked: RequestedTopic,
     transactional: Transactional,
     number: usize,
     waiting: &mut Vec<Waiting>,

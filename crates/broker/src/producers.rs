@@ -20,11 +20,11 @@ const UNKNOWN: i32 = -1;
 /// Describes the producers of each partition. A repeated partition is described once, so that the
 /// answer is no larger than the partitions' state.
 pub fn describe(client: &mut Client, request: DescribeProducersRequest) -> Reply {
-    let mut told = BTreeSet::new();
+    let mut described = BTreeSet::new();
     let topics = request.topics.into_iter().map(|topic| {
         let stream = client.stream(&topic.name);
         let named = topic.partition_indexes.into_iter();
-        let named = named.filter(|partition| told.insert((topic.name.clone(), *partition)));
+        let named = named.filter(|partition| described.insert((topic.name.clone(), *partition)));
         let partitions = named.map(|partition| {
             let lane = stream.as_ref().map_err(response_error).and_then(|stream| {
                 lane_of(stream, partition).map_err(|error| response_error(&error))

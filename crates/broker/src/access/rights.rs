@@ -6,7 +6,9 @@ use std::sync::Arc;
 use millstream_wire::ResponseError;
 
 use crate::security::service::SecurityService;
-use crate::security::{AuditAction, AuditEvent, Operation, Principal, Resource, ResourceType, Who};
+use crate::security::{
+    AuditAction, AuditEvent, Identity, Operation, Principal, Resource, ResourceType,
+};
 
 /// The rights of one client.
 #[derive(Clone)]
@@ -46,7 +48,7 @@ impl Access {
     pub fn may(&self, operation: Operation, resource: Resource<'_>) -> bool {
         let allowed = self.would(operation, resource);
         let event = AuditEvent {
-            who: Who::Known(&self.principal),
+            identity: Identity::Known(&self.principal),
             from: self.from,
             action: AuditAction::Use(operation, resource),
             allowed,

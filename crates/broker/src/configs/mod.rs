@@ -42,7 +42,7 @@ pub use self::defaults::use_defaults;
 pub use self::groups::{all_share_settings, group_configs};
 pub use self::log_levels::{LogLevel, LogLevels, ROOT};
 pub use self::setting::Refused;
-use self::setting::{Asked, Found, Setting, Source};
+use self::setting::{DescribeOptions, Found, Setting, Source};
 pub use self::store::ConfigStore;
 use self::store::Kind;
 use self::tables::topics::{SETTINGS, TopicSetting};
@@ -63,8 +63,8 @@ pub const GROUP: i8 = 32;
 /// From this version of ListConfigResources on the client chooses the types; before, it gets subscriptions to metrics.
 const LIST_CHOICE_FROM: i16 = 1;
 
-fn asked(request: &DescribeConfigsRequest) -> Asked {
-    Asked {
+fn options(request: &DescribeConfigsRequest) -> DescribeOptions {
+    DescribeOptions {
         synonyms: request.include_synonyms,
         documentation: request.include_documentation,
     }
@@ -77,7 +77,7 @@ fn is_asked_for(resource: &DescribeConfigsResource, name: &str) -> bool {
 
 /// Describes settings.
 pub fn describe(broker: &Arc<Broker>, request: DescribeConfigsRequest) -> Reply {
-    // Each is described once, however often it is asked for: an answer is no larger than all settings together.
+    // Each is described once, however often it is options for: an answer is no larger than all settings together.
     let mut named = HashSet::new();
     let resources = request.resources.iter();
     let resources = resources
@@ -136,7 +136,7 @@ fn describe_all(
     request: &DescribeConfigsRequest,
 ) -> Vec<DescribeConfigsResourceResult> {
     let all = all.filter(|(setting, _)| is_asked_for(resource, setting.name));
-    let described = all.map(|(setting, found)| setting.describe(&found, &asked(request)));
+    let described = all.map(|(setting, found)| setting.describe(&found, &options(request)));
     described.collect()
 }
 
@@ -153,7 +153,7 @@ fn describe_topic(
     let topics = topics.filter(|topic| is_asked_for(resource, topic.setting.name));
     let described = topics.map(|topic| {
         let found = found_for_topic(&own, topic, &of_broker);
-        topic.setting.describe(&found, &asked(request))
+        topic.setting.describe(&found, &options(request))
     });
     Ok(described.collect())
 }

@@ -9,12 +9,12 @@ use millstream_wire::messages::describe_configs_response::DescribeConfigsResourc
 
 use super::change::{Changes, Own, apply};
 use super::defaults::{ALL_BROKERS, Changed, use_defaults};
-use super::setting::{Asked, Found, Refused, Setting, Source};
+use super::setting::{DescribeOptions, Found, Refused, Setting, Source};
 use super::store::{ConfigStore, Kind};
 use super::tables::topics::{SETTINGS, TopicSetting};
 use super::tables::{started, without_effect};
 use super::topics;
-use super::{asked, is_asked_for};
+use super::{is_asked_for, options};
 use crate::broker::Broker;
 
 /// The name that errors give this kind of resource.
@@ -74,7 +74,7 @@ pub fn describe(
     resource: &DescribeConfigsResource,
     request: &DescribeConfigsRequest,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refused> {
-    let asked = asked(request);
+    let options = options(request);
     let changed = Changed::of(broker.configs(), broker.config());
     if !is_this(broker, &resource.resource_name)? {
         let set = dynamic().filter(|setting| {
@@ -83,7 +83,7 @@ pub fn describe(
         let described = set.map(|setting| {
             let mut found: Vec<Found> = changed.found(setting.name).collect();
             found.retain(|found| found.source == Source::AllBrokers);
-            setting.describe(&found, &asked)
+            setting.describe(&found, &options)
         });
         return Ok(described.collect());
     }
@@ -110,15 +110,15 @@ pub fn describe(
     });
     let all = dynamic.chain(started);
     let all = all.filter(|(setting, ..)| is_asked_for(resource, setting.name));
-    Ok(describe_all(all, &asked))
+    Ok(describe_all(all, &options))
 }
 
 fn describe_all(
     all: impl Iterator<Item = (Setting, Vec<Found>, bool)>,
-    asked: &Asked,
+    options: &DescribeOptions,
 ) -> Vec<DescribeConfigsResourceResult> {
     let described = all.map(|(setting, found, is_started)| {
-        setting.describe(&found, asked).with_read_only(is_started)
+        setting.describe(&found, options).with_read_only(is_started)
     });
     described.collect()
 }

@@ -138,9 +138,13 @@ impl Setting {
     }
 
     /// Describes the setting: the first of `found` is in force; the others follow as the values that it overrides.
-    pub fn describe(&self, found: &[Found], asked: &Asked) -> DescribeConfigsResourceResult {
+    pub fn describe(
+        &self,
+        found: &[Found],
+        options: &DescribeOptions,
+    ) -> DescribeConfigsResourceResult {
         let first = found.first();
-        let synonyms = found.iter().filter(|_| asked.synonyms).map(|found| {
+        let synonyms = found.iter().filter(|_| options.synonyms).map(|found| {
             DescribeConfigsSynonym::default()
                 .with_name(StrBytes::from_static_str(found.name))
                 .with_value(Some(StrBytes::from_string(found.value.clone())))
@@ -155,13 +159,13 @@ impl Setting {
             .with_config_source(source as i8)
             .with_config_type(self.values.code())
             .with_synonyms(synonyms.collect())
-            .with_documentation(asked.documentation.then_some(documentation))
+            .with_documentation(options.documentation.then_some(documentation))
     }
 }
 
 /// The parts of a description that a request asks for.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct DescribeOptions {
     pub synonyms: bool,
     pub documentation: bool,
 }

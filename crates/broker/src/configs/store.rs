@@ -56,13 +56,13 @@ impl Kind {
 }
 
 /// The settings by the kind and name of their resource. A resource without settings of its own has no entry.
-type Kept = BTreeMap<Kind, BTreeMap<String, Own>>;
+type Stored = BTreeMap<Kind, BTreeMap<String, Own>>;
 
 /// The stored settings.
 pub struct ConfigStore {
     ledger: Arc<Ledger>,
     clock: Arc<dyn Clock>,
-    kept: RwLock<Kept>,
+    stored: RwLock<Stored>,
     /// Held from the read of the stored settings until their change is durable.
     changing: Mutex<()>,
     /// The ledger is damaged: defaults count, and nothing is changed.
@@ -85,7 +85,7 @@ impl ConfigStore {
             }
             read => (read?, false),
         };
-        let mut kept = Kept::new();
+        let mut stored = Stored::new();
         for record in records {
             let (kind, name, setting, value) =
                 decode(record).map_err(|error| LogError::BadSetting {
@@ -93,14 +93,14 @@ impl ConfigStore {
                     why: format!("the stream holds something else than settings: {error}"),
                 })?;
             if let Some(value) = value {
-                let of_kind = kept.entry(kind).or_default();
+                let of_kind = stored.entry(kind).or_default();
                 of_kind.entry(name).or_default().insert(setting, value);
             }
         }
         Ok(ConfigStore {
             ledger: Arc::new(ledger),
             clock,
-            kept: RwLock::new(kept),
+            stored: RwLock::new(stored),
             changing: Mutex::default(),
             is_damaged: AtomicBool::new(is_damaged),
         })
@@ -108,15 +108,15 @@ impl ConfigStore {
 
     /// The own settings of a resource.
     pub fn own(&self, kind: Kind, name: &str) -> Own {
-        let kept = self.kept.read();
-        let own = kept.get(&kind).and_then(|of_kind| of_kind.get(name));
+        let stored = self.stored.read();
+        let own = stored.get(&kind).and_then(|of_kind| of_kind.get(name));
         own.cloned().unwrap_or_default()
     }
 
     /// The resources of a kind with settings of their own, ordered by name.
     pub fn names(&self, kind: Kind) -> Vec<String> {
-        let kept = self.kept.read();
-        let of_kind = kept.get(&kind).into_iter().flat_map(BTreeMap::keys);
+        let stored = self.stored.read();
+        let of_kind = stored.get(&kind).into_iter().flat_map(BTreeMap::keys);
         of_kind.cloned().collect()
     }
 
@@ -154,13 +154,13 @@ impl ConfigStore {
             .and_then(|end| self.ledger.lane().wait_durable(end));
         durable.map_err(|error| Refused::new(response_error(&error), error.to_string()))?;
         self.ledger.compact_if_due();
-        let mut kept = self.kept.write();
-        let of_kind = kept.entry(kind).or_default();
+        let mut stored = self.stored.write();
+        let of_kind = stored.entry(kind).or_default();
         match after.is_empty() {
             true => of_kind.remove(name),
             false => of_kind.insert(name.to_owned(), after.clone()),
         };
-        drop(kept);
+        drop(stored);
         counts(&after);
         Ok(())
     }
@@ -178,8 +178,8 @@ impl ConfigStore {
             let why = format!("the settings are larger than {SETTINGS_BYTES_MAX} bytes together");
             return Err(Refused::invalid(why));
         }
-        let kept = self.kept.read();
-        let is_full = kept
+        let stored = self.stored.read();
+        let is_full = stored
             .get(&kind)
             .is_some_and(|of_kind| of_kind.len() >= RESOURCES_MAX && !of_kind.contains_key(name));
         match is_full && !after.is_empty() {

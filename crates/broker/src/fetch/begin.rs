@@ -7,7 +7,7 @@ use millstream_wire::messages::fetch_request::FetchTopic;
 use millstream_wire::messages::{FetchRequest, TopicName};
 use millstream_wire::{ResponseError, Uuid};
 
-use super::session::{Partition, Place, Session, Sessions, Told, place};
+use super::session::{Partition, PartitionName, Reported, Session, Sessions, place};
 use crate::client::Client;
 use crate::error::response_error;
 use crate::offsets::{epoch_error, lane_of};
@@ -131,15 +131,18 @@ impl Session {
                     lane,
                     offset: asked.fetch_offset,
                     bytes_max: asked.partition_max_bytes.max(0) as usize,
-                    told: None,
+                    reported: None,
                     seen: Offset(0),
                     watched: None,
                 };
                 match self.index.get(&place) {
                     Some(index) => {
                         let before = &mut self.partitions[*index];
-                        let told = before.told;
-                        *before = Partition { told, ..partition };
+                        let reported = before.reported;
+                        *before = Partition {
+                            reported,
+                            ..partition
+                        };
                     }
                     None => {
                         self.index.insert(place, self.partitions.len());
@@ -154,16 +157,16 @@ impl Session {
     /// repeat its name.
     fn look_again(&mut self, client: &mut Client) {
         let is_missing = |partition: &&mut Partition| {
-            let code = match (&partition.lane, partition.told) {
+            let code = match (&partition.lane, partition.reported) {
                 (Err(error), _) => error.code(),
-                (Ok(_), told) => told.map_or(0, Told::error_code),
+                (Ok(_), reported) => reported.map_or(0, Reported::error_code),
             };
             code == ResponseError::UnknownTopicOrPartition.code()
                 || code == ResponseError::UnknownTopicId.code()
                 || code == ResponseError::TopicAuthorizationFailed.code()
         };
         for partition in self.partitions.iter_mut().filter(is_missing) {
-            let Place { name, id, .. } = &partition.place;
+            let PartitionName { name, id, .. } = &partition.place;
             let named = Named::of(self.has_ids, name, *id);
             let stream = named.permitted(client, Operation::Read);
             partition.lane = stream.and_then(|stream| {
@@ -186,7 +189,7 @@ impl Session {
             .iter_mut()
             .filter(|partition| partition.lane.is_ok())
         {
-            let Place { name, id, .. } = &partition.place;
+            let PartitionName { name, id, .. } = &partition.place;
             let denied = match &last {
                 Some((last, of, verdict)) if last == name && of == id => *verdict,
                 _ => {

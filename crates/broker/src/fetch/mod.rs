@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::begin::{Begun, begin};
 pub use self::session::Sessions;
-use self::session::{Partition, Session, Told};
+use self::session::{Partition, Reported, Session};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
@@ -74,7 +74,10 @@ async fn answer(begun: Begun, mut bounds: Bounds) -> FetchResponse {
         if is_enough || Instant::now() >= bounds.until {
             if begun.is_new {
                 // A full answer covers each partition once.
-                round.told.iter_mut().for_each(|told| *told = true);
+                round
+                    .reported
+                    .iter_mut()
+                    .for_each(|reported| *reported = true);
             }
             return session.response(&begun, round);
         }
@@ -92,7 +95,7 @@ struct Round {
     /// In the order of the session's partitions.
     fetched: Vec<FetchedPartition>,
     /// The partitions with news for the client.
-    told: Vec<bool>,
+    reported: Vec<bool>,
     bytes: usize,
     has_errors: bool,
     /// Whether there is more than fits.
@@ -105,7 +108,7 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
     let count = session.partitions.len();
     let mut round = Round {
         fetched: vec![FetchedPartition::default(); count],
-        told: vec![false; count],
+        reported: vec![false; count],
         bytes: 0,
         has_errors: false,
         is_full: false,
@@ -126,7 +129,8 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
         round.bytes += bytes;
         round.has_errors |= has_error;
         round.is_full |= bytes > 0 && has_more;
-        round.told[index] = bytes > 0 || has_error || partition.told != Some(Told::of(&fetched));
+        round.reported[index] =
+            bytes > 0 || has_error || partition.reported != Some(Reported::of(&fetched));
         partition.seen = u64::try_from(fetched.high_watermark).map_or(Offset(0), Offset);
         round.fetched[index] = fetched;
     }
@@ -225,12 +229,12 @@ impl Session {
             .partitions
             .iter_mut()
             .zip(round.fetched)
-            .zip(round.told);
-        for ((partition, fetched), told) in partitions {
-            if begun.is_incremental && !told {
+            .zip(round.reported);
+        for ((partition, fetched), reported) in partitions {
+            if begun.is_incremental && !reported {
                 continue;
             }
-            partition.told = Some(Told::of(&fetched));
+            partition.reported = Some(Reported::of(&fetched));
             let (name, id) = (&partition.place.name, partition.place.id);
             match topics.last_mut() {
                 Some(topic) if topic.name == *name && topic.id == id => {
@@ -285,7 +289,7 @@ mod tests {
             lane: Ok(lane.clone()),
             offset: 0,
             bytes_max: usize::MAX,
-            told: None,
+            reported: None,
             seen: Offset(0),
             watched: None,
         });

@@ -17,7 +17,7 @@ const PARTITIONS_MAX: usize = 1 << 20;
 
 /// A partition, as the client names it: by its topic's name or id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct PartitionName {
     pub name: TopicName,
     pub id: Uuid,
     pub partition: i32,
@@ -25,13 +25,13 @@ pub struct Place {
 
 /// A partition that the session reads.
 pub struct Partition {
-    pub place: Place,
+    pub place: PartitionName,
     pub lane: Result<StreamPartition, ResponseError>,
     /// The client's next offset; a negative one is out of range.
     pub offset: i64,
     pub bytes_max: usize,
     /// The client's knowledge of the partition; `None` before the first answer.
-    pub told: Option<Told>,
+    pub reported: Option<Reported>,
     /// The durable end at the last look.
     pub seen: Offset,
     pub watched: Option<Watched>,
@@ -45,7 +45,7 @@ pub struct Session {
     /// In the order of the requests that named them.
     pub partitions: Vec<Partition>,
     /// The position of each partition in `partitions`.
-    pub index: HashMap<Place, usize>,
+    pub index: HashMap<PartitionName, usize>,
     /// The position of the first partition of the next pass.
     pub first: usize,
     /// Woken by appends to the partitions. It holds positions in `partitions`, and is dropped when
@@ -55,18 +55,18 @@ pub struct Session {
 
 /// The sessions of all connections.
 #[derive(Default)]
-pub struct Sessions(pub Mutex<Kept>);
+pub struct Sessions(pub Mutex<Retained>);
 
-/// The sessions that are kept for later requests.
+/// The sessions that are retained for later requests.
 #[derive(Default)]
-pub struct Kept {
-    by_id: HashMap<i32, KeptSession>,
+pub struct Retained {
+    by_id: HashMap<i32, RetainedSession>,
     /// Counts requests: the larger, the later.
     turn: u64,
     partitions: usize,
 }
 
-struct KeptSession {
+struct RetainedSession {
     session: Arc<tokio::sync::Mutex<Session>>,
     /// The epoch that the next request has to carry.
     epoch: i32,
@@ -74,7 +74,7 @@ struct KeptSession {
     partitions: usize,
 }
 
-impl Kept {
+impl Retained {
     /// Keeps a session; returns its id, or 0 when there is no room for it, which clients accept.
     pub fn add(
         &mut self,
@@ -98,7 +98,7 @@ impl Kept {
         }
         self.turn += 1;
         self.partitions += partitions;
-        let kept = KeptSession {
+        let kept = RetainedSession {
             session,
             epoch: 1,
             used_at: self.turn,
@@ -180,20 +180,20 @@ impl Session {
 
 /// The last answer about a partition, apart from records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct Reported {
     error_code: i16,
     high_watermark: i64,
     last_stable_offset: i64,
     log_start_offset: i64,
 }
 
-impl Told {
+impl Reported {
     pub fn error_code(self) -> i16 {
         self.error_code
     }
 
-    pub fn of(fetched: &FetchedPartition) -> Told {
-        Told {
+    pub fn of(fetched: &FetchedPartition) -> Reported {
+        Reported {
             error_code: fetched.error_code,
             high_watermark: fetched.high_watermark,
             last_stable_offset: fetched.last_stable_offset,
@@ -203,8 +203,8 @@ impl Told {
 }
 
 /// Returns the key of a partition as a request names it.
-pub fn place(name: &TopicName, id: Uuid, has_ids: bool, partition: i32) -> Place {
-    Place {
+pub fn place(name: &TopicName, id: Uuid, has_ids: bool, partition: i32) -> PartitionName {
+    PartitionName {
         name: match has_ids {
             true => TopicName::default(),
             false => name.clone(),
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn sessions_grow_only_up_to_a_bound() {
-        let mut kept = Kept::default();
+        let mut kept = Retained::default();
         let session = || Arc::new(tokio::sync::Mutex::new(Session::default()));
         let first = kept.add(session(), 10, &SystemRandom);
         let second = kept.add(session(), 10, &SystemRandom);

@@ -15,7 +15,7 @@ use millstream_base::Offset;
 use millstream_log::LogError;
 use parking_lot::MutexGuard;
 
-use super::{Kept, Ledger, Record};
+use super::{Ledger, Record, States};
 
 /// A ledger of fewer bytes is not compacted.
 const COMPACT_BYTES_MIN: u64 = 4 << 20;
@@ -49,7 +49,7 @@ struct Rewriting {
 
 impl Growth {
     /// Records the size of the ledger after a read of all of it.
-    pub fn was_read(&mut self, kept: &Kept) {
+    pub fn was_read(&mut self, kept: &States) {
         if self.rewriting.is_none() {
             self.stored_bytes = kept.read_bytes;
             self.due_at_bytes = due_at_bytes(&kept.states);

@@ -36,7 +36,7 @@ pub struct Ledger {
 }
 
 /// The states in a part of a ledger.
-struct Kept {
+struct States {
     /// The last state of every key that has one.
     states: BTreeMap<Bytes, Bytes>,
     /// The bytes read for that.
@@ -76,7 +76,7 @@ impl Ledger {
         Ok(records.collect())
     }
 
-    fn read_before(&self, end: Offset) -> Result<Kept, LogError> {
+    fn read_before(&self, end: Offset) -> Result<States, LogError> {
         let mut states = BTreeMap::new();
         let mut read_bytes = 0;
         let mut decompressor = Decompressor::default();
@@ -106,7 +106,7 @@ impl Ledger {
             }
             at = fetched.next;
         }
-        Ok(Kept { states, read_bytes })
+        Ok(States { states, read_bytes })
     }
 
     /// Appends records; returns the offset up to which they have to be durable before a client learns of them.

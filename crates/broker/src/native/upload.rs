@@ -141,11 +141,11 @@ impl Upload {
             )
         })?;
         let (parts, received) = mpsc::channel(PARTS_MAX);
-        let (told, outcome) = watch::channel(None);
+        let (outcome_sender, outcome) = watch::channel(None);
         let log = log.clone();
         let content = Content::new(received, PART_WAIT_MAX);
         let object = name.to_owned();
-        spawn_blocking(move || write(&log, &object, content, room, &told));
+        spawn_blocking(move || write(&log, &object, content, room, &outcome_sender));
         Ok(Upload {
             name: name.to_owned(),
             next: 0,
@@ -160,11 +160,11 @@ fn write(
     name: &str,
     mut content: Content,
     room: OwnedSemaphorePermit,
-    told: &watch::Sender<Option<Outcome>>,
+    outcome_sender: &watch::Sender<Option<Outcome>>,
 ) {
     let outcome = log.put_object(name, &mut content);
     drop(room);
-    told.send_replace(Some(outcome));
+    outcome_sender.send_replace(Some(outcome));
     // Dropped only now: a sender that finds the channel closed looks for the outcome.
     drop(content);
 }

@@ -2,10 +2,10 @@
 //!
 //! A client on the local socket, on this machine and as the same user, gets chunks through shared
 //! memory ([`shared`]): it maps the log's pool, and learns the places of the chunks in it. Every
-//! other client asks for the next chunks before they exist ([`asked`]); each request is the credit
+//! other client asks for the next chunks before they exist ([`on_request`]); each request is the credit
 //! for one answer.
 
-mod asked;
+mod on_request;
 mod outlet;
 mod pins;
 mod shared;
@@ -26,7 +26,7 @@ use millstream_wire::native::{
 use millstream_wire::{ResponseError, StrBytes};
 use tokio::time::Instant;
 
-use self::asked::Asked;
+use self::on_request::OnRequest;
 use self::outlet::Outlet;
 pub use self::pins::Pins;
 use self::shared::{MayShare, SharedSubscription, Terms};
@@ -125,7 +125,7 @@ fn begin(
         let message = message.trim_end_matches("; ");
         return Err(Refused::new(ResponseError::InvalidRequest, message));
     };
-    let kind = Kind::Asked(Arc::new(Asked::new(outlet, handed_bytes)));
+    let kind = Kind::OnRequest(Arc::new(OnRequest::new(outlet, handed_bytes)));
     response.subscription = client.subscriptions.add(Open { reads, kind });
     Ok(response)
 }
@@ -227,9 +227,9 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
     };
     let ending = client.ending();
     match &open.kind {
-        Kind::Asked(asked) => {
+        Kind::OnRequest(on_request) => {
             let bytes_max = (request.bytes_max as usize).min(client.answer_bytes_max());
-            let (asked, reads) = (Arc::clone(asked), Arc::clone(&open.reads));
+            let (on_request, reads) = (Arc::clone(on_request), Arc::clone(&open.reads));
             let access = client.access().clone();
             let wait_max = match client.limit(Traffic::Consumed) {
                 Some(_) => client.idle_max().min(LIMITED_WAIT_MAX),
@@ -237,12 +237,12 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
             };
             let until = Instant::now() + wait_max;
             Reply::later(async move {
-                let received = asked.receive(bytes_max.max(1), until, ending).await;
+                let received = on_request.receive(bytes_max.max(1), until, ending).await;
                 // The request may have waited for long, and the rules may have changed.
                 if reads.are_allowed(&access) {
                     return received;
                 }
-                asked.end();
+                on_request.end();
                 let message = "the client may no longer read the streams of its subscription";
                 Refused::new(ResponseError::TopicAuthorizationFailed, message).into()
             })

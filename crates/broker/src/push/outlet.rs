@@ -26,7 +26,7 @@ pub struct Outlet {
 }
 
 /// The next item for a client.
-pub enum Told {
+pub enum Delivery {
     /// Chunks, and the progress with them.
     Chunks(Progress, Slice),
     /// Progress without chunks: no record up to there matches.
@@ -98,12 +98,12 @@ impl Outlet {
     ///
     /// # Errors
     /// When all places have ended.
-    pub fn next(&mut self, bytes_max: usize) -> Result<Told, Refused> {
+    pub fn next(&mut self, bytes_max: usize) -> Result<Delivery, Refused> {
         loop {
             if self.told_in() == Some(Duration::ZERO)
                 && let Some((_, progress)) = self.passed.pop_first()
             {
-                return Ok(Told::Passed(progress));
+                return Ok(Delivery::Passed(progress));
             }
             match self.subscription.next(bytes_max) {
                 Ok(Next::Handed(handed)) => {
@@ -115,10 +115,10 @@ impl Outlet {
                     if let Some(passed) = self.passed.remove(&progress.place) {
                         progress.from = passed.from;
                     }
-                    return Ok(Told::Chunks(progress, handed.chunks.bytes));
+                    return Ok(Delivery::Chunks(progress, handed.chunks.bytes));
                 }
-                Ok(Next::Nothing | Next::End) => return Ok(Told::Nothing),
-                Ok(Next::Busy) => return Ok(Told::Busy),
+                Ok(Next::Nothing | Next::End) => return Ok(Delivery::Nothing),
+                Ok(Next::Busy) => return Ok(Delivery::Busy),
                 Err(SubscriptionError {
                     place: Some(place),
                     error,
@@ -127,7 +127,7 @@ impl Outlet {
                         LogError::OffsetOutOfRange { earliest, .. } => *earliest,
                         _ => Offset(0),
                     };
-                    return Ok(Told::Refused(RefusedPlace {
+                    return Ok(Delivery::Refused(RefusedPlace {
                         place,
                         refused: Refused::from(error),
                         earliest,

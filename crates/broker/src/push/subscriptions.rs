@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::asked::Asked;
+use super::on_request::OnRequest;
 use super::shared::SharedSubscription;
 use crate::access::Access;
 use crate::security::{Operation, Resource};
@@ -44,7 +44,7 @@ impl Reads {
 
 /// The way of the chunks to the client.
 pub enum Kind {
-    Asked(Arc<Asked>),
+    OnRequest(Arc<OnRequest>),
     Shared(SharedSubscription),
 }
 
@@ -71,8 +71,8 @@ impl Subscriptions {
 impl Open {
     /// Ends the subscription; its pending requests are answered.
     pub fn end(self) {
-        if let Kind::Asked(asked) = &self.kind {
-            asked.end();
+        if let Kind::OnRequest(on_request) = &self.kind {
+            on_request.end();
         }
     }
 }

@@ -16,7 +16,7 @@ use millstream_log::Slice;
 use millstream_share::{BadProgress, Descriptor, Kind, Publisher, Rung, WAIT_MAX};
 use millstream_wire::ResponseError;
 
-use super::outlet::{Outlet, Progress, RefusedPlace, Told};
+use super::outlet::{Delivery, Outlet, Progress, RefusedPlace};
 use super::pins::{Blocks, Holder, PRESSED_STALL_MAX, Pins};
 use super::shared::{MayShare, Shared, Terms};
 use crate::access::Access;
@@ -211,7 +211,7 @@ impl PushThread {
             }
             let source = &mut self.sources[index];
             match source.outlet.next(self.terms.handed_bytes)? {
-                Told::Chunks(progress, slice) => {
+                Delivery::Chunks(progress, slice) => {
                     let descriptor = Descriptor {
                         position: slice.position() as u64,
                         bytes: slice.len() as u64,
@@ -219,14 +219,14 @@ impl PushThread {
                     };
                     self.hand(index, &descriptor, Some(slice))?;
                 }
-                Told::Passed(progress) => {
+                Delivery::Passed(progress) => {
                     self.hand(index, &descriptor(Kind::Moved, &progress), None)?;
                 }
-                Told::Refused(place) => self.hand(index, &refusal(&place), None)?,
-                Told::Nothing | Told::Busy if source.outlet.has_more(&self.waker) => {}
+                Delivery::Refused(place) => self.hand(index, &refusal(&place), None)?,
+                Delivery::Nothing | Delivery::Busy if source.outlet.has_more(&self.waker) => {}
                 // The consumer itself may hold the missing memory.
-                Told::Busy if !self.blocks.is_empty() => return Ok(Rest::Pressed),
-                Told::Nothing | Told::Busy => return Ok(Rest::Idle),
+                Delivery::Busy if !self.blocks.is_empty() => return Ok(Rest::Pressed),
+                Delivery::Nothing | Delivery::Busy => return Ok(Rest::Idle),
             }
         }
         Ok(Rest::None)

@@ -99,7 +99,7 @@ impl Acls {
         if self.settings.super_users.contains(principal) {
             return true;
         }
-        let request = Asked::new(principal, host, operation);
+        let request = AccessQuestion::new(principal, host, operation);
         let mut verdict = None;
         for rules in self.resources[index(resource.kind)].about(resource.name) {
             match rules.verdict(&request) {
@@ -124,7 +124,7 @@ impl Acls {
             let resource = Resource { kind, name };
             self.authorize(principal, host, operation, resource)
         };
-        let request = Asked::new(principal, host, operation);
+        let request = AccessQuestion::new(principal, host, operation);
         let allows = |rules: &Rules| rules.verdict(&request) == Some(Permission::Allow);
         let resources = &self.resources[index(kind)];
         // 1. A resource that no rule names.
@@ -235,7 +235,7 @@ fn index(kind: ResourceType) -> usize {
 }
 
 /// A request that the rules decide.
-struct Asked<'a> {
+struct AccessQuestion<'a> {
     principals: [&'a Principal; 2],
     host: Host,
     denied_by: Operations,
@@ -245,9 +245,9 @@ struct Asked<'a> {
 /// The principal `User:*`, kept so that requests need not create it.
 static EVERYONE: std::sync::LazyLock<Principal> = std::sync::LazyLock::new(Principal::everyone);
 
-impl<'a> Asked<'a> {
+impl<'a> AccessQuestion<'a> {
     fn new(principal: &'a Principal, host: IpAddr, operation: Operation) -> Self {
-        Asked {
+        AccessQuestion {
             principals: [principal, &EVERYONE],
             host: Host::of(host),
             denied_by: operation.denied_by(),
@@ -339,7 +339,7 @@ fn common_beginning<'a>(name: &'a str, text: &str) -> &'a str {
 
 impl Rules {
     /// Returns the decision of these rules about a request.
-    fn verdict(&self, request: &Asked<'_>) -> Option<Permission> {
+    fn verdict(&self, request: &AccessQuestion<'_>) -> Option<Permission> {
         let mut verdict = None;
         for principal in request.principals {
             for rules in self.0.get(principal).into_iter().flatten() {

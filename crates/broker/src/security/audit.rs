@@ -20,7 +20,7 @@ const NAME_CHARACTERS_MAX: usize = 200;
 
 /// The identity of a client, proved or claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who<'a> {
+pub enum Identity<'a> {
     /// An authenticated user.
     Known(&'a Principal),
     /// The name that a client claims and could not prove.
@@ -51,11 +51,11 @@ pub enum Action<'a> {
 /// One line. It has no field that could hold a secret.
 ///
 /// ```
-/// use millstream_broker::security::{AuditEvent, AuditAction, Operation, Principal, Resource, Who};
+/// use millstream_broker::security::{AuditEvent, AuditAction, Operation, Principal, Resource, Identity};
 ///
 /// let alice = Principal::user("alice").unwrap();
 /// let event = AuditEvent {
-///     who: Who::Known(&alice),
+///     identity: Identity::Known(&alice),
 ///     from: "10.0.0.1:50000".parse().unwrap(),
 ///     action: AuditAction::Use(Operation::Write, Resource::topic("orders")),
 ///     allowed: false,
@@ -68,7 +68,7 @@ pub enum Action<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The client's identity.
-    pub who: Who<'a>,
+    pub identity: Identity<'a>,
     /// The client's address.
     pub from: SocketAddr,
     /// The operation.
@@ -89,14 +89,14 @@ impl Event<'_> {
 }
 
 /// Writes a line for every change that these records make.
-pub fn log_changes(who: Who<'_>, from: SocketAddr, records: &[Record]) {
+pub fn log_changes(identity: Identity<'_>, from: SocketAddr, records: &[Record]) {
     for record in records {
         let change = Change::decode(record.clone());
         let Some(action) = change.as_ref().ok().and_then(Action::of) else {
             continue;
         };
         let event = Event {
-            who,
+            identity,
             from,
             action,
             allowed: true,
@@ -126,16 +126,16 @@ impl fmt::Display for Event<'_> {
         write!(
             f,
             "{verdict} {} from {}: {}",
-            self.who, self.from, self.action
+            self.identity, self.from, self.action
         )
     }
 }
 
-impl fmt::Display for Who<'_> {
+impl fmt::Display for Identity<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Known(principal) => write!(f, "{principal:?}"),
-            Who::Claimed(name) => write!(f, "somebody as {}", Quoted(name)),
+            Identity::Known(principal) => write!(f, "{principal:?}"),
+            Identity::Claimed(name) => write!(f, "somebody as {}", Quoted(name)),
         }
     }
 }

@@ -49,7 +49,7 @@ pub use self::acl::{
 pub use self::acl_requests::ACLS_MAX;
 pub use self::acls::{AclSettings, Acls};
 pub use self::audit::{
-    Action as AuditAction, Event as AuditEvent, TARGET as AUDIT_TARGET, Who, log_changes,
+    Action as AuditAction, Event as AuditEvent, Identity, TARGET as AUDIT_TARGET, log_changes,
 };
 pub use self::exposure::{Exposed, Exposure, check_exposure};
 pub use self::ip_quotas::{ConnectionRate, ConnectionRates, InvalidIp, IpEntity};

@@ -30,8 +30,8 @@ use crate::counters::Counter;
 use crate::ledger::Ledger;
 use crate::security::{
     AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT,
-    LoginError, Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES,
-    SECRET_BYTES, Secret, Share, Store, Traffic, UserError, Who, log_changes, sasl_response,
+    Identity, LoginError, Operation, Principal, Record, RecordError, Resource, ResourceType,
+    SALT_BYTES, SECRET_BYTES, Secret, Share, Store, Traffic, UserError, log_changes, sasl_response,
 };
 use crate::throttle::Throttle;
 
@@ -359,13 +359,15 @@ impl SecurityService {
 
     /// Audits the outcome of a login, if it has ended.
     fn note(&self, login: &Authentication, from: SocketAddr) {
-        let who = match login.principal() {
-            Some(principal) => Who::Known(principal),
-            None if login.is_failed() => Who::Claimed(login.claimed_user().unwrap_or_default()),
+        let identity = match login.principal() {
+            Some(principal) => Identity::Known(principal),
+            None if login.is_failed() => {
+                Identity::Claimed(login.claimed_user().unwrap_or_default())
+            }
             None => return,
         };
         self.audit(&AuditEvent {
-            who,
+            identity,
             from,
             action: AuditAction::LogIn(login.mechanism()),
             allowed: !login.is_failed(),
@@ -374,9 +376,9 @@ impl SecurityService {
 
     /// Writes an audit line. Those that a client can cause without a login are bounded.
     pub fn audit(&self, event: &AuditEvent<'_>) {
-        let is_known = || match event.who {
-            Who::Known(principal) => *principal != Principal::anonymous(),
-            Who::Claimed(_) => false,
+        let is_known = || match event.identity {
+            Identity::Known(principal) => *principal != Principal::anonymous(),
+            Identity::Claimed(_) => false,
         };
         match event.allowed || is_known() {
             true => event.log(),
@@ -470,7 +472,7 @@ impl SecurityService {
     /// durable.
     async fn change(
         &self,
-        who: &Principal,
+        identity: &Principal,
         from: SocketAddr,
         plan: impl FnOnce(&Store) -> (Response, Vec<Record>),
     ) -> Result<Response, LogError> {
@@ -483,7 +485,7 @@ impl SecurityService {
         let appended = self.ledger.append(kept, self.clock.now())?;
         self.ledger.compact_if_due();
         self.ledger.lane().durable(appended).await?;
-        log_changes(Who::Known(who), from, &records);
+        log_changes(Identity::Known(identity), from, &records);
         let mut store = self.store.write();
         for record in records {
             store.apply(record).expect("it was just made");

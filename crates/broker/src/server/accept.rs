@@ -14,7 +14,7 @@ use crate::broker::Broker;
 use crate::connection::Connection;
 use crate::listener::LogIn;
 use crate::peer::{Peer, Stream};
-use crate::security::{AuditAction, AuditEvent, Tls, Who, handshake_failure, principal_of};
+use crate::security::{AuditAction, AuditEvent, Identity, Tls, handshake_failure, principal_of};
 
 /// The wait after a failed accept, for lack of file descriptors for example.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -191,7 +191,7 @@ async fn serve(
     let certified = certificate.and_then(principal_of);
     if let Some(principal) = &certified {
         let event = AuditEvent {
-            who: Who::Known(principal),
+            identity: Identity::Known(principal),
             from,
             action: AuditAction::LogIn(None),
             allowed: true,

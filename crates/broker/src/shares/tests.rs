@@ -16,7 +16,7 @@ const RECORDS: u64 = 60;
 
 /// A record of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum RecordState {
     Fresh,
     Available(u16),
     Acquired(usize, Duration, u16),
@@ -24,20 +24,20 @@ enum Kept {
 }
 
 struct Model {
-    records: Vec<Kept>,
+    records: Vec<RecordState>,
     settings: ShareSettings,
 }
 
 impl Model {
-    fn given_back(&self, deliveries: u16) -> Kept {
+    fn given_back(&self, deliveries: u16) -> RecordState {
         match deliveries < self.settings.deliveries_max {
-            true => Kept::Available(deliveries),
-            false => Kept::Finished,
+            true => RecordState::Available(deliveries),
+            false => RecordState::Finished,
         }
     }
 
     fn start(&self) -> u64 {
-        let unfinished = |kept: &Kept| *kept != Kept::Finished;
+        let unfinished = |state: &RecordState| *state != RecordState::Finished;
         self.records
             .iter()
             .position(unfinished)
@@ -45,7 +45,7 @@ impl Model {
     }
 
     fn end(&self) -> u64 {
-        let known = |kept: &Kept| *kept != Kept::Fresh;
+        let known = |state: &RecordState| *state != RecordState::Fresh;
         self.records
             .iter()
             .rposition(known)
@@ -54,12 +54,14 @@ impl Model {
 
     fn unfinished(&self) -> u64 {
         let window = self.records[..self.end() as usize].iter();
-        window.filter(|kept| **kept != Kept::Finished).count() as u64
+        window
+            .filter(|state| **state != RecordState::Finished)
+            .count() as u64
     }
 
     fn expire(&mut self, now: Duration) {
         for at in 0..self.records.len() {
-            if let Kept::Acquired(_, until, deliveries) = self.records[at]
+            if let RecordState::Acquired(_, until, deliveries) = self.records[at]
                 && until <= now
             {
                 self.records[at] = self.given_back(deliveries);
@@ -69,7 +71,7 @@ impl Model {
 
     fn release(&mut self, member: usize) {
         for at in 0..self.records.len() {
-            if let Kept::Acquired(holder, _, deliveries) = self.records[at]
+            if let RecordState::Acquired(holder, _, deliveries) = self.records[at]
                 && holder == member
             {
                 self.records[at] = self.given_back(deliveries);
@@ -91,20 +93,22 @@ impl Model {
         for at in from..to {
             let deliveries = match self.records[at as usize] {
                 // The process ended during its last delivery.
-                Kept::Available(deliveries) if deliveries >= self.settings.deliveries_max => {
-                    self.records[at as usize] = Kept::Finished;
+                RecordState::Available(deliveries)
+                    if deliveries >= self.settings.deliveries_max =>
+                {
+                    self.records[at as usize] = RecordState::Finished;
                     continue;
                 }
                 _ if acquired.len() as u64 >= max => continue,
-                Kept::Available(deliveries) => deliveries + 1,
-                Kept::Fresh
+                RecordState::Available(deliveries) => deliveries + 1,
+                RecordState::Fresh
                     if from <= end && self.unfinished() < self.settings.record_locks_max =>
                 {
                     1
                 }
                 _ => continue,
             };
-            self.records[at as usize] = Kept::Acquired(member, until, deliveries);
+            self.records[at as usize] = RecordState::Acquired(member, until, deliveries);
             acquired.push((at, deliveries));
         }
         acquired
@@ -113,14 +117,14 @@ impl Model {
     fn skip(&mut self, (from, to): (u64, u64)) {
         let end = self.end();
         for at in from..to {
-            let kept = &mut self.records[at as usize];
-            let is_skipped = match kept {
-                Kept::Available(_) => true,
-                Kept::Fresh => from <= end,
+            let state = &mut self.records[at as usize];
+            let is_skipped = match state {
+                RecordState::Available(_) => true,
+                RecordState::Fresh => from <= end,
                 _ => false,
             };
             if is_skipped {
-                *kept = Kept::Finished;
+                *state = RecordState::Finished;
             }
         }
     }
@@ -156,13 +160,15 @@ impl Model {
                     _ => types[(at - first) as usize],
                 };
                 match records[at as usize] {
-                    Kept::Acquired(holder, _, deliveries) if holder == member => {
+                    RecordState::Acquired(holder, _, deliveries) if holder == member => {
                         records[at as usize] = match kind {
                             2 => self.given_back(deliveries),
-                            4 => {
-                                Kept::Acquired(member, now + self.settings.record_lock, deliveries)
-                            }
-                            _ => Kept::Finished,
+                            4 => RecordState::Acquired(
+                                member,
+                                now + self.settings.record_lock,
+                                deliveries,
+                            ),
+                            _ => RecordState::Finished,
                         };
                     }
                     _ => return Err(Refused::InvalidRecordState),
@@ -174,14 +180,14 @@ impl Model {
     }
 
     fn advance(&mut self, start: u64) {
-        self.records[..start as usize].fill(Kept::Finished);
+        self.records[..start as usize].fill(RecordState::Finished);
     }
 
     /// Restarts the model: locks do not survive.
     fn restart(&mut self) {
-        for kept in &mut self.records {
-            if let Kept::Acquired(_, _, deliveries) = kept {
-                *kept = Kept::Available(*deliveries);
+        for state in &mut self.records {
+            if let RecordState::Acquired(_, _, deliveries) = state {
+                *state = RecordState::Available(*deliveries);
             }
         }
     }
@@ -200,7 +206,7 @@ fn range(rng: &mut Rng) -> (u64, u64) {
 fn batches(rng: &mut Rng, model: &Model, of: usize) -> Vec<(i64, i64, Vec<i8>)> {
     let held: Vec<u64> = (0..RECORDS)
         .filter(
-            |at| matches!(model.records[*at as usize], Kept::Acquired(holder, ..) if holder == of),
+            |at| matches!(model.records[*at as usize], RecordState::Acquired(holder, ..) if holder == of),
         )
         .collect();
     let mut batches = Vec::new();
@@ -238,7 +244,7 @@ proptest! {
             ..ShareSettings::default()
         };
         let mut model = Model {
-            records: vec![Kept::Fresh; RECORDS as usize],
+            records: vec![RecordState::Fresh; RECORDS as usize],
             settings: settings.clone(),
         };
         let mut shares = SharePartition::new(Offset(0));
@@ -301,7 +307,7 @@ proptest! {
             shares.expire(now, &settings);
             shares.check_invariants(&settings);
             prop_assert_eq!(shares.start().0, model.start());
-            let available = |kept: &Kept| matches!(kept, Kept::Available(_));
+            let available = |state: &RecordState| matches!(state, RecordState::Available(_));
             let first = model.records.iter().position(available);
             let found = shares.available(Offset(0), Offset(RECORDS), &settings);
             let has_room = model.unfinished() < settings.record_locks_max && model.end() < RECORDS;

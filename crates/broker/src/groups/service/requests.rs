@@ -119,7 +119,7 @@ fn milliseconds(number: i32) -> Duration {
     Duration::from_millis(number.max(0) as u64)
 }
 
-pub(super) fn who(client: &Client) -> GroupClient {
+pub(super) fn client_of(client: &Client) -> GroupClient {
     GroupClient {
         id: client.id().into(),
         host: format!("/{}", client.peer().address.ip()).into(),
@@ -145,7 +145,7 @@ fn join(
         group: group(&request.group_id),
         member: member(&request.member_id),
         instance: instance(request.group_instance_id.as_ref()),
-        client: who(client),
+        client: client_of(client),
         session_timeout: milliseconds(request.session_timeout_ms),
         rebalance_timeout: milliseconds(rebalance_timeout),
         protocol_type: text(&request.protocol_type),
@@ -311,7 +311,7 @@ fn consumer_heartbeat(
         epoch: Epoch(request.member_epoch),
         instance: instance(request.instance_id.as_ref()),
         rack: request.rack_id.as_ref().map(text),
-        client: who(client),
+        client: client_of(client),
         principal: client.access().principal().to_string().into(),
         rebalance_timeout: timeout.map(Duration::from_millis),
         topics: topics.map(|names| names.iter().map(topic).collect()),
@@ -329,7 +329,7 @@ fn share_heartbeat(client: &Client, request: &ShareGroupHeartbeatRequest) -> Req
         member: member(&request.member_id),
         epoch: Epoch(request.member_epoch),
         rack: request.rack_id.as_ref().map(text),
-        client: who(client),
+        client: client_of(client),
         topics: topics.map(|names| names.iter().map(topic).collect()),
     })
 }

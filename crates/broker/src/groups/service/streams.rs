@@ -12,7 +12,7 @@ use millstream_wire::streams_group::{
     StreamsTopicPartitions, StreamsTopology,
 };
 
-use super::requests::{text, who};
+use super::requests::{client_of, text};
 use super::responses;
 use crate::client::Client;
 use crate::groups::{
@@ -39,7 +39,7 @@ pub fn heartbeat(client: &Client, request: &StreamsGroupHeartbeatRequest) -> Str
         endpoint_epoch: request.endpoint_information_epoch,
         instance: request.instance_id.as_deref().map(InstanceId::from),
         rack: request.rack_id.as_ref().map(text),
-        client: who(client),
+        client: client_of(client),
         principal: client.access().principal().to_string().into(),
         rebalance_timeout: timeout.map(Duration::from_millis),
         topology: request.topology.as_ref().map(topology),

@@ -97,21 +97,21 @@ fn audit_lines() {
         (Permission::Allow, Operation::Read),
     );
     let long = "x".repeat(1000);
-    for (who, action, allowed, expected) in [
+    for (identity, action, allowed, expected) in [
         (
-            Who::Known(&alice),
+            Identity::Known(&alice),
             AuditAction::LogIn(Some(Mechanism::Plain)),
             true,
             r#"allowed "User:alice" from 10.0.0.1:50000: log in by PLAIN"#,
         ),
         (
-            Who::Claimed("eve\nallowed \"User:root\"\u{202e}"),
+            Identity::Claimed("eve\nallowed \"User:root\"\u{202e}"),
             AuditAction::LogIn(None),
             false,
             r#"denied somebody as "eve\nallowed \"User:root\"\u{202e}" from 10.0.0.1:50000: log in"#,
         ),
         (
-            Who::Claimed(&long),
+            Identity::Claimed(&long),
             AuditAction::LogIn(None),
             false,
             &format!(
@@ -120,38 +120,38 @@ fn audit_lines() {
             ),
         ),
         (
-            Who::Known(&alice),
+            Identity::Known(&alice),
             AuditAction::Use(Operation::Alter, Resource::CLUSTER),
             false,
             r#"denied "User:alice" from 10.0.0.1:50000: Alter cluster "kafka-cluster""#,
         ),
         (
-            Who::Known(&alice),
+            Identity::Known(&alice),
             AuditAction::SetCredential("bob", Hash::Sha512),
             true,
             r#"allowed "User:alice" from 10.0.0.1:50000: set SCRAM-SHA-512 of user "bob""#,
         ),
         (
-            Who::Known(&alice),
+            Identity::Known(&alice),
             AuditAction::RemoveCredential("bob", Hash::Sha256),
             true,
             r#"allowed "User:alice" from 10.0.0.1:50000: remove SCRAM-SHA-256 of user "bob""#,
         ),
         (
-            Who::Known(&alice),
+            Identity::Known(&alice),
             AuditAction::AddAcl(&rule),
             true,
             r#"allowed "User:alice" from 10.0.0.1:50000: add rule allow "User:bob" from * to Read on prefixed topic "log-""#,
         ),
         (
-            Who::Known(&alice),
+            Identity::Known(&alice),
             AuditAction::RemoveAcl(&rule),
             true,
             r#"allowed "User:alice" from 10.0.0.1:50000: remove rule allow "User:bob" from * to Read on prefixed topic "log-""#,
         ),
     ] {
         let event = AuditEvent {
-            who,
+            identity,
             from,
             action,
             allowed,

@@ -25,7 +25,7 @@ use crate::shares::{Refused, checked};
 use crate::topics::Named;
 
 /// The acknowledgements of one partition, as a request names it.
-pub struct Asked {
+pub struct Acknowledgements {
     pub topic: Uuid,
     pub partition: i32,
     /// First offset, last offset, types.
@@ -102,7 +102,7 @@ fn try_acknowledge(
     for topic in request.topics {
         for partition in topic.partitions {
             let batches = partition.acknowledgement_batches.into_iter();
-            asked.push(Asked {
+            asked.push(Acknowledgements {
                 topic: topic.topic_id,
                 partition: partition.partition_index,
                 batches: batches
@@ -174,7 +174,7 @@ impl ShareService {
         client: &mut Client,
         group: &GroupName,
         member: &MemberId,
-        asked: Vec<Asked>,
+        asked: Vec<Acknowledgements>,
         may_renew: bool,
     ) -> (Vec<Acknowledged>, Option<Offset>) {
         let mut durable = None;
@@ -201,7 +201,7 @@ impl ShareService {
         client: &mut Client,
         group: &GroupName,
         member: &MemberId,
-        asked: Asked,
+        asked: Acknowledgements,
         may_renew: bool,
     ) -> Result<Option<Offset>, Failed> {
         let batches = checked(asked.batches, may_renew)?;

@@ -14,9 +14,9 @@ use millstream_wire::{
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::acknowledge::{Acknowledged, Asked, fail};
+use super::acknowledge::{Acknowledged, Acknowledgements, fail};
 use super::read::{Read, Wanted};
-use super::sessions::{FINAL_EPOCH, INITIAL_EPOCH, Place, Reading};
+use super::sessions::{FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, Reading};
 use super::{ShareService, names};
 use crate::broker::Broker;
 use crate::client::Client;
@@ -75,7 +75,7 @@ struct Fetching {
 
 /// A partition to read.
 struct Target {
-    place: Place,
+    place: PartitionKey,
     lane: Result<StreamPartition, ResponseError>,
     /// Its readable end at the last read.
     seen: Offset,
@@ -85,7 +85,7 @@ struct Target {
 /// The result of one pass over all partitions.
 #[derive(Default)]
 struct Look {
-    reads: Vec<(Place, Result<Read, ResponseError>)>,
+    reads: Vec<(PartitionKey, Result<Read, ResponseError>)>,
     records: u64,
     bytes: usize,
     has_errors: bool,
@@ -126,7 +126,7 @@ fn begin(
             named.insert(place(topic.topic_id, partition.partition_index));
             if !partition.acknowledgement_batches.is_empty() {
                 let batches = partition.acknowledgement_batches.into_iter();
-                asked.push(Asked {
+                asked.push(Acknowledgements {
                     topic: topic.topic_id,
                     partition: partition.partition_index,
                     batches: batches
@@ -146,7 +146,7 @@ fn begin(
         let partitions = topic.partitions.iter();
         partitions.map(move |partition| place(topic.topic_id, *partition))
     });
-    let forgotten: BTreeSet<Place> = forgotten.collect();
+    let forgotten: BTreeSet<PartitionKey> = forgotten.collect();
     let epoch = request.share_session_epoch;
     let sessions = &service.sessions;
     let reading = match epoch {
@@ -209,7 +209,7 @@ fn begin(
 }
 
 /// The partitions of a session, with an error for those that are missing or that the client may not read.
-fn targets(client: &mut Client, places: &[Place]) -> Vec<Target> {
+fn targets(client: &mut Client, places: &[PartitionKey]) -> Vec<Target> {
     let mut last: Option<(TopicId, Result<Stream, ResponseError>)> = None;
     let targets = places.iter().map(|place| {
         let (topic, partition) = *place;
@@ -329,9 +329,9 @@ impl Fetching {
     }
 
     fn respond(self, look: Look) -> ShareFetchResponse {
-        let mut partitions: BTreeMap<Place, ShareFetchedPartition> = BTreeMap::new();
+        let mut partitions: BTreeMap<PartitionKey, ShareFetchedPartition> = BTreeMap::new();
         for (place, read) in look.reads {
-            let told = match read {
+            let response = match read {
                 Ok(read) if read.acquired.is_empty() && !self.is_first => continue,
                 Ok(read) => {
                     let acquired = read.acquired.iter().map(|run| {
@@ -352,31 +352,31 @@ impl Fetching {
                     ..ShareFetchedPartition::default()
                 },
             };
-            partitions.insert(place, told);
+            partitions.insert(place, response);
         }
         for acknowledged in self.acknowledged {
             let place = (
                 TopicId(acknowledged.topic.as_u128()),
                 Partition(acknowledged.partition),
             );
-            let told = partitions.entry(place).or_default();
+            let response = partitions.entry(place).or_default();
             if let Err(failed) = acknowledged.result {
-                told.acknowledge_error_code = failed.error.code();
-                told.acknowledge_error_message = Some(StrBytes::from_string(failed.why));
+                response.acknowledge_error_code = failed.error.code();
+                response.acknowledge_error_message = Some(StrBytes::from_string(failed.why));
             }
         }
         let mut topics: Vec<ShareFetchedTopic> = Vec::new();
-        for ((topic, partition), told) in partitions {
+        for ((topic, partition), response) in partitions {
             let id = Uuid::from_u128(topic.0);
-            let told = ShareFetchedPartition {
+            let response = ShareFetchedPartition {
                 partition: partition.0,
-                ..told
+                ..response
             };
             match topics.last_mut() {
-                Some(topic) if topic.id == id => topic.partitions.push(told),
+                Some(topic) if topic.id == id => topic.partitions.push(response),
                 _ => topics.push(ShareFetchedTopic {
                     id,
-                    partitions: vec![told],
+                    partitions: vec![response],
                 }),
             }
         }

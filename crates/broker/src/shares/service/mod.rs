@@ -42,7 +42,7 @@ use crate::ledger::Ledger;
 use crate::shares::record::{Key, decode, record};
 use crate::shares::{OffsetReset, SharePartition, ShareSettings};
 
-/// The stream that the states of records are kept in.
+/// The stream that the states of records are entry in.
 const LEDGER: &str = "__shares";
 
 /// Share-partitions of all groups.
@@ -54,7 +54,7 @@ const RUNS_MAX: usize = 4 << 20;
 /// All share-partitions, and the sessions of those that read them.
 pub struct ShareService {
     /// By group, so that those of a group lie together.
-    partitions: Mutex<BTreeMap<Key, Arc<Mutex<Kept>>>>,
+    partitions: Mutex<BTreeMap<Key, Arc<Mutex<Entry>>>>,
     sessions: Sessions,
     /// The settings of groups that have other ones than the defaults.
     settings: Mutex<BTreeMap<GroupName, Arc<ShareSettings>>>,
@@ -70,7 +70,7 @@ pub struct ShareService {
 }
 
 /// A share-partition in memory.
-struct Kept {
+struct Entry {
     shares: SharePartition,
     /// The number of its runs that `ShareService::runs` includes.
     counted: usize,
@@ -122,7 +122,7 @@ impl ShareService {
                 why: format!("the stream holds something else than states of records: {error}"),
             })?;
             if let Some(shares) = shares {
-                partitions.insert(key, Arc::new(Mutex::new(service.kept(shares))));
+                partitions.insert(key, Arc::new(Mutex::new(service.entry(shares))));
             }
         }
         // A crash may have come between the deletion of a group and that of its states.
@@ -138,10 +138,10 @@ impl ShareService {
                     "cannot remove the states of deleted share groups; the next start tries again: {error}"
                 );
             }
-            gone.iter().for_each(|(_, kept)| {
-                let mut kept = kept.lock();
-                kept.is_gone = true;
-                service.count(&mut kept);
+            gone.iter().for_each(|(_, entry)| {
+                let mut entry = entry.lock();
+                entry.is_gone = true;
+                service.count(&mut entry);
             });
         }
         Ok(service)
@@ -166,26 +166,26 @@ impl ShareService {
         };
     }
 
-    fn kept(&self, shares: SharePartition) -> Kept {
-        let mut kept = Kept {
+    fn entry(&self, shares: SharePartition) -> Entry {
+        let mut entry = Entry {
             shares,
             counted: 0,
             begun: None,
             is_gone: false,
         };
-        self.count(&mut kept);
-        kept
+        self.count(&mut entry);
+        entry
     }
 
     /// Counts the runs of a share-partition anew.
-    fn count(&self, kept: &mut Kept) {
-        let runs = match kept.is_gone {
+    fn count(&self, entry: &mut Entry) {
+        let runs = match entry.is_gone {
             true => 0,
-            false => kept.shares.run_count(),
+            false => entry.shares.run_count(),
         };
         self.runs.fetch_add(runs, Ordering::Relaxed);
-        self.runs.fetch_sub(kept.counted, Ordering::Relaxed);
-        kept.counted = runs;
+        self.runs.fetch_sub(entry.counted, Ordering::Relaxed);
+        entry.counted = runs;
     }
 
     fn is_full(&self) -> bool {
@@ -197,7 +197,7 @@ impl ShareService {
     }
 
     /// The share-partition of this key, if there is one.
-    fn find(&self, key: &Key) -> Option<Arc<Mutex<Kept>>> {
+    fn find(&self, key: &Key) -> Option<Arc<Mutex<Entry>>> {
         self.partitions.lock().get(key).cloned()
     }
 
@@ -208,9 +208,9 @@ impl ShareService {
         lane: &StreamPartition,
         settings: &ShareSettings,
         is_permitted: impl Fn() -> bool,
-    ) -> Result<Arc<Mutex<Kept>>, ResponseError> {
-        if let Some(kept) = self.find(key) {
-            return Ok(kept);
+    ) -> Result<Arc<Mutex<Entry>>, ResponseError> {
+        if let Some(entry) = self.find(key) {
+            return Ok(entry);
         }
         let start = match settings.offset_reset {
             OffsetReset::Latest => lane.high_watermark(),
@@ -232,10 +232,10 @@ impl ShareService {
         key: &Key,
         start: Offset,
         is_permitted: impl Fn() -> bool,
-    ) -> Result<Arc<Mutex<Kept>>, ResponseError> {
+    ) -> Result<Arc<Mutex<Entry>>, ResponseError> {
         let mut partitions = self.partitions.lock();
-        if let Some(kept) = partitions.get(key) {
-            return Ok(Arc::clone(kept));
+        if let Some(entry) = partitions.get(key) {
+            return Ok(Arc::clone(entry));
         }
         if !is_permitted() {
             return Err(ResponseError::GroupIdNotFound);
@@ -245,11 +245,11 @@ impl ShareService {
         }
         let shares = SharePartition::new(start);
         let appended = self.store(key, Some(&shares))?;
-        let mut kept = self.kept(shares);
-        kept.begun = Some(appended);
-        let kept = Arc::new(Mutex::new(kept));
-        partitions.insert(key.clone(), Arc::clone(&kept));
-        Ok(kept)
+        let mut entry = self.entry(shares);
+        entry.begun = Some(appended);
+        let entry = Arc::new(Mutex::new(entry));
+        partitions.insert(key.clone(), Arc::clone(&entry));
+        Ok(entry)
     }
 
     /// Stores a new state of a share-partition in the ledger, then in memory; returns the offset up to which the
@@ -257,12 +257,12 @@ impl ShareService {
     fn put(
         &self,
         key: &Key,
-        kept: &mut MutexGuard<'_, Kept>,
+        entry: &mut MutexGuard<'_, Entry>,
         shares: SharePartition,
     ) -> Result<Offset, ResponseError> {
         let appended = self.store(key, Some(&shares))?;
-        kept.shares = shares;
-        self.count(kept);
+        entry.shares = shares;
+        self.count(entry);
         Ok(appended)
     }
 
@@ -288,7 +288,7 @@ impl ShareService {
     }
 
     /// The share-partitions of a group.
-    fn of_group(&self, group: &GroupName) -> Vec<(Key, Arc<Mutex<Kept>>)> {
+    fn of_group(&self, group: &GroupName) -> Vec<(Key, Arc<Mutex<Entry>>)> {
         let first = Key {
             group: group.clone(),
             topic: TopicId(0),
@@ -298,18 +298,18 @@ impl ShareService {
         let from_first = partitions.range((Bound::Included(first), Bound::Unbounded));
         from_first
             .take_while(|(key, _)| key.group == *group)
-            .map(|(key, kept)| (key.clone(), Arc::clone(kept)))
+            .map(|(key, entry)| (key.clone(), Arc::clone(entry)))
             .collect()
     }
 
     /// Releases all records that a member holds.
     fn release(&self, group: &GroupName, member: &MemberId) {
         let settings = self.settings(group);
-        for (_, kept) in self.of_group(group) {
-            let mut kept = kept.lock();
+        for (_, entry) in self.of_group(group) {
+            let mut entry = entry.lock();
             // A restart does the same: the ledger need not know.
-            kept.shares.release(member, &settings);
-            self.count(&mut kept);
+            entry.shares.release(member, &settings);
+            self.count(&mut entry);
         }
     }
 
@@ -319,18 +319,18 @@ impl ShareService {
     /// When the ledger rejects a record: its share-partition and those behind it stay as they are.
     fn forget(
         &self,
-        going: impl IntoIterator<Item = (Key, Arc<Mutex<Kept>>)>,
+        going: impl IntoIterator<Item = (Key, Arc<Mutex<Entry>>)>,
     ) -> Result<Option<Offset>, ResponseError> {
         let mut durable = None;
-        for (key, kept) in going {
-            let mut kept = kept.lock();
-            if kept.is_gone {
+        for (key, entry) in going {
+            let mut entry = entry.lock();
+            if entry.is_gone {
                 continue;
             }
             durable = Some(self.store(&key, None)?);
-            kept.is_gone = true;
-            self.count(&mut kept);
-            drop(kept);
+            entry.is_gone = true;
+            self.count(&mut entry);
+            drop(entry);
             // No other one has come under the key: it was not free.
             self.partitions.lock().remove(&key);
         }
@@ -355,7 +355,7 @@ impl ShareService {
         let partitions = self.partitions.lock();
         let missing = partitions.iter().filter(|(key, _)| self.is_missing(key));
         let missing: Vec<_> = missing
-            .map(|(key, kept)| (key.clone(), Arc::clone(kept)))
+            .map(|(key, entry)| (key.clone(), Arc::clone(entry)))
             .collect();
         drop(partitions);
         // If a removal fails, the next start repeats it.

@@ -22,14 +22,14 @@ pub const FINAL_EPOCH: i32 = -1;
 pub const INITIAL_EPOCH: i32 = 0;
 
 /// A partition, as sessions name it.
-pub type Place = (TopicId, Partition);
+pub type PartitionKey = (TopicId, Partition);
 
 /// The sessions of all connections.
 #[derive(Default)]
-pub struct Sessions(Mutex<Kept>);
+pub struct Sessions(Mutex<State>);
 
 #[derive(Default)]
-struct Kept {
+struct State {
     by_member: HashMap<(GroupName, MemberId), Session>,
     /// The bells that the members of a group wait for: see [`Reading::bell`].
     bells: HashMap<GroupName, Weak<Notify>>,
@@ -43,9 +43,9 @@ struct Session {
     number: u64,
     /// The epoch that the next request has to carry.
     epoch: i32,
-    partitions: BTreeSet<Place>,
+    partitions: BTreeSet<PartitionKey>,
     /// The partition with which the last request began; the next one begins behind it.
-    last_first: Option<Place>,
+    last_first: Option<PartitionKey>,
     bell: Arc<Notify>,
 }
 
@@ -54,7 +54,7 @@ pub struct Reading {
     /// Distinguishes this session from others of the same member.
     pub number: u64,
     /// The partitions, in the order of the reads: each request begins with another, so that none is starved.
-    pub partitions: Vec<Place>,
+    pub partitions: Vec<PartitionKey>,
     /// Rung when records of the group may be available again.
     pub bell: Arc<Notify>,
 }
@@ -65,7 +65,7 @@ impl Sessions {
         &self,
         group: &GroupName,
         member: &MemberId,
-        partitions: BTreeSet<Place>,
+        partitions: BTreeSet<PartitionKey>,
     ) -> Result<Reading, ResponseError> {
         let mut kept = self.0.lock();
         let key = (group.clone(), member.clone());
@@ -95,8 +95,8 @@ impl Sessions {
         group: &GroupName,
         member: &MemberId,
         epoch: i32,
-        added: BTreeSet<Place>,
-        forgotten: &BTreeSet<Place>,
+        added: BTreeSet<PartitionKey>,
+        forgotten: &BTreeSet<PartitionKey>,
     ) -> Result<Reading, ResponseError> {
         let mut kept = self.0.lock();
         let total = kept.partitions;
@@ -161,7 +161,7 @@ impl Sessions {
     }
 }
 
-impl Kept {
+impl State {
     fn remove(&mut self, key: &(GroupName, MemberId)) {
         if let Some(session) = self.by_member.remove(key) {
             self.partitions -= session.partitions.len();
@@ -280,7 +280,7 @@ impl ShareService {
 mod tests {
     use super::*;
 
-    fn place(partition: i32) -> Place {
+    fn place(partition: i32) -> PartitionKey {
         (TopicId(1), Partition(partition))
     }
 
@@ -288,7 +288,7 @@ mod tests {
     fn requests_of_a_session_begin_with_one_partition_after_the_other() {
         let sessions = Sessions::default();
         let (group, member) = (GroupName::from("g"), MemberId::from("m"));
-        let partitions: BTreeSet<Place> = (0..3).map(place).collect();
+        let partitions: BTreeSet<PartitionKey> = (0..3).map(place).collect();
         let none = BTreeSet::new();
         let firsts = |reading: Reading| reading.partitions[0].1.0;
         let first = sessions.begin(&group, &member, partitions).unwrap();
@@ -297,7 +297,7 @@ mod tests {
             let next = sessions.next(&group, &member, epoch, none.clone(), &none);
             assert_eq!(firsts(next.unwrap()), expected);
         }
-        let gone: BTreeSet<Place> = [place(1), place(2)].into();
+        let gone: BTreeSet<PartitionKey> = [place(1), place(2)].into();
         let next = sessions.next(&group, &member, 5, none.clone(), &gone);
         assert_eq!(next.unwrap().partitions, [place(0)]);
         let error = sessions.next(&group, &member, 5, none.clone(), &none);

@@ -51,7 +51,7 @@ pub struct TransactionService {
     /// The next deadline may have come nearer.
     changed: Notify,
     /// Notified when some participants have received the outcome of a transaction.
-    told: Notify,
+    answered: Notify,
 }
 
 struct AtWork {
@@ -97,7 +97,7 @@ impl TransactionService {
             clock,
             appending: RwLock::default(),
             changed: Notify::new(),
-            told: Notify::new(),
+            answered: Notify::new(),
         })
     }
 
@@ -170,10 +170,10 @@ impl TransactionService {
     ) -> Result<Answer, Unavailable> {
         let until = Instant::now() + END_WAIT_MAX;
         loop {
-            let mut told = std::pin::pin!(self.told.notified());
-            told.as_mut().enable();
+            let mut answered = std::pin::pin!(self.answered.notified());
+            answered.as_mut().enable();
             let answer = self.ask(request.clone()).await?;
-            if !answer.is_too_early() || timeout_at(until, told).await.is_err() {
+            if !answer.is_too_early() || timeout_at(until, answered).await.is_err() {
                 return Ok(answer);
             }
         }
@@ -265,7 +265,7 @@ impl TransactionService {
         self.restore_if_idle(&mut at_work, now);
         drop(at_work);
         self.changed.notify_one();
-        self.told.notify_waiters();
+        self.answered.notify_waiters();
     }
 
     async fn write_markers(

@@ -11,23 +11,23 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::outlet::{Outlet, Progress, RefusedPlace, Told};
+use super::outlet::{Delivery, Outlet, Progress, RefusedPlace};
 use crate::native::refused::Refused;
 
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;
 
 /// A subscription of a consumer that asks for each answer.
-pub struct Asked {
+pub struct OnRequest {
     /// Locked by the request whose turn it is.
     outlet: Mutex<Outlet>,
     handed_bytes: usize,
     has_ended: watch::Sender<bool>,
 }
 
-impl Asked {
-    pub fn new(outlet: Outlet, handed_bytes: usize) -> Asked {
-        Asked {
+impl OnRequest {
+    pub fn new(outlet: Outlet, handed_bytes: usize) -> OnRequest {
+        OnRequest {
             outlet: Mutex::new(outlet),
             handed_bytes,
             has_ended: watch::Sender::new(false),
@@ -98,17 +98,17 @@ impl Asked {
         while bytes < bytes_max && handed.len() < PIECES_MAX {
             let room = (bytes_max - bytes).min(self.handed_bytes);
             match outlet.next(room) {
-                Ok(Told::Chunks(progress, chunks)) => {
+                Ok(Delivery::Chunks(progress, chunks)) => {
                     bytes += chunks.len();
-                    handed.push(told(progress, Some(Bytes::from(chunks))));
+                    handed.push(delivered(progress, Some(Bytes::from(chunks))));
                 }
-                Ok(Told::Passed(progress)) => {
-                    handed.push(told(progress, None));
+                Ok(Delivery::Passed(progress)) => {
+                    handed.push(delivered(progress, None));
                     // Other tasks get their turn.
                     break;
                 }
-                Ok(Told::Refused(place)) => handed.push(refused(place)),
-                Ok(Told::Nothing | Told::Busy) => break,
+                Ok(Delivery::Refused(place)) => handed.push(refused(place)),
+                Ok(Delivery::Nothing | Delivery::Busy) => break,
                 // The next request reports the error.
                 Err(_) if !handed.is_empty() => break,
                 Err(refused) => return Err(refused),
@@ -125,7 +125,7 @@ fn ended() -> Refused {
     )
 }
 
-fn told(progress: Progress, chunks: Option<Bytes>) -> DeliveredChunks {
+fn delivered(progress: Progress, chunks: Option<Bytes>) -> DeliveredChunks {
     DeliveredChunks {
         lane: progress.place,
         error_code: 0,
