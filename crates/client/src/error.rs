@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_tried_in_vain_is_given_up_with_the_reason() {
+    fn timeouts_carry_the_last_error() {
         let code = ResponseError::KafkaStorageError.code();
         let trouble = ClientError::of_code(code, Some("disk is full"), "partition 0 of t");
         let given_up = ClientError::Timeout {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_in_words_and_name_their_object_once() {
+    fn refusals_describe_the_error_and_name_their_object_once() {
         let told = |message, code: ResponseError| {
             let error = ClientError::of_code(code.code(), message, "group g");
             error.expect("it is one").to_string()
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_others_do_not_know_are_told_with_who_does() {
+    fn errors_of_unknown_requests_name_the_servers_that_know_them() {
         let told = |api| {
             let address = "localhost:9092".to_owned();
             ClientError::Unsupported { api, address }.to_string()
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wants_tls_is_told_from_one_that_speaks_something_else() {
+    fn errors_distinguish_a_server_with_tls_from_another_protocol() {
         let of = |first: [u8; 4]| {
             let announced = u32::from_be_bytes(first) as usize;
             let error = FrameError::FrameTooLarge { announced, max: 1 };

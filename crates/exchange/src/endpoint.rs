@@ -82,7 +82,7 @@ impl Endpoint {
             .gathering
             .all_hellos(&self.fate)?
             .unwrap_or_else(|rank| {
-                self.fail(rank, "it left before it said what it runs");
+                self.fail(rank, "it left before it announced its program");
                 Vec::new()
             });
         if let Some((rank, what)) = find_difference(hellos.iter()) {

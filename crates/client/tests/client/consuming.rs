@@ -63,7 +63,7 @@ fn numbers(count: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_produced_is_consumed_in_order_in_every_compression() {
+async fn records_of_every_compression_are_consumed_in_order() {
     let node = Node::start();
     let client = node.client();
     for compression in Compression::ALL {
@@ -89,7 +89,7 @@ async fn what_was_produced_is_consumed_in_order_in_every_compression() {
 }
 
 #[tokio::test]
-async fn it_begins_where_it_is_told_to() {
+async fn a_consumer_begins_at_the_given_position() {
     let node = Node::start();
     node.create("t", 1);
     let client = node.client();
@@ -137,7 +137,7 @@ async fn new_records_wake_it() {
 }
 
 #[tokio::test]
-async fn what_is_fetched_ahead_is_bounded() {
+async fn fetching_ahead_is_bounded() {
     let node = Node::start();
     node.create("t", 1);
     let client = node.client();
@@ -166,7 +166,7 @@ async fn what_is_fetched_ahead_is_bounded() {
 }
 
 #[tokio::test]
-async fn an_offset_that_is_not_there_is_told_or_reset() {
+async fn a_missing_offset_is_reported_or_reset() {
     let node = Node::start();
     node.create("t", 1);
     let client = node.client();
@@ -187,7 +187,7 @@ async fn an_offset_that_is_not_there_is_told_or_reset() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_deleted_is_told_while_the_server_answers() {
+async fn a_deleted_stream_is_reported_while_the_server_answers() {
     let node = Node::start();
     node.create("t", 1);
     let mut config = ClientConfig::new(node.address().to_string());

@@ -83,7 +83,7 @@ async fn a_filtered_consumer_skips_records_that_contradict_their_chunk() {
 
 /// A chunk that was stored before servers refused it ended each consumer, again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_that_contradict_their_chunk_are_skipped_and_told() {
+async fn records_that_contradict_their_chunk_are_skipped_and_reported() {
     let node = node_with(&[good("before"), poison(), good("behind")]);
     let places = [(place("t", 0), Start::Earliest)];
     for delivery in [DeliveryMode::Pull, DeliveryMode::Push] {

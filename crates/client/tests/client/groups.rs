@@ -159,7 +159,7 @@ async fn a_member_takes_over_its_partitions_though_every_call_is_given_up_early(
 }
 
 #[tokio::test]
-async fn what_was_not_committed_comes_again() {
+async fn uncommitted_records_come_again() {
     let node = Node::start();
     node.create("t", 1);
     let client = node.client();

@@ -107,7 +107,7 @@ async fn a_consumer_that_shares_memory_reads_added_partitions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_is_told_what_an_added_partition_holds_and_may_leave_it_to_others() {
+async fn a_follower_learns_the_offsets_of_an_added_partition_and_may_decline_it() {
     let node = Node::start();
     node.create("t", 1);
     let client = node.client();
@@ -176,7 +176,7 @@ async fn a_client_asks_again_for_partitions_that_it_does_not_know() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_of_a_stream_that_is_made_again_is_told() {
+async fn a_consumer_reports_a_stream_that_was_created_again() {
     let node = Node::start();
     for follows in [true, false] {
         node.create("t", 1);

@@ -20,7 +20,7 @@ fn record<'a>(value: &'a str) -> ProducerRecord<'a> {
 }
 
 #[tokio::test]
-async fn every_record_is_told_where_it_is_stored() {
+async fn every_delivery_has_the_place_of_its_record() {
     let node = Node::start();
     node.create("t", 1);
     let producer = Producer::new(&node.client(), ProducerConfig::default());
@@ -126,7 +126,7 @@ async fn a_key_stays_in_its_partition_and_the_rest_is_spread() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_told() {
+async fn records_that_cannot_be_sent_are_refused() {
     let node = Node::start();
     node.create("t", 1);
     let producer = Producer::new(&node.client(), ProducerConfig::default());
@@ -182,7 +182,7 @@ async fn a_record_that_is_refused_takes_none_with_it() {
 }
 
 #[tokio::test]
-async fn memory_is_bounded_and_who_sends_more_waits() {
+async fn memory_is_bounded_and_further_sends_wait() {
     let node = Node::start();
     node.create("t", 1);
     let config = ProducerConfig {
@@ -207,7 +207,7 @@ async fn memory_is_bounded_and_who_sends_more_waits() {
 }
 
 #[tokio::test]
-async fn what_was_not_stored_in_time_is_given_up_and_told() {
+async fn records_not_stored_in_time_fail() {
     let node = Node::start();
     node.create("t", 1);
     let config = ProducerConfig {
@@ -232,7 +232,7 @@ fn impatient(node: &Node) -> Client {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_deleted_is_told_long_before_the_delivery_timeout() {
+async fn a_deleted_stream_is_reported_long_before_the_delivery_timeout() {
     let node = Node::start();
     node.create("t", 1);
     let producer = Producer::new(&impatient(&node), ProducerConfig::default());

@@ -185,7 +185,7 @@ async fn pushed_and_pulled_records_are_the_same_behind_a_filter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_offset_that_is_not_there_is_told_with_the_earliest_or_reset() {
+async fn a_missing_offset_is_reported_with_the_earliest_or_reset() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();
@@ -213,7 +213,7 @@ async fn an_offset_that_is_not_there_is_told_with_the_earliest_or_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_deleted_under_a_push_is_told() {
+async fn a_stream_deleted_under_a_push_is_reported() {
     let node = Node::local();
     let remote = remote(&node).await;
     for client in [node.client(), remote] {

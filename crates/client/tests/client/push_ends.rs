@@ -63,7 +63,7 @@ async fn a_restart_is_survived_and_no_record_is_lost_or_doubled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_taken_back_is_told_and_comes_again() {
+async fn memory_taken_back_is_reported_and_its_records_come_again() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();
@@ -78,7 +78,7 @@ async fn what_was_taken_back_is_told_and_comes_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_was_taken_back_comes_again_and_what_was_read_before_does_not() {
+async fn only_records_of_memory_taken_back_come_again() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();
@@ -101,7 +101,7 @@ async fn all_that_was_taken_back_comes_again_and_what_was_read_before_does_not()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stalls_loses_what_is_in_hand_and_goes_on_over_the_network() {
+async fn a_stalled_consumer_loses_its_memory_and_continues_over_the_network() {
     let node = Node::local_with(|config| config.push_stall_max = Duration::from_millis(200));
     node.create("t", 1);
     let client = node.client();
@@ -118,7 +118,7 @@ async fn who_stalls_loses_what_is_in_hand_and_goes_on_over_the_network() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quiet_push_over_the_network_outlasts_what_requests_may_take() {
+async fn a_quiet_push_over_the_network_outlasts_the_request_timeout() {
     let node = Node::start();
     node.create("t", 1);
     let mut config = ClientConfig::new(node.address().to_string());
@@ -132,7 +132,7 @@ async fn a_quiet_push_over_the_network_outlasts_what_requests_may_take() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_kept_can_be_read_after_its_consumer_has_gone() {
+async fn pinned_records_can_be_read_after_their_consumer_is_dropped() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();
@@ -146,7 +146,7 @@ async fn what_is_kept_can_be_read_after_its_consumer_has_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_slow_consumer_has_in_hand_is_bounded() {
+async fn the_memory_of_a_slow_consumer_is_bounded() {
     for node in [Node::local(), Node::start()] {
         node.create("t", 1);
         let client = node.client();
@@ -273,7 +273,7 @@ impl Drop for Killed {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_on_a_thread_is_told_when_the_server_is_killed() {
+async fn a_waiting_thread_gets_an_error_when_the_server_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let server = Killed::start(folder.path());
     let address = std::fs::read_to_string(folder.path().join("address")).unwrap();
@@ -290,7 +290,7 @@ async fn who_waits_on_a_thread_is_told_when_the_server_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_leaves_what_was_handed_out_and_the_next_goes_on() {
+async fn records_survive_a_killed_server_and_the_next_server_continues() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Killed::start(folder.path());
     let address = std::fs::read_to_string(folder.path().join("address")).unwrap();

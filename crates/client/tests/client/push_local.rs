@@ -93,7 +93,7 @@ async fn nothing_is_waited_for_longer_than_it_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_are_shared_and_what_is_committed_does_not_come_again() {
+async fn groups_are_shared_and_committed_records_do_not_come_again() {
     let node = Node::local();
     node.create("t", 4);
     let client = node.client();
@@ -144,7 +144,7 @@ async fn a_filter_leaves_the_others_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_is_told() {
+async fn missing_streams_and_offsets_and_lost_servers_are_reported() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();

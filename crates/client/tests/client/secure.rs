@@ -119,7 +119,7 @@ async fn connections_are_encrypted_with_whom_the_authority_has_signed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_is_shared_with_who_logs_in_on_the_local_socket_too() {
+async fn memory_is_shared_with_users_that_log_in_on_the_local_socket() {
     let pki = Pki::new();
     let node = Node::with_user("alice", "secret", |config| {
         config.tls = Some(pki.files());

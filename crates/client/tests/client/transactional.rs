@@ -198,7 +198,7 @@ async fn a_transaction_that_takes_too_long_is_aborted_unless_it_has_two_phases()
 }
 
 #[tokio::test]
-async fn fencing_the_producers_of_an_id_aborts_what_is_open() {
+async fn fencing_the_producers_of_an_id_aborts_the_open_transaction() {
     let node = Node::start();
     node.create("t", PARTITIONS);
     let client = node.client();

@@ -111,7 +111,7 @@ async fn seen(client: &Client, isolation: Isolation, count: usize) -> Vec<String
 }
 
 #[tokio::test]
-async fn what_was_aborted_or_is_open_is_not_handed_out_unless_that_is_asked_for() {
+async fn consumers_get_aborted_and_open_records_only_on_request() {
     let node = Node::start();
     node.create("t", 1);
     let client = node.client();

@@ -35,7 +35,7 @@ fn all_ranks_get_the_same_seed_and_each_has_its_part_in_it() {
 }
 
 #[test]
-fn every_rank_is_told_who_runs_something_else_and_what() {
+fn every_rank_learns_which_rank_differs_and_how() {
     let outcomes = on_each(5, |ranks| {
         let second = if ranks.rank() == 3 { "sum" } else { "count" };
         let hash = u64::from(ranks.rank() == 3);

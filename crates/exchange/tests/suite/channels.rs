@@ -28,7 +28,7 @@ fn fill(sender: &mut Sender, message: &'static [u8]) -> u64 {
 }
 
 #[test]
-fn what_is_sent_is_taken_in_its_order() {
+fn messages_are_taken_in_the_order_of_sending() {
     let (_ranks, mut sender, mut receiver) = pair();
     assert!(receiver.take().unwrap().is_none());
     sender.send("one").unwrap();
@@ -111,7 +111,7 @@ fn a_waker_that_is_set_late_is_woken_at_once() {
 }
 
 #[test]
-fn a_receiver_that_is_gone_holds_up_nobody() {
+fn a_dropped_receiver_does_not_block_its_sender() {
     let (_ranks, mut sender, mut receiver) = pair();
     fill(&mut sender, &[1; 100]);
     let message = receiver.take().unwrap();
@@ -132,7 +132,7 @@ fn a_rank_sends_to_itself() {
 }
 
 #[test]
-fn what_comes_on_a_channel_that_does_not_exist_is_a_failure_of_its_sender() {
+fn a_message_on_a_missing_channel_fails_its_sender() {
     let ranks = Ranks::threads(2);
     let mut sender = ranks[1].sender(0, CHANNEL, CREDIT);
     let mut other = ranks[0].receiver(
@@ -153,7 +153,7 @@ fn what_comes_on_a_channel_that_does_not_exist_is_a_failure_of_its_sender() {
 }
 
 #[test]
-fn what_is_sent_without_credit_is_a_failure_of_its_sender() {
+fn a_message_without_credit_fails_its_sender() {
     let ranks = Ranks::threads(2);
     let mut sender = ranks[0].sender(1, CHANNEL, 10 * CREDIT);
     let mut receiver = ranks[1].receiver(0, CHANNEL, CREDIT);

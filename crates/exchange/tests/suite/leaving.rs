@@ -20,7 +20,7 @@ fn nobody_leaves_before_all_do() {
 }
 
 #[test]
-fn what_was_sent_before_leaving_has_arrived() {
+fn messages_sent_before_leaving_arrive() {
     on_each(2, |ranks| {
         let other = 1 - ranks.rank();
         let mut sender = ranks.sender(other, CHANNEL, CREDIT);
@@ -43,7 +43,7 @@ fn leaving_again_changes_nothing() {
 }
 
 #[test]
-fn a_rank_that_leaves_before_it_has_begun_keeps_nobody_waiting() {
+fn a_rank_that_leaves_before_agreement_ends_the_others_wait() {
     let outcomes = on_each(4, |ranks| {
         let outcome = match ranks.rank() {
             2 => ranks.leave(),
@@ -53,7 +53,7 @@ fn a_rank_that_leaves_before_it_has_begun_keeps_nobody_waiting() {
         outcome
     });
     for outcome in outcomes {
-        assert_failed(outcome, 2, "it left before it said what it runs");
+        assert_failed(outcome, 2, "it left before it announced its program");
     }
 }
 
@@ -69,7 +69,7 @@ fn ranks_that_have_begun_leave_at_different_times() {
 }
 
 #[test]
-fn who_waits_to_leave_is_told_of_a_failure() {
+fn a_failure_ends_the_wait_to_leave() {
     let outcomes = on_each(4, |ranks| {
         if ranks.rank() == 3 {
             ranks.fail("it did not finish");
