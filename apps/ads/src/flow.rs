@@ -157,7 +157,7 @@ impl AdsFlow {
         let settings = FlowSettings {
             dead_letters: Some(Arc::new(dead_letters)),
             checkpoints: Some(Checkpointing {
-                place: Arc::new(place),
+                store: Arc::new(place),
                 interval: CHECKPOINT_INTERVAL,
                 resume: Resume::IfAny,
             }),

@@ -31,7 +31,7 @@ const STORED_WITHIN: Duration = Duration::from_secs(60);
 /// its own.
 pub struct DeadLetterStream {
     stream: String,
-    place: Box<dyn Place>,
+    store: Box<dyn LetterStore>,
     writer: Mutex<Writer>,
     clock: SystemClock,
 }
@@ -55,7 +55,7 @@ struct Start {
 }
 
 /// The log or the server that holds the stream.
-trait Place: Send + Sync {
+trait LetterStore: Send + Sync {
     /// Returns a sink of the stream; `None` if there is no stream of this name.
     fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError>;
 
@@ -66,11 +66,11 @@ trait Place: Send + Sync {
 impl DeadLetterStream {
     /// Keeps the letters of the flow of this name in a log.
     pub fn new(log: &Log, flow: &str) -> Self {
-        let place = LogPlace {
+        let store = LogStore {
             log: log.clone(),
             flow: flow.to_owned(),
         };
-        DeadLetterStream::of(flow, place)
+        DeadLetterStream::of(flow, store)
     }
 
     /// Keeps the letters of the flow of this name at a server.
@@ -78,18 +78,18 @@ impl DeadLetterStream {
     /// # Errors
     /// When the thread for the network cannot be started.
     pub fn of_server(server: &ClientConfig, flow: &str) -> Result<Self, BoxError> {
-        let place = ServerPlace {
+        let store = ServerStore {
             client: Client::new(server.clone()),
             network: Network::start("millstream-dead-letters")?,
             flow: flow.to_owned(),
         };
-        Ok(DeadLetterStream::of(flow, place))
+        Ok(DeadLetterStream::of(flow, store))
     }
 
-    fn of(flow: &str, place: impl Place + 'static) -> Self {
+    fn of(flow: &str, store: impl LetterStore + 'static) -> Self {
         DeadLetterStream {
             stream: format!("{flow}{DEAD_LETTERS_SUFFIX}"),
-            place: Box::new(place),
+            store: Box::new(store),
             writer: Mutex::default(),
             clock: SystemClock::default(),
         }
@@ -166,7 +166,7 @@ impl DeadLetters for DeadLetterStream {
             .into());
         }
         writer.start = Start::of(start);
-        writer.sink = self.place.open(&self.stream)?;
+        writer.sink = self.store.open(&self.stream)?;
         // A flow without the stream has prepared transactions, but nothing identifies them.
         let prepared = start.prepared.filter(|prepared| !prepared.is_empty());
         let start = SinkStart { prepared, ..*start };
@@ -210,8 +210,8 @@ impl DeadLetterStream {
         let mut writer = self.writer.lock();
         let Writer { start, sink } = &mut *writer;
         if sink.is_none() {
-            self.place.create(&self.stream)?;
-            *sink = self.place.open(&self.stream)?;
+            self.store.create(&self.stream)?;
+            *sink = self.store.open(&self.stream)?;
             if let Some(sink) = sink {
                 sink.recover(&start.without_prepared())?;
             }
@@ -258,12 +258,12 @@ impl Start {
     }
 }
 
-struct LogPlace {
+struct LogStore {
     log: Log,
     flow: String,
 }
 
-impl Place for LogPlace {
+impl LetterStore for LogStore {
     fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError> {
         let stream = match self.log.stream(stream) {
             Ok(stream) => stream,
@@ -280,13 +280,13 @@ impl Place for LogPlace {
     }
 }
 
-struct ServerPlace {
+struct ServerStore {
     client: Client,
     network: Network,
     flow: String,
 }
 
-impl Place for ServerPlace {
+impl LetterStore for ServerStore {
     fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError> {
         // The client's metadata may be older than the stream.
         match self.network.wait(self.client.refresh(&[stream])) {

@@ -49,7 +49,7 @@ mod sink;
 mod source;
 
 pub use checkpoints::{
-    CheckpointDir, CheckpointDirError, LogCheckpoints, PART_BYTES_MAX, ServerCheckpoints,
+    CheckpointDir, CheckpointDirError, LogCheckpoints, SHARD_BYTES_MAX, ServerCheckpoints,
 };
 pub use dead_letters::DeadLetterStream;
 pub use flow_group::FlowGroup;

@@ -115,7 +115,7 @@ pub use build::keyed::Keyed;
 pub use build::operators::Operators;
 pub use build::window_join::WindowJoin;
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
-pub use checkpoint::store::{Checkpointing, Checkpoints, PartKey, PlaceLock, Resume};
+pub use checkpoint::store::{Checkpointing, Checkpoints, Resume, ShardKey, StoreLock};
 pub use error::{BoxError, FlowError};
 pub use ranks::message::Message;
 pub use ranks::plain::Plain;

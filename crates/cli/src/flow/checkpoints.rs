@@ -18,7 +18,7 @@ pub fn checkpointing(args: &CheckpointArgs) -> Result<Option<Checkpointing>, Che
         return Ok(None);
     };
     Ok(Some(Checkpointing {
-        place: Arc::new(CheckpointDir::open(dir)?),
+        store: Arc::new(CheckpointDir::open(dir)?),
         interval: args.checkpoint_interval,
         resume: match args.resume {
             None => Resume::Never,

@@ -69,7 +69,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     }
     let mut settings = run.flow_settings.clone();
     settings.checkpoints = Some(Checkpointing {
-        place: Arc::new(place),
+        store: Arc::new(place),
         interval: CHECKPOINT_INTERVAL,
         resume: Resume::IfAny,
     });

@@ -199,7 +199,7 @@ fn what_a_run_has_kept_is_neither_mixed_with_another_nor_forgotten() {
     let other = with(&resume, &["--prefix", "o"]);
     run(&args, &other).assert_fails(1, &["words that start with \"\"", "those with \"o\""]);
     let args_of_three = ["words", "--file", &text, "--ranks", "3"];
-    run(&args_of_three, &resume).assert_fails(1, &["the parts of all 3 ranks"]);
+    run(&args_of_three, &resume).assert_fails(1, &["the shards of all 3 ranks"]);
     // A run that came to its end gives its result again.
     let top = |run: Run| run.assert_done().json()["top"].clone();
     assert_eq!(top(run(&args, &resume)), top(done));
@@ -311,7 +311,7 @@ fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
     fs::create_dir(place.checkpoints()).unwrap();
     fs::write(place.checkpoints().join("notes"), "").unwrap();
     let args = ["words", "--file", &text, "--ranks", "2"];
-    run(&args, &place.keep("1ms")).assert_fails(1, &["notes is not a part of a checkpoint"]);
+    run(&args, &place.keep("1ms")).assert_fails(1, &["notes is not a shard of a checkpoint"]);
 }
 
 #[cfg(feature = "mpi")]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use millstream_base::disk::Access;
 use millstream_base::{Disk, DiskFile, SystemDisk};
-use millstream_flow::{BoxError, Checkpoints, PartKey, PlaceLock};
+use millstream_flow::{BoxError, Checkpoints, ShardKey, StoreLock};
 
-use super::{check_len, named_part, part_name};
+use super::{check_len, named_shard, shard_name};
 
-/// Keeps the checkpoints of one flow in a directory of their own, a file for each part.
+/// Keeps the checkpoints of one flow in a directory of their own, a file for each shard.
 ///
 /// On several machines it is a directory of a file system that they share. A file is written under another
 /// name, made durable and renamed, so that it is there whole or not at all. A run locks the file `lock` there, so that two
@@ -26,7 +26,7 @@ use super::{check_len, named_part, part_name};
 /// # let path = folder.path().join("checkpoints");
 /// let settings = FlowSettings {
 ///     checkpoints: Some(Checkpointing {
-///         place: Arc::new(CheckpointDir::open(&path)?),
+///         store: Arc::new(CheckpointDir::open(&path)?),
 ///         interval: Duration::from_secs(10),
 ///         resume: Resume::Never,
 ///     }),
@@ -67,11 +67,11 @@ pub enum CheckpointDirError {
     },
     /// It holds something else.
     #[error(
-        "{} is not a part of a checkpoint; keep the checkpoints of each flow in a directory of their own",
+        "{} is not a shard of a checkpoint; keep the checkpoints of each flow in a directory of their own",
         path.display()
     )]
     Foreign {
-        /// The path of the file that is not a part.
+        /// The path of the file that is not a shard.
         path: PathBuf,
     },
     /// A file ends before its length.
@@ -86,8 +86,8 @@ pub enum CheckpointDirError {
     },
 }
 
-/// The prefixes of the names of parts and of unfinished parts; each rank has one of both.
-const PART: &str = "checkpoint.";
+/// The prefixes of the names of shards and of unfinished shards; each rank has one of both.
+const SHARD: &str = "checkpoint.";
 const UNFINISHED: &str = "unfinished.";
 
 /// The file that a run locks. It stays, and names the process that locked it last.
@@ -113,13 +113,13 @@ impl CheckpointDir {
         disk: Arc<dyn Disk>,
         dir: impl Into<PathBuf>,
     ) -> Result<CheckpointDir, CheckpointDirError> {
-        let place = CheckpointDir {
+        let directory = CheckpointDir {
             disk,
             dir: dir.into(),
         };
-        place.make()?;
-        place.parts()?;
-        Ok(place)
+        directory.make()?;
+        directory.shards()?;
+        Ok(directory)
     }
 
     /// Makes the directory, and those above it, so that they outlast a crash.
@@ -144,15 +144,15 @@ impl CheckpointDir {
         Ok(())
     }
 
-    fn parts(&self) -> Result<Vec<PartKey>, CheckpointDirError> {
+    fn shards(&self) -> Result<Vec<ShardKey>, CheckpointDirError> {
         let entries = self.disk.list(&self.dir);
         let entries = entries.map_err(io_error("list", &self.dir))?;
-        let mut parts = Vec::new();
+        let mut shards = Vec::new();
         for entry in entries {
             let name = entry.name.as_str();
-            let part = name.strip_prefix(PART).and_then(named_part);
-            match part.filter(|_| !entry.is_dir) {
-                Some(part) => parts.push(part),
+            let shard = name.strip_prefix(SHARD).and_then(named_shard);
+            match shard.filter(|_| !entry.is_dir) {
+                Some(shard) => shards.push(shard),
                 None if name.starts_with(UNFINISHED) || name == LOCK => {}
                 None => {
                     let path = self.dir.join(name);
@@ -160,7 +160,7 @@ impl CheckpointDir {
                 }
             }
         }
-        Ok(parts)
+        Ok(shards)
     }
 
     /// Locks the directory for this process, and notes which one it is.
@@ -185,15 +185,15 @@ impl CheckpointDir {
         Ok(file)
     }
 
-    fn path(&self, key: PartKey) -> PathBuf {
-        self.dir.join(format!("{PART}{}", part_name(key)))
+    fn path(&self, key: ShardKey) -> PathBuf {
+        self.dir.join(format!("{SHARD}{}", shard_name(key)))
     }
 
-    fn write(&self, path: &Path, part: &[u8]) -> Result<(), CheckpointDirError> {
+    fn write(&self, path: &Path, shard: &[u8]) -> Result<(), CheckpointDirError> {
         let opened = self.disk.open(path, Access::Create);
         let file = opened.map_err(io_error("create", path))?;
         // Something may be left of an earlier attempt.
-        let written = file.set_len(0).and_then(|()| file.write_at(part, 0));
+        let written = file.set_len(0).and_then(|()| file.write_at(shard, 0));
         written.map_err(io_error("write", path))?;
         file.sync().map_err(io_error("make durable", path))
     }
@@ -203,11 +203,11 @@ impl CheckpointDir {
         let file = opened.map_err(io_error("open", path))?;
         let len = file.len().map_err(io_error("read", path))?;
         check_len(&path.display().to_string(), len)?;
-        let mut part = vec![0; usize::try_from(len)?];
-        let read = file.read_full_at(&mut part, 0);
+        let mut shard = vec![0; usize::try_from(len)?];
+        let read = file.read_full_at(&mut shard, 0);
         let found = read.map_err(io_error("read", path))?;
-        match found == part.len() {
-            true => Ok(part),
+        match found == shard.len() {
+            true => Ok(shard),
             false => Err(CheckpointDirError::Short {
                 path: path.to_owned(),
                 expected: len,
@@ -219,15 +219,15 @@ impl CheckpointDir {
 }
 
 impl Checkpoints for CheckpointDir {
-    fn lock(&self) -> Result<Option<PlaceLock>, BoxError> {
+    fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
         Ok(Some(Box::new(self.hold()?)))
     }
 
-    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
-        check_len("it", part.len() as u64)?;
+    fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
+        check_len("it", shard.len() as u64)?;
         let unfinished = self.dir.join(format!("{UNFINISHED}{}", key.rank));
         let path = self.path(key);
-        let written = self.write(&unfinished, part).and_then(|()| {
+        let written = self.write(&unfinished, shard).and_then(|()| {
             let renamed = self.disk.rename(&unfinished, &path);
             renamed.map_err(io_error("rename", &unfinished))
         });
@@ -240,15 +240,15 @@ impl Checkpoints for CheckpointDir {
         Ok(synced.map_err(io_error("sync the directory", &self.dir))?)
     }
 
-    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
         self.read(&self.path(key))
     }
 
-    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
-        Ok(self.parts()?)
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
+        Ok(self.shards()?)
     }
 
-    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         let path = self.path(key);
         let removed = self.disk.remove_file(&path);
         removed.map_err(io_error("remove", &path))?;
@@ -256,7 +256,7 @@ impl Checkpoints for CheckpointDir {
         Ok(synced.map_err(io_error("sync the directory", &self.dir))?)
     }
 
-    fn describe(&self, key: PartKey) -> String {
+    fn describe(&self, key: ShardKey) -> String {
         self.path(key).display().to_string()
     }
 }

@@ -1,40 +1,39 @@
-//! Places where flows keep their checkpoints.
+//! Stores of checkpoints: a directory, a log, or a server.
 
 mod directory;
 mod objects;
 mod server;
 
-use millstream_flow::{BoxError, PartKey};
+use millstream_flow::{BoxError, ShardKey};
 
 pub use directory::{CheckpointDir, CheckpointDirError};
 pub use objects::LogCheckpoints;
 pub use server::ServerCheckpoints;
 
-/// The largest part, in bytes, that is written or read: no flow has a larger one, since a part was
-/// in memory.
-pub const PART_BYTES_MAX: u64 = 4 << 30;
+/// The largest shard, in bytes, that a store writes or reads. No flow has a larger one, since each shard was in memory.
+pub const SHARD_BYTES_MAX: u64 = 4 << 30;
 
-/// Returns the name of a part behind the common prefix of its flow's parts.
-fn part_name(key: PartKey) -> String {
+/// Returns the name of a shard behind the common prefix of its flow's shards.
+fn shard_name(key: ShardKey) -> String {
     format!("{}.{}", key.checkpoint, key.rank)
 }
 
-/// The part of this name, if it is one.
-fn named_part(name: &str) -> Option<PartKey> {
+/// Returns the key of the shard of this name; `None` if it is the name of none.
+fn named_shard(name: &str) -> Option<ShardKey> {
     let (checkpoint, rank) = name.split_once('.')?;
-    let key = PartKey {
+    let key = ShardKey {
         checkpoint: checkpoint.parse().ok()?,
         rank: rank.parse().ok()?,
     };
     // "+1" and "01" are numbers, too.
-    (part_name(key) == name).then_some(key)
+    (shard_name(key) == name).then_some(key)
 }
 
 fn check_len(what: &str, bytes: u64) -> Result<(), BoxError> {
-    match bytes <= PART_BYTES_MAX {
+    match bytes <= SHARD_BYTES_MAX {
         true => Ok(()),
         false => Err(format!(
-            "{what} has {bytes} bytes, and a part of a checkpoint {PART_BYTES_MAX} at most"
+            "{what} has {bytes} bytes, and a shard of a checkpoint {SHARD_BYTES_MAX} at most"
         )
         .into()),
     }
@@ -45,13 +44,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_known_by_their_names_and_nothing_else_is_taken_for_one() {
-        let key = PartKey {
+    fn only_names_of_shards_parse() {
+        let key = ShardKey {
             checkpoint: 12,
             rank: 300,
         };
-        assert_eq!(part_name(key), "12.300");
-        assert_eq!(named_part("12.300"), Some(key));
+        assert_eq!(shard_name(key), "12.300");
+        assert_eq!(named_shard("12.300"), Some(key));
         for other in [
             "",
             "12",
@@ -63,7 +62,7 @@ mod tests {
             "1.-1",
             "1.4294967296",
         ] {
-            assert_eq!(named_part(other), None, "{other}");
+            assert_eq!(named_shard(other), None, "{other}");
         }
     }
 }

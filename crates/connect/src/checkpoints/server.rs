@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use millstream_client::{Client, ClientConfig, ClientError};
-use millstream_flow::{BoxError, Checkpoints, PartKey};
+use millstream_flow::{BoxError, Checkpoints, ShardKey};
 
-use super::objects::{part_of, prefix};
-use super::{check_len, part_name};
+use super::objects::{prefix, shard_of};
+use super::{check_len, shard_name};
 use crate::network::Network;
 
 /// Bytes that are sent or asked for at once.
@@ -32,22 +32,22 @@ impl ServerCheckpoints {
         })
     }
 
-    fn name(&self, key: PartKey) -> String {
-        format!("{}{}", self.prefix, part_name(key))
+    fn name(&self, key: ShardKey) -> String {
+        format!("{}{}", self.prefix, shard_name(key))
     }
 
-    async fn upload(&self, name: &str, part: &[u8]) -> Result<(), ClientError> {
+    async fn upload(&self, name: &str, shard: &[u8]) -> Result<(), ClientError> {
         let mut upload = self.client.put_object(name).await?;
-        for piece in part.chunks(PIECE_BYTES) {
+        for piece in shard.chunks(PIECE_BYTES) {
             upload.part(Bytes::copy_from_slice(piece)).await?;
         }
         upload.finish().await.map(drop)
     }
 
     async fn download(&self, name: &str) -> Result<Vec<u8>, BoxError> {
-        let mut part = Vec::new();
+        let mut shard = Vec::new();
         loop {
-            let start = part.len() as u64;
+            let start = shard.len() as u64;
             let got = self
                 .client
                 .get_object(name, start, PIECE_BYTES as u32)
@@ -56,10 +56,10 @@ impl ServerCheckpoints {
             check_len(&format!("object {name}"), object.bytes.0)?;
             pieces
                 .iter()
-                .for_each(|piece| part.extend_from_slice(piece));
-            let len = part.len() as u64;
+                .for_each(|piece| shard.extend_from_slice(piece));
+            let len = shard.len() as u64;
             if len >= object.bytes.0 {
-                return Ok(part);
+                return Ok(shard);
             }
             if len == start {
                 return Err(format!("object {name} ends at byte {len}").into());
@@ -69,36 +69,36 @@ impl ServerCheckpoints {
 }
 
 impl Checkpoints for ServerCheckpoints {
-    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
-        check_len("it", part.len() as u64)?;
+    fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
+        check_len("it", shard.len() as u64)?;
         let name = self.name(key);
         self.network.wait(async {
             // Of an attempt that came to its end after all.
             if !self.client.objects(&name).await?.is_empty() {
                 let _ = self.client.delete_object(&name).await;
             }
-            Ok(self.upload(&name, part).await?)
+            Ok(self.upload(&name, shard).await?)
         })
     }
 
-    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
         self.network.wait(self.download(&self.name(key)))
     }
 
-    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
         let objects = self.network.wait(self.client.objects(&self.prefix))?;
         objects
             .iter()
-            .map(|object| part_of(&self.prefix, &object.name))
+            .map(|object| shard_of(&self.prefix, &object.name))
             .collect()
     }
 
-    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         let name = self.name(key);
         Ok(self.network.wait(self.client.delete_object(&name))?)
     }
 
-    fn describe(&self, key: PartKey) -> String {
+    fn describe(&self, key: ShardKey) -> String {
         format!("object {}", self.name(key))
     }
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
 use millstream_broker::{BrokerConfig, Server};
 use millstream_client::ClientConfig;
-use millstream_connect::{CheckpointDir, LogCheckpoints, PART_BYTES_MAX, ServerCheckpoints};
+use millstream_connect::{CheckpointDir, LogCheckpoints, SHARD_BYTES_MAX, ServerCheckpoints};
 use millstream_flow::sources::Generator;
-use millstream_flow::{Checkpoints, Counts, Flow, PartKey};
+use millstream_flow::{Checkpoints, Counts, Flow, ShardKey};
 use millstream_log::{Log, LogConfig};
 use millstream_sim::{Rng, SimDisk};
 use tempfile::tempdir;
@@ -18,11 +18,11 @@ use crate::support::{settings, wait_for_checkpoint};
 
 const DIR: &str = "/flows/ads";
 
-fn key(checkpoint: u64, rank: u32) -> PartKey {
-    PartKey { checkpoint, rank }
+fn key(checkpoint: u64, rank: u32) -> ShardKey {
+    ShardKey { checkpoint, rank }
 }
 
-fn part(key: PartKey) -> Vec<u8> {
+fn part(key: ShardKey) -> Vec<u8> {
     let number = key.checkpoint * 10 + u64::from(key.rank);
     (0..3000).map(|n| (number * 31 + n) as u8).collect()
 }
@@ -34,7 +34,7 @@ fn open(disk: &SimDisk) -> Result<CheckpointDir, String> {
 
 /// Two ranks keep three checkpoints, and forget those before, as far as the machine goes. What is acknowledged
 /// of each part, by key: whether it is there; nothing if that is open.
-fn keep(disk: &SimDisk) -> BTreeMap<PartKey, Option<bool>> {
+fn keep(disk: &SimDisk) -> BTreeMap<ShardKey, Option<bool>> {
     let mut known = BTreeMap::new();
     let Ok(dir) = open(disk) else {
         return known;
@@ -119,7 +119,7 @@ fn what_is_no_part_is_named() {
     fs::write(dir.path().join("notes.txt"), "").unwrap();
     let error = CheckpointDir::open(dir.path()).err().unwrap().to_string();
     assert!(
-        error.contains("notes.txt is not a part of a checkpoint"),
+        error.contains("notes.txt is not a shard of a checkpoint"),
         "{error}"
     );
 }
@@ -128,7 +128,7 @@ fn what_is_no_part_is_named() {
 fn a_file_too_large_for_a_part_is_not_read_into_memory() {
     let dir = tempdir().unwrap();
     let file = File::create(dir.path().join("checkpoint.1.0")).unwrap();
-    file.set_len(PART_BYTES_MAX + 1).unwrap();
+    file.set_len(SHARD_BYTES_MAX + 1).unwrap();
     let place = CheckpointDir::open(dir.path()).unwrap();
     let error = place.get(key(1, 0)).unwrap_err().to_string();
     assert!(
@@ -214,7 +214,7 @@ fn parts_are_kept_in_a_directory_a_log_and_a_server() {
         .unwrap();
     let error = both.list().unwrap_err().to_string();
     assert!(
-        error.contains("object ads.checkpoint.notes is not a part"),
+        error.contains("object ads.checkpoint.notes is not a shard"),
         "{error}"
     );
 }

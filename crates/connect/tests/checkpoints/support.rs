@@ -9,7 +9,7 @@ use millstream_flow::{Checkpointing, Checkpoints, FlowSettings, Resume, Running}
 pub fn settings(place: &Arc<impl Checkpoints>, resume: bool) -> FlowSettings {
     FlowSettings {
         checkpoints: Some(Checkpointing {
-            place: Arc::clone(place) as Arc<dyn Checkpoints>,
+            store: Arc::clone(place) as Arc<dyn Checkpoints>,
             interval: Duration::from_millis(1),
             resume: match resume {
                 true => Resume::Always,

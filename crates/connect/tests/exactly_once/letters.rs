@@ -50,7 +50,7 @@ fn start(
     let settings = FlowSettings {
         dead_letters: Some(Arc::new(letters) as Arc<dyn DeadLetters>),
         checkpoints: Some(Checkpointing {
-            place: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
+            store: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
             // The first one and the last one are the only ones.
             interval: Duration::from_secs(3600),
             resume: Resume::IfAny,
@@ -109,7 +109,7 @@ fn start_rank(
         dead_letters: Some(letters),
         ranks: ranks.clone(),
         checkpoints: Some(Checkpointing {
-            place: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
+            store: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
             interval: Duration::from_millis(20),
             resume,
         }),

@@ -14,8 +14,8 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, PartKey, Parts, Resume,
-    Running, Sink, Source, SourceStatus, Watermarks,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, Parts, Resume, Running,
+    ShardKey, Sink, Source, SourceStatus, Watermarks,
 };
 use millstream_log::{Log, LogConfig, Stream, StreamConfig};
 use tempfile::TempDir;
@@ -43,13 +43,13 @@ pub enum Fault {
 }
 
 /// Shards in a directory, with faults.
-struct Place {
+struct SharedStore {
     dir: CheckpointDir,
     fault: Mutex<Fault>,
 }
 
-impl Checkpoints for Place {
-    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+impl Checkpoints for SharedStore {
+    fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
         let fault = match key.checkpoint {
             // A flow that cannot keep its beginning does not begin.
             1 => Fault::None,
@@ -64,15 +64,15 @@ impl Checkpoints for Place {
         }
     }
 
-    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
         self.dir.get(key)
     }
 
-    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
         self.dir.list()
     }
 
-    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         self.dir.remove(key)
     }
 }
@@ -80,7 +80,7 @@ impl Checkpoints for Place {
 pub struct World {
     into: Into,
     items: u64,
-    place: Option<Arc<Place>>,
+    place: Option<Arc<SharedStore>>,
     stream: Stream,
     node: Arc<Node>,
 }
@@ -283,8 +283,8 @@ impl World {
     }
 }
 
-fn place(path: PathBuf) -> Arc<Place> {
-    Arc::new(Place {
+fn place(path: PathBuf) -> Arc<SharedStore> {
+    Arc::new(SharedStore {
         dir: CheckpointDir::open(path).unwrap(),
         fault: Mutex::new(Fault::None),
     })
@@ -312,7 +312,7 @@ pub fn start(
     sink: impl Sink<WindowResult<u64, u64>>,
 ) -> Result<Running, String> {
     let checkpoints = place.map(|place| Checkpointing {
-        place,
+        store: place,
         interval: Duration::from_millis(5),
         resume: Resume::IfAny,
     });

@@ -269,7 +269,7 @@ impl Counting {
 pub fn resuming(place: &Arc<CheckpointDir>, resume: bool) -> FlowSettings {
     FlowSettings {
         checkpoints: Some(Checkpointing {
-            place: Arc::clone(place) as _,
+            store: Arc::clone(place) as _,
             interval: Duration::from_millis(1),
             resume: match resume {
                 true => Resume::Always,

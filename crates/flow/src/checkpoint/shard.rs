@@ -94,12 +94,12 @@ mod tests {
 
     #[test]
     fn a_truncated_or_damaged_shard_is_refused() {
-        let part = shard();
-        for len in 0..part.len() {
-            assert!(decode(&part[..len]).is_err());
+        let shard = shard();
+        for len in 0..shard.len() {
+            assert!(decode(&shard[..len]).is_err());
         }
-        for index in 0..part.len() {
-            let mut damaged = part.clone();
+        for index in 0..shard.len() {
+            let mut damaged = shard.clone();
             damaged[index] ^= 1;
             assert!(decode(&damaged).is_err());
         }

@@ -11,7 +11,7 @@ use crate::checkpoint::completeness::{newest_complete, remove_old};
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decisions::DecisionSignal;
 use crate::checkpoint::shard::{Head, Saved, decode, encode};
-use crate::checkpoint::store::{Checkpoints, PartKey, PlaceLock, Resume};
+use crate::checkpoint::store::{Checkpoints, Resume, ShardKey, StoreLock};
 use crate::error::BoxError;
 
 /// The number of a run's last checkpoint, counted from where it began: that of its end. Ranks end one after another,
@@ -46,7 +46,7 @@ pub struct Shards {
     /// Writes a shard while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Held by rank 0, from [`resume_point`](Self::resume_point) to [`end`](Self::end).
-    lock: Mutex<Option<PlaceLock>>,
+    lock: Mutex<Option<StoreLock>>,
 }
 
 impl Shards {
@@ -114,21 +114,21 @@ impl Shards {
         if self.rank == 0 {
             *self.lock.lock() = self.checkpoints.lock()?;
         }
-        let parts = self.checkpoints.list()?;
+        let shards = self.checkpoints.list()?;
         let newest = match resume {
-            Resume::Never => return self.check_empty(&parts).map(|()| None),
-            Resume::IfAny | Resume::Always => newest_complete(&parts, self.ranks),
+            Resume::Never => return self.check_empty(&shards).map(|()| None),
+            Resume::IfAny | Resume::Always => newest_complete(&shards, self.ranks),
         };
         match newest {
-            Some(number) => self.read(number, &parts).map(Some),
-            None if resume == Resume::IfAny => self.check_unfinished(&parts).map(|()| None),
-            None => Err(self.none_complete(&parts)),
+            Some(number) => self.read(number, &shards).map(Some),
+            None if resume == Resume::IfAny => self.check_unfinished(&shards).map(|()| None),
+            None => Err(self.none_complete(&shards)),
         }
     }
 
     /// Checks that the store holds no shard that could be mixed with those of a new run.
-    fn check_empty(&self, parts: &[PartKey]) -> Result<(), BoxError> {
-        match parts.iter().max() {
+    fn check_empty(&self, shards: &[ShardKey]) -> Result<(), BoxError> {
+        match shards.iter().max() {
             None => Ok(()),
             Some(key) => Err(format!(
                 "there is a checkpoint, number {}, of an earlier run: {}; resume from it, or remove it first",
@@ -139,14 +139,14 @@ impl Shards {
         }
     }
 
-    /// Reads this rank's shard of a checkpoint. `parts` are all shards in the store.
-    fn read(&self, number: u64, parts: &[PartKey]) -> Result<ResumePoint, BoxError> {
-        let key = PartKey {
+    /// Reads this rank's shard of a checkpoint. `shards` are all shards in the store.
+    fn read(&self, number: u64, shards: &[ShardKey]) -> Result<ResumePoint, BoxError> {
+        let key = ShardKey {
             checkpoint: number,
             rank: self.rank,
         };
-        let part = self.checkpoints.get(key).and_then(|part| decode(&part));
-        let (head, saved) = part.map_err(|error| self.damaged(key, parts, &error))?;
+        let shard = self.checkpoints.get(key).and_then(|shard| decode(&shard));
+        let (head, saved) = shard.map_err(|error| self.damaged(key, shards, &error))?;
         if (head.flow.as_str(), head.ranks) != (&self.flow, self.ranks) {
             return Err(format!(
                 "the checkpoint {number} is of flow \"{}\" on {} ranks, and this is \"{}\" on {}",
@@ -164,34 +164,34 @@ impl Shards {
 
     /// Returns the error of a damaged shard, and the advice what to do. The flow takes no older checkpoint by itself:
     /// results that came after it would come again.
-    fn damaged(&self, key: PartKey, parts: &[PartKey], error: &BoxError) -> BoxError {
-        let PartKey { checkpoint, .. } = key;
-        let older = parts.iter().filter(|part| part.checkpoint < checkpoint);
-        let older: Vec<PartKey> = older.copied().collect();
-        let place = self.checkpoints.describe(key);
+    fn damaged(&self, key: ShardKey, shards: &[ShardKey], error: &BoxError) -> BoxError {
+        let ShardKey { checkpoint, .. } = key;
+        let older = shards.iter().filter(|shard| shard.checkpoint < checkpoint);
+        let older: Vec<ShardKey> = older.copied().collect();
+        let shard = self.checkpoints.describe(key);
         let advice = match newest_complete(&older, self.ranks) {
             Some(older) => format!(
-                "remove that part to go on from checkpoint {older}, the newest one that is complete without it; \
+                "remove that shard to go on from checkpoint {older}, the newest one that is complete without it; \
                  results that came after checkpoint {older} come again"
             ),
-            None => "no older checkpoint is complete: bring back a copy of that part, or remove all checkpoints of the \
+            None => "no older checkpoint is complete: bring back a copy of that shard, or remove all checkpoints of the \
                      flow and start it anew, without resuming"
                 .to_owned(),
         };
-        format!("the checkpoint {checkpoint} cannot be read: {place}: {error}; {advice}").into()
+        format!("the checkpoint {checkpoint} cannot be read: {shard}: {error}; {advice}").into()
     }
 
-    fn none_complete(&self, parts: &[PartKey]) -> BoxError {
-        let Some(newest) = parts.iter().max() else {
-            let first = self.first_part();
+    fn none_complete(&self, shards: &[ShardKey]) -> BoxError {
+        let Some(newest) = shards.iter().max() else {
+            let first = self.first_shard();
             return format!("there is no checkpoint to resume from: {first} is not there").into();
         };
-        let of_newest = parts
+        let of_newest = shards
             .iter()
             .filter(|key| key.checkpoint == newest.checkpoint);
         let ranks: Vec<_> = of_newest.map(|key| key.rank.to_string()).collect();
         format!(
-            "there is no checkpoint with the parts of all {} ranks to resume from; of the newest, {}, there are those of {} ({}), such as {}",
+            "there is no checkpoint with the shards of all {} ranks to resume from; of the newest, {}, there are those of {} ({}), such as {}",
             self.ranks,
             newest.checkpoint,
             match ranks.len() {
@@ -205,8 +205,8 @@ impl Shards {
     }
 
     /// Describes where this rank's shard of a first checkpoint would be.
-    fn first_part(&self) -> String {
-        self.checkpoints.describe(PartKey {
+    fn first_shard(&self) -> String {
+        self.checkpoints.describe(ShardKey {
             checkpoint: 1,
             rank: self.rank,
         })
@@ -214,20 +214,20 @@ impl Shards {
 
     /// Checks that shards of which no checkpoint is complete are of this flow's first checkpoint, which a crash left
     /// incomplete. Each rank checks its own ones, which no other rank removes.
-    fn check_unfinished(&self, parts: &[PartKey]) -> Result<(), BoxError> {
-        if parts.iter().any(|key| key.rank >= self.ranks) {
-            return Err(self.none_complete(parts));
+    fn check_unfinished(&self, shards: &[ShardKey]) -> Result<(), BoxError> {
+        if shards.iter().any(|key| key.rank >= self.ranks) {
+            return Err(self.none_complete(shards));
         }
-        let own = parts.iter().filter(|key| key.rank == self.rank);
+        let own = shards.iter().filter(|key| key.rank == self.rank);
         own.map(|key| key.checkpoint)
-            .try_for_each(|number| self.read(number, parts).map(drop))
+            .try_for_each(|number| self.read(number, shards).map(drop))
     }
 
     /// Removes this rank's shards of later checkpoints, which were not complete: else they could be taken for shards
     /// of those to come.
     fn remove_later(&self, number: u64) -> Result<(), BoxError> {
-        let parts = self.checkpoints.list()?;
-        let own = parts.iter().filter(|key| key.rank == self.rank);
+        let shards = self.checkpoints.list()?;
+        let own = shards.iter().filter(|key| key.rank == self.rank);
         own.filter(|key| key.checkpoint > number)
             .try_for_each(|key| self.checkpoints.remove(*key))
     }
@@ -238,9 +238,9 @@ impl Shards {
         self.finish();
         let counts = self.counts.lock();
         if counts.failed > 0 {
-            let place = self.first_part();
+            let shard = self.first_shard();
             let error = counts.error.as_deref().unwrap_or("it panicked");
-            return Err(format!("the first checkpoint cannot be stored: {place}: {error}").into());
+            return Err(format!("the first checkpoint cannot be stored: {shard}: {error}").into());
         }
         self.first.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -255,7 +255,7 @@ impl Shards {
             run: self.run.load(Ordering::Relaxed),
             seed: self.seed.load(Ordering::Relaxed),
         };
-        let key = PartKey {
+        let key = ShardKey {
             checkpoint: self.checkpoint(number),
             rank: self.rank,
         };
@@ -268,9 +268,9 @@ impl Shards {
         let clock = Arc::clone(&self.clock);
         let write = move || {
             let started_at = clock.monotonic();
-            let stored = encode(&head, &saved).and_then(|part| {
-                checkpoints.put(key, &part)?;
-                Ok(part.len() as u64)
+            let stored = encode(&head, &saved).and_then(|shard| {
+                checkpoints.put(key, &shard)?;
+                Ok(shard.len() as u64)
             });
             let mut counts = counts.lock();
             if let (Ok(_), Some(signal)) = (&stored, &signal) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::error::BoxError;
 
-/// Holds a place of checkpoints for one run of a flow, until it is dropped or the process ends.
-pub type PlaceLock = Box<dyn Send + Sync>;
+/// Holds the lock of a store of checkpoints for one run of a flow, until it is dropped or the process ends.
+pub type StoreLock = Box<dyn Send + Sync>;
 
 /// A store of checkpoints. All ranks of a flow see the same store.
 pub trait Checkpoints: Send + Sync + 'static {
@@ -16,45 +16,45 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// locked.
     ///
     /// # Errors
-    /// When another run holds the place; then the flow does not begin.
-    fn lock(&self) -> Result<Option<PlaceLock>, BoxError> {
+    /// When another run holds the store; then the flow does not begin.
+    fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
         Ok(None)
     }
 
     /// Stores the shard of a rank, whole or not at all, and so that it outlasts a crash.
     ///
     /// # Errors
-    /// The flow goes on, and tries again with the next checkpoint. When it is the first one, the flow does not begin.
-    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError>;
+    /// The flow continues, and tries again with the next checkpoint. If the first one fails, the flow does not begin.
+    fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError>;
 
     /// Returns a stored shard.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError>;
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError>;
 
     /// Lists all stored shards.
     ///
     /// # Errors
     /// When they cannot be listed.
-    fn list(&self) -> Result<Vec<PartKey>, BoxError>;
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError>;
 
     /// Removes a shard.
     ///
     /// # Errors
     /// When it stays; it does no harm.
-    fn remove(&self, key: PartKey) -> Result<(), BoxError>;
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError>;
 
     /// Describes where a shard is, for messages.
-    fn describe(&self, key: PartKey) -> String {
-        let PartKey { checkpoint, rank } = key;
-        format!("the part of rank {rank} of checkpoint {checkpoint}")
+    fn describe(&self, key: ShardKey) -> String {
+        let ShardKey { checkpoint, rank } = key;
+        format!("the shard of rank {rank} of checkpoint {checkpoint}")
     }
 }
 
 /// Names a shard: a rank's share of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PartKey {
+pub struct ShardKey {
     /// Counted from 1 by the flow's runs together; the last one of a run may lie far behind the others.
     pub checkpoint: u64,
     /// The rank.
@@ -64,23 +64,23 @@ pub struct PartKey {
 /// The settings of a flow's checkpoints.
 #[derive(Clone)]
 pub struct Checkpointing {
-    /// Where.
-    pub place: Arc<dyn Checkpoints>,
-    /// How often.
+    /// The store of the checkpoints.
+    pub store: Arc<dyn Checkpoints>,
+    /// The time from one checkpoint to the next.
     pub interval: Duration,
-    /// Where it begins.
+    /// Whether the flow resumes from a checkpoint.
     pub resume: Resume,
 }
 
 /// Whether a flow resumes from the last complete checkpoint: the last of which all ranks have stored their shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resume {
-    /// It begins at the start, and there must be no checkpoint.
+    /// The flow begins at the start, and there must be no checkpoint.
     Never,
-    /// It resumes from one if there is one; else it begins at the start. For programs that are started again by
-    /// themselves.
+    /// The flow resumes from a checkpoint if there is one, and otherwise begins at the start. For programs that a
+    /// supervisor restarts.
     IfAny,
-    /// There must be one.
+    /// The flow resumes from a checkpoint; there must be one.
     Always,
 }
 

@@ -118,9 +118,9 @@ pub fn recover_sinks(
 fn shards(graph: &Graph, settings: &FlowSettings) -> Option<Shards> {
     let checkpoints = settings.checkpoints.as_ref()?;
     let ranks = &settings.ranks;
-    let place = std::sync::Arc::clone(&checkpoints.place);
+    let store = std::sync::Arc::clone(&checkpoints.store);
     Some(Shards::new(
-        place,
+        store,
         &graph.name,
         ranks.rank(),
         ranks.count(),

@@ -12,7 +12,7 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows, fold};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, PartKey, Resume, Running, Sink,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running, ShardKey, Sink,
     SinkStart, Watermarks,
 };
 use proptest::prelude::*;
@@ -29,13 +29,13 @@ const KEYS: u32 = 7;
 
 /// Holds shards in memory, unless it is full.
 #[derive(Default)]
-pub struct Place {
-    pub parts: Mutex<BTreeMap<PartKey, Vec<u8>>>,
+pub struct MemoryStore {
+    pub parts: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
     is_full: AtomicBool,
 }
 
-impl Checkpoints for Place {
-    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+impl Checkpoints for MemoryStore {
+    fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
         if self.is_full.load(Ordering::Relaxed) {
             return Err("the disk is full".into());
         }
@@ -43,16 +43,16 @@ impl Checkpoints for Place {
         Ok(())
     }
 
-    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
         let parts = self.parts.lock().unwrap();
         Ok(parts.get(&key).ok_or("it is not there")?.clone())
     }
 
-    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
         Ok(self.parts.lock().unwrap().keys().copied().collect())
     }
 
-    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         self.parts.lock().unwrap().remove(&key);
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Shape {
 fn start(
     shape: Shape,
     ranks: &Ranks,
-    place: &Arc<Place>,
+    place: &Arc<MemoryStore>,
     resume: Resume,
     items: u64,
     results: &Results,
@@ -131,7 +131,7 @@ fn start(
             interval: Duration::from_secs(3600),
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
-                place: Arc::clone(place) as Arc<dyn Checkpoints>,
+                store: Arc::clone(place) as Arc<dyn Checkpoints>,
                 interval: Duration::from_millis(1),
                 resume,
             }),
@@ -225,7 +225,7 @@ fn start(
 fn run(
     shape: Shape,
     count: u32,
-    place: &Arc<Place>,
+    place: &Arc<MemoryStore>,
     items: u64,
     results: &[Results],
     until: Option<(usize, Duration)>,
@@ -327,7 +327,7 @@ proptest! {
     ) {
         let items = 30_000;
         let began = Instant::now();
-        let place = Arc::new(Place::default());
+        let place = Arc::new(MemoryStore::default());
         let results: Vec<Results> = (0..count).map(|_| Results::default()).collect();
         for (rank, after_ms) in deaths {
             let until = (rank % count as usize, Duration::from_millis(after_ms));
@@ -341,7 +341,7 @@ proptest! {
 
 #[test]
 fn a_flow_resumes_from_its_checkpoint_and_not_from_the_beginning() {
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let results = [Results::default()];
     let ranks = Ranks::alone();
     let running = start(
@@ -381,7 +381,7 @@ fn a_flow_resumes_from_its_checkpoint_and_not_from_the_beginning() {
 
 #[test]
 fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let results = Results::default();
     let start = |resume| {
         start(
@@ -408,13 +408,13 @@ fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
     let error = start(Resume::Never).err().unwrap();
     assert_eq!(
         error,
-        "flow \"counted\": the first checkpoint cannot be stored: the part of rank 0 of checkpoint 1: the disk is full"
+        "flow \"counted\": the first checkpoint cannot be stored: the shard of rank 0 of checkpoint 1: the disk is full"
     );
 }
 
 #[test]
 fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one() {
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let results = Results::default();
     let error = start(
         Shape::Counts,
@@ -428,7 +428,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
     assert_eq!(
         error.as_deref(),
         Some(
-            "flow \"counted\": there is no checkpoint to resume from: the part of rank 0 of checkpoint 1 is not there"
+            "flow \"counted\": there is no checkpoint to resume from: the shard of rank 0 of checkpoint 1 is not there"
         )
     );
     let running = start(
@@ -455,7 +455,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
     .err()
     .unwrap();
     assert!(
-        error.contains("of an earlier run: the part of rank 0 of checkpoint ")
+        error.contains("of an earlier run: the shard of rank 0 of checkpoint ")
             && error.contains("; resume from it, or remove it first"),
         "{error}"
     );
@@ -470,7 +470,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
     for thread in threads.collect::<Vec<_>>() {
         let error = thread.join().unwrap();
         assert!(
-            error.contains("no checkpoint with the parts of all 2 ranks"),
+            error.contains("no checkpoint with the shards of all 2 ranks"),
             "{error}"
         );
     }
@@ -478,7 +478,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
 
 #[test]
 fn resuming_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let start = |count: u32, results: &Results| {
         let threads = Ranks::threads(count).into_iter().map(|ranks| {
             let (place, results) = (Arc::clone(&place), Arc::clone(results));
@@ -518,7 +518,7 @@ fn resuming_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
     place.parts.lock().unwrap().clear();
     let results = Results::default();
     assert_eq!(start(2, &results), [Ok(()), Ok(())]);
-    let of_rank_0 = |key: &PartKey| key.rank == 0;
+    let of_rank_0 = |key: &ShardKey| key.rank == 0;
     place.parts.lock().unwrap().retain(|key, _| of_rank_0(key));
     let results = Results::default();
     assert_eq!(start(2, &results), [Ok(()), Ok(())]);
@@ -526,34 +526,34 @@ fn resuming_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
 }
 
 /// A store with the shards of the last checkpoint of a run on two ranks, which ended.
-fn place_of_two_ranks() -> Arc<Place> {
-    let place = Arc::new(Place::default());
+fn place_of_two_ranks() -> Arc<MemoryStore> {
+    let place = Arc::new(MemoryStore::default());
     let results: Vec<Results> = (0..2).map(|_| Results::default()).collect();
     assert!(run(Shape::Counts, 2, &place, 30_000, &results, None));
     place
 }
 
 /// The shards of the newest checkpoint of both ranks.
-fn newest(place: &Place) -> (u64, [Vec<u8>; 2]) {
+fn newest(place: &MemoryStore) -> (u64, [Vec<u8>; 2]) {
     let parts = place.parts.lock().unwrap();
     let mut numbers = parts.keys().map(|key| key.checkpoint).rev();
-    let part = |checkpoint, rank| parts.get(&PartKey { checkpoint, rank }).cloned();
+    let part = |checkpoint, rank| parts.get(&ShardKey { checkpoint, rank }).cloned();
     let found = numbers.find_map(|number| Some((number, [part(number, 0)?, part(number, 1)?])));
     found.unwrap()
 }
 
-fn place_with(parts: impl IntoIterator<Item = (u64, u32, Vec<u8>)>) -> Arc<Place> {
+fn place_with(parts: impl IntoIterator<Item = (u64, u32, Vec<u8>)>) -> Arc<MemoryStore> {
     let parts = parts
         .into_iter()
-        .map(|(checkpoint, rank, part)| (PartKey { checkpoint, rank }, part));
-    Arc::new(Place {
+        .map(|(checkpoint, rank, part)| (ShardKey { checkpoint, rank }, part));
+    Arc::new(MemoryStore {
         parts: Mutex::new(parts.collect()),
-        ..Place::default()
+        ..MemoryStore::default()
     })
 }
 
 /// The errors of two ranks that resume, each with its own view of the store.
-fn refusals(places: [Arc<Place>; 2]) -> Vec<String> {
+fn refusals(places: [Arc<MemoryStore>; 2]) -> Vec<String> {
     on_ranks(2, |ranks| {
         let place = &places[ranks.rank() as usize];
         let results = Results::default();

@@ -10,7 +10,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Trigger, WindowEvents, Windows};
 use millstream_flow::{
     BoxError, Checkpointing, Checkpoints, DeadLetters, Emit, Flow, FlowError, FlowSettings, Order,
-    PartKey, Parts, Resume, Watermarks,
+    Parts, Resume, ShardKey, Watermarks,
 };
 use proptest::prelude::*;
 
@@ -650,19 +650,19 @@ fn events_of_windows_without_an_end_of_their_own_are_not_collected() {
 struct Nowhere;
 
 impl Checkpoints for Nowhere {
-    fn put(&self, _: PartKey, _: &[u8]) -> Result<(), BoxError> {
+    fn put(&self, _: ShardKey, _: &[u8]) -> Result<(), BoxError> {
         Err("there is no room".into())
     }
 
-    fn get(&self, _: PartKey) -> Result<Vec<u8>, BoxError> {
+    fn get(&self, _: ShardKey) -> Result<Vec<u8>, BoxError> {
         Err("nothing is there".into())
     }
 
-    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
         Ok(Vec::new())
     }
 
-    fn remove(&self, _: PartKey) -> Result<(), BoxError> {
+    fn remove(&self, _: ShardKey) -> Result<(), BoxError> {
         Ok(())
     }
 }
@@ -670,7 +670,7 @@ impl Checkpoints for Nowhere {
 #[test]
 fn a_flow_whose_state_no_checkpoint_can_hold_does_not_begin_with_checkpoints() {
     let checkpoints = Some(Checkpointing {
-        place: Arc::new(Nowhere),
+        store: Arc::new(Nowhere),
         interval: Duration::from_millis(1),
         resume: Resume::Never,
     });

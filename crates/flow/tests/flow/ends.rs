@@ -11,11 +11,11 @@ use millstream_exchange::Ranks;
 use millstream_flow::sinks::LinesFile;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, PartKey, Resume, Running,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, Resume, Running, ShardKey,
     Source, SourcePartitions, SourceStatus,
 };
 
-use crate::checkpoints::Place;
+use crate::checkpoints::MemoryStore;
 use crate::support::{on_ranks, settings, wait_until};
 use crate::windows::disorder;
 
@@ -80,14 +80,14 @@ const END: u64 = 10_000;
 fn start(
     ranks: &Ranks,
     source: Numbers,
-    place: &Arc<Place>,
+    place: &Arc<MemoryStore>,
     resume: Resume,
     file: &Path,
 ) -> Result<(Running, u64), String> {
     let settings = FlowSettings {
         ranks: ranks.clone(),
         checkpoints: Some(Checkpointing {
-            place: Arc::clone(place) as Arc<dyn Checkpoints>,
+            store: Arc::clone(place) as Arc<dyn Checkpoints>,
             interval: Duration::from_secs(3600),
             resume,
         }),
@@ -138,7 +138,7 @@ fn expected(sources: u64) -> Vec<String> {
 fn a_flow_that_was_killed_before_its_first_interval_goes_on_with_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results");
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let source = Numbers {
         gate: 5_000,
         ..Numbers::to(END)
@@ -159,7 +159,7 @@ fn a_flow_that_was_killed_before_its_first_interval_goes_on_with_its_file() {
 fn a_flow_that_has_finished_gives_its_states_again_and_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results");
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let source = Numbers::to(END);
     let (running, _) = start(&Ranks::alone(), source, &place, Resume::Never, &file).unwrap();
     running.join().unwrap();
@@ -185,7 +185,7 @@ fn a_flow_that_has_finished_gives_its_states_again_and_ends_at_once() {
 fn a_flow_that_was_stopped_before_its_first_interval_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results");
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let source = Numbers {
         gate: 5_050,
         ..Numbers::to(END)
@@ -208,7 +208,7 @@ fn a_flow_that_was_stopped_before_its_first_interval_goes_on_where_it_was() {
 #[test]
 fn ranks_that_have_finished_one_after_another_end_at_once_when_they_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let file = |rank: u32| folder.path().join(format!("results {rank}"));
     for (resume, has_ended) in [
         (Resume::Never, false),
@@ -232,7 +232,7 @@ fn ranks_that_have_finished_one_after_another_end_at_once_when_they_go_on() {
 #[test]
 fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let file = |rank: u32| folder.path().join(format!("results {rank}"));
     let run = |resume| {
         on_ranks(2, |ranks| {
@@ -243,7 +243,7 @@ fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
     };
     // The checkpoint of the beginning is gone when the end is complete.
     let beginning = {
-        let place = Arc::new(Place::default());
+        let place = Arc::new(MemoryStore::default());
         on_ranks(2, |ranks| {
             let file = folder.path().join(format!("beginning {}", ranks.rank()));
             let source = Numbers {
@@ -274,8 +274,8 @@ fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
 #[test]
 fn the_message_about_missing_parts_counts_the_ranks_that_are_there() {
     let parts = [(3, 1), (4, 1), (4, 3)];
-    let parts = parts.map(|(checkpoint, rank)| (PartKey { checkpoint, rank }, Vec::new()));
-    let place = Arc::new(Place::default());
+    let parts = parts.map(|(checkpoint, rank)| (ShardKey { checkpoint, rank }, Vec::new()));
+    let place = Arc::new(MemoryStore::default());
     place.parts.lock().unwrap().extend(parts);
     let folder = tempfile::tempdir().unwrap();
     let errors = on_ranks(4, |ranks| {
@@ -285,7 +285,7 @@ fn the_message_about_missing_parts_counts_the_ranks_that_are_there() {
     for error in errors {
         assert_eq!(
             error.unwrap(),
-            "flow \"ends\": there is no checkpoint with the parts of all 4 ranks to resume from; of the newest, 4, there are those of 2 ranks (1, 3), such as the part of rank 3 of checkpoint 4"
+            "flow \"ends\": there is no checkpoint with the shards of all 4 ranks to resume from; of the newest, 4, there are those of 2 ranks (1, 3), such as the shard of rank 3 of checkpoint 4"
         );
     }
 }

@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::checkpoints::Place;
+use crate::checkpoints::MemoryStore;
 use crate::support::{Collect, Letters, on_ranks, settings};
 use crate::windows::disorder;
 
@@ -526,10 +526,10 @@ impl PartialState for Fragile {
     }
 }
 
-fn with_checkpoints(place: &Arc<Place>, resume: Resume) -> FlowSettings {
+fn with_checkpoints(place: &Arc<MemoryStore>, resume: Resume) -> FlowSettings {
     FlowSettings {
         checkpoints: Some(Checkpointing {
-            place: Arc::clone(place) as Arc<dyn Checkpoints>,
+            store: Arc::clone(place) as Arc<dyn Checkpoints>,
             interval: Duration::from_millis(1),
             resume,
         }),
@@ -539,7 +539,7 @@ fn with_checkpoints(place: &Arc<Place>, resume: Resume) -> FlowSettings {
 
 #[test]
 fn a_panic_in_a_checkpoint_or_in_going_on_from_one_names_the_state() {
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let flow = |limit| {
         let mut flow = Flow::with_settings("fragile", with_checkpoints(&place, Resume::IfAny));
         let sum = flow.partial::<Fragile>("fragile sum");
@@ -652,7 +652,7 @@ fn survives(windows: Windows, bombs: Vec<(usize, u64)>) {
     }
     let starts_max = bombs.len() + 1;
     let bombs = Arc::new(Bombs(calls));
-    let place = Arc::new(Place::default());
+    let place = Arc::new(MemoryStore::default());
     let letters = Arc::new(Letters::default());
     let results: Ledger<WindowResult<u64, u64>> = Ledger(Arc::default());
     for start in 1.. {

@@ -13,7 +13,7 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, PartKey, Resume, Running,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Resume, Running, ShardKey,
     Sink, Watermarks, Windowed,
 };
 
@@ -280,22 +280,22 @@ fn other_operators_on_one_rank_are_refused_by_all() {
 fn checkpoints_on_one_rank_alone_are_refused_by_all() {
     struct Nowhere;
     impl Checkpoints for Nowhere {
-        fn put(&self, _: PartKey, _: &[u8]) -> Result<(), BoxError> {
+        fn put(&self, _: ShardKey, _: &[u8]) -> Result<(), BoxError> {
             Ok(())
         }
-        fn get(&self, _: PartKey) -> Result<Vec<u8>, BoxError> {
+        fn get(&self, _: ShardKey) -> Result<Vec<u8>, BoxError> {
             Err("there is nothing".into())
         }
-        fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+        fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
             Ok(Vec::new())
         }
-        fn remove(&self, _: PartKey) -> Result<(), BoxError> {
+        fn remove(&self, _: ShardKey) -> Result<(), BoxError> {
             Ok(())
         }
     }
     refused(|ranks, settings| {
         let checkpoints = (ranks.rank() == 2).then(|| Checkpointing {
-            place: Arc::new(Nowhere),
+            store: Arc::new(Nowhere),
             interval: Duration::from_millis(1),
             resume: Resume::Never,
         });

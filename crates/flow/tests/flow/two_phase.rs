@@ -12,8 +12,8 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Output, PartKey, Resume,
-    Running, Sink, SinkStart, Source, SourcePartitions, SourceStatus, Watermarks,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Output, Resume, Running,
+    ShardKey, Sink, SinkStart, Source, SourcePartitions, SourceStatus, Watermarks,
 };
 use proptest::prelude::*;
 
@@ -36,17 +36,17 @@ enum Fault {
 }
 
 /// Shards in memory, and the complete checkpoints.
-struct Place {
-    shards: Mutex<BTreeMap<PartKey, Vec<u8>>>,
+struct MemoryStore {
+    shards: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
     ranks: u32,
     fault: Mutex<Fault>,
     /// Numbers of checkpoints of which all shards were stored at one time.
     kept: Mutex<BTreeMap<u64, BTreeSet<u32>>>,
 }
 
-impl Place {
-    fn new(ranks: u32) -> Arc<Place> {
-        Arc::new(Place {
+impl MemoryStore {
+    fn new(ranks: u32) -> Arc<MemoryStore> {
+        Arc::new(MemoryStore {
             shards: Mutex::default(),
             ranks,
             fault: Mutex::new(Fault::None),
@@ -61,8 +61,8 @@ impl Place {
     }
 }
 
-impl Checkpoints for Place {
-    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+impl Checkpoints for MemoryStore {
+    fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
         let fault = match *self.fault.lock().unwrap() {
             // A flow that cannot keep its beginning does not begin.
             Fault::Lost if key.checkpoint == 1 => Fault::None,
@@ -79,16 +79,16 @@ impl Checkpoints for Place {
         }
     }
 
-    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
         let shards = self.shards.lock().unwrap();
         Ok(shards.get(&key).ok_or("it is not there")?.clone())
     }
 
-    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
         Ok(self.shards.lock().unwrap().keys().copied().collect())
     }
 
-    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         self.shards.lock().unwrap().remove(&key);
         Ok(())
     }
@@ -106,7 +106,7 @@ struct Store {
 /// Puts results into transactions.
 struct Transactions {
     store: Arc<Mutex<Store>>,
-    place: Arc<Place>,
+    place: Arc<MemoryStore>,
     open: Vec<Counted>,
     /// By transaction its checkpoint.
     undecided: BTreeMap<u64, u64>,
@@ -222,7 +222,7 @@ impl<S: Source<Item = u64>> Source for Numbers<S> {
 /// Counts numbers by key and window on one rank. The last of several ranks has no sources.
 fn start(
     ranks: &Ranks,
-    place: &Arc<Place>,
+    place: &Arc<MemoryStore>,
     store: &Arc<Mutex<Store>>,
     items: u64,
     stays: bool,
@@ -234,7 +234,7 @@ fn start(
             interval: Duration::from_secs(3600),
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
-                place: Arc::clone(place) as Arc<dyn Checkpoints>,
+                store: Arc::clone(place) as Arc<dyn Checkpoints>,
                 interval: Duration::from_millis(1),
                 resume: Resume::IfAny,
             }),
@@ -277,7 +277,7 @@ fn sources(rank: u32, ranks: u32) -> usize {
 
 /// Runs on all ranks until the end, or until one of them dies. Returns whether all ended.
 fn run(
-    place: &Arc<Place>,
+    place: &Arc<MemoryStore>,
     stores: &[Arc<Mutex<Store>>],
     items: u64,
     death: Option<(u32, Duration)>,
@@ -343,7 +343,7 @@ proptest! {
         ),
     ) {
         let items = 20_000;
-        let (place, stores) = (Place::new(ranks), stores(ranks));
+        let (place, stores) = (MemoryStore::new(ranks), stores(ranks));
         for (rank, after_ms, fault) in deaths {
             *place.fault.lock().unwrap() = fault;
             run(&place, &stores, items, Some((rank % ranks, Duration::from_millis(after_ms))));
@@ -359,7 +359,7 @@ proptest! {
 
 #[test]
 fn results_are_committed_while_the_flow_is_idle() {
-    let (place, stores) = (Place::new(2), stores(2));
+    let (place, stores) = (MemoryStore::new(2), stores(2));
     let committed = || {
         let stores = stores.iter();
         stores
@@ -390,7 +390,7 @@ fn results_are_committed_while_the_flow_is_idle() {
 
 #[test]
 fn results_whose_last_checkpoint_is_not_stored_are_not_taken_for_committed() {
-    let (place, stores) = (Place::new(1), stores(1));
+    let (place, stores) = (MemoryStore::new(1), stores(1));
     *place.fault.lock().unwrap() = Fault::Lost;
     let running = start(&Ranks::alone(), &place, &stores[0], 1000, false).unwrap();
     let error = running.join().unwrap_err().to_string();

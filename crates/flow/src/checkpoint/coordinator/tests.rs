@@ -15,7 +15,7 @@ use millstream_exchange::Ranks;
 
 use super::*;
 use crate::build::flow::Flow;
-use crate::checkpoint::store::{Checkpoints, PartKey, Resume};
+use crate::checkpoint::store::{Checkpoints, Resume, ShardKey};
 use crate::error::BoxError;
 use crate::run::align::align;
 use crate::run::begin;
@@ -57,23 +57,23 @@ impl Clock for HandClock {
 }
 
 #[derive(Default)]
-struct MemoryStore(Mutex<BTreeMap<PartKey, Vec<u8>>>);
+struct MemoryStore(Mutex<BTreeMap<ShardKey, Vec<u8>>>);
 
 impl Checkpoints for MemoryStore {
-    fn put(&self, key: PartKey, part: &[u8]) -> Result<(), BoxError> {
+    fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
         self.0.lock().insert(key, part.to_vec());
         Ok(())
     }
 
-    fn get(&self, key: PartKey) -> Result<Vec<u8>, BoxError> {
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
         Ok(self.0.lock().get(&key).ok_or("it is not there")?.clone())
     }
 
-    fn list(&self) -> Result<Vec<PartKey>, BoxError> {
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
         Ok(self.0.lock().keys().copied().collect())
     }
 
-    fn remove(&self, key: PartKey) -> Result<(), BoxError> {
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         self.0.lock().remove(&key);
         Ok(())
     }
