@@ -171,7 +171,7 @@ impl AdsFlow {
         let campaigns = campaign_of_ads();
         // A single reader preserves the order of the events, on which the watermarks depend.
         let source = StreamSource::new(&events);
-        let mut flow = Flow::with_settings(FLOW, settings);
+        let flow = Flow::with_settings(FLOW, settings);
         flow.state("totals", EventCountsState(Arc::clone(&read)));
         let counts = flow.windowed(COUNTS_STATE, Windows::tumbling(WINDOW_MS), CountAds);
         flow.source("events", source)

@@ -33,7 +33,7 @@ impl WordCount {
         let prefix: Arc<[u8]> = prefix.into();
         let read = Arc::default();
         let sources = CountedLines::split(files, settings.workers.get(), &read, &prefix);
-        let mut flow = Flow::with_settings(FLOW, settings.clone());
+        let flow = Flow::with_settings(FLOW, settings.clone());
         let counts = flow.partial::<Counts>("counts");
         flow.sources("read", sources)
             .flat_map(move |block: &LineBlock, emit: &mut Emit<[u8]>| {

@@ -87,9 +87,9 @@ impl LogParser {
         let read = Arc::new(ReadCounts::default());
         let sources = CountedLines::split(files, settings.workers.get(), &read, &prefix);
         let counts = Arc::clone(&read);
-        let mut flow = Flow::with_settings(FLOW, settings.clone());
+        let flow = Flow::with_settings(FLOW, settings.clone());
         let count = flow.partial::<u64>("count");
-        match staging {
+        let flow = match staging {
             Staging::Fused => flow
                 .sources("read", sources)
                 .flat_map(move |block: &LineBlock, emit: &mut Emit<[u8]>| {
@@ -118,7 +118,7 @@ impl LogParser {
                 })
                 .boundary("count")
                 .fold_local(&count, |count, kept| *count += kept.iter().len() as u64),
-        }
+        };
         Ok(LogParser {
             running: Arc::new(flow.run()?),
             count,

@@ -77,7 +77,7 @@ fn run(settings: FlowSettings, items: [u64; 2], phases: u64) -> Result<Took> {
     let results_of = move |number: u64| RESULTS[usize::from(number % period >= items[0])];
     let results = (items[0] * RESULTS[0] + items[1] * RESULTS[1]) * phases / 2;
     time(|| {
-        let mut flow = Flow::with_settings("swings", settings);
+        let flow = Flow::with_settings("swings", settings);
         let kept = flow.partial::<u64>("kept");
         flow.source("items", Generator::new(|number| number).limit(total))
             .boundary("expand")

@@ -62,7 +62,7 @@ pub fn run(
         records,
         cpu_ns: Arc::clone(&cpu_ns),
     };
-    let mut flow = Flow::with_settings("windowed words", settings);
+    let flow = Flow::with_settings("windowed words", settings);
     let counts = flow.windowed::<Word, _>("counts", Windows::tumbling(WINDOW_MS), Count);
     let most = flow.partial::<MostFrequent>("most frequent");
     flow.source("texts", source)

@@ -171,7 +171,7 @@ fn run_rank(way: Way, ranks: Ranks, events: u64) -> Result<u64> {
         ranks: ranks.clone(),
         ..FlowSettings::default()
     };
-    let mut flow = Flow::with_settings(PIPELINING, settings);
+    let flow = Flow::with_settings(PIPELINING, settings);
     let views = flow.partial::<Views>("views");
     let source = |first: u64, step: u64| {
         let event = move |number| Event::new(instance, first + number * step);

@@ -44,7 +44,7 @@ impl Load {
             ..FlowSettings::default()
         };
         time(|| {
-            let mut flow = Flow::with_settings("counts", settings);
+            let flow = Flow::with_settings("counts", settings);
             let counts = flow.windowed::<u32, _>("counts", windows, Count);
             let sums = flow.partial::<Sums>("sums");
             let source = |_| Generator::new(move |number| load.event(number)).limit(load.events);

@@ -111,7 +111,7 @@ fn run(task: &Task) -> Result<()> {
     let source = StreamSource::new(&stream);
     let ending = source.ending();
     let (book, mut recent) = (Book::default(), Vec::new());
-    let mut flow = Flow::with_settings("windows", FlowSettings::default());
+    let flow = Flow::with_settings("windows", FlowSettings::default());
     let read = Arc::new(AtomicU64::new(0));
     let in_place = Arc::new(AtomicBool::new(true));
     let (counted, is_in_place) = (Arc::clone(&read), Arc::clone(&in_place));
@@ -134,8 +134,8 @@ fn run(task: &Task) -> Result<()> {
                 let stage = flow.stage(&name, channel);
                 stage.fold_local(&nothing, |count, _| *count += 1);
             }
-            (_, Keep::Shared) => recent.push(shared(&mut flow, &name, channel, &book)),
-            (_, Keep::Copies) => recent.push(copying(&mut flow, &name, channel, &book)),
+            (_, Keep::Shared) => recent.push(shared(&flow, &name, channel, &book)),
+            (_, Keep::Copies) => recent.push(copying(&flow, &name, channel, &book)),
         }
     }
     let running = flow.run()?;
@@ -162,7 +162,7 @@ fn run(task: &Task) -> Result<()> {
     say(&measured)
 }
 
-fn shared(flow: &mut Flow, name: &str, channel: &Channel<StoredChunks>, book: &Book) -> Collected {
+fn shared(flow: &Flow, name: &str, channel: &Channel<StoredChunks>, book: &Book) -> Collected {
     let windows = Windows::sliding(WINDOW_MS, SLIDE_MS);
     let recent = flow.collected(&format!("recent of {name}"), windows);
     let book = book.clone();
@@ -179,7 +179,7 @@ fn shared(flow: &mut Flow, name: &str, channel: &Channel<StoredChunks>, book: &B
     recent
 }
 
-fn copying(flow: &mut Flow, name: &str, channel: &Channel<StoredChunks>, book: &Book) -> Collected {
+fn copying(flow: &Flow, name: &str, channel: &Channel<StoredChunks>, book: &Book) -> Collected {
     let windows = Windows::sliding(WINDOW_MS, SLIDE_MS);
     let recent = flow.collected(&format!("recent of {name}"), windows);
     let book = book.clone();

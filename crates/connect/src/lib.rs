@@ -14,7 +14,7 @@
 //! // A flow counts the words of the stream, while a producer appends to it.
 //! let source = StreamSource::new(&lines);
 //! let ending = source.ending();
-//! let mut flow = Flow::new("words");
+//! let flow = Flow::new("words");
 //! let counts = flow.partial::<Counts>("counts");
 //! flow.sources("lines", source.split(2))
 //!     .each(|record, emit: &mut Emit<[u8]>| {

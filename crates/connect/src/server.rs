@@ -63,7 +63,7 @@ pub enum ServerEnd {
 ///
 /// let server = ClientConfig::new("127.0.0.1:9092");
 /// let sources = ServerSource::of_stream(&server, &ConsumerConfig::default(), "lines", 2, ServerEnd::Now)?;
-/// let mut flow = Flow::new("words");
+/// let flow = Flow::new("words");
 /// let counts = flow.partial::<Counts>("counts");
 /// flow.sources("lines", sources)
 ///     .each(|record, emit: &mut Emit<[u8]>| {

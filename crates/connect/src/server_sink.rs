@@ -54,7 +54,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
 ///     record.key.extend(number.to_be_bytes());
 ///     record.value.extend(square.to_string().bytes());
 /// })?;
-/// let mut flow = Flow::new("squares");
+/// let flow = Flow::new("squares");
 /// flow.source("numbers", Generator::new(|number| (number, number * number)).limit(3)).sink("squares", sink);
 /// flow.run()?.join()?;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())

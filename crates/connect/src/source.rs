@@ -247,7 +247,7 @@ impl StreamSource {
     ///
     ///     let source = StreamSource::of_application(&log, "orders", "billing")?;
     ///     source.ending().end_at_durable_head();
-    ///     let mut flow = Flow::new("billing");
+    ///     let flow = Flow::new("billing");
     ///     let billed = flow.partial::<u64>("billed");
     ///     flow.source("orders", source)
     ///         .each(|order, emit: &mut Emit<u64>| {

@@ -58,7 +58,7 @@ fn how_far_a_flow_is_shows_as_the_offsets_of_its_group() {
     let _flows: Vec<_> = sources
         .into_iter()
         .map(|source| {
-            let mut flow = Flow::new("numbers");
+            let flow = Flow::new("numbers");
             let count = flow.partial::<u64>("count");
             flow.source("numbers", source)
                 .each(|_, emit: &mut Emit<u64>| {
@@ -97,7 +97,7 @@ fn the_end_of_a_flow_is_shown_and_a_group_of_consumers_is_left_alone() {
         .block_on(admin.set_offsets("consumers", &own))
         .unwrap();
     for (name, expected) in [("flow", 10_000), ("consumers", 3)] {
-        let mut flow = Flow::new(name);
+        let flow = Flow::new(name);
         let count = flow.partial::<u64>("count");
         flow.sources("numbers", StreamSource::bounded(&stream).split(2))
             .each(|_, emit: &mut Emit<u64>| {
@@ -131,7 +131,7 @@ fn start(dir: &Path) -> (Log, Server) {
 
 /// The sum of the numbers that the sources give.
 fn sum(sources: Vec<ServerSource>) -> Result<u64, String> {
-    let mut flow = Flow::new("sum");
+    let flow = Flow::new("sum");
     let state = flow.partial::<u64>("sum");
     flow.sources("numbers", sources)
         .each(|record, emit: &mut Emit<u64>| {
@@ -227,7 +227,7 @@ fn records_that_the_server_took_back_while_a_source_waited_come_again() {
             numbers: Arc::clone(&numbers),
             stall: Some(5 * STALL_MAX),
         };
-        let mut flow = Flow::new("slow");
+        let flow = Flow::new("slow");
         flow.sources("numbers", sources)
             .each(|record, emit: &mut Emit<u64>| {
                 let value = record.value.unwrap_or_default();

@@ -48,7 +48,7 @@ fn open(streamlets: u32) -> (TempDir, Log, Stream) {
 fn sum(sources: Vec<StreamSource>) -> (Running, Arc<AtomicU64>) {
     let sum = Arc::new(AtomicU64::new(0));
     let total = Arc::clone(&sum);
-    let mut flow = Flow::new("sum");
+    let flow = Flow::new("sum");
     let state = flow.partial::<u64>("sum");
     flow.sources("numbers", sources)
         .each(|record, emit: &mut Emit<u64>| {
@@ -194,7 +194,7 @@ fn a_record_that_an_operator_cannot_use_ends_the_flow() {
 fn what_a_flow_gave_its_sink_is_durable_when_it_ends() {
     const ITEMS: u64 = 1_000_000;
     let (dir, log, stream) = open(1);
-    let mut flow = Flow::new("numbers");
+    let flow = Flow::new("numbers");
     let encode = |number: &u64, record: &mut EncodedRecord| {
         record.value.extend_from_slice(&number.to_le_bytes());
         record.value.resize(100, 0);
@@ -210,7 +210,7 @@ fn what_a_flow_gave_its_sink_is_durable_when_it_ends() {
 
     let log = Log::open(LogConfig::new(dir.path())).unwrap();
     let stream = log.stream("s").unwrap();
-    let mut flow = Flow::new("check");
+    let flow = Flow::new("check");
     let state = flow.partial::<u64>("next");
     flow.source("numbers", StreamSource::bounded(&stream))
         .fold_local(&state, |next, chunks: &StoredChunks| {
@@ -462,7 +462,7 @@ fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
         dead_letters: Some(Arc::new(DeadLetterStream::new(&log, "sum"))),
         ..FlowSettings::default()
     };
-    let mut flow = Flow::with_settings("sum", settings);
+    let flow = Flow::with_settings("sum", settings);
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", StreamSource::bounded(&stream))
         .each(|record, emit: &mut Emit<u64>| {
@@ -542,7 +542,7 @@ fn a_record_too_large_for_its_letter_is_named_and_left_out() {
         dead_letters: Some(Arc::new(DeadLetterStream::new(&log, "large"))),
         ..FlowSettings::default()
     };
-    let mut flow = Flow::with_settings("large", settings);
+    let flow = Flow::with_settings("large", settings);
     let none = flow.partial::<u64>("none");
     flow.source("records", StreamSource::bounded(&stream))
         .each(|_, _: &mut Emit<u64>| Err("no".into()))
@@ -572,7 +572,7 @@ fn copy(log: &Log, to: &Stream, name: &str) -> (Running, Ending) {
     let encode = |number: &u64, record: &mut EncodedRecord| {
         record.value.extend_from_slice(&number.to_le_bytes());
     };
-    let mut flow = Flow::with_settings(name, settings);
+    let flow = Flow::with_settings(name, settings);
     flow.sources("numbers", source.split(3))
         .each(|record, emit: &mut Emit<u64>| {
             emit(&u64::from_le_bytes(record.value.unwrap().try_into()?));
@@ -587,7 +587,7 @@ fn copy(log: &Log, to: &Stream, name: &str) -> (Running, Ending) {
 fn counts(stream: &Stream) -> BTreeMap<u64, u64> {
     let counts = Arc::new(parking_lot::Mutex::new(BTreeMap::new()));
     let all = Arc::clone(&counts);
-    let mut flow = Flow::new("counts");
+    let flow = Flow::new("counts");
     let seen = flow.partial::<u64>("seen");
     flow.source("numbers", StreamSource::bounded(stream))
         .each(|record, emit: &mut Emit<u64>| {
@@ -784,7 +784,7 @@ fn a_partition_read_ahead_makes_no_item_of_another_late() {
             lane.acknowledge(&appended).unwrap();
         }
     }
-    let mut flow = Flow::new("late");
+    let flow = Flow::new("late");
     let counts = flow.windowed("counts", Windows::tumbling(60_000), Count);
     flow.source("records", StreamSource::bounded(&stream))
         .each(|record, emit: &mut Emit<Timestamp>| {

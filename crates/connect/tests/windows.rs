@@ -88,7 +88,7 @@ fn run(
     let (_dir, _log, stream) = open(POOL);
     let source = StreamSource::new(&stream);
     let ending = source.ending();
-    let mut flow = Flow::with_settings("sums", settings(workers));
+    let flow = Flow::with_settings("sums", settings(workers));
     let channels: Vec<_> = slides_ms
         .iter()
         .map(|slide_ms| flow.channel::<StoredChunks>(&format!("by {slide_ms}")))
@@ -173,7 +173,7 @@ fn a_window_that_is_larger_than_the_pool_does_not_stop_producers() {
         Arc::new(AtomicBool::new(false)),
     );
     let (copied, in_place) = (Arc::clone(&is_copied), Arc::clone(&is_in_place));
-    let mut flow = Flow::with_settings("all", settings(2));
+    let flow = Flow::with_settings("all", settings(2));
     let all = flow.collected("all", Windows::tumbling(2 * RECORDS));
     let sums = Sums::default();
     flow.source("read", source)

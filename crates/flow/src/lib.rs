@@ -18,7 +18,7 @@
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("text");
 //! # std::fs::write(&path, "an apple\nand a pear\nan\n")?;
-//! let mut flow = Flow::new("words");
+//! let flow = Flow::new("words");
 //! let counts = flow.partial::<Counts>("counts");
 //! let files = LineFiles::open(&SystemDisk, [path], LineLimits::default())?;
 //! flow.sources("read", files.split(2))
@@ -65,7 +65,7 @@
 //! });
 //! let campaigns: Vec<u32> = (0..1000).map(|ad| ad / 10).collect();
 //!
-//! let mut flow = Flow::new("ads");
+//! let flow = Flow::new("ads");
 //! let count = fold(
 //!     AdCounts::default,
 //!     |counts: &mut AdCounts, (_, kind, _): &(u32, Kind, Timestamp)| match kind {

@@ -17,7 +17,7 @@
 //! }
 //! producer.flush()?;
 //!
-//! let mut flow = Flow::new("sizes");
+//! let flow = Flow::new("sizes");
 //! let bytes = flow.partial::<u64>("bytes");
 //! flow.source("lines", StreamSource::bounded(&lines))
 //!     .each(|record, emit: &mut Emit<u64>| {

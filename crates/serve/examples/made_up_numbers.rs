@@ -19,7 +19,7 @@ const CAMPAIGNS: u64 = 100;
 fn main() -> Result<(), Box<dyn Error>> {
     let settings = FlowSettings::default();
     let clock = Arc::clone(&settings.clock);
-    let mut flow = Flow::with_settings("ads", settings);
+    let flow = Flow::with_settings("ads", settings);
     let counts = flow.partial::<MadeUpCounts>("campaign_counts");
     let numbers = Generator::new(|number| number).rate(RECORDS_PER_SECOND as f64, clock);
     flow.source("events", numbers)

@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn every_figure_of_a_stage_is_there_and_ends_with_its_unit() {
-        let mut flow = Flow::new("all");
+        let flow = Flow::new("all");
         let count = flow.partial::<u64>("count");
         flow.source("numbers", Generator::new(|number| number).limit(1))
             .boundary("count")

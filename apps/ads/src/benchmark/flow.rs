@@ -42,15 +42,15 @@ impl BenchmarkFlow {
         let first = settings.ranks.rank() * workers;
         let instances = first..first + workers;
         let run = Arc::new(Run::new(order, gather_at, instances, &settings.clock));
-        let mut flow = Flow::with_settings(app.name(), settings.clone());
+        let flow = Flow::with_settings(app.name(), settings.clone());
         let end = End {
             run: Arc::clone(&run),
             gather_at,
         };
         match app {
-            App::Swa => swa(&mut flow, &end),
-            App::Ysb => ysb(&mut flow, &end),
-            App::YsbStar => ysb_star(&mut flow, &end),
+            App::Swa => swa(&flow, &end),
+            App::Ysb => ysb(&flow, &end),
+            App::YsbStar => ysb_star(&flow, &end),
         }
         Ok(BenchmarkFlow {
             running: Arc::new(flow.run()?),
@@ -133,7 +133,7 @@ impl End {
     }
 }
 
-fn swa(flow: &mut Flow, end: &End) {
+fn swa(flow: &Flow, end: &End) {
     let counts = flow.windowed::<u32, _>("counts", windows(&end.run), Count);
     flow.sources("events", Feeds::of(&end.run))
         .watermarks(Lent::time, Watermarks::bounded(Duration::ZERO))
@@ -144,7 +144,7 @@ fn swa(flow: &mut Flow, end: &End) {
         .sink("release", end.release());
 }
 
-fn ysb(flow: &mut Flow, end: &End) {
+fn ysb(flow: &Flow, end: &End) {
     let campaigns = campaign_of_ads();
     let counts = flow.windowed::<u32, _>("counts", windows(&end.run), Count);
     flow.sources("events", Feeds::of(&end.run))
@@ -173,7 +173,7 @@ struct OfKind {
     counts: Both,
 }
 
-fn ysb_star(flow: &mut Flow, end: &End) {
+fn ysb_star(flow: &Flow, end: &End) {
     const KINDS: [&str; 2] = ["views", "clicks"];
     let campaigns = campaign_of_ads();
     let counts = KINDS.map(|kind| flow.windowed::<u32, _>(kind, windows(&end.run), Count));

@@ -74,7 +74,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         resume: Resume::IfAny,
     });
     let workers = settings.workers.get();
-    let mut flow = Flow::with_settings(FLOW, settings);
+    let flow = Flow::with_settings(FLOW, settings);
     let counts = flow.partial::<WordCounts>("counts");
     flow.sources("lines", StreamSource::new(&stream).split(workers))
         .fold_local(&counts, count_words);

@@ -139,7 +139,7 @@ fn a_file_too_large_for_a_part_is_not_read_into_memory() {
 
 /// A flow that has kept a checkpoint.
 fn run_once(place: &Arc<impl Checkpoints>, resume: bool) -> Result<(), String> {
-    let mut flow = Flow::with_settings("numbers", settings(place, resume));
+    let flow = Flow::with_settings("numbers", settings(place, resume));
     let counts = flow.partial::<Counts>("counts");
     flow.source("numbers", Generator::new(|number| number))
         .fold_local(&counts, |counts, number| {

@@ -46,7 +46,7 @@ fn start(
     resume: bool,
     dir: &Path,
 ) -> Result<Running, FlowError> {
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "counted",
         FlowSettings {
             ranks: ranks.clone(),
@@ -148,7 +148,7 @@ fn a_file_with_lines_of_another_run_is_not_written_over() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("lines");
     let run = || {
-        let mut flow = Flow::new("numbers");
+        let flow = Flow::new("numbers");
         flow.source("numbers", Generator::new(|number| number).limit(2))
             .sink("file", LinesFile::open(&SystemDisk, &path).unwrap());
         flow.run().unwrap().join().map(drop)
@@ -179,7 +179,7 @@ fn append() -> (Vec<u64>, u64) {
             seen.fetch_max(number, Ordering::Relaxed);
             number
         });
-        let mut flow = Flow::with_settings("numbers", settings(&place, resume));
+        let flow = Flow::with_settings("numbers", settings(&place, resume));
         flow.source("numbers", numbers.limit(limit))
             .sink("stream", sink.unwrap());
         flow.run().unwrap()

@@ -40,7 +40,7 @@ fn count<S>(
 where
     S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
 {
-    let mut flow = Flow::with_settings("numbers", settings(place, resume));
+    let flow = Flow::with_settings("numbers", settings(place, resume));
     let counts = flow.partial::<Counts>("counts");
     flow.sources("numbers", sources)
         .each(|record, emit: &mut Emit<[u8]>| {

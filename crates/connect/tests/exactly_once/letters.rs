@@ -61,7 +61,7 @@ fn start(
         true => StreamSource::bounded(stream),
         false => StreamSource::new(stream),
     };
-    let mut flow = Flow::with_settings("letters", settings);
+    let flow = Flow::with_settings("letters", settings);
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", source)
         .each(|record, emit: &mut Emit<u64>| {
@@ -116,7 +116,7 @@ fn start_rank(
         ..FlowSettings::default()
     };
     let rank = ranks.rank();
-    let mut flow = Flow::with_settings("letters", settings);
+    let flow = Flow::with_settings("letters", settings);
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", Generator::new(|number| number).limit(limit))
         .map(move |number| {

@@ -321,7 +321,7 @@ pub fn start(
         checkpoints,
         ..FlowSettings::default()
     };
-    let mut flow = Flow::with_settings("counted", settings);
+    let flow = Flow::with_settings("counted", settings);
     let counts = flow.windowed::<u64, _>("counts", Windows::tumbling(WINDOW_MS), Count);
     // Slow enough to be interrupted.
     let numbers = || {

@@ -184,7 +184,7 @@ impl Counting {
         S: Source<Item: Debug + for<'a> Parts<Part<'a> = Record<'a>>>,
     {
         let counts = Counts::default();
-        let mut flow = Flow::with_settings("orders", settings);
+        let flow = Flow::with_settings("orders", settings);
         let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
         let watermarks = Watermarks::bounded(Duration::ZERO)
             .idle_after(idle_after)

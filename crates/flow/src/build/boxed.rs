@@ -16,7 +16,7 @@ use crate::stage::terminal::Terminal;
 
 /// Operators that give `T`, of a type that can be named: [`Operators::boxed`] makes it, so that functions can return
 /// and take it.
-pub type Pipeline<'f, T> = Operators<'f, Boxed<T>, Same>;
+pub type Pipeline<T> = Operators<Boxed<T>, Same>;
 
 /// The start of the operators behind a [`Pipeline`], within the stage of those before.
 pub struct Boxed<T> {
@@ -52,7 +52,7 @@ impl<T: Send + 'static> RegisterRow<T> for Boxed<T> {
     }
 }
 
-impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Hides the types of these operators, so that a function can return them as a [`Pipeline`]. The operators behind
     /// the box are still in the same stage. The price: each item is cloned into a batch, and each batch, of up to 256
     /// items and 8 KiB, is one virtual call; the operators before the box and those behind it are compiled into a
@@ -62,24 +62,24 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// use millstream_flow::sources::Generator;
     /// use millstream_flow::{Flow, Pipeline};
     ///
-    /// fn squares(flow: &mut Flow, count: u64) -> Pipeline<'_, u64> {
+    /// fn squares(flow: &Flow, count: u64) -> Pipeline<u64> {
     ///     flow.source("numbers", Generator::new(|number| number).limit(count))
     ///         .map(|number| number * number)
     ///         .boxed()
     /// }
     ///
-    /// fn even(numbers: Pipeline<'_, u64>) -> Pipeline<'_, u64> {
+    /// fn even(numbers: Pipeline<u64>) -> Pipeline<u64> {
     ///     numbers.filter(|number| number % 2 == 0).boxed()
     /// }
     ///
-    /// let mut flow = Flow::new("squares");
+    /// let flow = Flow::new("squares");
     /// let sum = flow.partial::<u64>("sum");
-    /// even(squares(&mut flow, 5)).fold_local(&sum, |sum, number| *sum += number);
+    /// even(squares(&flow, 5)).fold_local(&sum, |sum, number| *sum += number);
     /// flow.run()?.join()?;
     /// assert_eq!(sum.merged(), 0 + 4 + 16);
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
-    pub fn boxed(self) -> Pipeline<'f, C::Out>
+    pub fn boxed(self) -> Pipeline<C::Out>
     where
         C::Out: Clone + Debug + Send + Sized + 'static,
     {
@@ -120,8 +120,10 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             };
             I::end(graph, row);
         });
-        let boxes = flow.graph.boxed.entry(name.clone()).or_default();
+        let mut plan = flow.plan();
+        let boxes = plan.graph.boxed.entry(name.clone()).or_default();
         boxes.push(Box::new(end));
+        drop(plan);
         Operators {
             flow,
             stage: name,

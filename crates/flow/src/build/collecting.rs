@@ -21,8 +21,8 @@ use crate::windows::{EventStore, TimeOf, WindowEvents, Windows};
 
 /// Operators whose results are about to be collected in windows.
 #[must_use = "operators whose results go nowhere do not run"]
-pub struct Collecting<'f, I: Entry, C: Chain<I::Item, Out: Parts + Sized>, L> {
-    operators: Operators<'f, I, C>,
+pub struct Collecting<I: Entry, C: Chain<I::Item, Out: Parts + Sized>, L> {
+    operators: Operators<I, C>,
     collected: Collected,
     late: Option<LateTo<C::Out, L>>,
 }
@@ -37,7 +37,7 @@ impl Flow {
     ///
     /// # Panics
     /// When the windows are neither tumbling nor sliding.
-    pub fn collected(&mut self, name: &str, windows: Windows) -> Collected {
+    pub fn collected(&self, name: &str, windows: Windows) -> Collected {
         assert!(
             windows.size_and_slide_ms().is_some(),
             "events are collected in tumbling or sliding windows alone"
@@ -51,7 +51,7 @@ impl Flow {
     }
 }
 
-impl<'f, I, C, T> Operators<'f, I, C>
+impl<I, C, T> Operators<I, C>
 where
     I: Entry,
     C: Chain<I::Item, Out = T>,
@@ -92,7 +92,7 @@ where
     ///
     /// // A batch has ten events, one in each millisecond.
     /// let batch = |number| Batch((10 * number..10 * number + 10).map(|n| (Timestamp(n as i64), n)).collect());
-    /// let mut flow = Flow::new("medians");
+    /// let flow = Flow::new("medians");
     /// let recent = flow.collected("recent", Windows::sliding(100, 20));
     /// flow.source("batches", Generator::new(batch).limit(20))
     ///     .watermarks(|Batch(events)| events[events.len() - 1].0, Watermarks::bounded(Duration::ZERO))
@@ -113,7 +113,7 @@ where
     /// );
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
-    pub fn over(self, collected: &Collected) -> Collecting<'f, I, C, Infallible> {
+    pub fn over(self, collected: &Collected) -> Collecting<I, C, Infallible> {
         Collecting {
             operators: self,
             collected: collected.clone(),
@@ -122,7 +122,7 @@ where
     }
 }
 
-impl<'f, I, C, T, L> Collecting<'f, I, C, L>
+impl<I, C, T, L> Collecting<I, C, L>
 where
     I: Entry,
     C: Chain<I::Item, Out = T>,
@@ -131,7 +131,7 @@ where
 {
     /// Events that come too late for their window go to `channel`, as `function` turns them; without this they are
     /// dropped. They are counted in any case, by [`Collected::late_events`].
-    pub fn late_to<M, F>(self, channel: &Channel<M>, function: F) -> Collecting<'f, I, C, M>
+    pub fn late_to<M, F>(self, channel: &Channel<M>, function: F) -> Collecting<I, C, M>
     where
         M: Send + 'static,
         F: Fn(&T::Part<'_>) -> M + Send + Sync + 'static,
@@ -149,7 +149,7 @@ where
     /// Retains the items until the windows are over that their events lie in by `time`, and gives the windows. An
     /// event is late if the watermark before its item was read had closed all of its windows; else it is in those
     /// that were open.
-    pub fn collect<F>(self, name: &str, time: F) -> Operators<'f, RingInput<WindowEvents<T>>, Same>
+    pub fn collect<F>(self, name: &str, time: F) -> Operators<RingInput<WindowEvents<T>>, Same>
     where
         F: Fn(&T::Part<'_>) -> Timestamp + Send + Sync + 'static,
     {
@@ -187,7 +187,7 @@ where
     T: Parts + Clone + Debug + Send + Sync,
     L: Send + 'static,
 {
-    fn end<I, C>(self, mut operators: Operators<'_, I, C>) -> &mut Flow
+    fn end<I, C>(self, mut operators: Operators<I, C>) -> Flow
     where
         I: Entry,
         C: Chain<I::Item, Out = T>,

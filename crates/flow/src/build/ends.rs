@@ -23,9 +23,9 @@ use crate::stage::user_code::Label;
 use crate::state::partial::{Partial, PartialState};
 use crate::time::control_event::WriterId;
 
-impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Ends the stage and begins another of this name, joined by a ring.
-    pub fn boundary(self, name: &str) -> Operators<'f, RingInput<C::Out>, Same>
+    pub fn boundary(self, name: &str) -> Operators<RingInput<C::Out>, Same>
     where
         C::Out: Clone + Send + Sized + 'static,
     {
@@ -34,15 +34,15 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Ends the stage in a channel.
-    pub fn to(self, channel: &Channel<C::Out>)
+    pub fn to(self, channel: &Channel<C::Out>) -> Flow
     where
         C::Out: Clone + Send + Sized + 'static,
     {
-        self.end_in(channel);
+        self.end_in(channel)
     }
 
     /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
-    pub fn split<F>(self, channels: &[Channel<C::Out>], route: F)
+    pub fn split<F>(self, channels: &[Channel<C::Out>], route: F) -> Flow
     where
         C::Out: Clone + Debug + Send + Sized + 'static,
         F: Fn(&C::Out) -> usize + Send + Sync + 'static,
@@ -56,12 +56,12 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
                 function: Arc::clone(&route),
                 label: label.clone(),
             },
-        });
+        })
     }
 
     /// Ends the stage in several channels, each of which gets every item: for several operators over the
     /// same items. Items that are handles of something larger are the cheaper.
-    pub fn to_all(self, channels: &[Channel<C::Out>])
+    pub fn to_all(self, channels: &[Channel<C::Out>]) -> Flow
     where
         C::Out: Clone + Send + Sized + 'static,
     {
@@ -72,11 +72,11 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             partitioner: ToAll {
                 label: label.clone(),
             },
-        });
+        })
     }
 
     /// Ends the graph in a partial state: `step` adds each item to the share of the instance.
-    pub fn fold_local<S, F>(self, state: &Partial<S>, step: F)
+    pub fn fold_local<S, F>(self, state: &Partial<S>, step: F) -> Flow
     where
         C::Out: Debug,
         S: PartialState,
@@ -88,11 +88,11 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             part: state.add_part(),
             step: Arc::clone(&step),
             label: label.clone(),
-        });
+        })
     }
 
     /// Ends the graph in a sink.
-    pub fn sink<K>(mut self, name: &str, sink: K)
+    pub fn sink<K>(mut self, name: &str, sink: K) -> Flow
     where
         C::Out: Clone + Send + Sized + 'static,
         K: Sink<C::Out>,
@@ -101,7 +101,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         let label = Label(name.into());
         let waker = self.flow.waker();
         let shared = SinkParticipant::<C::Out, K>::new(Arc::clone(&sink), label.clone());
-        self.flow.graph.sinks.push(Arc::new(shared));
+        self.flow.plan().graph.sinks.push(Arc::new(shared));
         if self.keeps_order() {
             // One worker at a time brings the items, in their order.
             self.inputs.truncate(1);
@@ -112,10 +112,10 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             label: label.clone(),
             waiting: PendingItems::default(),
             unflushed: false,
-        });
+        })
     }
 
-    fn end_in(self, channel: &Channel<C::Out>) -> &'f mut Flow
+    fn end_in(self, channel: &Channel<C::Out>) -> Flow
     where
         C::Out: Clone + Send + Sized + 'static,
     {
@@ -134,13 +134,15 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         mut self,
         outputs: &[&Arc<ChannelState>],
         mut terminal: impl FnMut(WritingInstance<'_>) -> T,
-    ) -> &'f mut Flow {
-        let first = self.flow.writers;
+    ) -> Flow {
         let count = match self.is_shared {
             true => 1,
             false => self.inputs.len() as WriterId,
         };
-        self.flow.writers += count;
+        let mut plan = self.flow.plan();
+        let first = plan.writers;
+        plan.writers += count;
+        drop(plan);
         let writers: Vec<_> = (first..first + count).collect();
         outputs
             .iter()
@@ -163,10 +165,9 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         self,
         instances: Vec<(I, T)>,
         outputs: Vec<Arc<ChannelState>>,
-    ) -> &'f mut Flow {
+    ) -> Flow {
         let keeps_order = self.keeps_order();
-        let flow = self.flow;
-        flow.open.retain(|open| *open != self.stage);
+        self.flow.plan().open.retain(|open| *open != self.stage);
         let row = Row {
             name: self.stage,
             channel: self.channel,
@@ -177,7 +178,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             emits_watermarks: self.emits_watermarks,
             outputs,
         };
-        I::end(&mut flow.graph, row);
-        flow
+        I::end(&mut self.flow.plan().graph, row);
+        self.flow
     }
 }

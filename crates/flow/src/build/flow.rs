@@ -1,31 +1,23 @@
 //! Building a flow: the typed API.
 
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::build::plan::Plan;
 use crate::checkpoint::participants::DeadLetterParticipant;
 use crate::error::FlowError;
-use crate::graph::Graph;
 use crate::run::begin;
-use crate::run::doorbell::Doorbell;
 use crate::run::running::Running;
 use crate::settings::FlowSettings;
-use crate::time::control_event::WriterId;
 
-/// A dataflow graph that is being built; [`run`](Flow::run) starts it.
+/// A dataflow graph that is being built; [`run`](Flow::run) starts it. A clone is another handle of the same graph.
+#[derive(Clone)]
 pub struct Flow {
-    pub(crate) graph: Graph,
-    pub(crate) settings: FlowSettings,
-    /// Stages that were begun and have no end yet.
-    pub(crate) open: Vec<String>,
-    /// Joins of two streams that have no second one yet.
-    pub(crate) one_sided: Vec<String>,
-    /// Errors that the builder found, the first one first.
-    pub(crate) faults: Vec<FlowError>,
-    /// The next free id of a writer of control events.
-    pub(crate) writers: WriterId,
-    /// For how long after the ends of windows, of those that there are so far, their results may come again.
-    pub(crate) updates_for_ms: i64,
+    pub(crate) settings: Arc<FlowSettings>,
+    plan: Arc<Mutex<Plan>>,
 }
 
 impl Flow {
@@ -36,24 +28,24 @@ impl Flow {
 
     /// An empty flow with other than the default settings.
     pub fn with_settings(name: &str, settings: FlowSettings) -> Self {
-        let doorbell = Doorbell::new(Arc::clone(&settings.clock));
+        let plan = Plan::new(name, &settings);
         Flow {
-            graph: Graph::new(name, doorbell),
-            settings,
-            open: Vec::new(),
-            one_sided: Vec::new(),
-            faults: Vec::new(),
-            writers: 0,
-            updates_for_ms: 0,
+            settings: Arc::new(settings),
+            plan: Arc::new(Mutex::new(plan)),
         }
     }
 
-    /// Starts the workers.
+    /// Returns the flow's name.
+    pub fn name(&self) -> String {
+        self.plan().graph.name.clone()
+    }
+
+    /// Starts the workers. The flow is empty afterwards, and so are all other handles of it.
     ///
     /// # Errors
     /// When the graph is not whole, or there are no threads to run it.
     pub fn run(self) -> Result<Running, FlowError> {
-        let ranks = self.settings.ranks.clone();
+        let ranks = &self.settings.ranks;
         self.start().inspect_err(|error| {
             // The others wait for this one.
             if ranks.count() > 1 {
@@ -62,18 +54,29 @@ impl Flow {
         })
     }
 
-    fn start(mut self) -> Result<Running, FlowError> {
+    fn start(&self) -> Result<Running, FlowError> {
+        let mut plan = self.take();
         if let Some(letters) = &self.settings.dead_letters {
-            self.graph
-                .sinks
-                .push(Arc::new(DeadLetterParticipant::new(letters)));
+            let letters = DeadLetterParticipant::new(letters);
+            plan.graph.sinks.push(Arc::new(letters));
         }
-        self.check()?;
-        let purpose = begin::begin(&self.graph, &self.settings)?;
-        Running::start(self.graph, self.settings, purpose)
+        plan.check(self.settings.order)?;
+        let purpose = begin::begin(&plan.graph, &self.settings)?;
+        Running::start(plan.graph, FlowSettings::clone(&self.settings), purpose)
+    }
+
+    /// Takes the plan out.
+    pub(crate) fn take(&self) -> Plan {
+        let empty = Plan::new(&self.name(), &self.settings);
+        mem::replace(&mut *self.plan(), empty)
+    }
+
+    /// Locks the plan until the end of the statement. User code never runs under this lock.
+    pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock()
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        Waker::from(Arc::clone(&self.graph.doorbell))
+        Waker::from(Arc::clone(&self.plan().graph.doorbell))
     }
 }

@@ -4,13 +4,14 @@ use std::fmt::Debug;
 use std::mem;
 use std::sync::Arc;
 
+use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::ends::fork::{self, Branch, ToFork};
 use crate::stage::ends::to_rings::Route;
 use crate::stage::entry::Entry;
 
-impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Ends the operators in branches, which go on within the stage: each item goes to the branch whose index `route`
     /// gives. `build` is called for each branch and ends it. Several workers at once may process items that are
     /// `split` to channels; items that go to a branch pass no ring. Where only one instance can end a branch, as with
@@ -20,7 +21,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// use millstream_flow::Flow;
     /// use millstream_flow::sources::Generator;
     ///
-    /// let mut flow = Flow::new("parity");
+    /// let flow = Flow::new("parity");
     /// let [even, odd] = ["even", "odd"].map(|name| flow.partial::<u64>(name));
     /// flow.source("numbers", Generator::new(|number| number).limit(10))
     ///     .fork(&["even", "odd"], |number| (number % 2) as usize, |branch, numbers| match branch {
@@ -35,8 +36,9 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         mut self,
         names: &[&str],
         route: F,
-        mut build: impl FnMut(usize, Operators<'_, Branch<C::Out>, Same>),
-    ) where
+        mut build: impl FnMut(usize, Operators<Branch<C::Out>, Same>),
+    ) -> Flow
+    where
         C::Out: Clone + Debug + Send + Sized + 'static,
         F: Fn(&C::Out) -> usize + Send + Sync + 'static,
     {
@@ -46,20 +48,15 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         for (number, name) in names.iter().enumerate() {
             let (entries, arms) = fork::branch(self.inputs.len());
             let name = format!("{}/{name}", self.stage);
-            let mut operators = Operators::begin(self.flow, &name, self.channel.clone(), entries);
+            let mut operators = Operators::begin(&self.flow, &name, self.channel.clone(), entries);
             operators.is_shared = self.is_shared;
             build(number, operators);
             let arms = mem::take(&mut *arms.lock());
             // A branch with one instance leaves one to the stage.
             self.inputs.truncate(arms.len().max(1));
             branches.push(arms.into_iter());
-            outputs.extend(
-                self.flow
-                    .graph
-                    .branch_outputs
-                    .remove(&name)
-                    .unwrap_or_default(),
-            );
+            let written = self.flow.plan().graph.branch_outputs.remove(&name);
+            outputs.extend(written.unwrap_or_default());
         }
         let instances = mem::take(&mut self.inputs).into_iter().map(|input| {
             let arms = branches.iter_mut().filter_map(Iterator::next);
@@ -68,6 +65,6 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
             (input, ToFork::new(arms, Route { function, label }))
         });
         let instances = instances.collect();
-        self.end_with(instances, outputs);
+        self.end_with(instances, outputs)
     }
 }

@@ -28,7 +28,7 @@ where
         checkpoints: None,
         ..settings
     };
-    let mut flow = Flow::with_settings(name, settings);
+    let flow = Flow::with_settings(name, settings);
     let sum = flow.partial::<S>("gathered");
     let count = items.len() as u64;
     flow.source(

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::task::Waker;
 
 use millstream_ring::{Ring, RingConfig};
 
@@ -28,29 +29,32 @@ const RING_BYTES_MAX: usize = 1 << 20;
 
 impl Flow {
     /// Begins a stage that reads `source`.
-    pub fn source<S: Source>(
-        &mut self,
-        name: &str,
-        source: S,
-    ) -> Operators<'_, SourceInput<S>, Same> {
+    pub fn source<S: Source>(&self, name: &str, source: S) -> Operators<SourceInput<S>, Same> {
         self.sources(name, [source])
     }
 
     /// Begins a stage that reads several sources; as many workers can be in it at once.
     pub fn sources<S: Source>(
-        &mut self,
+        &self,
         name: &str,
         sources: impl IntoIterator<Item = S>,
-    ) -> Operators<'_, SourceInput<S>, Same> {
+    ) -> Operators<SourceInput<S>, Same> {
+        let plan = self.plan();
+        let doorbell = Arc::clone(&plan.graph.doorbell);
+        let (stopping, pause) = (
+            Arc::clone(&plan.graph.stopping),
+            Arc::clone(&plan.graph.pause),
+        );
+        drop(plan);
         let inputs = sources
             .into_iter()
             .map(|source| SourceInput {
                 source,
                 label: Label(name.into()),
-                doorbell: Arc::clone(&self.graph.doorbell),
-                waker: self.waker(),
-                stopping: Arc::clone(&self.graph.stopping),
-                pause: Arc::clone(&self.graph.pause),
+                doorbell: Arc::clone(&doorbell),
+                waker: Waker::from(Arc::clone(&doorbell)),
+                stopping: Arc::clone(&stopping),
+                pause: Arc::clone(&pause),
                 clock: Arc::clone(&self.settings.clock),
                 output: Output::default(),
                 stamp: 0,
@@ -69,7 +73,7 @@ impl Flow {
     /// use millstream_flow::sources::Generator;
     /// use millstream_flow::Flow;
     ///
-    /// let mut flow = Flow::new("merge");
+    /// let flow = Flow::new("merge");
     /// let sum = flow.partial::<u64>("sum");
     /// let [even, odd, both] = ["even", "odd", "both"].map(|name| flow.channel::<u64>(name));
     /// flow.source("numbers", Generator::new(|number| number).limit(10))
@@ -88,12 +92,12 @@ impl Flow {
     /// use millstream_flow::sources::Generator;
     /// use millstream_flow::Flow;
     ///
-    /// let mut flow = Flow::new("merge");
+    /// let flow = Flow::new("merge");
     /// let numbers = flow.channel::<u64>("numbers");
     /// flow.source("one", Generator::new(|number| number)).to(&numbers);
     /// flow.source("other", Generator::new(|number| number.to_string())).to(&numbers);
     /// ```
-    pub fn channel<T: Send + 'static>(&mut self, name: &str) -> Channel<T> {
+    pub fn channel<T: Send + 'static>(&self, name: &str) -> Channel<T> {
         let (mut rings, state) = self.rings(name, 1);
         Channel {
             ring: rings.remove(0),
@@ -103,10 +107,10 @@ impl Flow {
 
     /// Begins a stage that reads a channel.
     pub fn stage<T: Send + 'static>(
-        &mut self,
+        &self,
         name: &str,
         channel: &Channel<T>,
-    ) -> Operators<'_, RingInput<T>, Same> {
+    ) -> Operators<RingInput<T>, Same> {
         let readers = self.settings.workers.get();
         let inputs = (0..readers).map(|_| RingInput::new(&channel.ring, &channel.state, 0));
         let state = Some(Arc::clone(&channel.state));
@@ -115,33 +119,34 @@ impl Flow {
 
     /// The two ends of a channel between this rank and each other one; none if there is no other.
     pub(crate) fn rank_channel<T: Message>(
-        &mut self,
+        &self,
         operator: &str,
     ) -> Option<(Arc<Outlets>, Vec<RemoteInput<T>>)> {
         if self.settings.ranks.count() == 1 {
             return None;
         }
+        let mut plan = self.plan();
         let rank_channel = RankChannel {
             ranks: &self.settings.ranks,
             channel: self.settings.ranks.next_channel(),
             operator: operator.into(),
             clock: &self.settings.clock,
-            doorbell: &self.graph.doorbell,
-            stopping: &self.graph.stopping,
-            pause: &self.graph.pause,
+            doorbell: &plan.graph.doorbell,
+            stopping: &plan.graph.stopping,
+            pause: &plan.graph.pause,
         };
         let outlets = rank_channel.outlets();
         let inputs = rank_channel.inputs(&outlets);
-        self.graph.exits.push(Arc::clone(&outlets));
+        plan.graph.exits.push(Arc::clone(&outlets));
         Some((outlets, inputs))
     }
 
     /// Begins a stage that reads the items of other ranks.
     pub(crate) fn receive<T: Message>(
-        &mut self,
+        &self,
         name: &str,
         inputs: Vec<RemoteInput<T>>,
-    ) -> Operators<'_, RemoteInput<T>, Same> {
+    ) -> Operators<RemoteInput<T>, Same> {
         let mut operators = Operators::begin(self, name, None, inputs);
         operators.emits_watermarks = true;
         operators
@@ -149,7 +154,7 @@ impl Flow {
 
     /// Makes `count` rings of one channel.
     pub(crate) fn rings<T: Send + 'static>(
-        &mut self,
+        &self,
         name: &str,
         count: usize,
     ) -> (Vec<Arc<Ring<T>>>, Arc<ChannelState>) {
@@ -172,7 +177,7 @@ impl Flow {
             .iter()
             .map(|ring| -> Arc<dyn AnyRing> { Arc::new(Arc::clone(ring)) });
         let state = ChannelState::new(name, erased.collect());
-        self.graph.channels.push(Arc::clone(&state));
+        self.plan().graph.channels.push(Arc::clone(&state));
         (rings, state)
     }
 }

@@ -33,8 +33,8 @@ use crate::windows::{Aggregate, All, Combine, Key, LocalPanes, Partial, WindowRe
 
 /// Operators whose results are routed by a key.
 #[must_use = "operators whose results go nowhere do not run"]
-pub struct Keyed<'f, I: Entry, C: Chain<I::Item, Out: Sized>, F> {
-    pub(crate) operators: Operators<'f, I, C>,
+pub struct Keyed<I: Entry, C: Chain<I::Item, Out: Sized>, F> {
+    pub(crate) operators: Operators<I, C>,
     key: F,
     late: Option<Channel<C::Out>>,
 }
@@ -42,9 +42,9 @@ pub struct Keyed<'f, I: Entry, C: Chain<I::Item, Out: Sized>, F> {
 /// Says of every item that its key is that of all items.
 type KeyOfAll<T> = fn(&T) -> All;
 
-impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Routes the items by their key, so that all items of a key meet in one place.
-    pub fn key_by<K, F>(self, key: F) -> Keyed<'f, I, C, F>
+    pub fn key_by<K, F>(self, key: F) -> Keyed<I, C, F>
     where
         C::Out: Sized,
         F: Fn(&C::Out) -> K + Send + Sync + 'static,
@@ -67,7 +67,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// use millstream_flow::{Flow, Watermarks};
     /// use std::time::Duration;
     ///
-    /// let mut flow = Flow::new("numbers");
+    /// let flow = Flow::new("numbers");
     /// let sum = flow.partial::<u64>("sum");
     /// let counts = flow.windowed("counts", Windows::tumbling(10), Count);
     /// flow.source("numbers", Generator::new(|number| number).limit(100))
@@ -87,7 +87,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         name: &str,
         state: &Windowed<All, A>,
         time: E,
-    ) -> Operators<'f, RingInput<WindowResult<All, A::Out>>, Same>
+    ) -> Operators<RingInput<WindowResult<All, A::Out>>, Same>
     where
         C::Out: Clone + Debug + Send + Sized + 'static,
         A: Aggregate<C::Out>,
@@ -97,7 +97,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// As [`Keyed::late_to`], for windows over all items.
-    pub fn late_to(self, channel: &Channel<C::Out>) -> Keyed<'f, I, C, KeyOfAll<C::Out>>
+    pub fn late_to(self, channel: &Channel<C::Out>) -> Keyed<I, C, KeyOfAll<C::Out>>
     where
         C::Out: Clone + Debug + Send + Sized + 'static,
     {
@@ -105,7 +105,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Routes the items by a key that all items have.
-    fn all(self) -> Keyed<'f, I, C, KeyOfAll<C::Out>>
+    fn all(self) -> Keyed<I, C, KeyOfAll<C::Out>>
     where
         C::Out: Sized,
     {
@@ -118,23 +118,22 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
 
     /// Ends the stage and begins another of this name, which gets the items of all ranks on one of them,
     /// and nothing on the others.
-    pub fn gather(mut self, name: &str, rank: u32) -> Operators<'f, RingInput<C::Out>, Same>
+    pub fn gather(mut self, name: &str, rank: u32) -> Operators<RingInput<C::Out>, Same>
     where
         C::Out: Message + Clone + Sized,
     {
         let channel = self.flow.channel::<C::Out>(name);
-        self.flow
-            .graph
-            .agreed
-            .push(format!("{name}: on rank {rank}"));
+        let agreed = format!("{name}: on rank {rank}");
+        self.flow.plan().graph.agreed.push(agreed);
         let exchange_ends = self.exchange_ends::<C::Out>(name);
         if rank >= exchange_ends.ranks {
-            self.flow.faults.push(FlowError::NoSuchRank {
-                flow: self.flow.graph.name.clone(),
+            let fault = FlowError::NoSuchRank {
+                flow: self.flow.name(),
                 operator: name.to_owned(),
                 rank,
                 ranks: exchange_ends.ranks,
-            });
+            };
+            self.flow.plan().faults.push(fault);
         }
         let label = self.label("gather");
         let channels = [channel.clone()];
@@ -192,7 +191,7 @@ impl<T: Message> ExchangeEnds<T> {
     }
 }
 
-impl<'f, I, C, T, K, F> Keyed<'f, I, C, F>
+impl<I, C, T, K, F> Keyed<I, C, F>
 where
     I: Entry,
     C: Chain<I::Item, Out = T>,
@@ -217,16 +216,16 @@ where
         name: &str,
         state: &Windowed<K, A>,
         time: E,
-    ) -> Operators<'f, RingInput<WindowResult<K, A::Out>>, Same>
+    ) -> Operators<RingInput<WindowResult<K, A::Out>>, Same>
     where
         A: Aggregate<T>,
         E: Fn(&T) -> Timestamp + Send + Sync + 'static,
     {
         self.operators.flow.reserve(&state.spec, name);
-        let panes = Panes::new(self.operators.flow, name);
+        let panes = Panes::new(&self.operators.flow, name);
         let spec = Arc::clone(&state.spec);
         let flow = self.end_in_panes("aggregate", name, spec, &panes, time);
-        panes.windows(flow, name, state)
+        panes.windows(&flow, name, state)
     }
 
     /// Ends the stage in panes, as the operator `kind`. The channel to other ranks is named `exchange`.
@@ -237,7 +236,7 @@ where
         spec: Arc<WindowSpec<A>>,
         panes: &Panes<K, A::State>,
         time: E,
-    ) -> &'f mut Flow
+    ) -> Flow
     where
         A: Aggregate<T>,
         E: Fn(&T) -> Timestamp + Send + Sync + 'static,
@@ -248,10 +247,11 @@ where
             late,
         } = self;
         let Panes { rings, channel } = panes;
-        let flow = &mut *operators.flow;
         let received_name = format!("{exchange}/received");
-        let step = flow.graph.step.clone();
-        let (owners, clock) = (flow.graph.owners.clone(), Arc::clone(&flow.settings.clock));
+        let clock = Arc::clone(&operators.flow.settings.clock);
+        let plan = operators.flow.plan();
+        let (step, owners) = (plan.graph.step.clone(), plan.graph.owners.clone());
+        drop(plan);
         let exchange_ends = operators.exchange_ends::<Partial<K, A::State>>(exchange);
         let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
         let code = Arc::new(PaneCode {
@@ -318,19 +318,19 @@ impl<K, S> Clone for Panes<K, S> {
 }
 
 impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
-    pub fn new(flow: &mut Flow, name: &str) -> Self {
+    pub fn new(flow: &Flow, name: &str) -> Self {
         let partitions = flow.settings.workers.get();
         let (rings, channel) = flow.rings(name, partitions);
         Panes { rings, channel }
     }
 
     /// Begins the stage that merges them and gives the windows of `state` as they end.
-    pub fn windows<'f, A: Combine<State = S>>(
+    pub fn windows<A: Combine<State = S>>(
         &self,
-        flow: &'f mut Flow,
+        flow: &Flow,
         name: &str,
         state: &Windowed<K, A>,
-    ) -> Operators<'f, RingInput<WindowResult<K, A::Out>>, Same> {
+    ) -> Operators<RingInput<WindowResult<K, A::Out>>, Same> {
         let Panes { rings, channel } = self;
         let inputs = rings.iter().enumerate();
         let inputs = inputs.map(|(index, ring)| RingInput::new(ring, channel, index));

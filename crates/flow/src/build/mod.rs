@@ -13,7 +13,7 @@ pub mod gathered;
 pub mod inputs;
 pub mod keyed;
 pub mod operators;
+pub mod plan;
 pub mod states;
 pub mod top_windows;
-pub mod validate;
 pub mod window_join;

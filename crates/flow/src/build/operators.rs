@@ -27,8 +27,8 @@ use crate::time::watermarks::Watermarks;
 /// [`boundary`](Operators::boundary), [`key_by`](Operators::key_by) or end are compiled into one
 /// loop.
 #[must_use = "operators whose results go nowhere do not run"]
-pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
-    pub(crate) flow: &'f mut Flow,
+pub struct Operators<I: Entry, C: Chain<I::Item>> {
+    pub(crate) flow: Flow,
     pub(crate) stage: String,
     /// The channel that the inputs are rings of; none for a source.
     pub(crate) channel: Option<Arc<ChannelState>>,
@@ -43,19 +43,19 @@ pub struct Operators<'f, I: Entry, C: Chain<I::Item>> {
     pub(crate) emits_watermarks: bool,
 }
 
-impl<'f, I: Entry> Operators<'f, I, Same>
+impl<I: Entry> Operators<I, Same>
 where
     I::Item: 'static,
 {
     pub(crate) fn begin(
-        flow: &'f mut Flow,
+        flow: &Flow,
         stage: &str,
         channel: Option<Arc<ChannelState>>,
         inputs: Vec<I>,
     ) -> Self {
-        flow.open.push(stage.to_owned());
+        flow.plan().open.push(stage.to_owned());
         Operators {
-            flow,
+            flow: flow.clone(),
             stage: stage.to_owned(),
             channel,
             is_shared: I::IS_SHARED,
@@ -68,14 +68,14 @@ where
     }
 }
 
-impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
+impl<S: Source, C: Chain<S::Item>> Operators<SourceInput<S>, C> {
     /// Makes the source emit watermarks: its items have the times that `time` gives, and are out of order by as much
     /// as `watermarks` allows. Windows further on close by that.
     pub fn watermarks<F>(
         mut self,
         time: F,
         watermarks: Watermarks,
-    ) -> Operators<'f, SourceInput<S>, SeeTime<C, F>>
+    ) -> Operators<SourceInput<S>, SeeTime<C, F>>
     where
         C::Out: Debug,
         F: Fn(&C::Out) -> Timestamp + Send + Sync + 'static,
@@ -90,9 +90,9 @@ impl<'f, S: Source, C: Chain<S::Item>> Operators<'f, SourceInput<S>, C> {
     }
 }
 
-impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
+impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Turns each item into another.
-    pub fn map<U, F>(self, function: F) -> Operators<'f, I, Map<C, F, U>>
+    pub fn map<U, F>(self, function: F) -> Operators<I, Map<C, F, U>>
     where
         C::Out: Debug,
         F: Fn(&C::Out) -> U + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Lets pass the items for which `function` holds.
-    pub fn filter<F>(self, function: F) -> Operators<'f, I, Filter<C, F>>
+    pub fn filter<F>(self, function: F) -> Operators<I, Filter<C, F>>
     where
         C::Out: Debug,
         F: Fn(&C::Out) -> bool + Send + Sync + 'static,
@@ -120,7 +120,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     }
 
     /// Turns each item into any number of others, which may be slices of it: `U` may be `[u8]`.
-    pub fn flat_map<U, F>(self, function: F) -> Operators<'f, I, FlatMap<C, F, U>>
+    pub fn flat_map<U, F>(self, function: F) -> Operators<I, FlatMap<C, F, U>>
     where
         C::Out: Debug,
         F: Fn(&C::Out, &mut Emit<'_, U>) + Send + Sync + 'static,
@@ -152,7 +152,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     ///     }
     /// }
     ///
-    /// let mut flow = Flow::new("pairs");
+    /// let flow = Flow::new("pairs");
     /// let sum = flow.partial::<u64>("sum");
     /// flow.source("pairs", Generator::new(|number| Pair([number, 1])).limit(10))
     ///     .flatten()
@@ -161,7 +161,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// assert_eq!(sum.merged(), 45 + 10);
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
-    pub fn flatten(self) -> Operators<'f, I, Flat<C>>
+    pub fn flatten(self) -> Operators<I, Flat<C>>
     where
         C::Out: Flatten + Debug,
     {
@@ -193,7 +193,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// # std::fs::write(&path, "1\ntwo\n3\n")?;
     /// let files = LineFiles::open(&SystemDisk, [path], LineLimits::default())?;
     /// let letters = Arc::new(Letters::default());
-    /// let mut flow = Flow::with_settings("sum", FlowSettings {
+    /// let flow = Flow::with_settings("sum", FlowSettings {
     ///     dead_letters: Some(letters.clone()),
     ///     ..FlowSettings::default()
     /// });
@@ -211,7 +211,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// assert_eq!(letter.error, "invalid digit found in string");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn each<U, F>(self, function: F) -> Operators<'f, I, Each<C, F, U>>
+    pub fn each<U, F>(self, function: F) -> Operators<I, Each<C, F, U>>
     where
         C::Out: Parts + Debug,
         F: Fn(&<C::Out as Parts>::Part<'_>, &mut Emit<'_, U>) -> Result<(), BoxError>
@@ -235,7 +235,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
     /// use millstream_flow::{Flow, Table};
     ///
     /// let prices = Table::new([("tea", 3), ("milk", 2)]);
-    /// let mut flow = Flow::new("bill");
+    /// let flow = Flow::new("bill");
     /// let sum = flow.partial::<u64>("sum");
     /// flow.source("orders", Generator::new(|number| ["tea", "milk", "air"][number as usize % 3]).limit(6))
     ///     .join(&prices, |order| *order, |_, price| *price)
@@ -249,7 +249,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         table: &Table<K, V>,
         key: F,
         function: G,
-    ) -> Operators<'f, I, Join<C, K, V, F, G, U>>
+    ) -> Operators<I, Join<C, K, V, F, G, U>>
     where
         C::Out: Debug,
         K: Hash + Eq + Send + Sync + 'static,
@@ -273,7 +273,7 @@ impl<'f, I: Entry, C: Chain<I::Item>> Operators<'f, I, C> {
         mut self,
         kind: &str,
         fuse: impl FnOnce(C, Label) -> D,
-    ) -> Operators<'f, I, D> {
+    ) -> Operators<I, D> {
         self.operators += 1;
         let label = self.label(kind);
         Operators {

@@ -10,7 +10,7 @@ use crate::windows::{Combine, Key, Windows};
 
 impl Flow {
     /// Adds a state element that is readable under `name`. Each instance changes a share of its own.
-    pub fn partial<S: PartialState>(&mut self, name: &str) -> Partial<S> {
+    pub fn partial<S: PartialState>(&self, name: &str) -> Partial<S> {
         let state = Partial::default();
         self.add_state(name, state.clone());
         state
@@ -18,14 +18,14 @@ impl Flow {
 
     /// Adds a state element of the caller's own, readable under `name` and saved in checkpoints. Only operators of
     /// the flow may change it while the flow runs: checkpoints are taken while none is at work.
-    pub fn state(&mut self, name: &str, state: impl StateReader + 'static) {
+    pub fn state(&self, name: &str, state: impl StateReader + 'static) {
         self.add_state(name, state);
     }
 
     /// Adds a state element that is readable under `name`: for each key, the `aggregate` of its items over each of
     /// some windows.
     pub fn windowed<K: Key, A: Combine>(
-        &mut self,
+        &self,
         name: &str,
         windows: Windows,
         aggregate: A,
@@ -37,29 +37,37 @@ impl Flow {
 
     /// The same, where it is not readable yet, and another number of keys is remembered.
     pub(crate) fn windows<K: Key, A: Combine>(
-        &mut self,
+        &self,
         name: &str,
         windows: Windows,
         aggregate: A,
         remembered_keys: usize,
     ) -> Windowed<K, A> {
-        self.graph.agreed.push(format!("{name}: {windows:?}"));
-        self.updates_for_ms = self.updates_for_ms.max(windows.updates_for_ms());
-        let (owners, ranks) = (self.graph.owners.clone(), self.settings.ranks.count());
+        self.plan()
+            .graph
+            .agreed
+            .push(format!("{name}: {windows:?}"));
+        let mut plan = self.plan();
+        plan.updates_for_ms = plan.updates_for_ms.max(windows.updates_for_ms());
+        let owners = plan.graph.owners.clone();
+        drop(plan);
+        let ranks = self.settings.ranks.count();
         Windowed::new(windows, aggregate, remembered_keys, owners, ranks)
     }
 
-    pub(crate) fn add_state(&mut self, name: &str, state: impl StateReader + 'static) {
-        self.graph.states.push((name.to_owned(), Arc::new(state)));
+    pub(crate) fn add_state(&self, name: &str, state: impl StateReader + 'static) {
+        let state = (name.to_owned(), Arc::new(state) as Arc<dyn StateReader>);
+        self.plan().graph.states.push(state);
     }
 
     /// Reserves a state of windows for the operator `name`, or notes the fault.
-    pub(crate) fn reserve<A>(&mut self, spec: &WindowSpec<A>, name: &str) {
+    pub(crate) fn reserve<A>(&self, spec: &WindowSpec<A>, name: &str) {
         if !spec.reserve() {
-            self.faults.push(FlowError::StateTaken {
-                flow: self.graph.name.clone(),
+            let fault = FlowError::StateTaken {
+                flow: self.name(),
                 operator: name.to_owned(),
-            });
+            };
+            self.plan().faults.push(fault);
         }
     }
 }

@@ -19,13 +19,13 @@ use crate::windows::{All, Combine, Key, Ranked, TopWindows, WindowResult, Window
 type TopResult<K, O> = WindowResult<All, Vec<WindowResult<K, O>>>;
 
 /// A stage that gives them.
-type TopOperators<'f, K, O> = Operators<'f, RingInput<RankedResult<K, O>>, SinceFirst<K, O>>;
+type TopOperators<K, O> = Operators<RingInput<RankedResult<K, O>>, SinceFirst<K, O>>;
 
 type RankedResult<K, O> = WindowResult<All, Ranked<K, O>>;
 
 type SinceFirst<K, O> = Map<Same, fn(&RankedResult<K, O>) -> TopResult<K, O>, TopResult<K, O>>;
 
-impl<'f, I, C, K, O> Operators<'f, I, C>
+impl<I, C, K, O> Operators<I, C>
 where
     I: Entry,
     C: Chain<I::Item, Out = WindowResult<K, O>>,
@@ -56,7 +56,7 @@ where
     /// let words = (0..40).map(|number| ["tea", "milk", "milk", "air"][number % 4]);
     /// let words: Vec<_> = words.map(str::to_owned).zip((0..).step_by(250)).collect();
     ///
-    /// let mut flow = Flow::new("busiest");
+    /// let flow = Flow::new("busiest");
     /// let counts = flow.windowed("counts", Windows::tumbling(1_000), Count);
     /// let milk = flow.partial::<u64>("milk");
     /// flow.source("words", Generator::new(move |number| words[number as usize].clone()).limit(40))
@@ -70,17 +70,19 @@ where
     /// assert_eq!(milk.merged(), 10);
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
-    pub fn top<S, F>(self, name: &str, count: usize, score: F) -> TopOperators<'f, K, O>
+    pub fn top<S, F>(self, name: &str, count: usize, score: F) -> TopOperators<K, O>
     where
         S: Clone + PartialOrd + Message,
         F: Fn(&WindowResult<K, O>) -> S + Clone + Send + Sync + 'static,
     {
-        let flow = &mut *self.flow;
-        flow.graph
+        let flow = &self.flow;
+        let mut plan = flow.plan();
+        plan.graph
             .agreed
             .push(format!("{name}: the highest {count}"));
         // Windows that end at one moment end in one millisecond.
-        let updates_for_ms = flow.updates_for_ms;
+        let updates_for_ms = plan.updates_for_ms;
+        drop(plan);
         let moments = Windows::tumbling(1).allowed_lateness(updates_for_ms);
         let highest = TopWindows::new(count, score, updates_for_ms > 0);
         let highest = flow.windows(name, moments, highest, REMEMBERED_KEYS);

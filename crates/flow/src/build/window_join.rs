@@ -58,7 +58,7 @@ impl Flow {
     /// let paid_at = |(order, _): &(u64, u64)| Timestamp(*order as i64 * 10 + 5);
     /// let in_order = Watermarks::bounded(Duration::ZERO);
     ///
-    /// let mut flow = Flow::new("shop");
+    /// let flow = Flow::new("shop");
     /// let [paid, unpaid] = ["paid", "unpaid"].map(|name| flow.partial::<u64>(name));
     /// let bills = flow.window_join("bills", Windows::tumbling(100));
     /// flow.source("payments", payments)
@@ -77,13 +77,13 @@ impl Flow {
     /// assert_eq!((paid.merged(), unpaid.merged()), (75, 25));
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
-    pub fn window_join<K, L, R>(&mut self, name: &str, windows: Windows) -> WindowJoin<K, L, R>
+    pub fn window_join<K, L, R>(&self, name: &str, windows: Windows) -> WindowJoin<K, L, R>
     where
         K: Key,
         L: Message + Clone,
         R: Message + Clone,
     {
-        self.one_sided.push(name.to_owned());
+        self.plan().one_sided.push(name.to_owned());
         let windows = self.windows(name, windows, Joined::new(), REMEMBERED_KEYS);
         self.add_state(name, windows.clone());
         WindowJoin {
@@ -125,7 +125,7 @@ where
     }
 }
 
-impl<'f, I, C, T, K, F> Keyed<'f, I, C, F>
+impl<I, C, T, K, F> Keyed<I, C, F>
 where
     I: Entry,
     C: Chain<I::Item, Out = T>,
@@ -135,7 +135,7 @@ where
 {
     /// Ends the stream as the second one of a join. Several streams may end in it: then the second one is all of
     /// them.
-    pub fn to_join<L, E>(self, join: &WindowJoin<K, L, T>, time: E)
+    pub fn to_join<L, E>(self, join: &WindowJoin<K, L, T>, time: E) -> Flow
     where
         L: Message + Clone,
         E: Fn(&T) -> Timestamp + Send + Sync + 'static,
@@ -144,7 +144,8 @@ where
         let put: fn(&mut (Vec<L>, Vec<T>), &T) = |(_, rights), item| rights.push(item.clone());
         let spec = join.windows.spec.with(OneSide { put });
         let flow = self.end_in_panes("to_join", &exchange, spec, &join.panes, time);
-        flow.one_sided.retain(|name| *name != join.name);
+        flow.plan().one_sided.retain(|name| *name != join.name);
+        flow
     }
 
     /// Joins the stream, as the first one, with the [second](Keyed::to_join): gives the items that both have of
@@ -155,7 +156,7 @@ where
         self,
         join: &WindowJoin<K, T, R>,
         time: E,
-    ) -> Operators<'f, RingInput<Both<K, T, R>>, Same>
+    ) -> Operators<RingInput<Both<K, T, R>>, Same>
     where
         R: Message + Clone,
         E: Fn(&T) -> Timestamp + Send + Sync + 'static,
@@ -165,11 +166,11 @@ where
         let put: fn(&mut (Vec<T>, Vec<R>), &T) = |(lefts, _), item| lefts.push(item.clone());
         let spec = join.windows.spec.with(OneSide { put });
         let flow = self.end_in_panes("join", &exchange, spec, &join.panes, time);
-        join.panes.windows(flow, &join.name, &join.windows)
+        join.panes.windows(&flow, &join.name, &join.windows)
     }
 }
 
-impl<'f, I, C, K, L, R> Operators<'f, I, C>
+impl<I, C, K, L, R> Operators<I, C>
 where
     I: Entry,
     C: Chain<I::Item, Out = Both<K, L, R>>,
@@ -183,7 +184,7 @@ where
     pub fn inner<U, F>(
         self,
         function: F,
-    ) -> Operators<'f, I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
+    ) -> Operators<I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
     where
         F: Fn(&L, &R) -> U + Send + Sync + 'static,
         U: 'static,
@@ -196,7 +197,7 @@ where
     pub fn left_outer<U, F>(
         self,
         function: F,
-    ) -> Operators<'f, I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
+    ) -> Operators<I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
     where
         F: Fn(&L, Option<&R>) -> U + Send + Sync + 'static,
         U: 'static,
@@ -211,7 +212,7 @@ where
     pub fn right_outer<U, F>(
         self,
         function: F,
-    ) -> Operators<'f, I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
+    ) -> Operators<I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
     where
         F: Fn(Option<&L>, &R) -> U + Send + Sync + 'static,
         U: 'static,
@@ -226,7 +227,7 @@ where
     pub fn full_outer<U, F>(
         self,
         function: F,
-    ) -> Operators<'f, I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
+    ) -> Operators<I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
     where
         F: Fn(Option<&L>, Option<&R>) -> U + Send + Sync + 'static,
         U: 'static,
@@ -238,7 +239,7 @@ where
         self,
         kind: &str,
         function: F,
-    ) -> Operators<'f, I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
+    ) -> Operators<I, impl Chain<I::Item, Out = U> + use<I, C, K, L, R, U, F>>
     where
         F: Fn(Option<&L>, Option<&R>) -> Option<U> + Send + Sync + 'static,
         U: 'static,

@@ -33,7 +33,7 @@ use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 /// fn sum_on(ranks: &Ranks) -> Result<u64, Error> {
 ///     let ranks = ranks.clone();
 ///     let settings = FlowSettings { ranks, workers: NonZeroUsize::MIN, ..FlowSettings::default() };
-///     let mut flow = Flow::with_settings("samples", settings);
+///     let flow = Flow::with_settings("samples", settings);
 ///     let sum = flow.partial::<u64>("sum");
 ///     flow.source("samples", Generator::new(|time_ms| Sample { time_ms, values: [0.5; 30] }).limit(100))
 ///         .map(|sample| Plain(sample.clone()))

@@ -27,7 +27,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("squares");
-/// let mut flow = Flow::new("squares");
+/// let flow = Flow::new("squares");
 /// flow.source("numbers", Generator::new(|number| (number, number * number)).limit(3))
 ///     .sink("file", LinesFile::open(&SystemDisk, &path)?);
 /// flow.run()?.join()?;

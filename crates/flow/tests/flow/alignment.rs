@@ -65,7 +65,7 @@ fn start(
     ranks: &Ranks,
     skew_max: Option<Duration>,
 ) -> (Running, Windowed<u32, Count>) {
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "aligned",
         FlowSettings {
             clock: Arc::clone(clock) as Arc<dyn Clock>,

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 type Pairs = Vec<(u64, u64)>;
 
-fn numbers(flow: &mut Flow, sources: u64, limit: u64) -> Pipeline<'_, (u64, u64)> {
+fn numbers(flow: &Flow, sources: u64, limit: u64) -> Pipeline<(u64, u64)> {
     let source = |source| Generator::new(move |number| (source, number)).limit(limit);
     flow.sources("numbers", (0..sources).map(source))
         .filter(|(_, number)| number % 3 > 0)
@@ -22,7 +22,7 @@ fn numbers(flow: &mut Flow, sources: u64, limit: u64) -> Pipeline<'_, (u64, u64)
 }
 
 /// Behind as many boxes as that.
-fn boxed(mut pairs: Pipeline<'_, (u64, u64)>, boxes: usize) -> Pipeline<'_, (u64, u64)> {
+fn boxed(mut pairs: Pipeline<(u64, u64)>, boxes: usize) -> Pipeline<(u64, u64)> {
     for _ in 0..boxes {
         pairs = pairs
             .map(|(source, number)| (*source, number + 1))
@@ -38,8 +38,8 @@ fn collected(order: Order, sources: u64, limit: u64, boxes: usize) -> Pairs {
         order,
         ..settings(3, 16)
     };
-    let mut flow = Flow::with_settings("boxes", settings);
-    boxed(numbers(&mut flow, sources, limit), boxes).sink("results", sink);
+    let flow = Flow::with_settings("boxes", settings);
+    boxed(numbers(&flow, sources, limit), boxes).sink("results", sink);
     flow.run().unwrap().join().unwrap();
     results.lock().unwrap().clone()
 }
@@ -69,8 +69,8 @@ fn a_box_of_no_sources_comes_to_its_end() {
 
 #[test]
 fn a_box_that_goes_nowhere_is_refused() {
-    let mut flow = Flow::new("boxes");
-    let _ = numbers(&mut flow, 1, 10);
+    let flow = Flow::new("boxes");
+    let _ = numbers(&flow, 1, 10);
     let sum = flow.partial::<u64>("sum");
     flow.source("others", Generator::new(|number| number).limit(10))
         .boxed()
@@ -84,8 +84,8 @@ fn a_box_that_goes_nowhere_is_refused() {
 #[test]
 fn order_is_kept_behind_a_box_that_reads_a_ring() {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("boxes", settings(4, 16));
-    let pairs = numbers(&mut flow, 1, 5_000);
+    let flow = Flow::with_settings("boxes", settings(4, 16));
+    let pairs = numbers(&flow, 1, 5_000);
     let pairs = pairs.boundary("second").map(|pair| *pair).boxed();
     boxed(pairs, 1).boundary("third").sink("results", sink);
     flow.run().unwrap().join().unwrap();
@@ -100,7 +100,7 @@ fn panics_behind_a_box_and_before_it_become_dead_letters() {
         ..settings(2, 16)
     };
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("boxes", settings);
+    let flow = Flow::with_settings("boxes", settings);
     flow.source("numbers", Generator::new(|number| number).limit(1_000))
         .map(|number| {
             assert_ne!(*number, 500);
@@ -130,9 +130,9 @@ fn panics_behind_a_box_and_before_it_become_dead_letters() {
 
 #[test]
 fn a_box_forks_and_a_branch_has_boxes() {
-    let mut flow = Flow::with_settings("boxes", settings(2, 16));
+    let flow = Flow::with_settings("boxes", settings(2, 16));
     let sums = ["even", "odd"].map(|name| flow.partial::<u64>(name));
-    numbers(&mut flow, 2, 3_000).fork(
+    numbers(&flow, 2, 3_000).fork(
         &["even", "odd"],
         |(_, number)| (number % 2) as usize,
         |branch, pairs| {
@@ -156,7 +156,7 @@ fn counted(
 ) -> Outcome {
     let (sink, results) = Collect::new();
     let (late_sink, late) = Collect::new();
-    let mut flow = Flow::with_settings("boxes", settings);
+    let flow = Flow::with_settings("boxes", settings);
     let state = flow.windowed("counts", windows, Count);
     let late_events = flow.channel::<Event>("late");
     let time = |(_, time): &Event| Timestamp(*time);

@@ -124,7 +124,7 @@ fn start(
     items: u64,
     results: &Results,
 ) -> Result<Running, String> {
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "counted",
         FlowSettings {
             // By and by all workers sleep: a worker that nothing wakes sleeps for seconds.

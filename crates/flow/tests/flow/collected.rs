@@ -64,7 +64,7 @@ fn run(
     bound_ms: u64,
     settings: FlowSettings,
 ) -> Vec<Outcome> {
-    let mut flow = Flow::with_settings("collected", settings);
+    let flow = Flow::with_settings("collected", settings);
     let channels: Vec<_> = (0..windows.len())
         .map(|number| flow.channel::<Batch>(&format!("events {number}")))
         .collect();
@@ -256,7 +256,7 @@ fn batch(times: impl IntoIterator<Item = i64>) -> Batch {
 fn an_event_is_late_when_all_of_its_windows_are_over() {
     let batches = [batch([5, 95]), batch([105]), batch([4, 15, 106])];
     let hand = Hand::default();
-    let mut flow = Flow::with_settings("late", settings(2, 8));
+    let flow = Flow::with_settings("late", settings(2, 8));
     let state = flow.collected("recent", Windows::sliding(100, 10));
     let late_events = flow.channel("late");
     let (sink, windows) = Collect::new();
@@ -292,7 +292,7 @@ fn an_event_is_late_when_all_of_its_windows_are_over() {
 fn a_window_comes_again_with_the_events_that_came_late() {
     let batches = [batch([5, 15]), batch([25]), batch([6, 7]), batch([60])];
     let hand = Hand::default();
-    let mut flow = Flow::with_settings("late", settings(2, 8));
+    let flow = Flow::with_settings("late", settings(2, 8));
     let state = flow.collected("recent", Windows::tumbling(10).allowed_lateness(20));
     let (sink, windows) = Collect::new();
     flow.source("events", hand.clone())
@@ -331,7 +331,7 @@ fn a_window_comes_again_with_the_events_that_came_late() {
 fn an_item_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
     let batches = [batch([5, 105]), batch([15]), batch([1050])];
     let hand = Hand::default();
-    let mut flow = Flow::with_settings("late", settings(2, 8));
+    let flow = Flow::with_settings("late", settings(2, 8));
     let state = flow.collected("recent", Windows::tumbling(100));
     let large = flow.windowed("large", Windows::tumbling(1000), Count);
     let late_events = flow.channel::<i64>("late");
@@ -386,7 +386,7 @@ fn times_at_the_ends_of_the_range_are_in_windows() {
 /// An item of which one event is dated ahead made the chain retain all items that came after it.
 #[test]
 fn an_event_far_ahead_keeps_its_own_item_alone() {
-    let mut flow = Flow::with_settings("ahead", settings(1, 64));
+    let flow = Flow::with_settings("ahead", settings(1, 64));
     let state = flow.collected("recent", Windows::sliding(20, 10));
     let most = Arc::new(AtomicUsize::new(0));
     let (seen, kept) = (Arc::clone(&most), state.clone());
@@ -419,7 +419,7 @@ fn items_are_let_go_when_their_last_window_is_evaluated() {
         .map(|number| batch([number, number + 1]))
         .collect();
     let given = made.clone();
-    let mut flow = Flow::with_settings("let go", settings(2, 8));
+    let flow = Flow::with_settings("let go", settings(2, 8));
     let state = flow.collected("recent", Windows::sliding(50, 1));
     let sum = flow.partial::<u64>("sum");
     flow.source(
@@ -441,7 +441,7 @@ fn items_are_let_go_when_their_last_window_is_evaluated() {
 
 #[test]
 fn a_long_chain_of_items_is_dropped_without_a_deep_stack() {
-    let mut flow = Flow::with_settings("long", settings(1, 64));
+    let flow = Flow::with_settings("long", settings(1, 64));
     let state = flow.collected("all", Windows::tumbling(1_000_000));
     let sum = flow.partial::<u64>("sum");
     flow.source(
@@ -458,7 +458,7 @@ fn a_long_chain_of_items_is_dropped_without_a_deep_stack() {
 
 #[test]
 fn a_flow_that_stops_leaves_its_windows_open() {
-    let mut flow = Flow::with_settings("stops", settings(2, 64));
+    let flow = Flow::with_settings("stops", settings(2, 64));
     let state = flow.collected("recent", Windows::tumbling(10_000));
     let sum = flow.partial::<u64>("sum");
     flow.source(
@@ -486,7 +486,7 @@ fn a_flow_that_stops_leaves_its_windows_open() {
 #[test]
 fn an_item_whose_times_cannot_be_told_is_in_no_window() {
     let letters = Arc::new(Letters::default());
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "panics",
         FlowSettings {
             dead_letters: Some(Arc::clone(&letters) as Arc<dyn DeadLetters>),
@@ -539,7 +539,7 @@ impl Parts for Broken {
 
 #[test]
 fn an_item_whose_parts_cannot_be_made_out_fails_the_flow() {
-    let mut flow = Flow::with_settings("broken", settings(2, 8));
+    let flow = Flow::with_settings("broken", settings(2, 8));
     let state = flow.collected("recent", Windows::tumbling(10));
     let sum = flow.partial::<u64>("sum");
     flow.source("events", Generator::new(Broken).limit(20))
@@ -554,7 +554,7 @@ fn an_item_whose_parts_cannot_be_made_out_fails_the_flow() {
 /// Windows have a time, too: windows of windows.
 #[test]
 fn marks_are_passed_on_behind_the_windows() {
-    let mut flow = Flow::with_settings("twice", settings(2, 8));
+    let flow = Flow::with_settings("twice", settings(2, 8));
     let small = flow.collected("small", Windows::tumbling(10));
     let large = flow.collected("large", Windows::tumbling(100));
     let (sink, windows) = Collect::new();
@@ -578,7 +578,7 @@ fn marks_are_passed_on_behind_the_windows() {
 #[test]
 fn windows_wait_until_there_is_room_for_them() {
     let hand = Hand::default();
-    let mut flow = Flow::with_settings("slow", settings(2, 8));
+    let flow = Flow::with_settings("slow", settings(2, 8));
     let state = flow.collected("recent", Windows::sliding(10_000, 1));
     let batches = Generator::new(|number| batch([number as i64 * 100_000]));
     flow.source("events", batches.limit(2))
@@ -603,7 +603,7 @@ fn windows_wait_until_there_is_room_for_them() {
 #[test]
 fn windows_without_watermarks_or_order_are_refused() {
     let build = |order, tells_time: bool| {
-        let mut flow = Flow::with_settings(
+        let flow = Flow::with_settings(
             "refused",
             FlowSettings {
                 order,
@@ -674,7 +674,7 @@ fn a_flow_whose_state_no_checkpoint_can_hold_does_not_begin_with_checkpoints() {
         interval: Duration::from_millis(1),
         resume: Resume::Never,
     });
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "not kept",
         FlowSettings {
             checkpoints,

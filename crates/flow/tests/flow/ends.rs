@@ -93,7 +93,7 @@ fn start(
         }),
         ..settings(2, 64)
     };
-    let mut flow = Flow::with_settings("ends", settings);
+    let flow = Flow::with_settings("ends", settings);
     let counts = flow.windowed::<u64, _>("counts", Windows::tumbling(100), Count);
     let sum = flow.partial::<u64>("sum");
     let file = LinesFile::open(&SystemDisk, file).map_err(|error| error.to_string())?;

@@ -48,7 +48,7 @@ fn with_more_workers_than_a_small_ring_has_room_for_nothing_hangs() {
                 order,
                 ..workers(count)
             };
-            let mut flow = Flow::with_settings("many", settings);
+            let flow = Flow::with_settings("many", settings);
             let sum = flow.partial::<u64>("sum");
             flow.source("numbers", Generator::new(|number| number).limit(3_000))
                 .boundary("work")
@@ -69,7 +69,7 @@ fn a_few_results_reach_the_sink_while_the_source_goes_on() {
     for count in 1..=2 {
         let sink = Hand::default();
         sink.open();
-        let mut flow = Flow::with_settings("few", workers(count));
+        let flow = Flow::with_settings("few", workers(count));
         flow.source("numbers", Generator::new(|number| number))
             .filter(|number| *number < 10)
             .boundary("end")
@@ -84,7 +84,7 @@ fn a_few_results_reach_the_sink_while_the_source_goes_on() {
 fn one_worker_reads_each_of_several_endless_sources() {
     let settings = workers(1);
     let clock = Arc::clone(&settings.clock);
-    let mut flow = Flow::with_settings("sources", settings);
+    let flow = Flow::with_settings("sources", settings);
     let all = flow.channel::<usize>("all");
     let counts: [Arc<AtomicU64>; 4] = Default::default();
     for source in 0..3 {
@@ -115,7 +115,7 @@ fn one_worker_reads_each_of_several_endless_sources() {
 #[test]
 fn items_that_a_sink_left_are_sent_when_there_is_room_though_nothing_else_comes() {
     let (source, sink) = (Hand::default(), Hand::default());
-    let mut flow = Flow::with_settings("left", workers(2));
+    let flow = Flow::with_settings("left", workers(2));
     flow.source("numbers", source.clone())
         .boundary("end")
         .sink("sink", sink.clone());
@@ -131,7 +131,7 @@ fn items_that_a_sink_left_are_sent_when_there_is_room_though_nothing_else_comes(
 #[test]
 fn workers_of_a_flow_that_its_sink_holds_up_sleep() {
     let sink = Hand::default();
-    let mut flow = Flow::with_settings("held", workers(2));
+    let flow = Flow::with_settings("held", workers(2));
     flow.sources("numbers", [(); 2].map(|()| Generator::new(|number| number)))
         .boundary("work")
         .map(|number| {
@@ -153,7 +153,7 @@ fn workers_of_a_flow_that_its_sink_holds_up_sleep() {
 #[test]
 fn a_flow_without_input_sleeps() {
     let source = Hand::default();
-    let mut flow = Flow::with_settings("idle", workers(2));
+    let flow = Flow::with_settings("idle", workers(2));
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", source.clone())
         .boundary("add")
@@ -200,7 +200,7 @@ fn an_item_that_comes_while_a_worker_flushes_the_sink_is_not_left_there() {
         ..workers(2)
     };
     let (source, sink) = (Hand::default(), SlowSink::default());
-    let mut flow = Flow::with_settings("flush", settings);
+    let flow = Flow::with_settings("flush", settings);
     let burnt = flow.partial::<u64>("burnt");
     // Makes a second worker worth it.
     flow.sources(
@@ -244,7 +244,7 @@ fn a_cycle_that_brings_forth_more_than_its_rings_hold_comes_to_its_end() {
                 ring_items_max: NonZeroUsize::new(16).unwrap(),
                 ..workers(count)
             };
-            let mut flow = Flow::with_settings("tree", settings);
+            let flow = Flow::with_settings("tree", settings);
             let around = flow.channel::<u32>("around");
             let out = flow.channel::<u32>("out");
             let leaves = flow.partial::<u64>("leaves");
@@ -268,7 +268,7 @@ fn a_cycle_that_brings_forth_more_than_its_rings_hold_comes_to_its_end() {
 
 #[test]
 fn a_cycle_in_which_a_stage_names_a_channel_twice_comes_to_its_end() {
-    let mut flow = Flow::with_settings("twice", workers(2));
+    let flow = Flow::with_settings("twice", workers(2));
     let around = flow.channel::<u64>("around");
     let out = flow.channel::<u64>("out");
     let count = flow.partial::<u64>("count");
@@ -290,7 +290,7 @@ fn a_cycle_in_which_a_stage_names_a_channel_twice_comes_to_its_end() {
 #[test]
 fn a_cycle_does_not_grow_when_it_is_held_up_from_outside() {
     let sink = Hand::default();
-    let mut flow = Flow::with_settings("held", settings(1, 64));
+    let flow = Flow::with_settings("held", settings(1, 64));
     let around = flow.channel::<u64>("around");
     let out = flow.channel::<u64>("out");
     flow.source("numbers", Generator::new(|number| number))
@@ -309,7 +309,7 @@ fn a_cycle_does_not_grow_when_it_is_held_up_from_outside() {
 
 #[test]
 fn windows_in_a_cycle_are_refused() {
-    let mut flow = Flow::new("cycle");
+    let flow = Flow::new("cycle");
     let around = flow.channel::<u64>("around");
     let counts = flow.windowed("counts", Windows::tumbling(1000), Count);
     flow.source("numbers", Generator::new(|number| number).limit(10))
@@ -358,7 +358,7 @@ fn one_worker_ends_the_flow_with_any_picks_of_the_scheduler() {
             scheduler,
             ..workers(1)
         };
-        let mut flow = Flow::with_settings("stubborn", settings);
+        let flow = Flow::with_settings("stubborn", settings);
         let sum = flow.partial::<u64>("sum");
         flow.source("numbers", Generator::new(|number| number).limit(10))
             .boundary("same")
@@ -386,7 +386,7 @@ fn an_item_that_cannot_be_copied_is_a_dead_letter() {
         dead_letters: Some(letters.clone()),
         ..workers(1)
     };
-    let mut flow = Flow::with_settings("clone", settings);
+    let flow = Flow::with_settings("clone", settings);
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", Generator::new(PanicsOnClone).limit(10))
         .boundary("add")
@@ -403,7 +403,7 @@ fn an_item_that_cannot_be_copied_is_a_dead_letter() {
 fn killed_workers_change_neither_the_items_nor_their_order() {
     const ITEMS: u64 = 200_000;
     let (sink, collected) = Collect::new();
-    let mut flow = Flow::with_settings("killed", workers(3));
+    let flow = Flow::with_settings("killed", workers(3));
     flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
         .boundary("double")
         .flat_map(|number: &u64, emit: &mut Emit<u64>| {
@@ -436,7 +436,7 @@ fn a_flow_that_does_not_replace_workers_ends_right_with_the_last_one() {
         replaces_workers: false,
         ..workers(WORKERS)
     };
-    let mut flow = Flow::with_settings("not replaced", settings);
+    let flow = Flow::with_settings("not replaced", settings);
     let may_end = Arc::new(AtomicBool::new(false));
     let waits = Arc::clone(&may_end);
     flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
@@ -476,7 +476,7 @@ fn a_flow_that_does_not_replace_workers_ends_right_with_the_last_one() {
 
 #[test]
 fn stages_whose_items_take_long_have_their_turns() {
-    let mut flow = Flow::with_settings("turns", workers(1));
+    let flow = Flow::with_settings("turns", workers(1));
     let counts = ["one", "two", "three", "four"].map(|name| {
         let count = flow.partial::<u64>(&format!("count {name}"));
         flow.source(name, Generator::new(|number| number))
@@ -537,7 +537,7 @@ impl Source for PanicsAtTheEnd {
 #[test]
 fn a_source_that_panics_at_the_end_fails_the_flow_and_leaves_no_caller_waiting() {
     for (at_commit, message) in [(true, "cannot be kept"), (false, "cannot be closed")] {
-        let mut flow = Flow::with_settings("end", workers(2));
+        let flow = Flow::with_settings("end", workers(2));
         let sum = flow.partial::<u64>("sum");
         let source = PanicsAtTheEnd {
             has_given: false,
@@ -582,7 +582,7 @@ impl Source for Bursts {
 
 #[test]
 fn a_stage_that_writes_to_one_ring_twice_leaves_room_there_for_the_second_time() {
-    let mut flow = Flow::with_settings("twice", settings(1, 8));
+    let flow = Flow::with_settings("twice", settings(1, 8));
     let numbers = flow.channel::<u64>("numbers");
     let sum = flow.partial::<u64>("sum");
     flow.source("bursts", Bursts(0))

@@ -33,7 +33,7 @@ fn run(
     let (first_sink, first) = Collect::new();
     let (second_sink, second) = Collect::new();
     let mut sinks = (Some(first_sink), Some(second_sink));
-    let mut flow = Flow::with_settings("forked", settings);
+    let flow = Flow::with_settings("forked", settings);
     let third = flow.partial::<u64>("third");
     let doubled = flow.channel::<u64>("doubled");
     // A sink in a branch makes the stage one for all workers; behind a channel of its own it does not.
@@ -97,7 +97,7 @@ fn check(items: u64, (first, second, third): &(Vec<u64>, Vec<u64>, u64)) {
 /// Counts events in two branches, by whether their keys are even.
 fn count(sources: &[Vec<Event>], windows: Windows, bound_ms: u64, workers: usize) -> Outcome {
     let kinds = ["even", "odd"];
-    let mut flow = Flow::with_settings("counts", settings(workers, 7));
+    let flow = Flow::with_settings("counts", settings(workers, 7));
     let states = kinds.map(|kind| flow.windowed(&format!("{kind} counts"), windows, Count));
     let (sink, results) = Collect::new();
     let (late_sink, late) = Collect::new();
@@ -174,7 +174,7 @@ fn an_item_on_which_a_branch_panics_is_a_dead_letter_and_no_other_is() {
         dead_letters: Some(letters.clone()),
         ..settings(1, 64)
     };
-    let mut flow = Flow::with_settings("panics", settings);
+    let flow = Flow::with_settings("panics", settings);
     let sums = ["even", "odd"].map(|name| flow.partial::<u64>(name));
     flow.source("numbers", Generator::new(|number| number).limit(1000))
         .fork(
@@ -216,7 +216,7 @@ fn an_item_on_which_a_branch_panics_is_a_dead_letter_and_no_other_is() {
 
 #[test]
 fn a_branch_that_leads_nowhere_is_named() {
-    let mut flow = Flow::new("f");
+    let flow = Flow::new("f");
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", Generator::new(|number| number).limit(1))
         .fork(
@@ -233,7 +233,7 @@ fn a_branch_that_leads_nowhere_is_named() {
 
 #[test]
 fn branches_that_write_to_one_channel_do_not_take_each_others_room() {
-    let mut flow = Flow::with_settings("shared", settings(2, 8));
+    let flow = Flow::with_settings("shared", settings(2, 8));
     let numbers = flow.channel::<u64>("numbers");
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", Generator::new(|number| number).limit(20_000))
@@ -251,7 +251,7 @@ fn branches_that_write_to_one_channel_do_not_take_each_others_room() {
 
 #[test]
 fn a_fork_behind_no_source_at_all_comes_to_its_end() {
-    let mut flow = Flow::new("none");
+    let flow = Flow::new("none");
     let numbers = flow.channel::<u64>("numbers");
     let sum = flow.partial::<u64>("sum");
     flow.sources("none", Vec::<Generator<fn(u64) -> u64>>::new())
@@ -269,7 +269,7 @@ fn a_dead_letter_of_a_branch_stays_though_its_item_panics_afterwards() {
         dead_letters: Some(letters.clone()),
         ..settings(1, 64)
     };
-    let mut flow = Flow::with_settings("panics", settings);
+    let flow = Flow::with_settings("panics", settings);
     let count = flow.partial::<u64>("count");
     flow.source("one", Generator::new(|number| number).limit(1))
         .flat_map(|_, emit: &mut Emit<u64>| {
@@ -314,7 +314,7 @@ fn an_item_whose_copy_cannot_be_dropped_is_worked_on_once() {
         dead_letters: Some(letters.clone()),
         ..settings(1, 64)
     };
-    let mut flow = Flow::with_settings("drops", settings);
+    let flow = Flow::with_settings("drops", settings);
     let sum = flow.partial::<u64>("sum");
     let numbers = Generator::new(|number| PanicsOnDrop(Arc::new(number)));
     flow.source("numbers", numbers.limit(1000)).fork(

@@ -24,7 +24,7 @@ proptest! {
     #[test]
     fn fused_operators_do_what_iterators_do(items in 0u64..2000, workers in 1usize..4) {
         let (sink, collected) = Collect::new();
-        let mut flow = Flow::with_settings("fused", settings(workers, 16));
+        let flow = Flow::with_settings("fused", settings(workers, 16));
         flow.source("numbers", Generator::new(|number| number).limit(items))
             .map(|number| number * 3)
             .filter(|number| number % 2 == 0)
@@ -42,7 +42,7 @@ proptest! {
         items in 0u64..2000, workers in 1usize..4, ring_items in 1usize..5
     ) {
         let (sink, collected) = Collect::new();
-        let mut flow = Flow::with_settings("stages", settings(workers, ring_items));
+        let flow = Flow::with_settings("stages", settings(workers, ring_items));
         flow.source("numbers", Generator::new(|number| number).limit(items))
             .boundary("triple")
             .map(|number| number * 3)
@@ -59,7 +59,7 @@ proptest! {
 
 #[test]
 fn all_parts_of_a_state_are_merged() {
-    let mut flow = Flow::with_settings("parts", settings(3, 8));
+    let flow = Flow::with_settings("parts", settings(3, 8));
     let counts = flow.partial::<Counts>("counts");
     let sources = (0..4).map(|_| Generator::new(|number| number).limit(1000));
     flow.sources("numbers", sources)
@@ -85,7 +85,7 @@ fn the_empty_flow_is_an_error() {
 
 #[test]
 fn operators_that_lead_nowhere_are_named() {
-    let mut flow = Flow::new("f");
+    let flow = Flow::new("f");
     let numbers = flow.source("numbers", Generator::new(|number| number));
     drop(numbers.boundary("next"));
     let error = flow.run().err().unwrap();
@@ -94,7 +94,7 @@ fn operators_that_lead_nowhere_are_named() {
 
 #[test]
 fn a_name_that_is_used_twice_is_an_error() {
-    let mut flow = Flow::new("f");
+    let flow = Flow::new("f");
     let count = flow.partial::<u64>("count");
     for _ in 0..2 {
         flow.source("numbers", Generator::new(|number| number).limit(1))

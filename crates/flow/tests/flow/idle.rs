@@ -137,7 +137,7 @@ impl Scene {
         let clock = Arc::new(HandClock::default());
         let sources: Vec<_> = (0..sources).map(|_| Given::default()).collect();
         let (sink, results) = Collect::new();
-        let mut flow = Flow::with_settings(
+        let flow = Flow::with_settings(
             "idle",
             FlowSettings {
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -388,7 +388,7 @@ fn a_rank_that_is_silent_holds_up_no_window_of_others() {
     on_ranks(2, |ranks| {
         let source = Given::default();
         let (sink, results) = Collect::new();
-        let mut flow = Flow::with_settings(
+        let flow = Flow::with_settings(
             "idle",
             FlowSettings {
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -432,7 +432,7 @@ fn ahead_of(now: i64, events: Vec<Event>, watermarks: Watermarks) -> (u64, Vec<S
     clock.set(Timestamp(now));
     let letters = Arc::new(Letters::default());
     let (sink, results) = Collect::<WindowResult<u32, u64>>::new();
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "ahead",
         FlowSettings {
             clock: clock as Arc<dyn Clock>,

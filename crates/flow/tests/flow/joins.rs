@@ -193,7 +193,7 @@ fn joined_on(
     workers: usize,
 ) -> Outcome {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("joined", settings_of(ranks, workers));
+    let flow = Flow::with_settings("joined", settings_of(ranks, workers));
     let pairs = flow.window_join("pairs", shape.windows());
     let names = ["late left", "late right"];
     let late_channels = names.map(|name| flow.channel::<Item>(name));
@@ -326,16 +326,16 @@ proptest! {
 /// Two streams of numbers, which are keys and times: evens and thirds.
 fn evens_and_thirds(
     settings: FlowSettings,
-    end: impl FnOnce(&mut Flow, &WindowJoin<i64, i64, i64>),
+    end: impl FnOnce(&Flow, &WindowJoin<i64, i64, i64>),
 ) -> std::result::Result<(), String> {
-    let mut flow = Flow::with_settings("numbers", settings);
+    let flow = Flow::with_settings("numbers", settings);
     let join = flow.window_join("both", Windows::tumbling(10));
     let thirds = Generator::new(|number| number as i64 * 3).limit(20);
     flow.source("thirds", thirds)
         .watermarks(|number| Timestamp(*number), disorder(0))
         .key_by(|number| *number)
         .to_join(&join, |number| Timestamp(*number));
-    end(&mut flow, &join);
+    end(&flow, &join);
     let running = flow.run().map_err(|error| error.to_string())?;
     running
         .join()
@@ -344,7 +344,7 @@ fn evens_and_thirds(
 }
 
 fn evens(
-    flow: &mut Flow,
+    flow: &Flow,
     join: &WindowJoin<i64, i64, i64>,
     name: &str,
     poison: i64,
@@ -387,9 +387,9 @@ fn a_join_that_one_stream_is_missing_from_is_refused() {
         without_first.contains("channel \"both\""),
         "{without_first}"
     );
-    let mut flow = Flow::with_settings("numbers", settings(1, 7));
+    let flow = Flow::with_settings("numbers", settings(1, 7));
     let join = flow.window_join("both", Windows::tumbling(10));
-    evens(&mut flow, &join, "evens", -1, Collect::new().0);
+    evens(&flow, &join, "evens", -1, Collect::new().0);
     assert_eq!(
         flow.run().err().unwrap().to_string(),
         "flow \"numbers\": the join \"both\" has no second stream; end one in it with `.to_join(…)`"
@@ -428,7 +428,7 @@ fn items_are_read_as_state_until_they_are_joined() {
     let hands = [Hand::default(), Hand::default()];
     let (sink, results) = Collect::new();
     let at = |number: &u64| Timestamp(*number as i64);
-    let mut flow = Flow::with_settings("numbers", settings(2, 8));
+    let flow = Flow::with_settings("numbers", settings(2, 8));
     let join = flow.window_join("both", Windows::tumbling(100));
     flow.source("rights", hands[1].clone())
         .watermarks(at, disorder(0))

@@ -54,7 +54,7 @@ fn count_by<K: Key + Ord + Debug>(
     key: impl Fn(u32) -> K + Send + Sync + 'static,
 ) -> (Counts<K>, BTreeMap<String, Value>) {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("keys", settings_of(ranks));
+    let flow = Flow::with_settings("keys", settings_of(ranks));
     let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
     flow.sources("events", generators(&own(ranks, sources)))
         .watermarks(time, disorder(2500))
@@ -113,7 +113,7 @@ fn count_all(
 ) -> Vec<WindowResult<All, u64>> {
     let (sink, results) = Collect::new();
     let (late_sink, late) = Collect::new();
-    let mut flow = Flow::with_settings("all", settings_of(ranks));
+    let flow = Flow::with_settings("all", settings_of(ranks));
     let state = flow.windowed("counts", windows, Count);
     let late_events = flow.channel::<Event>("late");
     flow.sources("events", generators(&own(ranks, sources)))
@@ -196,7 +196,7 @@ fn busiest_on(
     count: usize,
 ) -> Vec<Busiest> {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("busiest", settings_of(ranks));
+    let flow = Flow::with_settings("busiest", settings_of(ranks));
     let counts = flow.windowed("counts", windows, Count);
     flow.sources("events", generators(&own(ranks, sources)))
         .watermarks(time, disorder(2500))

@@ -27,7 +27,7 @@ fn read(
     }
     let files = LineFiles::open(&SystemDisk, paths, limits).unwrap();
     let (sink, blocks) = Collect::new();
-    let mut flow = Flow::with_settings("lines", settings(2, 4));
+    let flow = Flow::with_settings("lines", settings(2, 4));
     flow.sources("read", files.split(instances))
         .sink("collect", sink);
     flow.run()

@@ -70,7 +70,7 @@ fn expand(count: &u64, emit: &mut Emit<'_, Large>) {
 fn a_million_results_reach_a_sink_that_takes_twenty_a_call() {
     let sink = Slow::new(20, Duration::ZERO);
     let taken = Arc::clone(&sink.taken);
-    let mut flow = Flow::with_settings("much", settings(2, 1 << 16));
+    let flow = Flow::with_settings("much", settings(2, 1 << 16));
     flow.source("one", Generator::new(|_| MANY).limit(1))
         .flat_map(expand)
         .sink("slow", sink);
@@ -85,7 +85,7 @@ fn a_million_results_reach_a_sink_that_takes_twenty_a_call() {
 fn a_flow_whose_sink_has_yet_to_take_a_million_results_is_dropped_soon() {
     let sink = Slow::new(20, Duration::from_millis(1));
     let pushes = Arc::clone(&sink.pushes);
-    let mut flow = Flow::with_settings("much", settings(2, 1 << 16));
+    let flow = Flow::with_settings("much", settings(2, 1 << 16));
     flow.source("one", Generator::new(|_| MANY).limit(1))
         .flat_map(expand)
         .sink("slow", sink);
@@ -100,7 +100,7 @@ fn a_flow_whose_sink_has_yet_to_take_a_million_results_is_dropped_soon() {
 fn a_flow_that_works_on_many_results_of_one_item_is_dropped_soon() {
     let worked: Arc<AtomicUsize> = Arc::default();
     let count = Arc::clone(&worked);
-    let mut flow = Flow::with_settings("much", settings(2, 1 << 16));
+    let flow = Flow::with_settings("much", settings(2, 1 << 16));
     flow.source("one", Generator::new(|_| MANY).limit(1))
         .flat_map(expand)
         .boundary("work")
@@ -138,7 +138,7 @@ fn keys<A>(
 where
     A: Combine + millstream_flow::windows::Aggregate<u64>,
 {
-    let mut flow = Flow::with_settings("windows", settings(1, 1 << 16));
+    let flow = Flow::with_settings("windows", settings(1, 1 << 16));
     let state = flow.windowed("counts", windows, aggregate);
     let (first, count) = (keys.start, keys.end - keys.start);
     flow.source(
@@ -234,7 +234,7 @@ fn a_sink_that_says_it_took_more_than_it_was_given_is_named() {
             Ok(true)
         }
     }
-    let mut flow = Flow::with_settings("boast", settings(1, 8));
+    let flow = Flow::with_settings("boast", settings(1, 8));
     flow.source("numbers", Generator::new(|number| number).limit(100))
         .map(|number| number + 1)
         .sink("boaster", Boaster);

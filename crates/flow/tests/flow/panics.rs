@@ -73,7 +73,7 @@ fn time(number: &u64) -> Timestamp {
     Timestamp(*number as i64)
 }
 
-fn count_in_windows<A: Aggregate<u64>>(flow: &mut Flow, windows: Windows, aggregate: A) {
+fn count_in_windows<A: Aggregate<u64>>(flow: &Flow, windows: Windows, aggregate: A) {
     let state = flow.windowed("counts", windows, aggregate);
     let (sink, _) = Collect::new();
     // Several sources, so that there is something to merge.
@@ -131,7 +131,7 @@ fn an_add_that_changed_the_state_before_it_panicked_is_not_called_again() {
 #[test]
 fn a_fold_that_changed_the_state_before_it_panicked_is_not_called_again() {
     let panics = once(500);
-    let mut trial = Trial::new();
+    let trial = Trial::new();
     let count = trial.flow.partial::<u64>("count");
     trial
         .flow
@@ -151,7 +151,7 @@ fn a_fold_that_changed_the_state_before_it_panicked_is_not_called_again() {
 #[test]
 fn a_fold_in_a_branch_that_panics_fails_the_flow() {
     let panics = once(500);
-    let mut trial = Trial::new();
+    let trial = Trial::new();
     let count = trial.flow.partial::<u64>("count");
     trial
         .flow
@@ -175,7 +175,7 @@ fn a_fold_in_a_branch_that_panics_fails_the_flow() {
 #[test]
 fn code_that_catches_the_panic_of_a_state_fails_the_flow_as_well() {
     let panics = once(500);
-    let mut trial = Trial::new();
+    let trial = Trial::new();
     let count = trial.flow.partial::<u64>("count");
     trial
         .flow
@@ -229,7 +229,7 @@ fn a_result_that_panics_while_windows_are_released_fails_the_flow() {
 #[test]
 fn key_and_time_functions_that_panic_leave_dead_letters_and_no_trace_in_the_state() {
     for windows in kinds() {
-        let mut trial = Trial::new();
+        let trial = Trial::new();
         let state = trial.flow.windowed("counts", windows, Count);
         let (sink, _) = Collect::new();
         trial
@@ -326,7 +326,7 @@ fn keys_that_panic_in_a_table_fail_the_flow_or_change_nothing() {
     for windows in kinds() {
         for what in ["hash", "eq", "clone", "drop"] {
             for calls in [1, 5, 40, 333] {
-                let mut trial = Trial::new();
+                let trial = Trial::new();
                 let state = trial.flow.windowed("counts", windows, Count);
                 let (sink, _) = Collect::new();
                 trial
@@ -368,7 +368,7 @@ fn keys_that_panic_on_their_way_between_ranks_fail_all_of_them() {
             dead_letters: Some(Arc::new(Letters::default())),
             ..settings(1, 64)
         };
-        let mut flow = Flow::with_settings("ranks", settings);
+        let flow = Flow::with_settings("ranks", settings);
         let state = flow.windowed("counts", Windows::tumbling(100), Count);
         let (sink, _) = Collect::new();
         flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
@@ -408,7 +408,7 @@ fn an_item_that_cannot_be_copied_for_all_channels_goes_to_none_of_them_twice() {
     // Each item is copied twice.
     for (calls, is_dead) in [(499, false), (500, true)] {
         let panics: Arc<dyn Fn() + Send + Sync> = Arc::new(once(calls));
-        let mut trial = Trial::new();
+        let trial = Trial::new();
         let channels = ["a", "b"].map(|name| trial.flow.channel::<Copied>(name));
         let source = Generator::new(move |number| Copied(number, Arc::clone(&panics)));
         trial
@@ -436,7 +436,7 @@ fn an_item_that_cannot_be_copied_for_all_channels_goes_to_none_of_them_twice() {
 #[test]
 fn a_late_item_that_cannot_be_copied_is_counted_once() {
     let panics: Arc<dyn Fn() + Send + Sync> = Arc::new(once(5));
-    let mut trial = Trial::new();
+    let trial = Trial::new();
     let state = trial.flow.windowed("counts", Windows::tumbling(10), Count);
     let late = trial.flow.channel("late");
     // Every other item is of the beginning.
@@ -479,7 +479,7 @@ fn dead_letters_that_panic_are_blamed_for_it() {
         dead_letters: Some(Arc::new(Unkept)),
         ..settings(1, 64)
     };
-    let mut flow = Flow::with_settings("letters", settings);
+    let flow = Flow::with_settings("letters", settings);
     let count = flow.partial::<u64>("count");
     flow.source("numbers", Generator::new(|number| number).limit(ITEMS))
         .map(|number| assert_ne!(*number, 7))
@@ -541,7 +541,7 @@ fn with_checkpoints(place: &Arc<MemoryStore>, resume: Resume) -> FlowSettings {
 fn a_panic_in_a_checkpoint_or_in_going_on_from_one_names_the_state() {
     let place = Arc::new(MemoryStore::default());
     let flow = |limit| {
-        let mut flow = Flow::with_settings("fragile", with_checkpoints(&place, Resume::IfAny));
+        let flow = Flow::with_settings("fragile", with_checkpoints(&place, Resume::IfAny));
         let sum = flow.partial::<Fragile>("fragile sum");
         flow.source("numbers", Generator::new(|number| number).limit(limit))
             .fold_local(&sum, |sum, number| sum.0 += number);
@@ -661,7 +661,7 @@ fn survives(windows: Windows, bombs: Vec<(usize, u64)>) {
             dead_letters: Some(letters.clone()),
             ..with_checkpoints(&place, Resume::IfAny)
         };
-        let mut flow = Flow::with_settings("survivor", settings);
+        let flow = Flow::with_settings("survivor", settings);
         let counts = flow.windowed("counts", windows, BombCount(Arc::clone(&bombs)));
         let sum = flow.partial::<u64>("sum");
         let call = |site| {
@@ -723,7 +723,7 @@ fn survives(windows: Windows, bombs: Vec<(usize, u64)>) {
 
 /// The windows of a run without panics.
 fn undisturbed(windows: Windows) -> Vec<(u64, Timestamp, Timestamp, u64)> {
-    let mut flow = Flow::with_settings("model", settings(1, 64));
+    let flow = Flow::with_settings("model", settings(1, 64));
     let counts = flow.windowed("counts", windows, Count);
     let results: Ledger<WindowResult<u64, u64>> = Ledger(Arc::default());
     flow.source("numbers", Generator::new(|number| number).limit(ITEMS))

@@ -99,7 +99,7 @@ proptest! {
         }
         let count = events.len() as u64;
         let (sink, results) = Collect::new();
-        let mut flow = Flow::with_settings("partitions", settings(2, 16));
+        let flow = Flow::with_settings("partitions", settings(2, 16));
         let state = flow.windowed("counts", Windows::tumbling(20), Count);
         let source = Runs::new(events, partitions, run);
         flow.source("events", source)
@@ -168,7 +168,7 @@ impl Source for Steps {
 /// The events of some steps that were late for windows of 20 ms.
 fn late(steps: Vec<Step>) -> u64 {
     let (sink, _) = Collect::new();
-    let mut flow = Flow::with_settings("partitions", settings(2, 16));
+    let flow = Flow::with_settings("partitions", settings(2, 16));
     let state = flow.windowed("counts", Windows::tumbling(20), Count);
     let source = Steps {
         steps: steps.into_iter(),

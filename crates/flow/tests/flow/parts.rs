@@ -34,7 +34,7 @@ fn flow_of(
     let mut settings = settings(2, 8);
     settings.dead_letters = Some(Arc::clone(&letters) as Arc<dyn DeadLetters>);
     let (sink, collected) = Collect::new();
-    let mut flow = Flow::with_settings("parts", settings);
+    let flow = Flow::with_settings("parts", settings);
     let numbers = Generator::new(|item| Numbers(item * PARTS)).limit(items);
     flow.source("numbers", numbers)
         .each(function)
@@ -142,7 +142,7 @@ fn letters_name_the_record_that_their_item_was_made_of() {
     let mut settings = settings(2, 8);
     settings.dead_letters = Some(Arc::clone(&letters) as Arc<dyn DeadLetters>);
     let (sink, collected) = Collect::new();
-    let mut flow = Flow::with_settings("parts", settings);
+    let flow = Flow::with_settings("parts", settings);
     let source = Generator::new(|item| Records(Numbers(item * PARTS))).limit(3);
     flow.source("numbers", source)
         .each(|number, emit: &mut Emit<u64>| {
@@ -182,7 +182,7 @@ fn letters_name_the_record_that_their_item_was_made_of() {
 
 #[test]
 fn without_dead_letters_an_error_fails_the_flow() {
-    let mut flow = Flow::with_settings("parts", settings(2, 8));
+    let flow = Flow::with_settings("parts", settings(2, 8));
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", Generator::new(Numbers))
         .each(|_, _: &mut Emit<u64>| Err("no good".into()))
@@ -216,7 +216,7 @@ fn kept_of(
     let mut settings = settings(2, 8);
     settings.dead_letters = Some(Arc::clone(&letters) as Arc<dyn DeadLetters>);
     let (sink, collected) = Collect::new();
-    let mut flow = Flow::with_settings("kept", settings);
+    let flow = Flow::with_settings("kept", settings);
     let (count, items) = (items.len() as u64, items.to_vec());
     let held = Generator::new(move |number| Held(items[number as usize].clone())).limit(count);
     flow.source("held", held)

@@ -46,7 +46,7 @@ fn count(
     look: impl Fn(u64) + Send + Sync + 'static,
 ) -> Result<Counting, FlowError> {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("numbers", settings);
+    let flow = Flow::with_settings("numbers", settings);
     let state = flow.windowed("counts", windows, Count);
     flow.sources(
         "numbers",
@@ -177,7 +177,7 @@ fn an_error_on_one_rank_ends_those_that_sleep() {
         if ranks.rank() == 0 {
             hand.give(0..5);
         }
-        let mut flow = Flow::with_settings("sleepers", settings_of(ranks));
+        let flow = Flow::with_settings("sleepers", settings_of(ranks));
         flow.source("numbers", hand)
             .gather("gathered", 0)
             .sink("broken", Broken(Arc::clone(&told)));
@@ -223,7 +223,7 @@ fn a_flow_that_is_dropped_ends_all_ranks() {
 #[test]
 fn a_rank_whose_graph_is_not_whole_ends_all_ranks() {
     let messages = on_ranks(2, |ranks| {
-        let mut flow = Flow::with_settings("numbers", settings_of(ranks));
+        let flow = Flow::with_settings("numbers", settings_of(ranks));
         if ranks.rank() == 0 {
             flow.source("numbers", Generator::new(|number| number).limit(10))
                 .gather("gathered", 0)
@@ -259,7 +259,7 @@ fn other_windows_on_one_rank_are_refused_by_all() {
 #[test]
 fn other_operators_on_one_rank_are_refused_by_all() {
     let messages = on_ranks(3, |ranks| {
-        let mut flow = Flow::with_settings("numbers", settings_of(ranks));
+        let flow = Flow::with_settings("numbers", settings_of(ranks));
         let numbers = flow.source("numbers", Generator::new(|number| number).limit(10));
         let sink = Collect::new().0;
         match ranks.rank() {
@@ -310,7 +310,7 @@ fn checkpoints_on_one_rank_alone_are_refused_by_all() {
 #[test]
 fn another_rank_to_gather_on_is_refused_by_all() {
     let messages = on_ranks(2, |ranks| {
-        let mut flow = Flow::with_settings("numbers", settings_of(ranks));
+        let flow = Flow::with_settings("numbers", settings_of(ranks));
         flow.source("numbers", Generator::new(|number| number).limit(10))
             .gather("gathered", ranks.rank())
             .sink("results", Collect::new().0);
@@ -322,7 +322,7 @@ fn another_rank_to_gather_on_is_refused_by_all() {
 #[test]
 fn ranks_in_a_cycle_are_refused() {
     let messages = on_ranks(2, |ranks| {
-        let mut flow = Flow::with_settings("circle", settings_of(ranks));
+        let flow = Flow::with_settings("circle", settings_of(ranks));
         let (round, out) = (flow.channel::<u64>("round"), flow.channel::<u64>("out"));
         flow.source("numbers", Generator::new(|number| number).limit(10))
             .to(&round);
@@ -403,7 +403,7 @@ fn a_rank_that_takes_nothing_holds_up_the_others_before_much_is_under_way() {
         }
     }
     on_ranks(2, |ranks| {
-        let mut flow = Flow::with_settings("slow", settings_of(ranks));
+        let flow = Flow::with_settings("slow", settings_of(ranks));
         let sink = Valve {
             taken: Arc::clone(&taken),
             is_open: false,
@@ -431,7 +431,7 @@ fn a_stop_while_one_source_is_behind_closes_no_windows_on_any_rank() {
     // Which of the sources ends first differs.
     for _ in 0..20 {
         let totals = on_ranks(2, |ranks| {
-            let mut flow = Flow::with_settings("numbers", settings_of(ranks));
+            let flow = Flow::with_settings("numbers", settings_of(ranks));
             let state = flow.windowed("counts", windows(), Count);
             let first_of = |first: u64| {
                 Generator::new(move |number: u64| first + number.min(WINDOW_MS as u64 - 1))

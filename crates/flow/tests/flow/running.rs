@@ -38,7 +38,7 @@ fn wait_until_quiet(running: &Running, time: Duration) {
 fn an_idle_flow_does_nothing_until_it_is_woken() {
     let hand = Hand::default();
     let (sink, collected) = Collect::new();
-    let mut flow = Flow::with_settings("idle", settings(2, 8));
+    let flow = Flow::with_settings("idle", settings(2, 8));
     flow.source("hand", hand.clone())
         .boundary("pass")
         .sink("collect", sink);
@@ -60,7 +60,7 @@ fn an_idle_flow_does_nothing_until_it_is_woken() {
 #[test]
 fn a_sink_without_room_holds_the_flow_up_without_work() {
     let sink = Hand::default();
-    let mut flow = Flow::with_settings("blocked", settings(2, 4));
+    let flow = Flow::with_settings("blocked", settings(2, 4));
     flow.source("numbers", Generator::new(|number| number).limit(5000))
         .boundary("pass")
         .sink("hand", sink.clone());
@@ -79,7 +79,7 @@ fn a_generator_keeps_to_its_rate() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let mut settings = settings(2, 8);
     settings.clock = Arc::clone(&clock);
-    let mut flow = Flow::with_settings("rate", settings);
+    let flow = Flow::with_settings("rate", settings);
     let count = flow.partial::<u64>("count");
     flow.source(
         "numbers",
@@ -99,7 +99,7 @@ fn a_generator_keeps_to_its_rate() {
 
 #[test]
 fn items_of_a_stopped_source_are_processed() {
-    let mut flow = Flow::with_settings("stop", settings(2, 8));
+    let flow = Flow::with_settings("stop", settings(2, 8));
     let (sink, collected) = Collect::new();
     flow.source("numbers", Generator::new(|number| number))
         .boundary("pass")
@@ -117,16 +117,16 @@ fn items_of_a_stopped_source_are_processed() {
 
 #[test]
 fn a_flow_that_is_dropped_ends() {
-    let mut flow = Flow::with_settings("drop", settings(2, 8));
+    let flow = Flow::with_settings("drop", settings(2, 8));
     // Never opened: the flow could not even be stopped in good order.
     flow.source("numbers", Generator::new(|number| number))
         .sink("hand", Hand::default());
     drop(flow.run().unwrap());
 }
 
-fn error_of(build: impl FnOnce(&mut Flow)) -> String {
-    let mut flow = Flow::with_settings("failing", settings(2, 8));
-    build(&mut flow);
+fn error_of(build: impl FnOnce(&Flow)) -> String {
+    let flow = Flow::with_settings("failing", settings(2, 8));
+    build(&flow);
     let running = flow.run().unwrap();
     let error = running.join().unwrap_err().to_string();
     assert_eq!(running.join().unwrap_err().to_string(), error);
@@ -247,7 +247,7 @@ impl Source for Blocks {
 }
 
 fn latency_of_blocks(blocks: u64) -> Latency {
-    let mut flow = Flow::new("blocks");
+    let flow = Flow::new("blocks");
     let count = flow.partial::<u64>("count");
     flow.source("blocks", Blocks(blocks))
         .fold_local(&count, |count, _: &Block| *count += 1_000);
@@ -276,7 +276,7 @@ fn a_handful_of_samples_has_no_percentile_but_the_slowest() {
 #[test]
 fn records_that_end_in_windows_are_sampled_where_they_are_counted() {
     const EVENTS: u64 = 20_000;
-    let mut flow = Flow::new("windows");
+    let flow = Flow::new("windows");
     let state = flow.windowed("counts", Windows::tumbling(1_000_000), Count);
     let (sink, _) = Collect::new();
     let time = |number: &u64| Timestamp(*number as i64);
@@ -294,7 +294,7 @@ fn records_that_end_in_windows_are_sampled_where_they_are_counted() {
 
 #[test]
 fn a_selectivity_that_only_decays_ends_at_zero() {
-    let mut flow = Flow::new("none");
+    let flow = Flow::new("none");
     let (sink, _) = Collect::<u64>::new();
     flow.source("numbers", Generator::new(|number| number).limit(2_000_000))
         .filter(|_| false)

@@ -68,7 +68,7 @@ enum Between {
 fn run(between: Between, sources: &[Vec<Event>], bound_ms: u64, settings: FlowSettings) -> Outcome {
     let (sink, results) = Collect::new();
     let (late_sink, late) = Collect::new();
-    let mut flow = Flow::with_settings("shapes", settings);
+    let flow = Flow::with_settings("shapes", settings);
     let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
     let late_events = flow.channel::<Event>("late");
     let merged = flow.channel::<Event>("merged");
@@ -172,7 +172,7 @@ fn settings_of(ranks: &Ranks) -> FlowSettings {
 
 fn joined_on(ranks: &Ranks, sides: [&[Vec<Event>]; 2]) -> Pairs {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("joined", settings_of(ranks));
+    let flow = Flow::with_settings("joined", settings_of(ranks));
     let joined = Joined::<Event, Event>::new();
     let state = flow.windowed("pairs", Windows::tumbling(WINDOW_MS), joined);
     let both = flow.channel::<Side<Event, Event>>("both");
@@ -207,7 +207,7 @@ type Sum = (u32, i64, u64);
 fn counts_of_branches(ranks: &Ranks, sources: &[Vec<Event>]) -> Vec<(u32, i64, [u64; 2])> {
     let (sink, results) = Collect::new();
     let windows = Windows::tumbling(WINDOW_MS);
-    let mut flow = Flow::with_settings("branches", settings_of(ranks));
+    let flow = Flow::with_settings("branches", settings_of(ranks));
     let kinds = ["even", "odd"];
     let channels = kinds.map(|kind| flow.channel::<Event>(kind));
     let states = kinds.map(|kind| flow.windowed::<u32, _>(kind, windows, Count));
@@ -326,7 +326,7 @@ proptest! {
         let home = home % ranks;
         let parts = on_ranks(ranks, |ranks| {
             let (sink, results) = Collect::new();
-            let mut flow = Flow::with_settings("gathered", settings_of(ranks));
+            let flow = Flow::with_settings("gathered", settings_of(ranks));
             let rank = ranks.rank();
             let numbers = Generator::new(move |number| (rank, number));
             flow.source("numbers", numbers.limit(counts[rank as usize]))
@@ -350,7 +350,7 @@ proptest! {
 /// The sum of all times of a key in a window, by key and start.
 fn reduced_on(ranks: &Ranks, sources: &[Vec<Event>]) -> BTreeMap<(u32, i64), i64> {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("reduced", settings_of(ranks));
+    let flow = Flow::with_settings("reduced", settings_of(ranks));
     let sum = reduce(|sum: &mut Event, other: &Event| sum.1 += other.1);
     let state = flow.windowed("sums", Windows::tumbling(WINDOW_MS), sum);
     flow.sources("events", generators(&own(ranks, sources)))
@@ -389,7 +389,7 @@ proptest! {
 fn an_item_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
     let hand = Hand::default();
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("late", settings(2, 64));
+    let flow = Flow::with_settings("late", settings(2, 64));
     let small = flow.windowed("small", Windows::tumbling(10), Count);
     let large = flow.windowed("large", Windows::tumbling(100), Count);
     let late = flow.channel::<u64>("late");
@@ -423,7 +423,7 @@ fn items_are_joined_with_the_rows_of_a_table_as_it_is_loaded_anew() {
     let hand = Hand::default();
     let table = Table::new([(0, "zero"), (1, "one")]);
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("names", settings(2, 8));
+    let flow = Flow::with_settings("names", settings(2, 8));
     flow.source("numbers", hand.clone())
         .join(&table, |number| *number, |number, name| (*number, *name))
         .sink("results", sink);

@@ -39,7 +39,7 @@ fn hot_keys_are_added_up_on_all_instances_before_they_go_to_their_home() {
     let key_of = zipf(1.5);
     let outcomes = on_ranks(RANKS, |ranks| {
         let (sink, results) = Collect::new();
-        let mut flow = Flow::with_settings(
+        let flow = Flow::with_settings(
             "skew",
             FlowSettings {
                 ranks: ranks.clone(),
@@ -110,7 +110,7 @@ fn items_that_stay_on_a_rank_cost_no_message() {
     for home in [0, 1] {
         let bytes = on_ranks(2, |ranks| {
             let (sink, results) = Collect::new();
-            let mut flow = Flow::with_settings(
+            let flow = Flow::with_settings(
                 "local",
                 FlowSettings {
                     ranks: ranks.clone(),

@@ -32,7 +32,7 @@ impl Scene {
     ) -> Scene {
         let source = Given::default();
         let (sink, results) = Collect::new();
-        let mut flow = Flow::with_settings("top", settings(2, 64));
+        let flow = Flow::with_settings("top", settings(2, 64));
         let counts = flow.windowed("counts", windows, Count);
         let time = |(_, time): &Event| Timestamp(*time);
         flow.source("events", source.clone())

@@ -94,7 +94,7 @@ impl Sink<WindowResult<u64, u64>> for Delays {
 fn results_of_windows_do_not_wait_for_rich_sources() {
     let clock = Arc::new(WorkClock::default());
     let delays = Arc::new(Mutex::new(Vec::new()));
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "turns",
         FlowSettings {
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -158,7 +158,7 @@ impl Source for Busy {
 #[test]
 fn a_source_that_is_busy_and_gives_nothing_leaves_others_their_turns() {
     let is_over = Arc::new(AtomicBool::new(false));
-    let mut flow = Flow::with_settings("busy", settings(1, 8));
+    let flow = Flow::with_settings("busy", settings(1, 8));
     let counts = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
     let seen = flow.partial::<u64>("seen");
     let busy = Busy {

@@ -227,7 +227,7 @@ fn start(
     items: u64,
     stays: bool,
 ) -> Result<Running, FlowError> {
-    let mut flow = Flow::with_settings(
+    let flow = Flow::with_settings(
         "counted",
         FlowSettings {
             // By and by all workers sleep: a worker that nothing wakes sleeps for seconds.
@@ -406,7 +406,7 @@ fn results_whose_last_checkpoint_is_not_stored_are_not_taken_for_committed() {
 
 #[test]
 fn two_sinks_of_one_name_are_refused() {
-    let mut flow = Flow::new("f");
+    let flow = Flow::new("f");
     for stage in ["one", "other"] {
         flow.source(stage, Generator::new(|number| number).limit(1))
             .sink("results", Collect::new().0);

@@ -35,7 +35,7 @@ pub fn run(
 ) -> Outcome {
     let (sink, results) = Collect::new();
     let (late_sink, late) = Collect::new();
-    let mut flow = Flow::with_settings("windows", settings);
+    let flow = Flow::with_settings("windows", settings);
     let state = flow.windowed("counts", windows, Count);
     let late_events = flow.channel::<Event>("late");
     let generators = sources.iter().map(|events| {
@@ -189,7 +189,7 @@ fn times_at_the_ends_of_the_range_are_counted() {
 #[test]
 fn open_windows_are_read_while_the_flow_runs_and_stay_open_when_it_stops() {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("live", settings(2, 64));
+    let flow = Flow::with_settings("live", settings(2, 64));
     let state = flow.windowed("counts", Windows::tumbling(10_000), Count);
     // A millisecond for every ten events.
     flow.source(
@@ -224,7 +224,7 @@ fn open_windows_are_read_while_the_flow_runs_and_stay_open_when_it_stops() {
 #[test]
 fn windows_without_watermarks_or_order_are_refused() {
     let build = |order, tells_time: bool| {
-        let mut flow = Flow::with_settings(
+        let flow = Flow::with_settings(
             "refused",
             FlowSettings {
                 order,
@@ -262,7 +262,7 @@ fn windows_without_watermarks_or_order_are_refused() {
 
 #[test]
 fn a_state_of_windows_is_filled_by_one_operator() {
-    let mut flow = Flow::new("taken");
+    let flow = Flow::new("taken");
     let state = flow.windowed::<u32, _>("counts", Windows::tumbling(10), Count);
     for name in ["one", "other"] {
         let (sink, _) = Collect::<Result>::new();
@@ -284,7 +284,7 @@ fn a_state_of_windows_is_filled_by_one_operator() {
 #[test]
 fn items_split_into_one_channel_twice_are_counted_once() {
     let (sink, results) = Collect::new();
-    let mut flow = Flow::with_settings("twice", settings(2, 8));
+    let flow = Flow::with_settings("twice", settings(2, 8));
     let state = flow.windowed("counts", Windows::tumbling(10), Count);
     let numbers = flow.channel::<i64>("numbers");
     flow.source("events", Generator::new(|number| number as i64).limit(1000))
@@ -304,7 +304,7 @@ fn items_split_into_one_channel_twice_are_counted_once() {
 
 #[test]
 fn items_gather_on_a_rank_that_there_is() {
-    let mut flow = Flow::new("gather");
+    let flow = Flow::new("gather");
     let (sink, _) = Collect::<u64>::new();
     flow.source("numbers", Generator::new(|number| number).limit(10))
         .gather("gathered", 1)

@@ -17,6 +17,7 @@ use super::*;
 use crate::build::flow::Flow;
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey};
 use crate::error::BoxError;
+use crate::graph::Graph;
 use crate::run::align::align;
 use crate::run::begin;
 use crate::run::cycles;
@@ -189,7 +190,7 @@ fn activate(stages: &[Arc<dyn Stage>], clock: &dyn Clock, dice: u64) {
 }
 
 fn build(shape: Shape, settings: FlowSettings, results: &Results, others: &Others) -> Flow {
-    let mut flow = Flow::with_settings("simulated", settings);
+    let flow = Flow::with_settings("simulated", settings);
     flow.state("others", others.clone());
     let counts = flow.windowed("counts", shape.windows, Count);
     let sum = fold(
@@ -227,7 +228,8 @@ const ROUNDS: u64 = 2;
 
 /// A rank at work.
 struct Rank {
-    flow: Flow,
+    graph: Graph,
+    clock: Arc<dyn Clock>,
     cycles: Vec<Cycle>,
     coordinator: Coordinator,
     has_ended: bool,
@@ -247,50 +249,44 @@ impl Rank {
         let shards = Shards::new(place, "simulated", rank, ranks, &clock);
         let others = Others::default();
         let flow = build(shape, settings, results, &others);
+        let graph = flow.take().graph;
         let beginning = shards.resume_point(Resume::IfAny).unwrap();
-        flow.graph.owners.settle(1);
+        graph.owners.settle(1);
         if let Some(beginning) = &beginning {
-            begin::restore(&flow.graph, beginning).unwrap();
+            begin::restore(&graph, beginning).unwrap();
         }
-        begin::recover_sinks(&flow.graph, &flow.settings, beginning.as_ref()).unwrap();
+        begin::recover_sinks(&graph, &flow.settings, beginning.as_ref()).unwrap();
         let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
         shards.begin(number, 1, 1).unwrap();
         if beginning.is_none() {
-            let saved = begin::save_first(&flow.graph, shards.checkpoint(1)).unwrap();
+            let saved = begin::save_first(&graph, shards.checkpoint(1)).unwrap();
             shards.store_first(saved).unwrap();
         }
-        let states = flow
-            .graph
-            .states
-            .iter()
-            .filter(|(name, _)| name != "others");
+        let states = graph.states.iter().filter(|(name, _)| name != "others");
         *others.0.lock() = Some(Work {
-            stages: flow.graph.stages.clone(),
-            clock,
+            stages: graph.stages.clone(),
+            clock: Arc::clone(&clock),
             states: states.cloned().collect(),
             dice: u64::from(rank),
         });
-        let cycles = cycles::find(&flow.graph.stages);
-        want_events(&flow.graph.stages);
-        align(&flow.graph.stages, &flow.graph.step);
+        let cycles = cycles::find(&graph.stages);
+        want_events(&graph.stages);
+        align(&graph.stages, &graph.step);
         let purpose = Purpose::Checkpoints(Box::new(shards), None);
-        let pause = Arc::clone(&flow.graph.pause);
+        let pause = Arc::clone(&graph.pause);
         let coordinator = Coordinator::new(
-            &flow.graph.stages,
+            &graph.stages,
             purpose,
             pause,
             Duration::ZERO,
             Duration::ZERO,
         );
-        flow.graph.stages.iter().for_each(|stage| stage.begin());
-        let unused = flow
-            .graph
-            .exits
-            .iter()
-            .try_for_each(|exit| exit.end_if_unused());
+        graph.stages.iter().for_each(|stage| stage.begin());
+        let unused = graph.exits.iter().try_for_each(|exit| exit.end_if_unused());
         assert!(unused.is_ok());
         Rank {
-            flow,
+            graph,
+            clock,
             cycles,
             coordinator,
             has_ended: false,
@@ -299,30 +295,30 @@ impl Rank {
 
     fn elements(&self) -> Elements<'_> {
         Elements {
-            stages: &self.flow.graph.stages,
+            stages: &self.graph.stages,
             cycles: &self.cycles,
-            states: &self.flow.graph.states,
-            sinks: &self.flow.graph.sinks,
+            states: &self.graph.states,
+            sinks: &self.graph.sinks,
         }
     }
 
     /// Returns whether it has taken a snapshot.
     fn step(&mut self, dice: u64) -> bool {
         let done = self.coordinator.pause.done.load(Ordering::SeqCst);
-        let now = self.flow.settings.clock.monotonic();
+        let now = self.clock.monotonic();
         let elements = self.elements();
-        if self.flow.graph.stages.iter().all(|stage| stage.has_ended()) {
+        if self.graph.stages.iter().all(|stage| stage.has_ended()) {
             assert!(self.coordinator.end(&elements, |_| true).is_ok());
             self.has_ended = true;
         } else {
             match dice % 64 {
-                0 => self.flow.graph.pause.is_on.store(true, Ordering::SeqCst),
+                0 => self.graph.pause.is_on.store(true, Ordering::SeqCst),
                 1..24 => assert!(self.coordinator.take_if_at_rest(&elements, now).is_ok()),
                 24..26 => self.cycles.iter().for_each(|cycle| {
                     cycle.close_if_at_rest();
                     cycle.grow_full_rings();
                 }),
-                _ => activate(&self.flow.graph.stages, &*self.flow.settings.clock, dice),
+                _ => activate(&self.graph.stages, &*self.clock, dice),
             }
         }
         let Purpose::Checkpoints(shards, _) = self.coordinator.purpose() else {

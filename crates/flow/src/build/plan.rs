@@ -1,17 +1,51 @@
-//! The conditions that a whole graph must meet before it can run.
+//! The graph that the builder fills, and the conditions that it must meet before it can run.
 
 use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use crate::build::flow::Flow;
 use crate::error::FlowError;
-use crate::settings::Order;
+use crate::graph::Graph;
+use crate::run::doorbell::Doorbell;
+use crate::settings::{FlowSettings, Order};
 use crate::stage::contract::Stage;
 use crate::stage::upstream::before;
+use crate::time::control_event::WriterId;
 
-impl Flow {
-    pub(crate) fn check(&self) -> Result<(), FlowError> {
+/// A graph under construction.
+pub struct Plan {
+    pub graph: Graph,
+    /// Stages that were begun and have no end yet.
+    pub open: Vec<String>,
+    /// Joins of two streams that have no second one yet.
+    pub one_sided: Vec<String>,
+    /// Errors that the builder found, the first one first.
+    pub faults: Vec<FlowError>,
+    /// The next free id of a writer of control events.
+    pub writers: WriterId,
+    /// The longest time for which windows so far may emit their results again after their ends.
+    pub updates_for_ms: i64,
+}
+
+impl Plan {
+    /// A plan without elements.
+    pub fn new(name: &str, settings: &FlowSettings) -> Plan {
+        let doorbell = Doorbell::new(Arc::clone(&settings.clock));
+        Plan {
+            graph: Graph::new(name, doorbell),
+            open: Vec::new(),
+            one_sided: Vec::new(),
+            faults: Vec::new(),
+            writers: 0,
+            updates_for_ms: 0,
+        }
+    }
+
+    /// Checks that the graph is whole.
+    ///
+    /// # Errors
+    /// When it is not: the error names the operator.
+    pub fn check(&self, order: Order) -> Result<(), FlowError> {
         if let Some(fault) = self.faults.first() {
             return Err(fault.clone());
         }
@@ -37,7 +71,7 @@ impl Flow {
             return Err(FlowError::OneSided { flow, join });
         }
         self.check_channels()?;
-        self.check_time()
+        self.check_time(order)
     }
 
     fn duplicate_name(&self) -> Option<String> {
@@ -83,14 +117,14 @@ impl Flow {
 
     /// Checks that windows get watermarks: all sources that lead there emit them, and items do not overtake
     /// watermarks.
-    fn check_time(&self) -> Result<(), FlowError> {
+    fn check_time(&self, order: Order) -> Result<(), FlowError> {
         for stage in self
             .graph
             .stages
             .iter()
             .filter(|stage| stage.closes_by_time())
         {
-            if self.settings.order == Order::Free {
+            if order == Order::Free {
                 return Err(FlowError::TimeWithoutOrder {
                     flow: self.graph.name.clone(),
                     operator: stage.name().to_owned(),
