@@ -182,17 +182,19 @@ fn run_rank(way: Way, ranks: Ranks, events: u64) -> Result<u64> {
     // A part of the events for each rank.
     let parts = (0..RANKS).map(|to| (to, source(to.into(), RANKS.into())));
     match way {
-        Way::Fused => flow
-            .source("events", source(0, 1))
-            .filter(Event::is_view)
-            .map(campaign)
-            .fold_local(&views, Views::add),
-        Way::Rings => flow
-            .source("events", source(0, 1))
-            .boundary("count")
-            .filter(Event::is_view)
-            .map(campaign)
-            .fold_local(&views, Views::add),
+        Way::Fused => {
+            flow.source("events", source(0, 1))
+                .filter(Event::is_view)
+                .map(campaign)
+                .fold_local(&views, Views::add);
+        }
+        Way::Rings => {
+            flow.source("events", source(0, 1))
+                .boundary("count")
+                .filter(Event::is_view)
+                .map(campaign)
+                .fold_local(&views, Views::add);
+        }
         Way::Messages => parts.for_each(|(to, part)| {
             flow.source(&format!("events for {to}"), part)
                 .gather(&format!("count at {to}"), to)

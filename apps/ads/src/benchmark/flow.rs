@@ -201,7 +201,7 @@ fn ysb_star(flow: &Flow, end: &End) {
                             counts,
                         }
                     })
-                    .to(&both);
+                    .to(&both)
             },
         );
     let join = fold(

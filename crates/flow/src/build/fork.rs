@@ -36,7 +36,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         mut self,
         names: &[&str],
         route: F,
-        mut build: impl FnMut(usize, Operators<Branch<C::Out>, Same>),
+        mut build: impl FnMut(usize, Operators<Branch<C::Out>, Same>) -> Flow,
     ) -> Flow
     where
         C::Out: Clone + Debug + Send + Sized + 'static,

@@ -71,7 +71,7 @@ impl Flow {
     ///     .join(&bills, |(_, time)| Timestamp(*time))
     ///     .left_outer(|_order, payment| payment.is_some())
     ///     .fork(&["paid", "unpaid"], |is_paid| usize::from(!is_paid), |branch, orders| {
-    ///         orders.fold_local([&paid, &unpaid][branch], |count, _| *count += 1);
+    ///         orders.fold_local([&paid, &unpaid][branch], |count, _| *count += 1)
     ///     });
     /// flow.run()?.join()?;
     /// assert_eq!((paid.merged(), unpaid.merged()), (75, 25));

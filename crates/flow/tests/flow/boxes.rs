@@ -136,7 +136,7 @@ fn a_box_forks_and_a_branch_has_boxes() {
         &["even", "odd"],
         |(_, number)| (number % 2) as usize,
         |branch, pairs| {
-            boxed(pairs.boxed(), 2).fold_local(&sums[branch], |sum, (_, number)| *sum += number);
+            boxed(pairs.boxed(), 2).fold_local(&sums[branch], |sum, (_, number)| *sum += number)
         },
     );
     flow.run().unwrap().join().unwrap();

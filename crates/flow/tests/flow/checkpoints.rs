@@ -182,7 +182,7 @@ fn start(
                 numbers
                     .key_by(key)
                     .aggregate(["count even", "count odd"][branch], &branches[branch], time)
-                    .to(&merged);
+                    .to(&merged)
             },
         ),
         Shape::Joined => numbers
@@ -208,7 +208,7 @@ fn start(
             .key_by(key)
             .aggregate("count", &counts, time)
             .to(&merged),
-    }
+    };
     let counted = flow.stage("merged", &merged);
     let sink = Ledger(Arc::clone(results));
     match &sums {
@@ -217,7 +217,7 @@ fn start(
             .key_by(move |result| shape.key(result.key))
             .aggregate("sum", sums, |result| Timestamp(result.end.0 - 1))
             .sink("results", sink),
-    }
+    };
     flow.run().map_err(|error| error.to_string())
 }
 

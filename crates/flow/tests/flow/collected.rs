@@ -627,7 +627,7 @@ fn windows_without_watermarks_or_order_are_refused() {
                 .over(&state)
                 .collect("windows", time)
                 .fold_local(&sum, count),
-        }
+        };
         flow.run().map(|_| ()).unwrap_err()
     };
     assert!(matches!(

@@ -66,7 +66,7 @@ fn run(
         Fork::BehindARing | Fork::IntoASink => {
             numbers.boundary("fork").fork(&names, route, build!())
         }
-    }
+    };
     if !into_sink {
         flow.stage("passed", &passed)
             .sink("second", sinks.1.take().unwrap());
@@ -117,7 +117,7 @@ fn count(sources: &[Vec<Event>], windows: Windows, bound_ms: u64, workers: usize
                     .key_by(|(key, _)| *key)
                     .late_to(&late_events)
                     .aggregate(kinds[branch], &states[branch], |(_, time)| Timestamp(*time))
-                    .to(&counted);
+                    .to(&counted)
             },
         );
     flow.stage("counted", &counted).sink("results", sink);
@@ -189,7 +189,7 @@ fn an_item_on_which_a_branch_panics_is_a_dead_letter_and_no_other_is() {
                         assert!(number % 100 != 7, "not this one");
                         *number
                     })
-                    .fold_local(&sums[branch], |sum, number| *sum += number);
+                    .fold_local(&sums[branch], |sum, number| *sum += number)
             },
         );
     flow.run().unwrap().join().unwrap();
@@ -224,7 +224,10 @@ fn a_branch_that_leads_nowhere_is_named() {
             |_| 0,
             |branch, numbers| match branch {
                 0 => numbers.fold_local(&sum, |sum, number| *sum += number),
-                _ => drop(numbers),
+                _ => {
+                    drop(numbers);
+                    flow.clone()
+                }
             },
         );
     let error = flow.run().err().unwrap();
@@ -281,7 +284,7 @@ fn a_dead_letter_of_a_branch_stays_though_its_item_panics_afterwards() {
             |_| 0,
             |_, all| {
                 all.map(|number| assert_ne!(*number, 7, "not this one"))
-                    .fold_local(&count, |count, ()| *count += 1);
+                    .fold_local(&count, |count, ()| *count += 1)
             },
         );
     flow.run().unwrap().join().unwrap();

@@ -225,7 +225,7 @@ fn joined_on(
         Kind::Full => joined
             .full_outer(|left, right| (left.copied(), right.copied()))
             .sink("pairs sink", sink),
-    }
+    };
     let late = late
         .into_iter()
         .zip(&late_channels)

@@ -101,13 +101,13 @@ fn a_merge_that_panics_fails_the_flow() {
     for windows in kinds() {
         for calls in [1, 3] {
             let panics = once(calls);
-            let mut trial = Trial::new();
+            let trial = Trial::new();
             let merge = move |sum: &mut u64, other: &u64| {
                 *sum += other;
                 panics();
             };
             let aggregate = fold(|| 0, |sum: &mut u64, _: &u64| *sum += 1, merge);
-            count_in_windows(&mut trial.flow, windows, aggregate);
+            count_in_windows(&trial.flow, windows, aggregate);
             trial.fails("aggregate\" panicked", "once");
         }
     }
@@ -117,13 +117,13 @@ fn a_merge_that_panics_fails_the_flow() {
 fn an_add_that_changed_the_state_before_it_panicked_is_not_called_again() {
     for windows in kinds() {
         let panics = once(500);
-        let mut trial = Trial::new();
+        let trial = Trial::new();
         let add = move |sum: &mut u64, _: &u64| {
             *sum += 1;
             panics();
         };
         let aggregate = fold(|| 0, add, |sum: &mut u64, other: &u64| *sum += other);
-        count_in_windows(&mut trial.flow, windows, aggregate);
+        count_in_windows(&trial.flow, windows, aggregate);
         trial.fails("aggregate\" panicked", "once");
     }
 }
@@ -166,7 +166,7 @@ fn a_fold_in_a_branch_that_panics_fails_the_flow() {
                         *count += 1;
                         panics();
                     }
-                });
+                })
             },
         );
     trial.fails("\"numbers/all/0.fold_local\" panicked", "once");
@@ -220,8 +220,8 @@ impl<F: Fn() + Send + Sync + 'static> Aggregate<u64> for PanicsWith<F> {
 #[test]
 fn a_result_that_panics_while_windows_are_released_fails_the_flow() {
     for windows in kinds() {
-        let mut trial = Trial::new();
-        count_in_windows(&mut trial.flow, windows, PanicsWith(once(3)));
+        let trial = Trial::new();
+        count_in_windows(&trial.flow, windows, PanicsWith(once(3)));
         trial.fails("\"count/0.aggregate\" panicked", "once");
     }
 }
@@ -693,14 +693,14 @@ fn survives(windows: Windows, bombs: Vec<(usize, u64)>) {
                                 at();
                                 time(number)
                             })
-                            .sink("results", results.clone());
+                            .sink("results", results.clone())
                     }
                     _ => {
                         let fold = fold.clone();
                         numbers.fold_local(&sum, move |sum, number| {
                             *sum += number;
                             fold();
-                        });
+                        })
                     }
                 },
             );

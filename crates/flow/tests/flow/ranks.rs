@@ -268,7 +268,7 @@ fn other_operators_on_one_rank_are_refused_by_all() {
                 .gather("gathered", 0)
                 .sink("results", sink),
             _ => numbers.gather("gathered", 0).sink("results", sink),
-        }
+        };
         flow.run().err().unwrap().to_string()
     });
     for message in messages {

@@ -124,9 +124,8 @@ fn a_flow_that_is_dropped_ends() {
     drop(flow.run().unwrap());
 }
 
-fn error_of(build: impl FnOnce(&Flow)) -> String {
-    let flow = Flow::with_settings("failing", settings(2, 8));
-    build(&flow);
+fn error_of(build: impl FnOnce(&Flow) -> Flow) -> String {
+    let flow = build(&Flow::with_settings("failing", settings(2, 8)));
     let running = flow.run().unwrap();
     let error = running.join().unwrap_err().to_string();
     assert_eq!(running.join().unwrap_err().to_string(), error);
@@ -151,7 +150,7 @@ fn a_panic_of_user_code_fails_the_flow_and_names_the_operator() {
                 }
             })
             .map(|number| number + 1)
-            .fold_local(&count, |count, _| *count += 1);
+            .fold_local(&count, |count, _| *count += 1)
     });
     assert_eq!(
         error,
@@ -163,14 +162,14 @@ fn a_panic_of_user_code_fails_the_flow_and_names_the_operator() {
         flow.source("numbers", numbers())
             .boundary("many")
             .flat_map(|number, emit| (0..*number).for_each(|number| emit(&number)))
-            .fold_local(&count, |count, number| *count += 10 / (20 - number));
+            .fold_local(&count, |count, number| *count += 10 / (20 - number))
     });
     assert!(error.contains("\"many/1.fold_local\" panicked"), "{error}");
 
     let error = error_of(|flow| {
         let (sink, _) = Collect::new();
         let source = Generator::new(|number| [1, 2, 3][number as usize]);
-        flow.source("numbers", source).sink("collect", sink);
+        flow.source("numbers", source).sink("collect", sink)
     });
     assert!(
         error.contains("\"numbers\" panicked: index out of bounds"),
@@ -209,7 +208,7 @@ fn errors_of_sources_and_sinks_fail_the_flow() {
     let error = error_of(|flow| {
         let source: Box<dyn Source<Item = u64>> = Box::new(numbers());
         let sink: Box<dyn Sink<u64>> = Box::new(Broken);
-        flow.source("numbers", source).sink("out", sink);
+        flow.source("numbers", source).sink("out", sink)
     });
     assert_eq!(error, "flow \"failing\": \"out\" failed: no output");
 }

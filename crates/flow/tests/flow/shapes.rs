@@ -74,10 +74,11 @@ fn run(between: Between, sources: &[Vec<Event>], bound_ms: u64, settings: FlowSe
     let merged = flow.channel::<Event>("merged");
     let parts = ["even", "odd"];
     match between {
-        Between::Boundary => flow
-            .sources("events", generators(sources))
-            .watermarks(time, disorder(bound_ms))
-            .to(&merged),
+        Between::Boundary => {
+            flow.sources("events", generators(sources))
+                .watermarks(time, disorder(bound_ms))
+                .to(&merged);
+        }
         Between::SplitAndMerge => {
             let channels = parts.map(|name| flow.channel::<Event>(name));
             flow.sources("events", generators(sources))

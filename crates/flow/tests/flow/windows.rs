@@ -246,7 +246,7 @@ fn windows_without_watermarks_or_order_are_refused() {
                 .key_by(|(key, _)| *key)
                 .aggregate("count", &state, |(_, time)| Timestamp(*time))
                 .sink("results", sink),
-        }
+        };
         flow.run().err()
     };
     let message = |error: Option<FlowError>| error.unwrap().to_string();

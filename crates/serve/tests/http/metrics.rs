@@ -91,7 +91,7 @@ fn the_metrics_of_one_flow_are_json() {
 fn throughput_is_recorded_for_every_second() {
     let settings = FlowSettings::default();
     let clock = Arc::clone(&settings.clock);
-    let mut flow = Flow::with_settings("steady", settings);
+    let flow = Flow::with_settings("steady", settings);
     let count = flow.partial::<u64>("count");
     let numbers = Generator::new(|number| number).rate(10_000.0, clock);
     flow.source("numbers", numbers)

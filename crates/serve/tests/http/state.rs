@@ -80,7 +80,7 @@ fn a_broken_state_element_breaks_one_request() {
 
 #[test]
 fn keys_in_paths_are_plain_strings_and_numbers_or_else_json() {
-    let mut flow = Flow::new("shop");
+    let flow = Flow::new("shop");
     let windows = Windows::tumbling(10);
     let all = flow.windowed("all items", windows, Count);
     let numbers = flow.windowed("numbers", windows, Count);

@@ -52,7 +52,7 @@ impl PartialState for Broken {
 }
 
 /// Adds a source to a flow that fills a state element with some entries.
-fn add_known(flow: &mut Flow, element: &str, entries: Vec<(String, Value)>) {
+fn add_known(flow: &Flow, element: &str, entries: Vec<(String, Value)>) {
     let known = flow.partial::<Known>(element);
     let count = entries.len() as u64;
     let entries = Generator::new(move |number| entries[number as usize].clone()).limit(count);
@@ -78,14 +78,14 @@ impl Sample {
             let entries = (0..count).map(|n| (format!("campaign-{n:05}"), json!({ "views": n })));
             entries.collect()
         };
-        let mut ads = Flow::new("ads");
-        add_known(&mut ads, "campaign_counts", counts(150));
-        add_known(&mut ads, "large", counts(20_000));
+        let ads = Flow::new("ads");
+        add_known(&ads, "campaign_counts", counts(150));
+        add_known(&ads, "large", counts(20_000));
         ads.partial::<Broken>("broken");
-        let mut words = Flow::new("two \"words\"");
+        let words = Flow::new("two \"words\"");
         let odd = [("grüße/☃ 100%", 7), ("plus+plus", 8)];
         let odd = odd.map(|(key, value)| (key.to_owned(), json!(value)));
-        add_known(&mut words, "a/b", odd.to_vec());
+        add_known(&words, "a/b", odd.to_vec());
         Arc::new(Sample(vec![run(ads), run(words)]))
     }
 }

@@ -228,8 +228,9 @@ const ROUNDS: u64 = 2;
 
 /// A rank at work.
 struct Rank {
+    /// Has the settings, and with them the connection to the other ranks.
+    flow: Flow,
     graph: Graph,
-    clock: Arc<dyn Clock>,
     cycles: Vec<Cycle>,
     coordinator: Coordinator,
     has_ended: bool,
@@ -265,7 +266,7 @@ impl Rank {
         let states = graph.states.iter().filter(|(name, _)| name != "others");
         *others.0.lock() = Some(Work {
             stages: graph.stages.clone(),
-            clock: Arc::clone(&clock),
+            clock,
             states: states.cloned().collect(),
             dice: u64::from(rank),
         });
@@ -285,8 +286,8 @@ impl Rank {
         let unused = graph.exits.iter().try_for_each(|exit| exit.end_if_unused());
         assert!(unused.is_ok());
         Rank {
+            flow,
             graph,
-            clock,
             cycles,
             coordinator,
             has_ended: false,
@@ -305,7 +306,7 @@ impl Rank {
     /// Returns whether it has taken a snapshot.
     fn step(&mut self, dice: u64) -> bool {
         let done = self.coordinator.pause.done.load(Ordering::SeqCst);
-        let now = self.clock.monotonic();
+        let now = self.flow.settings.clock.monotonic();
         let elements = self.elements();
         if self.graph.stages.iter().all(|stage| stage.has_ended()) {
             assert!(self.coordinator.end(&elements, |_| true).is_ok());
@@ -318,7 +319,7 @@ impl Rank {
                     cycle.close_if_at_rest();
                     cycle.grow_full_rings();
                 }),
-                _ => activate(&self.graph.stages, &*self.clock, dice),
+                _ => activate(&self.graph.stages, &*self.flow.settings.clock, dice),
             }
         }
         let Purpose::Checkpoints(shards, _) = self.coordinator.purpose() else {
