@@ -1,5 +1,6 @@
 //! TLS: handshakes in memory, and files with wrong contents.
 
+use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -205,12 +206,11 @@ fn renewed_files_are_read_again() {
 fn errors_name_the_file_and_what_is_wrong() {
     #[track_caller]
     fn check(files: TlsFiles, path: &Path, what: &str) {
-        let error = Tls::load(files).unwrap_err().to_string();
-        let expected = format!("{}: ", path.display());
-        assert!(
-            error.starts_with(&expected) && error.contains(what),
-            "{error}"
-        );
+        let error = Tls::load(files).unwrap_err();
+        let cause = error.source().map(ToString::to_string);
+        let text = format!("{error}: {}", cause.unwrap_or_default());
+        let path = format!("{}: ", path.display());
+        assert!(text.contains(&path) && text.contains(what), "{text}");
     }
     let pki = Pki::new();
     let files = || pki.files(None);
