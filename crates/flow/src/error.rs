@@ -17,6 +17,12 @@ pub enum FlowError {
         /// The flow.
         flow: String,
     },
+    /// A handle of a flow that was run already.
+    #[error("flow \"{flow}\" has run already: build a new one")]
+    HasRun {
+        /// The flow.
+        flow: String,
+    },
     /// An operator whose results go nowhere.
     #[error(
         "flow \"{flow}\": the results of \"{operator}\" go nowhere; end it with a sink or a state"

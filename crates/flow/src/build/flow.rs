@@ -40,10 +40,10 @@ impl Flow {
         self.plan().graph.name.clone()
     }
 
-    /// Starts the workers. The flow is empty afterwards, and so are all other handles of it.
+    /// Starts the workers.
     ///
     /// # Errors
-    /// When the graph is not whole, or there are no threads to run it.
+    /// When the graph is not whole, another handle has run it already, or there are no threads to run it.
     pub fn run(self) -> Result<Running, FlowError> {
         let ranks = &self.settings.ranks;
         self.start().inspect_err(|error| {
@@ -65,10 +65,12 @@ impl Flow {
         Running::start(plan.graph, FlowSettings::clone(&self.settings), purpose)
     }
 
-    /// Takes the plan out.
+    /// Takes the plan out, and leaves one that cannot run: its operators would wake the workers of no flow.
     pub(crate) fn take(&self) -> Plan {
-        let empty = Plan::new(&self.name(), &self.settings);
-        mem::replace(&mut *self.plan(), empty)
+        let flow = self.name();
+        let mut rest = Plan::new(&flow, &self.settings);
+        rest.faults.push(FlowError::HasRun { flow });
+        mem::replace(&mut *self.plan(), rest)
     }
 
     /// Locks the plan until the end of the statement. User code never runs under this lock.

@@ -13,7 +13,7 @@ use crate::stage::entry::Entry;
 
 impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Ends the operators in branches, which go on within the stage: each item goes to the branch whose index `route`
-    /// gives. `build` is called for each branch and ends it. Several workers at once may process items that are
+    /// gives. `build` is called for each branch, and returns the flow of its end. Several workers at once may process items that are
     /// `split` to channels; items that go to a branch pass no ring. Where only one instance can end a branch, as with
     /// a sink that keeps the order of a ring, the whole stage has one instance.
     ///

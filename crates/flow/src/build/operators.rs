@@ -23,6 +23,9 @@ use crate::time::watermarks::Watermarks;
 /// The end of a graph that is being built: a stage that reads `I` and hands the results of its operators `C` to the
 /// operator that is added next.
 ///
+/// An end, such as [`sink`](Operators::sink), returns the flow, so that the next row of operators or
+/// [`run`](Flow::run) can follow in one chain.
+///
 /// Operators get their items by reference. All operators up to the next
 /// [`boundary`](Operators::boundary), [`key_by`](Operators::key_by) or end are compiled into one
 /// loop.

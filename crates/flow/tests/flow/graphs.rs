@@ -84,6 +84,26 @@ fn the_empty_flow_is_an_error() {
 }
 
 #[test]
+fn a_flow_runs_once_whatever_handle_starts_it() {
+    let flow = Flow::new("f");
+    let sum = flow.partial::<u64>("sum");
+    let running = flow
+        .source("numbers", Generator::new(|number| number).limit(10))
+        .fold_local(&sum, |sum, number| *sum += number)
+        .run()
+        .unwrap();
+    running.join().unwrap();
+    assert_eq!(sum.merged(), 45);
+    flow.source("more", Generator::new(|number| number).limit(10))
+        .fold_local(&sum, |sum, number| *sum += number);
+    let error = flow.run().err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "flow \"f\" has run already: build a new one"
+    );
+}
+
+#[test]
 fn operators_that_lead_nowhere_are_named() {
     let flow = Flow::new("f");
     let numbers = flow.source("numbers", Generator::new(|number| number));
