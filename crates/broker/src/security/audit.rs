@@ -135,7 +135,7 @@ impl fmt::Display for Identity<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Identity::Known(principal) => write!(f, "{principal:?}"),
-            Identity::Claimed(name) => write!(f, "somebody as {}", Quoted(name)),
+            Identity::Claimed(name) => write!(f, "unverified {}", Quoted(name)),
         }
     }
 }

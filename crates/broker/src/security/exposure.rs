@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 /// The error for an address on which any client could connect and do everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{address} can be reached from other machines, and nobody would have to log in there: turn \
-     authentication on, listen on 127.0.0.1 only, or say --insecure if only those who may do everything can \
-     reach it"
+    "{address} can be reached from other machines, and clients need not log in there: turn \
+     authentication on, listen on 127.0.0.1 only, or say --insecure if every client that can reach it may do \
+     everything"
 )]
 pub struct Exposed {
     /// The address.
@@ -18,7 +18,7 @@ pub struct Exposed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Exposure {
     /// The option `--insecure` permits it.
-    #[error("{0} can be reached from other machines, and nobody has to log in there")]
+    #[error("{0} can be reached from other machines, and clients need not log in there")]
     Open(SocketAddr),
     /// Passwords sent with PLAIN, and all records, can be read on the way.
     #[error(
@@ -104,7 +104,7 @@ mod tests {
             check(
                 address,
                 [false, false, true],
-                Ok(Some("nobody has to log in")),
+                Ok(Some("clients need not log in")),
             );
             check(address, [true, false, false], Ok(Some("turn TLS on")));
             check(address, [true, true, true], Ok(None));

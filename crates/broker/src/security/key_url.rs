@@ -145,8 +145,8 @@ impl FromStr for KeysUrl {
         };
         if !is_encrypted && !is_loopback {
             return Err(
-                "must begin with https://: over http:// anybody on the way could put in keys of their own; only an address of \
-                 this machine, such as 127.0.0.1, may be asked without TLS"
+                "must begin with https://: over http:// an attacker on the network could replace the keys; only an address \
+                 of this machine, such as 127.0.0.1, works without TLS"
                     .to_owned(),
             );
         }

@@ -246,7 +246,7 @@ fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
     assert_status(&get_with(&http, "/metrics", BOB), 200);
     let ended = server.stop();
     assert!(
-        ended.stderr.contains("denied somebody as \"admin\""),
+        ended.stderr.contains("denied unverified \"admin\""),
         "{}",
         ended.stderr
     );

@@ -50,7 +50,7 @@ fn is_time(text: &str) -> bool {
 #[test]
 fn log_lines_and_audit_lines_have_their_time() {
     let stderr = stderr_of(|command| command);
-    for part in ["WARN", "INFO audit: denied somebody as \"eve\""] {
+    for part in ["WARN", "INFO audit: denied unverified \"eve\""] {
         let line = stderr.lines().find(|line| line.contains(part));
         let time = line.expect(&stderr).split(' ').next();
         assert!(time.is_some_and(is_time), "{stderr}");

@@ -108,14 +108,14 @@ fn audit_lines() {
             Identity::Claimed("eve\nallowed \"User:root\"\u{202e}"),
             AuditAction::LogIn(None),
             false,
-            r#"denied somebody as "eve\nallowed \"User:root\"\u{202e}" from 10.0.0.1:50000: log in"#,
+            r#"denied unverified "eve\nallowed \"User:root\"\u{202e}" from 10.0.0.1:50000: log in"#,
         ),
         (
             Identity::Claimed(&long),
             AuditAction::LogIn(None),
             false,
             &format!(
-                r#"denied somebody as "{}"… from 10.0.0.1:50000: log in"#,
+                r#"denied unverified "{}"… from 10.0.0.1:50000: log in"#,
                 "x".repeat(200)
             ),
         ),
