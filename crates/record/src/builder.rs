@@ -4,7 +4,7 @@ use std::fmt;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 
-use crate::compression::Compressor;
+use crate::compressor::Compressor;
 use crate::header::{self, Attributes, CHUNK_BYTES_MAX};
 use crate::varint::{self, VARINT_BYTES_MAX};
 use crate::{ChunkError, ChunkHeader, Compression, HEADER_BYTES, Header, Producer};

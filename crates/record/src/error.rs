@@ -12,9 +12,9 @@ pub enum ChunkError {
     Truncated {
         /// The part that ends too early: "header" or "chunk".
         part: &'static str,
-        /// How many bytes it takes.
+        /// The size of the part in bytes.
         needed: usize,
-        /// How many bytes there are.
+        /// The number of available bytes.
         have: usize,
     },
     /// Bytes follow the end of the chunk, where exactly one chunk is expected.
@@ -22,7 +22,7 @@ pub enum ChunkError {
     Excess {
         /// The size that the header states.
         total_bytes: u32,
-        /// How many bytes there are.
+        /// The number of available bytes.
         have: usize,
     },
     /// The chunk is of another format than Kafka's record batch v2.
@@ -84,7 +84,7 @@ pub enum ChunkError {
     RecordsExcess {
         /// The number of records in the header.
         count: u32,
-        /// How many bytes follow.
+        /// The number of bytes that follow.
         bytes: usize,
     },
     /// The compressed records cannot be decompressed.
@@ -92,7 +92,7 @@ pub enum ChunkError {
     Decompress {
         /// The compression.
         codec: Compression,
-        /// What the codec says.
+        /// The message of the codec.
         reason: String,
     },
     /// The records become too large when decompressed.
@@ -108,7 +108,7 @@ pub enum ChunkError {
     Compress {
         /// The compression.
         codec: Compression,
-        /// What the codec says.
+        /// The message of the codec.
         reason: String,
     },
     /// The chunk to build would be larger than the format allows.

@@ -25,7 +25,9 @@
 mod builder;
 mod chunk;
 mod compression;
+mod compressor;
 mod control;
+mod decompressor;
 mod error;
 mod filter;
 mod header;
@@ -35,8 +37,9 @@ mod varint;
 
 pub use builder::ChunkBuilder;
 pub use chunk::{Chunk, Chunks, check, check_prefix};
-pub use compression::{Compression, Decompressor, MAX_DECOMPRESSED_BYTES, UnknownCompression};
+pub use compression::{Compression, UnknownCompression};
 pub use control::{EndMarker, TransactionEnd};
+pub use decompressor::{Decompressor, MAX_DECOMPRESSED_BYTES};
 pub use error::{ChunkError, RecordFault};
 pub use filter::{FILTER_BYTES_MAX, FILTER_TERMS_MAX, Filter, FilterError, Selected};
 pub use header::{

@@ -1,6 +1,6 @@
 //! Makes chunks with the same records and another compression.
 
-use crate::compression::Compressor;
+use crate::compressor::Compressor;
 use crate::header::{self, CHUNK_BYTES_MAX};
 use crate::{Chunk, ChunkError, ChunkHeader, Compression, HEADER_BYTES, Records};
 

@@ -544,7 +544,7 @@ fn an_empty_chunk_is_not_built() {
 }
 
 #[test]
-fn a_chunk_without_records_is_read_whatever_its_codec() {
+fn a_chunk_without_records_is_read_with_every_codec() {
     // Compaction leaves such chunks behind.
     for codec in 0..5 {
         let bytes = chunk_around(&[], codec, 0);
