@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::direct::DirectHandle;
 pub use crate::direct::PAGE_BYTES;
 
-/// How a file is opened.
+/// The access that a handle of a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reading; the file must exist.

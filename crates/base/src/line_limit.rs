@@ -14,7 +14,7 @@ use std::time::Duration;
 /// assert_eq!(limit.take(at(1)), Some(0));
 /// assert_eq!(limit.take(at(2)), None);
 /// assert_eq!(limit.take(at(3)), None);
-/// // The next line says how many were left out before it.
+/// // The next line states the number of those left out before it.
 /// assert_eq!(limit.take(at(11)), Some(2));
 /// ```
 #[derive(Debug)]

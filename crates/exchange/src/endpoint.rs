@@ -180,7 +180,7 @@ impl Endpoint {
             }
             Parcel::Hello(hello) => self.gathering.say_hello(from, hello),
             Parcel::Failure(failure) if failure.rank >= self.count => Err(format!(
-                "it told of a failure of rank {}, which does not exist",
+                "it reported a failure of rank {}, which does not exist",
                 failure.rank
             )),
             Parcel::Failure(failure) => {

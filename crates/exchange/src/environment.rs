@@ -30,7 +30,7 @@ pub struct Tasks {
 impl Tasks {
     /// Returns the tasks that this process belongs to; `None` if it is alone.
     pub fn find(variable: impl Fn(&str) -> Option<String>) -> Option<Tasks> {
-        let told = |(name, beside): (&'static str, Option<&str>)| {
+        let find = |(name, beside): (&'static str, Option<&str>)| {
             let count = variable(name)?.trim().parse().ok()?;
             let is_meant = beside.is_none_or(|beside| variable(beside).is_some());
             is_meant.then_some(Tasks {
@@ -38,7 +38,7 @@ impl Tasks {
                 count,
             })
         };
-        let tasks = LAUNCHERS.into_iter().find_map(told);
+        let tasks = LAUNCHERS.into_iter().find_map(find);
         tasks.filter(|tasks| tasks.count > 1)
     }
 

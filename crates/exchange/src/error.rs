@@ -26,7 +26,7 @@ pub enum ExchangeError {
     Left,
     /// The process was started as one of several, with which it could only talk through MPI.
     #[error(
-        "{variable} says that this is one of {tasks} tasks, but the program was built without MPI: \
+        "{variable} shows that this is one of {tasks} tasks, but the program was built without MPI: \
          build it with `--features mpi`, or start it only once"
     )]
     WithoutMpi {

@@ -197,8 +197,8 @@ impl Unpacker {
                 return Err(BadFrame::AfterAnnouncement);
             }
             match reader.part()? {
-                Part::Whole(parcel) => to(parcel),
-                Part::Announced(channel, length) => self.announced = Some((channel, length)),
+                FramePart::Whole(parcel) => to(parcel),
+                FramePart::Announced(channel, length) => self.announced = Some((channel, length)),
             }
         }
         Ok(())
@@ -215,7 +215,7 @@ impl Unpacker {
     }
 }
 
-enum Part {
+enum FramePart {
     Whole(Parcel),
     Announced(ChannelId, usize),
 }
@@ -225,9 +225,9 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn part(&mut self) -> Result<Part, BadFrame> {
+    fn part(&mut self) -> Result<FramePart, BadFrame> {
         let [kind] = self.array("a kind")?;
-        Ok(Part::Whole(match kind {
+        Ok(FramePart::Whole(match kind {
             MESSAGE => {
                 let channel = self.channel()?;
                 let bytes = Bytes::copy_from_slice(self.bytes("a message", LONG_BYTES - 1)?);
@@ -236,7 +236,7 @@ impl<'a> Reader<'a> {
             ANNOUNCED => {
                 let channel = self.channel()?;
                 let length = self.length("an announced message", MESSAGE_BYTES_MAX)?;
-                return Ok(Part::Announced(channel, length));
+                return Ok(FramePart::Announced(channel, length));
             }
             CREDIT => Parcel::Credit {
                 channel: self.channel()?,

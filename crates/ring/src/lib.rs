@@ -276,7 +276,7 @@ fn thread_number() -> usize {
     })
 }
 
-/// How many lanes after the thread's own the next read begins.
+/// Returns the number of lanes between the thread's own and the one where the next read begins.
 #[inline]
 fn lanes_to_skip() -> usize {
     let reads = READS.with(|reads| {

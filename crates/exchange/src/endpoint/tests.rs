@@ -38,8 +38,8 @@ fn check_blamed(parcels: Vec<Parcel>, expected: &str) {
     let failure = endpoint.fate.failure().expect("it was no lie").clone();
     assert_eq!(failure.rank, 1);
     assert_eq!(*failure.message, format!("{expected} (so rank 0 finds)"));
-    let told = [1, 2].map(|to| (to, Parcel::Failure(failure.clone())));
-    assert_eq!(*recorder.posted.lock(), told);
+    let reports = [1, 2].map(|to| (to, Parcel::Failure(failure.clone())));
+    assert_eq!(*recorder.posted.lock(), reports);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_protocol_violation_fails_the_sending_rank() {
     );
     let hello = Parcel::Hello(Hello::new(3, 1, Fingerprint::default()));
     check_blamed(vec![hello; 3], "it began too many agreements");
-    let what = "it told of a failure of rank 3, which does not exist";
+    let what = "it reported a failure of rank 3, which does not exist";
     check_blamed(vec![Parcel::Failure(Failure::new(3, "a lie"))], what);
 }
 

@@ -84,7 +84,7 @@ fn check_bounded(frame: &[u8]) {
 
 proptest! {
     #[test]
-    fn what_is_packed_is_unpacked_the_same(parcels in vec(parcel(), 0..40)) {
+    fn packed_parcels_are_unpacked_the_same(parcels in vec(parcel(), 0..40)) {
         prop_assert_eq!(unpack_all(&pack_all(&parcels)), Ok(parcels));
     }
 

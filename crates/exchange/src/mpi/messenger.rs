@@ -42,7 +42,7 @@ pub struct Messenger {
     world: World,
     endpoint: Arc<Endpoint>,
     outbox: Arc<Outbox>,
-    /// By rank; this one's own is not used.
+    /// The peers by rank. The entry of this rank is not used.
     peers: Vec<Peer>,
     /// Ranks to which there is something to send.
     senders: Vec<u32>,

@@ -25,22 +25,23 @@ use crate::error::ExchangeError;
 /// # Errors
 /// When MPI cannot begin, or reports another number of ranks than expected.
 pub fn endpoint(expected: Option<u32>) -> Result<Arc<Endpoint>, ExchangeError> {
-    let (tell, told) = mpsc::sync_channel(1);
+    let (begun, endpoint) = mpsc::sync_channel(1);
     let run = move || match begin(expected) {
         Ok(messenger) => {
             // The receiver waits for this message, so it still exists.
-            let _ = tell.send(Ok(messenger.endpoint()));
+            let _ = begun.send(Ok(messenger.endpoint()));
             messenger.run();
         }
         Err(error) => {
-            let _ = tell.send(Err(error));
+            let _ = begun.send(Err(error));
         }
     };
     thread::Builder::new()
         .name("messenger".to_owned())
         .spawn(run)
         .map_err(|error| failed(&format!("no thread for its messages: {error}")))?;
-    told.recv()
+    endpoint
+        .recv()
         .unwrap_or_else(|_| Err(failed("it ended while it began")))
 }
 

@@ -7,7 +7,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// Longer than any step takes; a thread that waits longer has lost a wake-up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Wakes the thread that made it.
 pub struct Alarm {
@@ -37,10 +37,10 @@ impl Alarm {
     /// Sleeps until it was woken since the last time.
     #[track_caller]
     pub fn wait(&self) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_MAX;
         while !self.is_woken.swap(false, Ordering::Acquire) {
-            assert!(Instant::now() < end, "nobody woke this thread");
-            thread::park_timeout(PATIENCE);
+            assert!(Instant::now() < end, "this thread was not woken");
+            thread::park_timeout(WAIT_MAX);
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct Plan {
     pub bytes_max_rare: usize,
     pub credit: u64,
     /// The most messages that a receiver holds at a time.
-    pub kept_max: usize,
+    pub held_max: usize,
     /// Stops in the middle after this number of turns.
     pub turns_max: u64,
     pub seed: u64,
@@ -86,7 +86,7 @@ struct Traffic<'a> {
     outgoing: Vec<Outgoing>,
     incoming: Vec<Incoming>,
     /// Messages that the receiver has not dropped yet, each with its channel.
-    kept: VecDeque<(u32, u32, Message)>,
+    held: VecDeque<(u32, u32, Message)>,
     own: fastrand::Rng,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Traffic<'a> {
             observer,
             outgoing: Vec::new(),
             incoming: Vec::new(),
-            kept: VecDeque::new(),
+            held: VecDeque::new(),
             own: fastrand::Rng::with_seed(plan.seed ^ u64::from(rank)),
         };
         for other in 0..ranks.count() {
@@ -156,7 +156,7 @@ impl<'a> Traffic<'a> {
     fn is_done(&self) -> bool {
         let is_sent = self.outgoing.iter().all(|channel| channel.left == 0);
         let is_received = self.incoming.iter().all(|channel| channel.left == 0);
-        is_sent && is_received && self.kept.is_empty()
+        is_sent && is_received && self.held.is_empty()
     }
 
     /// A few messages on each channel, as far as there is credit.
@@ -216,7 +216,7 @@ impl<'a> Traffic<'a> {
                     "{message:?} came in place of {expected:?}"
                 );
                 channel.left = channel.left.checked_sub(1).expect("no message comes twice");
-                self.kept
+                self.held
                     .push_back((channel.receiver.from(), channel.index, message));
                 has_moved = true;
             }
@@ -226,11 +226,11 @@ impl<'a> Traffic<'a> {
 
     /// Drops messages that are held too long, in any order; all of them if there is no other progress.
     fn drop_some(&mut self, has_moved: bool) -> bool {
-        let kept_max = if has_moved { self.plan.kept_max } else { 0 };
+        let held_max = if has_moved { self.plan.held_max } else { 0 };
         let mut has_dropped = false;
-        while self.kept.len() > kept_max {
-            let any = self.own.usize(..self.kept.len());
-            if let Some((from, index, message)) = self.kept.swap_remove_back(any) {
+        while self.held.len() > held_max {
+            let any = self.own.usize(..self.held.len());
+            if let Some((from, index, message)) = self.held.swap_remove_back(any) {
                 self.observer.dropped(from, self.rank, index, message.len());
                 drop(message);
                 has_dropped = true;

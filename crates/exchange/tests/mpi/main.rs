@@ -56,7 +56,7 @@ const TESTS: [Test; 10] = [
         End::Well,
     ),
     test(
-        "every_rank_is_told_who_runs_something_else",
+        "every_rank_learns_which_rank_runs_something_else",
         "differs",
         &[2, 4],
         End::Well,
@@ -74,7 +74,7 @@ const TESTS: [Test; 10] = [
         End::Well,
     ),
     test(
-        "what_comes_on_an_unknown_channel_ends_all",
+        "a_message_on_an_unknown_channel_ends_all",
         "lies",
         &[3],
         End::Well,
@@ -98,7 +98,7 @@ const TESTS: [Test; 10] = [
         End::Aborted(20),
     ),
     test(
-        "who_ignores_a_failure_is_ended",
+        "a_rank_that_ignores_a_failure_is_ended",
         "ignores",
         &[2],
         End::Aborted(40),
@@ -118,7 +118,7 @@ fn run_all() -> ExitCode {
         println!("there is no mpirun here: ranks under MPI are not tested");
         return ExitCode::SUCCESS;
     };
-    // Most of its time the last one waits.
+    // The last one mostly waits, so the others run beside it.
     let (last, others) = TESTS.split_last().expect("there are tests");
     let failed: usize = thread::scope(|scope| {
         let last = scope.spawn(|| launcher.check(last));
@@ -145,7 +145,7 @@ impl Launcher {
         Some(Launcher { is_open_mpi })
     }
 
-    /// Answers how many tests have failed, which is at most one.
+    /// Returns the number of failed tests: 0 or 1.
     fn check(&self, test: &Test) -> usize {
         let outcomes = test.ranks.iter().map(|ranks| self.check_once(test, *ranks));
         let outcome: Result<Vec<()>, String> = outcomes.collect();
@@ -165,12 +165,12 @@ impl Launcher {
             .run(test.scene, ranks)
             .map_err(|error| format!("mpirun: {error}"))?;
         let stdout = String::from_utf8_lossy(&output.stdout);
-        let said = |what| stdout.matches(what).count() == ranks as usize;
+        let all_print = |what| stdout.matches(what).count() == ranks as usize;
         let is_right = match test.end {
-            End::Well => output.status.success() && said(WELL),
+            End::Well => output.status.success() && all_print(WELL),
             End::Aborted(seconds_max) => {
                 let is_in_time = began_at.elapsed() < Duration::from_secs(seconds_max);
-                !output.status.success() && is_in_time && said(BEGUN)
+                !output.status.success() && is_in_time && all_print(BEGUN)
             }
         };
         if is_right {

@@ -20,7 +20,7 @@ const PLAN: Plan = Plan {
     bytes_max: 1000,
     bytes_max_rare: 100_000,
     credit: 64 << 10,
-    kept_max: 20,
+    held_max: 20,
     turns_max: u64::MAX,
     seed: 0,
 };

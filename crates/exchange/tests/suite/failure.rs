@@ -106,10 +106,10 @@ fn a_clone_that_is_dropped_ends_nothing() {
 
 #[test]
 fn of_many_failures_each_rank_knows_one() {
-    let told = AtomicU32::new(0);
+    let failed = AtomicU32::new(0);
     let outcomes = on_each(8, |ranks| {
         ranks.fail("too many cooks");
-        told.fetch_add(1, Ordering::Relaxed);
+        failed.fetch_add(1, Ordering::Relaxed);
         agree(&ranks)
     });
     for outcome in outcomes {

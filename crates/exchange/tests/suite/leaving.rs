@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::{CHANNEL, CREDIT, agree, assert_failed, on_each};
 
 #[test]
-fn nobody_leaves_before_all_do() {
+fn ranks_leave_together() {
     let ready = AtomicU32::new(0);
     let seen = on_each(8, |ranks| {
         agree(&ranks).unwrap();

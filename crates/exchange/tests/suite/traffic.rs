@@ -56,7 +56,7 @@ const PLAN: Plan = Plan {
     bytes_max: 300,
     bytes_max_rare: 20_000,
     credit: 4096,
-    kept_max: 20,
+    held_max: 20,
     turns_max: u64::MAX,
     seed: 1,
 };
@@ -96,7 +96,7 @@ fn traffic_between_three_ranks_is_whole_and_in_order_within_its_credit() {
         3,
         Plan {
             seed: 21,
-            kept_max: 0,
+            held_max: 0,
             ..PLAN
         },
     );

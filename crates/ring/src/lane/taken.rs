@@ -29,7 +29,7 @@ pub enum Items<T> {
 /// The items of a range with overflow, or a run of them.
 pub struct Gathered<T> {
     pub items: Vec<T>,
-    /// How many items of the range came before these.
+    /// The number of items of the range before these.
     pub before: usize,
     /// The time of the range's last overflow.
     pub stamp: u64,

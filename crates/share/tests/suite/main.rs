@@ -18,7 +18,7 @@ const IDENTITY: u64 = 0x0123_4567_89ab_cdef;
 const POOL_BYTES: u64 = 1 << 20;
 
 /// A bound beyond the duration of any step; a thread that waits longer has lost a wake-up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_MAX: Duration = Duration::from_secs(20);
 
 const ANNOUNCED: Announced<'static> = Announced {
     identity: IDENTITY,
@@ -54,7 +54,7 @@ fn send(publisher: &mut Publisher, number: u64) {
 
 /// Takes the next descriptor, which must exist.
 fn taken(ring: &mut SourceRing) -> (Descriptor, Hold) {
-    match ring.take(PATIENCE).unwrap() {
+    match ring.take(STEP_MAX).unwrap() {
         Taken::Descriptor(descriptor, hold) => (descriptor, hold),
         other => panic!("{other:?}"),
     }
@@ -72,7 +72,7 @@ fn peek<const LEN: usize>(publisher: &Publisher, at: u64) -> [u8; LEN] {
 fn until_it_sleeps(publisher: &Publisher) {
     let began = Instant::now();
     while peek::<1>(publisher, CONSUMERS_BELL)[0] & 1 == 0 {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < STEP_MAX);
         thread::yield_now();
     }
 }

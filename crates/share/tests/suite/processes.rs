@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{ANNOUNCED, IDENTITY, PATIENCE, numbered, pair, taken, until_it_sleeps};
+use crate::{ANNOUNCED, IDENTITY, STEP_MAX, numbered, pair, taken, until_it_sleeps};
 use millstream_share::{Hold, Publisher, Rung, SourceRing, Subscription, Taken};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -53,9 +53,9 @@ fn until_finished(publisher: &mut Publisher, count: u64) {
             return;
         }
         let waited = Instant::now();
-        let is_rung = publisher.wait(seen, PATIENCE);
-        assert!(is_rung || waited.elapsed() < PATIENCE);
-        assert!(began.elapsed() < PATIENCE, "a wake-up was lost");
+        let is_rung = publisher.wait(seen, STEP_MAX);
+        assert!(is_rung || waited.elapsed() < STEP_MAX);
+        assert!(began.elapsed() < STEP_MAX, "a wake-up was lost");
     }
 }
 
@@ -83,7 +83,7 @@ fn consumer() {
             held.clear();
         }
     }
-    assert!(matches!(ring.take(PATIENCE), Ok(Taken::Ended(17))));
+    assert!(matches!(ring.take(STEP_MAX), Ok(Taken::Ended(17))));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_process_that_waits_sees_the_end() {
 #[test]
 #[ignore = "the other process of the test above"]
 fn consumer_of_nothing() {
-    assert!(matches!(open_again().take(PATIENCE), Ok(Taken::Ended(17))));
+    assert!(matches!(open_again().take(STEP_MAX), Ok(Taken::Ended(17))));
 }
 
 fn run_again(test: &str, publisher: &Publisher) -> Child {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::{
-    ANNOUNCED, CONSUMERS_BELL, IDENTITY, PATIENCE, numbered, pair, peek, send, taken,
+    ANNOUNCED, CONSUMERS_BELL, IDENTITY, STEP_MAX, numbered, pair, peek, send, taken,
     until_it_sleeps,
 };
 use millstream_share::{
@@ -106,7 +106,7 @@ fn a_damaged_tail_or_descriptor_is_reported() {
         send(&mut publisher, 0);
         poke(&publisher, FIRST_SLOT + at, &value.to_le_bytes());
         poke(&publisher, FIRST_SLOT + 16, &1u64.to_le_bytes());
-        let error = ring.take(PATIENCE).unwrap_err().to_string();
+        let error = ring.take(STEP_MAX).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
     }
     send(&mut publisher, 0);
@@ -121,7 +121,7 @@ fn the_end_reaches_waiting_threads_and_holds() {
     let (_, hold) = taken(&mut ring);
     assert!(hold.is_live());
     let (_, second) = taken(&mut ring);
-    let waiting = thread::spawn(move || ring.take(PATIENCE));
+    let waiting = thread::spawn(move || ring.take(STEP_MAX));
     until_it_sleeps(&publisher);
     publisher.end(-7);
     assert!(matches!(waiting.join().unwrap(), Ok(Taken::Ended(-7))));
@@ -136,7 +136,7 @@ fn descriptors_in_the_ring_are_not_handed_out_after_the_end() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     drop(publisher);
-    assert!(matches!(ring.take(PATIENCE), Ok(Taken::Ended(0))));
+    assert!(matches!(ring.take(STEP_MAX), Ok(Taken::Ended(0))));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_consumer_closes_its_own_side_and_its_holds_stay_live() {
     let (mut publisher, subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     let (_, hold) = taken(&mut ring);
-    let waiting = thread::spawn(move || ring.take(PATIENCE));
+    let waiting = thread::spawn(move || ring.take(STEP_MAX));
     until_it_sleeps(&publisher);
     subscription.close(3);
     assert!(matches!(waiting.join().unwrap(), Ok(Taken::Ended(3))));
@@ -175,7 +175,7 @@ fn only_the_wanted_progress_rings_the_doorbell() {
     assert_eq!(rings[1], rings[2]);
     assert_ne!(rings[2], rings[3]);
     assert_eq!(rings[3], rings[4]);
-    assert!(publisher.wait(rings[2], PATIENCE));
+    assert!(publisher.wait(rings[2], STEP_MAX));
     assert_eq!(publisher.want_progress(0, 3), Ok(4));
 }
 
@@ -186,8 +186,8 @@ fn the_doorbell_is_a_waker_for_other_threads() {
     let waker = Waker::from(publisher.doorbell());
     let other = thread::spawn(move || waker.wake_by_ref());
     let began = Instant::now();
-    while !publisher.wait(seen, PATIENCE) {
-        assert!(began.elapsed() < PATIENCE);
+    while !publisher.wait(seen, STEP_MAX) {
+        assert!(began.elapsed() < STEP_MAX);
     }
     other.join().unwrap();
 }
