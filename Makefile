@@ -1,10 +1,11 @@
 # What users and developers run. Every target first brings what it needs onto the machine
-# (scripts/setup.sh), so that a fresh Debian with Rust, gcc and Node needs nothing by hand.
+# (scripts/setup.sh), so that a fresh Debian with Rust, gcc and Node needs nothing by hand. It asks
+# before it installs Debian packages, except in CI (CI=true).
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test bench
+.PHONY: help run test bench package
 
 # rustup puts cargo there, and a shell without a login does not know.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -30,7 +31,7 @@ MILLSTREAM := $(or $(MILLSTREAM_BIN),cargo run --release --locked -p millstream-
 MPI := $$(scripts/setup.sh has-mpi && echo --features millstream-cli/mpi,millstream-exchange/mpi,millstream-bench/mpi || true)
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: ## build the program and run `millstream quickstart`; more words in ARGS="--for 20s"
 	@scripts/setup.sh run
@@ -52,5 +53,12 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 # What measures no ranks measures the program as it is without MPI.
 bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=ranks, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
 	@scripts/setup.sh bench
-	@cargo build --release --locked -p millstream-cli -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
-	@$(TARGET)/release/millstream-bench $(NAME) $(ARGS)
+	@cargo build --profile profiling --locked -p millstream-cli -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
+	@$(TARGET)/profiling/millstream-bench $(NAME) $(ARGS)
+
+package: ## Debian packages in target/package: the program with its service, and its debug symbols
+	@scripts/setup.sh package
+	cargo build --profile profiling --locked -p millstream-cli
+	rm -rf $(TARGET)/package
+	packaging/deb.sh $(TARGET)/profiling/millstream $(TARGET)/package
+	packaging/check.sh $(TARGET)/package

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh run|test|bench: brings onto this machine what that target of the Makefile needs.
-# Changes nothing, and takes no time, where nothing is missing.
+# setup.sh run|test|bench|package: brings onto this machine what that target of the Makefile needs.
+# Changes nothing, and takes no time, where nothing is missing. Asks before it installs Debian packages, unless CI=true.
 # setup.sh has-mpi: whether ranks that are processes can be built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,6 +52,15 @@ keep_services_off() {
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
 }
 
+# may_install PACKAGES: asks on the terminal, since this changes the machine. CI has agreed.
+may_install() {
+    [ "${CI:-}" = true ] && return
+    [ -t 0 ] && [ -t 2 ] || return
+    local answer
+    read -r -p "setup: install the Debian packages $1? [y/N] " answer || return
+    [[ $answer == [yY] || $answer == [yY]es ]]
+}
+
 install_missing_packages() {
     [ "${#missing_packages[@]}" -gt 0 ] || return 0
     local packages="${missing_packages[*]}"
@@ -59,6 +68,8 @@ install_missing_packages() {
         fail "this needs the Debian packages $packages, and there is no apt-get here: install their like, then run make again"
     [ "$(id -u)" = 0 ] ||
         fail "this needs the packages $packages: run 'apt-get install $packages' as root, then run make again"
+    may_install "$packages" ||
+        fail "this needs the packages $packages: run 'apt-get install $packages', or set CI=true to let make do it"
     echo "setup: installing $packages" >&2
     export DEBIAN_FRONTEND=noninteractive
     keep_services_off
@@ -138,6 +149,12 @@ run)
     need_rust
     install_missing_packages
     ;;
+package)
+    need_rust
+    need objcopy binutils
+    need systemd-analyze systemd
+    install_missing_packages
+    ;;
 bench)
     need_rust
     need valgrind valgrind
@@ -176,7 +193,7 @@ has-mpi)
     command -v mpicc >/dev/null && has_libclang
     ;;
 *)
-    echo "usage: scripts/setup.sh run|test|bench|has-mpi" >&2
+    echo "usage: scripts/setup.sh run|test|bench|package|has-mpi" >&2
     exit 2
     ;;
 esac

@@ -137,7 +137,7 @@ usage: millstream-bench [{}] [options]
   --dir DIR     where the data lies while it runs (default: beside the results)
   --out DIR     where the results go, in a folder for each benchmark (default: target/bench)
   --budget TIME swa, ysb, ysb-star: how long each may search, with all rounds (default: 16min); the report
-                tells what was cut
+                names what was cut
   --for TIME    soak, torture: how long it lasts (default: 60s)
   --seed N      torture: decides what the first trial does, and N + 1 the second (default: at random)
   --connections N
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_runs() {
+    fn everything_runs_unless_names_are_given() {
         let names = |line| {
             let arguments = parse(line).unwrap();
             let benchmarks = arguments.benchmarks();

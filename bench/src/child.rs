@@ -46,7 +46,7 @@ pub fn words<T: Task>(task: &T) -> Result<[String; 3]> {
 }
 
 /// Sends the parent a value, on a line of its own.
-pub fn say(what: &impl Serialize) -> Result<()> {
+pub fn report(what: &impl Serialize) -> Result<()> {
     write_line(&mut std::io::stdout().lock(), what)
 }
 
@@ -97,7 +97,7 @@ impl Working {
     }
 
     /// Sends the child a value, on a line of its own.
-    pub fn tell(&mut self, what: &impl Serialize) -> Result<()> {
+    pub fn send(&mut self, what: &impl Serialize) -> Result<()> {
         write_line(&mut self.words, what).context("the child has ended (see above)")
     }
 

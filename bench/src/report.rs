@@ -129,7 +129,7 @@ impl Case {
         self
     }
 
-    /// Adds a bound that must be kept.
+    /// Adds a bound that must hold.
     pub fn bound(mut self, bound: f64) -> Case {
         self.limit = Some(bound);
         self.ratio_to_limit = Some(self.ratio(self.ours, bound));

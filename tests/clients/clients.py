@@ -24,7 +24,7 @@ def admin(address):
 
 
 def producer(address, **settings):
-    """A producer of librdkafka that is told of every record's fate by `produce_all`."""
+    """A producer of librdkafka; `produce_all` checks the result of every record."""
     return confluent_kafka.Producer({"bootstrap.servers": address, **dotted(settings)})
 
 

@@ -30,8 +30,8 @@ def address(shared_server):
     """Where the shared server listens; it must still be there after the test."""
     yield shared_server.address
     code = shared_server.process.poll()
-    assert code is None, f"the server ended with {code}:\n{shared_server.said()}"
-    assert "panicked" not in shared_server.said(), shared_server.said()
+    assert code is None, f"the server ended with {code}:\n{shared_server.logs()}"
+    assert "panicked" not in shared_server.logs(), shared_server.logs()
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def own_server(tmp_path):
     yield server
     if server.is_running():
         server.stop()
-    assert "panicked" not in server.said(), server.said()
+    assert "panicked" not in server.logs(), server.logs()
 
 
 @pytest.fixture

@@ -37,11 +37,11 @@ class Server:
             )
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the server does not start:\n{self.said()}")
-        told = json.loads(line)
-        self.address, self.listeners = told["listen"], told["listeners"]
+            raise RuntimeError(f"the server does not start:\n{self.logs()}")
+        started = json.loads(line)
+        self.address, self.listeners = started["listen"], started["listeners"]
 
-    def said(self):
+    def logs(self):
         """Its log."""
         return self.log.read_text(errors="replace")
 
@@ -63,7 +63,7 @@ class Server:
         """Asks it to end; it must do so, and say that all is well."""
         self.process.terminate()
         code = self._wait()
-        assert code == 0, f"the server ended with {code}:\n{self.said()}"
+        assert code == 0, f"the server ended with {code}:\n{self.logs()}"
 
     def _wait(self):
         try:

@@ -74,7 +74,7 @@ def test_topics_are_created_grown_and_deleted(address, name):
     ],
     ids=lambda value: value.topic[:10] if isinstance(value, NewTopic) else None,
 )
-def test_what_cannot_be_is_refused(address, topic, error):
+def test_invalid_topics_are_refused(address, topic, error):
     client = admin(address)
     assert error_of(client.create_topics([topic])[topic.topic]) == error
     assert topic.topic not in client.list_topics(timeout=10).topics
@@ -150,8 +150,8 @@ def test_groups_are_listed_described_and_deleted(address, name):
         change = ConsumerGroupTopicPartitions(group, [partition])
         client.alter_consumer_group_offsets([change])[group].result(SECONDS_MAX)
         asked = ConsumerGroupTopicPartitions(group)
-        told = client.list_consumer_group_offsets([asked])[group].result(SECONDS_MAX)
-        assert [(p.topic, p.partition, p.offset) for p in told.topic_partitions] == [(name, 0, 4)]
+        described = client.list_consumer_group_offsets([asked])[group].result(SECONDS_MAX)
+        assert [(p.topic, p.partition, p.offset) for p in described.topic_partitions] == [(name, 0, 4)]
 
     for group, future in client.delete_consumer_groups(groups).items():
         future.result(SECONDS_MAX)
@@ -202,8 +202,8 @@ def test_kafka_python_as_administrator(address, name):
     described = client.describe_topics([name])[0]
     assert len(described["partitions"]) == 3
     resource = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, name)
-    told = client.describe_configs([resource])
-    assert "5000" in str(told)
+    described = client.describe_configs([resource])
+    assert "5000" in str(described)
 
     produce_all(producer(address), name, [{"value": b"v", "partition": 0}] * 10)
     source = kafka.KafkaConsumer(bootstrap_servers=address, group_id=name)

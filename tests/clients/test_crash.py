@@ -102,8 +102,8 @@ def test_groups_outlast_the_server(own_server, crashes, protocol):
 
     resource = ConfigResource("topic", topic)
     client = admin(own_server.address)
-    told = client.describe_configs([resource])[resource].result(SECONDS_MAX)
-    assert told["retention.bytes"].value == "123456"
+    described = client.describe_configs([resource])[resource].result(SECONDS_MAX)
+    assert described["retention.bytes"].value == "123456"
 
 
 def test_a_consumer_goes_on_after_a_crash(own_server):

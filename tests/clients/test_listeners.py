@@ -1,4 +1,4 @@
-"""Addresses that clients are told: names that certificates hold, behind a port mapping, with each of the libraries."""
+"""Addresses that clients get: names that certificates hold, behind a port mapping, with each of the libraries."""
 
 import socket
 import subprocess
@@ -102,11 +102,11 @@ def test_java(place):
     run_java("4.3.1", "named", place.address, f"-Dmillstream.authority={place.folder / 'ca.pem'}")
 
 
-def test_only_the_mapped_port_is_told(mapped, name):
+def test_only_the_mapped_port_is_reported(mapped, name):
     options = kcat_options(mapped)
     assert f"broker 1 at {mapped.address}" in kcat(mapped.address, *options, "-L")
     kcat(mapped.address, *options, "-P", "-t", name, text="1\n")
-    # Beside it, the other listener tells its own address.
+    # Beside it, the other listener reports its own address.
     inside = mapped.server.listeners[0]
     assert f"broker 1 at {inside}" in kcat(inside, "-L")
     assert kcat(inside, "-C", "-t", name, "-o", "beginning", "-e", "-q") == "1\n"
@@ -119,8 +119,8 @@ def test_a_client_that_refuses_the_certificate_is_logged_as_that(named, tmp_path
         ["kcat", "-b", named.address, *other, "-L", "-m", "3"], capture_output=True, text=True
     )
     assert done.returncode != 0
-    told = "the client refuses the broker's certificate: TLS alert UnknownCA"
-    wait_until(lambda: told in named.server.said(), "the server tells why")
+    message = "the client refuses the broker's certificate: TLS alert UnknownCA"
+    wait_until(lambda: message in named.server.logs(), "the server logs the reason")
 
 
 def test_a_client_without_tls_is_logged_as_that(named):
@@ -130,5 +130,5 @@ def test_a_client_without_tls_is_logged_as_that(named):
         connection.settimeout(SECONDS_MAX)
         while connection.recv(100):
             pass
-    told = "the client does not speak TLS"
-    wait_until(lambda: told in named.server.said(), "the server tells why")
+    message = "the client does not speak TLS"
+    wait_until(lambda: message in named.server.logs(), "the server logs the reason")

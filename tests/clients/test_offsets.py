@@ -84,7 +84,7 @@ def test_reading_begins_anywhere(address, timed_topic):
     assert printed == "400 "
 
 
-def test_a_position_outside_is_told(address, timed_topic):
+def test_a_position_out_of_range_is_reported(address, timed_topic):
     source = consumer(address, f"{timed_topic}-g", auto_offset_reset="error")
     source.assign([TopicPartition(timed_topic, 0, COUNT + 5)])
     message = source.poll(20)
@@ -93,7 +93,7 @@ def test_a_position_outside_is_told(address, timed_topic):
     source.close()
 
 
-def test_the_end_of_a_partition_is_told_and_new_records_wake_who_waits(address, timed_topic):
+def test_the_end_of_a_partition_is_reported_and_new_records_wake_waiting_consumers(address, timed_topic):
     source = consumer(address, f"{timed_topic}-g", enable_partition_eof=True)
     source.assign([TopicPartition(timed_topic, 0, COUNT - 1)])
     assert take(source, 1)[0].value() == b"999"
@@ -111,7 +111,7 @@ def test_the_end_of_a_partition_is_told_and_new_records_wake_who_waits(address, 
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_commits_are_kept_with_what_goes_with_them(address, timed_topic, protocol):
+def test_commits_return_with_their_metadata(address, timed_topic, protocol):
     group = f"{timed_topic}-g"
     source = consumer(address, group, enable_auto_commit=False, group_protocol=protocol)
     source.subscribe([timed_topic])

@@ -68,7 +68,7 @@ def token(guarded, user, seconds, audience=AUDIENCE):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A server that lets in only who logs in, over TLS: admin may do everything, alice what she is given."""
+    """A server that needs a login, over TLS: admin may do everything, alice what the rules grant her."""
     folder = tmp_path_factory.mktemp("guarded")
     make_authority(folder)
     make_certificate(folder, "server", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1")
@@ -95,8 +95,8 @@ def guarded(tmp_path_factory):
     set_password(guarded, "alice", "alice secret")
     yield guarded
     server.stop()
-    assert "secret" not in server.said()
-    assert "panicked" not in server.said(), server.said()
+    assert "secret" not in server.logs()
+    assert "panicked" not in server.logs(), server.logs()
 
 
 def settings(guarded, user, password, mechanism="SCRAM-SHA-512"):
@@ -241,10 +241,10 @@ def test_librdkafka_renews_its_token_on_the_same_connection(guarded, name):
     assert producer.flush(SECONDS_MAX) == 0
     assert errors == [None] * count
     assert len(taken) > 2
-    assert "token has expired" not in guarded.server.said()
+    assert "token has expired" not in guarded.server.logs()
 
 
-def test_a_token_for_others_lets_nobody_in(guarded, name):
+def test_a_token_for_another_audience_is_refused(guarded, name):
     new_topic(guarded, name)
     allow_all_of_a_topic(guarded, name, "alice")
 
@@ -301,7 +301,7 @@ def test_a_certificate_is_a_login(guarded, name):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password_lets_nobody_in(guarded, name, mechanism):
+def test_a_wrong_password_is_refused(guarded, name, mechanism):
     # A user of its own: later logins of this one from here wait.
     set_password(guarded, name, "right")
     errors = []
@@ -321,7 +321,7 @@ def test_a_password_that_is_changed_counts_from_the_next_login_on(guarded, name)
     assert AdminClient(settings(guarded, name, "second")).list_topics(timeout=10).brokers
 
 
-def test_rules_decide_who_may_do_what(guarded, name):
+def test_rules_decide_the_rights_of_a_user(guarded, name):
     new_topic(guarded, name)
     alice = settings(guarded, "alice", "alice secret")
     assert produce_one(alice, name).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED

@@ -74,7 +74,7 @@ def test_kafka_python_is_idempotent_by_default(address, name):
     target.close()
 
 
-def test_only_what_was_committed_is_read(address, name):
+def test_only_committed_records_are_read(address, name):
     create_topic(address, name)
     source = transactional(address, name)
     for number, is_good in enumerate([True, False, True]):
@@ -98,7 +98,7 @@ def test_only_what_was_committed_is_read(address, name):
     by_python.close()
 
 
-def test_an_open_transaction_holds_back_what_comes_behind_it(address, name):
+def test_an_open_transaction_holds_back_later_records(address, name):
     create_topic(address, name)
     source = transactional(address, name)
     source.begin_transaction()
@@ -157,7 +157,7 @@ def test_a_newer_producer_shuts_out_the_older_one(address, name):
     assert values(read) == [b"newer"]
 
 
-def test_a_transaction_that_nobody_ends_is_aborted(address, name):
+def test_an_abandoned_transaction_is_aborted(address, name):
     create_topic(address, name)
     source = transactional(address, name, transaction_timeout_ms=2000)
     source.begin_transaction()

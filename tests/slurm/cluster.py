@@ -1,6 +1,6 @@
 """A SLURM cluster of two nodes on this machine: its own daemons, ports, keys and folders.
 
-A SLURM that is installed and runs here does not notice: whoever belongs to this cluster is told so by SLURM_CONF.
+An installed SLURM is not disturbed: SLURM_CONF assigns each process to this cluster.
 """
 
 import os
@@ -76,7 +76,7 @@ def missing():
 
 
 def search_path():
-    # The daemons lie where not everybody looks.
+    # The daemons lie in folders that are not on the PATH of every user.
     return f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
@@ -146,10 +146,10 @@ class Cluster:
         while not is_there():
             ended = [daemon.args for daemon in self.daemons if daemon.poll() is not None]
             if ended or time.monotonic() > end:
-                raise RuntimeError(f"no {what} in time, {ended} ended:\n{self.said()}")
+                raise RuntimeError(f"no {what} in time, {ended} ended:\n{self.logs()}")
             time.sleep(POLL_SECONDS)
 
-    def said(self):
+    def logs(self):
         """The ends of all daemons' logs."""
         logs = sorted(self.folder.glob("*.log"))
         return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs)
@@ -230,7 +230,7 @@ class Cluster:
         return states == ["idle"] * len(NODES)
 
     def _processes(self):
-        """All that still belongs to this cluster: whoever it starts begins in its folder."""
+        """The processes of this cluster: it starts each in its folder."""
         found = []
         for link in Path("/proc").glob("[0-9]*/cwd"):
             try:
@@ -260,7 +260,7 @@ class Job:
 
 
 def free_ports(count):
-    """Ports on which nobody listens."""
+    """Ports without a listener."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [listener.getsockname()[1] for listener in listeners]
     for listener in listeners:

@@ -39,14 +39,14 @@ def submit(cluster, program, mpi, request):
 def test_a_job_counts_words(cluster, submit, program):
     alone = cluster.run(program, "flow", "run", "words", "--file", TEXT)
     job = submit("words")
-    assert cluster.wait_for_end(job) == "COMPLETED", cluster.said()
+    assert cluster.wait_for_end(job) == "COMPLETED", cluster.logs()
     assert table(job.output()) == table(alone.stdout)
     assert job.errors() == ""
 
 
 def test_a_job_that_fails_says_why(cluster, submit):
     job = submit("words", f"rm -f {TEXT}")
-    assert cluster.wait_for_end(job) == "FAILED", cluster.said()
+    assert cluster.wait_for_end(job) == "FAILED", cluster.logs()
     assert f"cannot read {TEXT}" in job.errors()
 
 
@@ -54,7 +54,7 @@ def test_a_job_begins_again_when_a_node_fails_before_the_first_checkpoint(cluste
     job = submit("requeue", '[ -n "$SLURM_RESTART_COUNT" ] || { echo started >&2; sleep 60; }')
     cluster.wait("the job", lambda: job.errors().count("started") == 2)
     cluster.fail_node("n2")
-    assert cluster.wait_for_end(job) == "COMPLETED", cluster.said()
+    assert cluster.wait_for_end(job) == "COMPLETED", cluster.logs()
     assert checkpoints(job), "it keeps some"
     assert job.output().count("results of windows") == 1
 
@@ -64,14 +64,14 @@ def test_a_job_goes_on_from_its_checkpoint_when_a_node_fails(cluster, submit):
     cluster.wait("checkpoints", lambda: {"2.0", "2.1"} <= checkpoints(job))
     cluster.fail_node("n2")
     # It fails if a result is missing, wrong, or there twice.
-    assert cluster.wait_for_end(job) == "COMPLETED", cluster.said()
-    # One of an interval, or the last one of ranks that were told to stop.
+    assert cluster.wait_for_end(job) == "COMPLETED", cluster.logs()
+    # One of an interval, or the last one of ranks that got the order to stop.
     assert re.search(r"checkpoint\.([2-9]|10{11}\d)\.0", job.errors()), job.errors()
     assert job.output().count("results of windows") == 1
 
 
 def checkpoints(job):
-    """The parts that are kept, by the number of the checkpoint and the rank."""
+    """The shards of the retained checkpoints, by the number of the checkpoint and the rank."""
     parts = (job.folder / f"checkpoints-{job.number}").glob("checkpoint.*")
     return {part.name.removeprefix("checkpoint.") for part in parts}
 

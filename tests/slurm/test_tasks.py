@@ -59,7 +59,7 @@ def test_a_task_that_dies_ends_all_tasks(cluster, mpi, words):
     assert done.stdout == ""
 
 
-def test_tasks_that_do_not_find_each_other_say_what_to_do(cluster, mpi, words):
+def test_tasks_without_a_connection_report_the_remedy(cluster, mpi, words):
     done = cluster.srun("none", "-N 1 -n 2", *words)
     assert done.returncode == 1, done.stderr
     assert "pmi" in done.stderr

@@ -56,7 +56,7 @@ struct Import {
 
 /// The target of a path.
 #[derive(Clone, Copy)]
-enum Place {
+enum Target {
     Module(usize),
     /// An item that the file with this index defines.
     Item(usize),
@@ -121,34 +121,34 @@ impl Modules {
     }
 
     /// Returns the target of a path in a module; `None` for an item of another crate.
-    fn resolve(&self, module: usize, path: &[String], depth: usize) -> Option<Place> {
+    fn resolve(&self, module: usize, path: &[String], depth: usize) -> Option<Target> {
         if depth > REEXPORTS_MAX {
             return None;
         }
         let (first, rest) = path.split_first()?;
         let mut place = match first.as_str() {
-            "crate" => Place::Module(0),
-            "self" => Place::Module(module),
-            "super" => Place::Module(self.modules[module].parent?),
+            "crate" => Target::Module(0),
+            "self" => Target::Module(module),
+            "super" => Target::Module(self.modules[module].parent?),
             name => self.find(module, name, depth)?,
         };
         for name in rest {
-            let Place::Module(module) = place else {
+            let Target::Module(module) = place else {
                 break;
             };
             place = match name.as_str() {
-                "super" => Place::Module(self.modules[module].parent?),
+                "super" => Target::Module(self.modules[module].parent?),
                 "self" => place,
                 name => self
                     .find(module, name, depth)
-                    .unwrap_or(Place::Item(self.modules[module].file)),
+                    .unwrap_or(Target::Item(self.modules[module].file)),
             };
         }
         Some(place)
     }
 
     /// Returns the target of a name in a module.
-    fn find(&self, module: usize, name: &str, depth: usize) -> Option<Place> {
+    fn find(&self, module: usize, name: &str, depth: usize) -> Option<Target> {
         let here = &self.modules[module];
         if let Some(import) = here.imports.get(name) {
             // An import that leads back to itself, such as `use log::Log` beside a module `log`, names another crate.
@@ -157,13 +157,13 @@ impl Modules {
             }
         }
         if let Some(child) = here.children.get(name) {
-            return Some(Place::Module(*child));
+            return Some(Target::Module(*child));
         }
         if here.items.contains(name) {
-            return Some(Place::Item(here.file));
+            return Some(Target::Item(here.file));
         }
         here.globs.iter().find_map(|path| {
-            let Place::Module(from) = self.resolve(module, path, depth + 1)? else {
+            let Target::Module(from) = self.resolve(module, path, depth + 1)? else {
                 return None;
             };
             (from != module)
@@ -178,7 +178,7 @@ impl Modules {
             let imports = module.imports.values().filter(|import| !import.is_public);
             let imported = imports.map(|import| &import.path);
             for path in imported.chain(&module.paths) {
-                if let Some(Place::Item(file)) = self.resolve(index, path, 0)
+                if let Some(Target::Item(file)) = self.resolve(index, path, 0)
                     && file != module.file
                 {
                     let name = path.last().cloned().unwrap_or_default();

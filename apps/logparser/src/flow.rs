@@ -112,12 +112,12 @@ impl LogParser {
                 })
                 .boundary("filter")
                 .flat_map(move |words: &BlockWords, emit: &mut Emit<SomeWords>| {
-                    if let Some(kept) = words.filter(|word| starts_with(word, &prefix)) {
-                        emit(&kept);
+                    if let Some(matching) = words.filter(|word| starts_with(word, &prefix)) {
+                        emit(&matching);
                     }
                 })
                 .boundary("count")
-                .fold_local(&count, |count, kept| *count += kept.iter().len() as u64),
+                .fold_local(&count, |count, words| *count += words.iter().len() as u64),
         };
         Ok(LogParser {
             running: Arc::new(flow.run()?),

@@ -126,7 +126,7 @@ public final class AdsPeer {
         public long timeMs = Long.MIN_VALUE;
     }
 
-    /** What is kept of an event: its key and its time. */
+    /** The state of an event: its key and its time. */
     public static final class Keyed implements Serializable {
         public int key;
         public long timeMs;

@@ -34,7 +34,7 @@ impl Text {
     }
 
     /// Whole words; nothing at the end. Ends the program when the file cannot be read, since an
-    /// operator has nobody to tell.
+    /// operator has no way to report it.
     pub fn next_piece(&mut self) -> Option<Vec<u8>> {
         self.read_piece().unwrap_or_else(|error| {
             eprintln!("timely: cannot read the file: {error}");

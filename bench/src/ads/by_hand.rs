@@ -159,7 +159,8 @@ impl Windows<'_> {
         {
             let released_ms =
                 self.order.start_ms as f64 + self.started.elapsed().as_secs_f64() * 1e3;
-            open.released.extend(self.say(start_ms, &sums, released_ms));
+            open.released
+                .extend(self.results(start_ms, &sums, released_ms));
         }
     }
 
@@ -172,16 +173,16 @@ impl Windows<'_> {
         }
     }
 
-    fn say(&self, window_ms: i64, slots: &[Slot], released_ms: f64) -> Vec<Released> {
+    fn results(&self, window_ms: i64, slots: &[Slot], released_ms: f64) -> Vec<Released> {
         let keys = self.app.keys() as usize;
-        let say = |key: usize| {
+        let result = |key: usize| {
             let count = slots[key];
             let clicks = match self.app {
                 App::Swa | App::Ysb => Slot::EMPTY,
                 App::YsbStar => slots[Kind::Click as usize * keys + key],
             };
-            let is_said = count.count > 0 && (clicks.count > 0 || self.app != App::YsbStar);
-            is_said.then(|| Released {
+            let is_result = count.count > 0 && (clicks.count > 0 || self.app != App::YsbStar);
+            is_result.then(|| Released {
                 window_ms,
                 key: key as u32,
                 count: count.count,
@@ -191,6 +192,6 @@ impl Windows<'_> {
                 released_ms,
             })
         };
-        (0..keys).filter_map(say).collect()
+        (0..keys).filter_map(result).collect()
     }
 }

@@ -7,7 +7,7 @@ use millstream_ads::benchmark::{Order, Outcome};
 pub const INSTANCES: u32 = 2;
 
 pub trait Contender {
-    /// Counts as the order says, to its end.
+    /// Counts as the order demands, to its end.
     fn run(&mut self, order: &Order) -> Result<Counted>;
 
     /// Returns whether it can run again: a process may have ended.
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_by_hand_count_what_was_made() {
+    fn loops_by_hand_count_all_events() {
         for app in [App::Swa, App::Ysb, App::YsbStar] {
             let (order, outcome) = run(app);
             let probe = probe(app, &order, &outcome);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_wrong_twice_or_made_up_is_seen() {
+    fn missing_wrong_duplicate_and_invented_results_are_found() {
         let app = App::YsbStar;
         let (order, outcome) = run(app);
         let missing = |change: &dyn Fn(&mut Vec<Released>)| {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_too_few_events_is_behind() {
+    fn a_contender_that_generates_too_few_events_is_behind() {
         let (order, mut outcome) = run(App::Swa);
         assert!(probe(App::Swa, &order, &outcome).is_on_time);
         for made in outcome.made.iter_mut().flatten() {

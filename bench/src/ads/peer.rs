@@ -17,19 +17,19 @@ use super::contender::{Contender, Counted};
 use crate::project;
 
 /// How long a system may take to start, and to end a run.
-const PATIENCE: Duration = Duration::from_secs(90);
+const WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// A system that is built.
 pub struct Peer {
     app: App,
     process: Child,
     orders: ChildStdin,
-    said: Receiver<String>,
+    printed: Receiver<String>,
 }
 
 /// The line that a system prints after a run.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct Printed {
     seconds: f64,
     cpu_seconds: f64,
     /// By instance: starts of windows, and how many events were made for them.
@@ -57,7 +57,7 @@ impl Peer {
             app,
             process,
             orders,
-            said: lines(output),
+            printed: lines(output),
         })
     }
 }
@@ -78,8 +78,8 @@ impl Contender for Peer {
         )
         .context("it has ended (see above)")?;
         let line = match self
-            .said
-            .recv_timeout(PATIENCE + Duration::from_millis(*duration_ms))
+            .printed
+            .recv_timeout(WAIT_MAX + Duration::from_millis(*duration_ms))
         {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
@@ -89,7 +89,7 @@ impl Contender for Peer {
             }
             Err(RecvTimeoutError::Disconnected) => bail!("it has ended (see above)"),
         };
-        let said: Said = serde_json::from_str(&line).with_context(|| {
+        let printed: Printed = serde_json::from_str(&line).with_context(|| {
             format!(
                 "it printed {:?}",
                 line.chars().take(200).collect::<String>()
@@ -99,11 +99,11 @@ impl Contender for Peer {
         let of_instance = |of: Vec<_>| of.into_iter().map(made).collect();
         Ok(Counted {
             outcome: Outcome {
-                seconds: said.seconds,
-                made: said.made.into_iter().map(of_instance).collect(),
-                released: said.released,
+                seconds: printed.seconds,
+                made: printed.made.into_iter().map(of_instance).collect(),
+                released: printed.released,
             },
-            cpu_seconds: said.cpu_seconds,
+            cpu_seconds: printed.cpu_seconds,
         })
     }
 

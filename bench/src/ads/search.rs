@@ -125,7 +125,7 @@ impl Base {
 
 impl Search {
     /// Looks for the rate from `first` on, where the first step is `step`. Ends when it is as close as asked for, or at
-    /// the bounds of the search: then the resolution of the result tells how close it is.
+    /// the bounds of the search: then the resolution of the result is how close it is.
     ///
     /// # Errors
     /// When a run fails, or no rate was sustained and there is no `low` one that was.
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_search_takes_two_runs_and_follows_what_has_changed() {
+    fn a_second_search_takes_two_runs_and_follows_a_change() {
         let mut run = fake(1e6, 1.1e6, Fails::Behind);
         let base = base_of(&mut run).unwrap();
         let first = search().first(&base, &mut run).unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_ends_early_tells_how_near_it_came() {
+    fn a_search_that_ends_early_reports_its_bounds() {
         let mut run = fake(1e6, 1.05e6, Fails::Behind);
         let base = base_of(&mut run).unwrap();
         let search = Search {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sustains_nothing_is_told() {
+    fn a_contender_that_sustains_no_rate_is_reported() {
         let error = base_of(fake(1.0, 1e6, Fails::Dropping)).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("7 results are missing or wrong"), "{error}");

@@ -56,10 +56,10 @@ fn run(node: &Node, words: &[&str], records: u64, settings: &[&str]) -> Result<(
         command.args(["-X", setting]);
     }
     let done = command.stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&done.stderr);
+    let errors = String::from_utf8_lossy(&done.stderr);
     ensure!(
         done.status.success(),
-        "rdkafka_performance failed: {}\n{said}",
+        "rdkafka_performance failed: {}\n{errors}",
         done.status
     );
     Ok(())

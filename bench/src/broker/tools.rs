@@ -108,7 +108,7 @@ impl Size {
 
 /// Sends records; how many a second.
 fn produce(node: &Node, size: &Size) -> Result<f64> {
-    let said = run(
+    let printed = run(
         "ProducerPerformance",
         node,
         size.records,
@@ -120,29 +120,31 @@ fn produce(node: &Node, size: &Size) -> Result<f64> {
         ],
     )?;
     // "3000000 records sent, 512345.6 records/sec (48.86 MB/sec), …"
-    let words: Vec<&str> = said.split_whitespace().collect();
+    let words: Vec<&str> = printed.split_whitespace().collect();
     let unit = words.iter().rposition(|word| *word == "records/sec");
     let rate = unit.and_then(|unit| words.get(unit.checked_sub(1)?));
-    number(rate.copied(), &said)
+    number(rate.copied(), &printed)
 }
 
 /// Reads records; how many a second, from when the first ones came.
 fn consume(node: &Node, records: u64) -> Result<f64> {
-    let said = run(
+    let printed = run(
         "ConsumerPerformance",
         node,
         records,
         &["--hide-header", "--timeout", "60000"],
     )?;
     // "start, end, MB, MB/s, records, records/s, time to join, time of fetches, MB/s, records/s"
-    let last = said.lines().rev().find(|line| line.contains(','));
+    let last = printed.lines().rev().find(|line| line.contains(','));
     let rate = last.and_then(|line| line.split(',').next_back());
-    number(rate.map(str::trim), &said)
+    number(rate.map(str::trim), &printed)
 }
 
-fn number(word: Option<&str>, said: &str) -> Result<f64> {
+fn number(word: Option<&str>, printed: &str) -> Result<f64> {
     let number = word.and_then(|word| word.parse().ok());
-    number.with_context(|| format!("cannot read the figures that Kafka's program printed:\n{said}"))
+    number.with_context(|| {
+        format!("cannot read the figures that Kafka's program printed:\n{printed}")
+    })
 }
 
 fn run(program: &str, node: &Node, records: u64, words: &[&str]) -> Result<String> {

@@ -149,7 +149,7 @@ impl Ranges {
     fn words_of<'b>(&self, range: u64, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let start = range * RANGE_BYTES;
         let end = start + self.range_bytes(range);
-        // The byte before tells whether a word begins with the range.
+        // The byte before shows whether a word begins with the range.
         let read_from = start.saturating_sub(1);
         let in_range = (end - read_from) as usize;
         let gap = |bytes: &[u8]| bytes.iter().position(u8::is_ascii_whitespace);

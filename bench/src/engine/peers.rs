@@ -68,7 +68,7 @@ const ALL: [Peer; 5] = [
 
 /// The line that a program prints about its count.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct Printed {
     count: u64,
     /// Without what starting up takes.
     seconds: f64,
@@ -227,20 +227,23 @@ fn run(command: &mut Command, text: &Text, peak_bytes: fn(u32) -> u64) -> Result
     let wall_seconds = started_at.elapsed().as_secs_f64();
     let (line, printed_at) = read?;
     ensure!(status.success(), "it failed: {status} (see above)");
-    let said: Said = serde_json::from_str(&line).with_context(|| format!("it printed {line:?}"))?;
+    let printed: Printed =
+        serde_json::from_str(&line).with_context(|| format!("it printed {line:?}"))?;
     let expected = text.expected.count;
     ensure!(
-        said.count == expected,
+        printed.count == expected,
         "it counted {} words of {expected}",
-        said.count
+        printed.count
     );
     Ok(Count {
-        mb_per_s: text.bytes as f64 / 1e6 / said.seconds,
-        cpu_seconds: said.cpu_seconds,
-        peak_mib: said.peak_bytes.max(seen_bytes) as f64 / f64::from(1 << 20),
+        mb_per_s: text.bytes as f64 / 1e6 / printed.seconds,
+        cpu_seconds: printed.cpu_seconds,
+        peak_mib: printed.peak_bytes.max(seen_bytes) as f64 / f64::from(1 << 20),
         // A count is the last thing that a program does before it prints.
-        joules: joules_between(&energy, printed_at - said.seconds, printed_at),
-        startup_seconds: said.startup_seconds.unwrap_or(wall_seconds - said.seconds),
+        joules: joules_between(&energy, printed_at - printed.seconds, printed_at),
+        startup_seconds: printed
+            .startup_seconds
+            .unwrap_or(wall_seconds - printed.seconds),
     })
 }
 

@@ -40,7 +40,7 @@ pub fn regular(bench: &Bench) -> Result<Vec<Case>> {
         .max_by(|(_, one), (_, other)| one.total_cmp(other))
         .expect("there are candidates");
 
-    // Runs of half a second on a machine that is not alone: many, so that the medians can be told apart.
+    // Runs of half a second on a machine that is not alone: many, to separate the medians.
     let contend = |contender| match contender {
         0 => run(ours::settings(WORKERS)),
         1 => run(round_robin(best)),

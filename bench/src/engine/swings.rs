@@ -78,7 +78,7 @@ fn run(settings: FlowSettings, items: [u64; 2], phases: u64) -> Result<Took> {
     let results = (items[0] * RESULTS[0] + items[1] * RESULTS[1]) * phases / 2;
     time(|| {
         let flow = Flow::with_settings("swings", settings);
-        let kept = flow.partial::<u64>("kept");
+        let retained = flow.partial::<u64>("retained");
         flow.source("items", Generator::new(|number| number).limit(total))
             .boundary("expand")
             .flat_map(move |number: &u64, emit: &mut Emit<u64>| {
@@ -89,9 +89,9 @@ fn run(settings: FlowSettings, items: [u64; 2], phases: u64) -> Result<Took> {
             .boundary("filter")
             .filter(|result| !mix(*result).is_multiple_of(4))
             .boundary("count")
-            .fold_local(&kept, |kept, _| *kept += 1);
+            .fold_local(&retained, |retained, _| *retained += 1);
         flow.run()?.join()?;
-        let part = kept.merged() as f64 / results as f64;
+        let part = retained.merged() as f64 / results as f64;
         // A quarter is left out by chance.
         ensure!((part - 0.75).abs() < 0.05, "{part} of the results arrived");
         Ok(())

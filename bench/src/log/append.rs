@@ -17,7 +17,7 @@ pub const MEMORY: &str = "append-memory";
 pub const COST: &str = "append-cost";
 
 /// In the comparison with one record, differences of a smaller part of a chunk's cost are noise.
-const TOLD_APART: f64 = 0.01;
+const NOISE: f64 = 0.01;
 
 /// Keeps this thread, and those that it starts, on one core: background work is paid for where it is
 /// caused.
@@ -58,7 +58,7 @@ impl Ours {
             durability: Durability::Memory,
             ..StreamConfig::default()
         };
-        let lane = log.create_stream("scratch", config)?.partition(0)?;
+        let lane = log.create_stream("bench", config)?.partition(0)?;
         Ok(Ours {
             lane,
             log,
@@ -175,9 +175,9 @@ pub fn memory(bench: &Bench) -> Result<Vec<Case>> {
 /// records it has.
 ///
 /// In processor time, since a few hundred nanoseconds of a chunk are looked for. Chunks of different
-/// sizes also differ by what their segments cost; so that this can be told from a walk over the
-/// records, each size is held against a chunk of as many bytes with one record, too; and so that it
-/// can be told from what any lock costs, against copying by hand under a lock.
+/// sizes also differ by what their segments cost; to separate this from a walk over the
+/// records, each size is held against a chunk of as many bytes with one record, too; and to
+/// separate it from the cost of any lock, against copying by hand under a lock.
 pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
     let _one_core = OneCore::take()?;
     let mut cases = Vec::new();
@@ -230,9 +230,9 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
         let [many, limit, beyond_ns, one_beyond_ns, lock_ns] =
             [0, 1, 2, 3, 4].map(|n| rounds.iter().map(|round| round[n]).collect::<Vec<f64>>());
         let (beyond_ns, one_beyond_ns) = (median(&beyond_ns), median(&one_beyond_ns));
-        let told_apart_ns = median(&limit) * TOLD_APART;
+        let noise_ns = median(&limit) * NOISE;
         beyond_all_ns.push(beyond_ns);
-        to_one_record.push(beyond_ns.max(told_apart_ns) / one_beyond_ns.max(told_apart_ns));
+        to_one_record.push(beyond_ns.max(noise_ns) / one_beyond_ns.max(noise_ns));
         let name = format!("{COST}/{records}-records");
         cases.push(
             Case::new(name, "ns/chunk", Better::Lower, many)

@@ -139,7 +139,7 @@ fn run(task: &Task) -> Result<()> {
         durability: Durability::Memory,
         ..StreamConfig::default()
     };
-    let lane = log.create_stream("scratch", config)?.partition(0)?;
+    let lane = log.create_stream("bench", config)?.partition(0)?;
     let mut ours = |chunk: &[u8]| {
         lane.append(chunk)?;
         Ok(())

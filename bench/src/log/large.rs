@@ -13,7 +13,7 @@ use super::durable::{Reserve, write_plain};
 use super::read::{
     append_round_lanes, cat, expect, group_files, open, read_all, read_bare, written_soon,
 };
-use crate::child::{self, Working, say};
+use crate::child::{self, Working, report};
 use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
 
@@ -40,7 +40,7 @@ impl child::Task for Task {
     const NAME: &'static str = "log/large";
 
     fn run(self) -> Result<()> {
-        say(&run(&self)?)
+        report(&run(&self)?)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::Chunks;
 use super::read::{append_round_lanes, open, written_soon};
-use crate::child::{self, Working, say};
+use crate::child::{self, Working, report};
 use crate::measure::{Bench, time};
 use crate::report::{Better, Case};
 
@@ -23,7 +23,7 @@ const READY_S_MAX: f64 = 2.0;
 pub struct Task {
     dir: PathBuf,
     lanes: u32,
-    /// After these bytes the child tells its parent, and goes on.
+    /// After these bytes the child reports to its parent, and goes on.
     bytes: u64,
 }
 
@@ -100,7 +100,7 @@ fn run(task: &Task) -> Result<()> {
     let lanes: Vec<StreamPartition> = lanes.collect::<Result<_, _>>()?;
     let chunks = Chunks::of_usual_size()?;
     append_round_lanes(&lanes, &chunks, chunks.count_of(task.bytes))?;
-    say(&task.bytes)?;
+    report(&task.bytes)?;
     loop {
         append_round_lanes(&lanes, &chunks, lanes.len())?;
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::data::Chunks;
 use super::durable::{Reserve, write_plain};
 use super::large::memory_kib;
-use crate::child::{self, Working, say};
+use crate::child::{self, Working, report};
 use crate::measure::{Bench, median, time};
 use crate::report::{Better, Case};
 
@@ -26,7 +26,7 @@ impl child::Task for Task {
     const NAME: &'static str = "log/streams";
 
     fn run(self) -> Result<()> {
-        say(&run(&self)?)
+        report(&run(&self)?)
     }
 }
 

@@ -8,8 +8,8 @@ use anyhow::Result;
 use super::consumer;
 use super::data::Data;
 use super::host::{self, Command, Used};
-use super::order::{Consumed, Delivery, Order, Place};
-use super::work::Work;
+use super::order::{BrokerAddress, Consumed, Delivery, Order};
+use super::work::RecordWork;
 use crate::child::Working;
 use crate::folder::Folder;
 use crate::measure::Bench;
@@ -20,7 +20,7 @@ pub const STREAM: &str = "stream";
 /// A broker in a process of its own, which ends with this.
 pub struct Broker {
     process: Working,
-    place: Place,
+    address: BrokerAddress,
     _folder: Folder,
 }
 
@@ -65,16 +65,16 @@ impl Broker {
             is_remote,
         };
         let mut process = Working::start(&task)?;
-        let place = process.hear()?;
+        let address = process.hear()?;
         Ok(Broker {
             process,
-            place,
+            address,
             _folder: folder,
         })
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.place.address
+        self.address.address
     }
 
     pub fn process_id(&self) -> u32 {
@@ -82,15 +82,15 @@ impl Broker {
     }
 
     /// Sends a command whose answer is `()`.
-    pub fn tell(&mut self, command: Command) -> Result<()> {
-        self.process.tell(&command)?;
+    pub fn send(&mut self, command: Command) -> Result<()> {
+        self.process.send(&command)?;
         self.process.hear()
     }
 
     /// Creates the stream, which is in memory alone unless producers are to wait for the disk.
     pub fn create(&mut self, lanes: u32, is_synced: bool) -> Result<()> {
         let stream = STREAM.to_owned();
-        self.tell(Command::Create {
+        self.send(Command::Create {
             stream,
             lanes,
             is_synced,
@@ -99,7 +99,7 @@ impl Broker {
 
     pub fn delete(&mut self) -> Result<()> {
         let stream = STREAM.to_owned();
-        self.tell(Command::Delete { stream })
+        self.send(Command::Delete { stream })
     }
 
     /// Fills each lane with `chunks` chunks; returns the end offset of the lanes.
@@ -110,7 +110,7 @@ impl Broker {
             data,
             chunks,
         };
-        self.process.tell(&fill)?;
+        self.process.send(&fill)?;
         self.process.hear()
     }
 
@@ -118,7 +118,7 @@ impl Broker {
     pub fn stamp(&mut self, every: Duration, count: usize) -> Result<()> {
         let stream = STREAM.to_owned();
         let every_us = every.as_micros() as u64;
-        self.tell(Command::Stamp {
+        self.send(Command::Stamp {
             stream,
             every_us,
             count,
@@ -126,18 +126,18 @@ impl Broker {
     }
 
     /// Makes an order to read all lanes until `found` is found in each.
-    pub fn order(lanes: u32, found: u64, consumers: usize, work: &Work) -> Order {
+    pub fn order(lanes: u32, found: u64, consumers: usize, work: &RecordWork) -> Order {
         Order::of_all(STREAM, lanes, found, consumers, work)
     }
 
     /// Begins to consume, in another process unless that is the point.
     pub fn consume(&mut self, delivery: Delivery, order: Order) -> Result<Consuming> {
         if delivery == Delivery::InProcess {
-            self.tell(Command::Consume(order))?;
+            self.send(Command::Consume(order))?;
             return Ok(Consuming::InBroker);
         }
         let task = consumer::Task {
-            place: self.place,
+            broker: self.address,
             delivery,
             order,
         };
@@ -151,19 +151,19 @@ impl Broker {
         match consuming {
             Consuming::Here(process) => process.hear(),
             Consuming::InBroker => {
-                self.process.tell(&Command::Await)?;
+                self.process.send(&Command::Await)?;
                 self.process.hear()
             }
         }
     }
 
     pub fn begin(&mut self) -> Result<()> {
-        self.tell(Command::Begin)
+        self.send(Command::Begin)
     }
 
     /// Returns the use of its process since [`begin`](Broker::begin), without consumers in it.
     pub fn end(&mut self, consuming: Option<&Consuming>, consumed: &Consumed) -> Result<Used> {
-        self.process.tell(&Command::End)?;
+        self.process.send(&Command::End)?;
         let used: Used = self.process.hear()?;
         Ok(match consuming {
             // Their threads have ended, so they are not counted.

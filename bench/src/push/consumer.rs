@@ -7,10 +7,10 @@ use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
 use super::feed::{self, Feed};
-use super::order::{Consumed, Delivery, Order, Place};
+use super::order::{BrokerAddress, Consumed, Delivery, Order};
 use super::windowed;
-use super::work::{Work, Worker};
-use crate::child::{self, hear, say};
+use super::work::{RecordWork, Worker};
+use crate::child::{self, hear, report};
 use crate::clock::{cpu_s, monotonic_ns};
 use crate::proc::cpu_by_thread;
 
@@ -20,7 +20,7 @@ pub const WORKING_NS_MIN: u64 = 1_000_000;
 /// The work of a process of consumers.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
-    pub place: Place,
+    pub broker: BrokerAddress,
     pub delivery: Delivery,
     pub order: Order,
 }
@@ -37,12 +37,12 @@ impl child::Task for Task {
 fn run(task: &Task) -> Result<()> {
     let before_s = cpu_s(ClockId::ProcessCPUTime);
     let consumers = Consumers::start(&task.order, || {
-        feed::open(&task.place, task.delivery, &task.order)
+        feed::open(&task.broker, task.delivery, &task.order)
     })?;
-    say(&())?;
+    report(&())?;
     let mut consumed = consumers.join()?;
     consumed.cpu_s = cpu_s(ClockId::ProcessCPUTime) - before_s;
-    say(&consumed)?;
+    report(&consumed)?;
     let _over: Option<()> = hear()?;
     Ok(())
 }
@@ -64,7 +64,7 @@ impl Consumers {
             let (partitions, found) = (source.clone(), order.found);
             let work = order.work.clone();
             Ok(thread::spawn(move || match work {
-                Work::WindowedWords { words } => {
+                RecordWork::WindowedWords { words } => {
                     in_windows(feed, worker, &partitions, found, words)
                 }
                 _ => drained(feed, found * partitions.len() as u64, worker),

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::grid::Grid;
 use super::order::Delivery;
 use super::run::{Contender, Turns};
-use super::work::Work;
+use super::work::RecordWork;
 use crate::measure::Bench;
 use crate::report::Case;
 
@@ -24,7 +24,7 @@ pub fn count(bench: &Bench) -> Result<Vec<Case>> {
             chunk_kib: bench.size(&[1, 4, 16, 64, 128], &[4, 64]),
             has_one_core: false,
             turns: Turns::Warm,
-            contenders: &Contender::usual(&Work::Count),
+            contenders: &Contender::usual(&RecordWork::Count),
             ours: Delivery::Thread.name(),
             limit: Delivery::Pull.name(),
         };
@@ -42,7 +42,7 @@ pub fn one_core(bench: &Bench) -> Result<Vec<Case>> {
         chunk_kib: bench.size(&[4, 16, 64], &[16]),
         has_one_core: true,
         turns: Turns::WarmedUp,
-        contenders: &Contender::usual(&Work::Count),
+        contenders: &Contender::usual(&RecordWork::Count),
         ours: Delivery::Thread.name(),
         limit: Delivery::Pull.name(),
     };

@@ -7,7 +7,7 @@ use millstream_base::Timestamp;
 use millstream_record::{ChunkBuilder, Compression};
 use serde::{Deserialize, Serialize};
 
-use super::work::{InPlace, Work, Worker};
+use super::work::{InPlace, RecordWork, Worker};
 use crate::text::Words;
 
 /// The size of a record of the paper's synthetic workloads …
@@ -118,7 +118,7 @@ impl Chunks {
     }
 
     /// Returns how much the work finds in the first `count` chunks of the cycle.
-    pub fn found(&self, work: &Work, count: usize) -> Result<u64> {
+    pub fn found(&self, work: &RecordWork, count: usize) -> Result<u64> {
         let rounds = count / self.chunks.len();
         let rest = count % self.chunks.len();
         let mut found = 0;

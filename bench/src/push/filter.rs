@@ -7,14 +7,14 @@ use super::data;
 use super::grid::Grid;
 use super::order::Delivery;
 use super::run::{Contender, Turns};
-use super::work::Work;
+use super::work::RecordWork;
 use crate::measure::Bench;
 use crate::report::Case;
 
 pub const FILTER: &str = "filter";
 
 pub fn filter(bench: &Bench) -> Result<Vec<Case>> {
-    let mut contenders = Contender::usual(&Work::Filter(data::filter()));
+    let mut contenders = Contender::usual(&RecordWork::Filter(data::filter()));
     let pushed = Delivery::USUAL.into_iter();
     let pushed = pushed.filter(|delivery| *delivery != Delivery::Pull);
     contenders.extend(pushed.map(travelling));
@@ -38,6 +38,6 @@ fn travelling(delivery: Delivery) -> Contender {
     Contender {
         name: format!("filtered {}", delivery.name()),
         filter: Some(data::filter()),
-        ..Contender::new(delivery, &Work::Count)
+        ..Contender::new(delivery, &RecordWork::Count)
     }
 }

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use super::consumer::{Consumers, WORKING_NS_MIN};
 use super::data::Data;
 use super::feed;
-use super::order::{Consumed, Order, Place};
-use crate::child::{self, hear, say};
+use super::order::{BrokerAddress, Consumed, Order};
+use crate::child::{self, hear, report};
 use crate::clock::{cpu_s, monotonic_ns};
 use crate::proc::{cpu_by_thread, took};
 
@@ -95,7 +95,7 @@ fn run(task: &Task) -> Result<()> {
     let clock = Arc::clone(log.clock());
     let random = Arc::new(SystemRandom);
     let server = Server::start(&TcpNetwork, config, log.clone(), clock, random)?;
-    say(&Place {
+    report(&BrokerAddress {
         address: server.local_address(),
     })?;
     serve(&log)?;
@@ -132,43 +132,43 @@ fn serve(log: &Log) -> Result<()> {
                     ..StreamConfig::default()
                 };
                 log.create_stream(&stream, config)?;
-                say(&())?;
+                report(&())?;
             }
             Command::Delete { stream } => {
                 log.delete_stream(&stream)?;
-                say(&())?;
+                report(&())?;
             }
             Command::Fill {
                 stream,
                 data,
                 chunks,
-            } => say(&fill(log, &stream, data, chunks)?)?,
+            } => report(&fill(log, &stream, data, chunks)?)?,
             Command::Stamp {
                 stream,
                 every_us,
                 count,
             } => {
                 stamp(log, &stream, Duration::from_micros(every_us), count)?;
-                say(&())?;
+                report(&())?;
             }
             Command::Consume(order) => {
                 consumers = Some(Consumers::start(&order, || feed::of_log(log, &order))?);
-                say(&())?;
+                report(&())?;
             }
             Command::Await => {
                 let consumers = consumers.take().context("no consumers were started")?;
                 let consumed: Consumed = consumers.join()?;
-                say(&consumed)?;
+                report(&consumed)?;
             }
             Command::Begin => {
                 let threads = cpu_by_thread(std::process::id())?;
                 before = (cpu_s(ClockId::ProcessCPUTime), threads);
-                say(&())?;
+                report(&())?;
             }
             Command::End => {
                 let threads = cpu_by_thread(std::process::id())?;
                 let working = took(&before.1, &threads).filter(|ns| *ns >= WORKING_NS_MIN);
-                say(&Used {
+                report(&Used {
                     threads: working.count(),
                     cpu_s: cpu_s(ClockId::ProcessCPUTime) - before.0,
                 })?;

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use super::broker::{Broker, Brokers, Consuming};
 use super::order::Delivery;
-use super::work::Work;
+use super::work::RecordWork;
 use crate::measure::Bench;
 use crate::proc::{cpu_by_thread, thread_name, took};
 use crate::report::{Better, Case};
@@ -47,7 +47,7 @@ pub fn idle(bench: &Bench) -> Result<Vec<Case>> {
     ];
     // Nothing is ever appended.
     let begin = |delivery| {
-        let order = Broker::order(1, 1, 1, &Work::Count);
+        let order = Broker::order(1, 1, 1, &RecordWork::Count);
         brokers.of(Some(delivery)).consume(delivery, order)
     };
     let consuming = all.into_iter().map(begin);

@@ -8,7 +8,7 @@ use super::grid;
 use super::order::Delivery;
 use super::producers::Load;
 use super::run::{Contender, Turns, alternate, named, with_costs};
-use super::work::Work;
+use super::work::RecordWork;
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
 
@@ -23,11 +23,11 @@ const KEPT: f64 = 0.9;
 
 pub fn producers(bench: &Bench) -> Result<Vec<Case>> {
     const NO_CONSUMERS: &str = "no consumers";
-    let mut contenders = Contender::usual(&Work::Count);
+    let mut contenders = Contender::usual(&RecordWork::Count);
     contenders.push(Contender {
         name: NO_CONSUMERS.to_owned(),
         delivery: None,
-        work: Work::Count,
+        work: RecordWork::Count,
         filter: None,
     });
     let mut brokers = Brokers::start(bench, false)?;

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 
 use super::broker::{Broker, Brokers};
 use super::order::Delivery;
-use super::work::Work;
+use super::work::RecordWork;
 use crate::measure::Bench;
 use crate::report::{Better, Case};
 
@@ -121,7 +121,7 @@ impl Latency {
 
 fn measure(broker: &mut Broker, delivery: Delivery, count: usize) -> Result<Latency> {
     broker.create(1, false)?;
-    let order = Broker::order(1, count as u64, 1, &Work::Latency);
+    let order = Broker::order(1, count as u64, 1, &RecordWork::Latency);
     let mut consuming = broker.consume(delivery, order)?;
     broker.stamp(EVERY, count)?;
     let consumed = broker.consumed(&mut consuming)?;

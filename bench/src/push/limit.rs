@@ -6,7 +6,7 @@ use super::broker::{Broker, Brokers};
 use super::data::{Content, Data};
 use super::host::Used;
 use super::order::Delivery;
-use super::work::{InPlace, Work, Worker};
+use super::work::{InPlace, RecordWork, Worker};
 use crate::measure::{Bench, median, time};
 use crate::report::{Better, Case};
 
@@ -115,7 +115,7 @@ pub fn limit(bench: &Bench) -> Result<Vec<Case>> {
 /// Reads all that lies there, by one consumer.
 fn read(broker: &mut Broker, delivery: Delivery, end: u64) -> Result<Took> {
     broker.begin()?;
-    let order = Broker::order(LANES, end, 1, &Work::Count);
+    let order = Broker::order(LANES, end, 1, &RecordWork::Count);
     let mut consuming = broker.consume(delivery, order)?;
     let consumed = broker.consumed(&mut consuming)?;
     consumed.check(end * u64::from(LANES))?;
@@ -133,7 +133,7 @@ fn read(broker: &mut Broker, delivery: Delivery, end: u64) -> Result<Took> {
 
 /// Returns how long it takes, in seconds.
 fn read_array(array: &[u8], records: u64) -> Result<f64> {
-    let mut worker = Worker::new(&Work::Count)?;
+    let mut worker = Worker::new(&RecordWork::Count)?;
     let took = time(|| {
         worker.take(&InPlace {
             bytes: array,

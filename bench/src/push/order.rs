@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::work::Work;
+use super::work::RecordWork;
 
 /// How records come to consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,9 +55,9 @@ impl Delivery {
     }
 }
 
-/// Where the broker is.
+/// The address of the broker.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Place {
+pub struct BrokerAddress {
     pub address: SocketAddr,
 }
 
@@ -67,7 +67,7 @@ pub struct Order {
     pub stream: String,
     /// The partitions of each, which is read by a thread of its own, from the beginning.
     pub sources: Vec<Vec<u32>>,
-    pub work: Work,
+    pub work: RecordWork,
     /// How much is found in each partition: then it is at its end. A filter that travels may leave out its last
     /// records.
     pub found: u64,
@@ -77,7 +77,13 @@ pub struct Order {
 
 impl Order {
     /// Makes an order to read `lanes` of a stream, each by one of `consumers`, until `found` is found in each.
-    pub fn of_all(stream: &str, lanes: u32, found: u64, consumers: usize, work: &Work) -> Order {
+    pub fn of_all(
+        stream: &str,
+        lanes: u32,
+        found: u64,
+        consumers: usize,
+        work: &RecordWork,
+    ) -> Order {
         let mut sources = vec![Vec::new(); consumers];
         for (partition, n) in (0..lanes).zip((0..consumers).cycle()) {
             sources[n].push(partition);
@@ -103,7 +109,7 @@ impl Order {
 pub struct Consumed {
     /// Given to the consumers.
     pub records: u64,
-    /// How much the work found.
+    /// The number of records or words that were found.
     pub found: u64,
     /// When they began to connect, on the monotonic clock.
     pub started_ns: u64,

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use bytes::Bytes;
 
 use super::data::{Chunks, Data};
-use super::work::Work;
+use super::work::RecordWork;
 use crate::connection::{Connection, check_produced, produce_frame};
 
 /// The produced data, and the number of producers.
@@ -53,7 +53,7 @@ impl Producers {
     }
 
     /// Returns how much the work finds in each lane.
-    pub fn found(&self, work: &Work) -> Result<u64> {
+    pub fn found(&self, work: &RecordWork) -> Result<u64> {
         let of_one = self.chunks.found(work, self.requests_of_each)?;
         Ok(of_one * self.producers as u64)
     }

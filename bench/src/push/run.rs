@@ -8,7 +8,7 @@ use super::broker::{Broker, Brokers, Consuming, STREAM};
 use super::host::Used;
 use super::order::{Consumed, Delivery};
 use super::producers::{Load, Producers};
-use super::work::Work;
+use super::work::RecordWork;
 use crate::clock::monotonic_ns;
 use crate::measure::{Bench, ROUNDS, median, rounds_of};
 use crate::report::{Better, Case};
@@ -19,13 +19,13 @@ pub struct Contender {
     pub name: String,
     /// `None` without consumers.
     pub delivery: Option<Delivery>,
-    pub work: Work,
+    pub work: RecordWork,
     /// A filter that travels with the subscription.
     pub filter: Option<String>,
 }
 
 impl Contender {
-    pub fn new(delivery: Delivery, work: &Work) -> Contender {
+    pub fn new(delivery: Delivery, work: &RecordWork) -> Contender {
         Contender {
             name: delivery.name().to_owned(),
             delivery: Some(delivery),
@@ -35,15 +35,15 @@ impl Contender {
     }
 
     /// The usual ways of delivery.
-    pub fn usual(work: &Work) -> Vec<Contender> {
+    pub fn usual(work: &RecordWork) -> Vec<Contender> {
         let all = Delivery::USUAL.into_iter();
         all.map(|delivery| Contender::new(delivery, work)).collect()
     }
 
     /// The work that finds the same without a filter before it.
-    fn whole_work(&self) -> Work {
+    fn whole_work(&self) -> RecordWork {
         match &self.filter {
-            Some(filter) => Work::Filter(filter.clone()),
+            Some(filter) => RecordWork::Filter(filter.clone()),
             None => self.work.clone(),
         }
     }

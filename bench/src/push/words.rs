@@ -8,7 +8,7 @@ use super::figure::{Figure, Panel};
 use super::order::Delivery;
 use super::producers::{Load, Producers};
 use super::run::{Contender, Turns, alternate, case, with_costs};
-use super::work::Work;
+use super::work::RecordWork;
 use crate::measure::Bench;
 use crate::report::Case;
 
@@ -34,10 +34,10 @@ pub fn words(bench: &Bench) -> Result<Vec<Case>> {
     };
     let mut cases = Vec::new();
     let mut panels = Vec::new();
-    let words = Producers::new(STREAM, load)?.found(&Work::Words)?;
+    let words = Producers::new(STREAM, load)?.found(&RecordWork::Words)?;
     for (name, work) in [
-        ("count", Work::Words),
-        ("windowed", Work::WindowedWords { words }),
+        ("count", RecordWork::Words),
+        ("windowed", RecordWork::WindowedWords { words }),
     ] {
         let mut points = Vec::new();
         for consumers in CONSUMERS {

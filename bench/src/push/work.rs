@@ -16,7 +16,7 @@ use crate::clock::monotonic_ns;
 
 /// The work on each record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Work {
+pub enum RecordWork {
     /// It is counted.
     Count,
     /// It is counted if it passes this filter.
@@ -133,14 +133,14 @@ enum Doing {
 type Words = HashMap<Vec<u8>, u64>;
 
 impl Worker {
-    pub fn new(work: &Work) -> Result<Worker> {
+    pub fn new(work: &RecordWork) -> Result<Worker> {
         Ok(Worker {
             doing: match work {
-                Work::Count => Doing::Count,
-                Work::Filter(filter) => Doing::Filter(Filter::parse(filter)?),
-                Work::Words => Doing::Words(Words::new()),
-                Work::WindowedWords { .. } => Doing::Texts(Vec::new()),
-                Work::Latency => Doing::Latency(Vec::new()),
+                RecordWork::Count => Doing::Count,
+                RecordWork::Filter(filter) => Doing::Filter(Filter::parse(filter)?),
+                RecordWork::Words => Doing::Words(Words::new()),
+                RecordWork::WindowedWords { .. } => Doing::Texts(Vec::new()),
+                RecordWork::Latency => Doing::Latency(Vec::new()),
             },
             decompressor: Decompressor::default(),
             records: 0,

@@ -35,7 +35,7 @@ const OTHERS_QUICK: usize = 3;
 
 /// The line that the program prints about a run.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct Printed {
     events_per_second: f64,
     /// Of windows.
     results: u64,
@@ -75,16 +75,16 @@ fn run(bench: &Bench, launcher: &Launcher, app: App, setting: Setting) -> Result
         bench.size("1s", "100ms"),
     ];
     let words = [&[app.name()], &times[..]].concat();
-    let said: Said = launcher.run(setting, &words)?;
+    let printed: Printed = launcher.run(setting, &words)?;
     ensure!(
-        said.missing == 0 && said.results > 0,
+        printed.missing == 0 && printed.results > 0,
         "{} on {}: {} results, {} missing",
         app.name(),
         setting.name(),
-        said.results,
-        said.missing
+        printed.results,
+        printed.missing
     );
-    Ok(said.events_per_second / 1e6)
+    Ok(printed.events_per_second / 1e6)
 }
 
 /// As figure 10 of "AIR": by the number of ranks, a line for each number of instances. Only settings of the same

@@ -63,7 +63,7 @@ fn run(task: Task) -> Result<()> {
         (Contender::ByHand, Ranks::Mpi) => by_hand_under_mpi(plan)?,
     };
     match figures {
-        Some(figures) => child::say(&figures),
+        Some(figures) => child::report(&figures),
         None => Ok(()),
     }
 }
@@ -117,14 +117,14 @@ fn start(mpi: Option<&Mpi>, task: Task) -> Result<Vec<Figure>> {
 fn of_ranks(name: &str, rounds: &[Vec<Vec<Figure>>]) -> Vec<Case> {
     let mut cases = Vec::new();
     for (size, first) in rounds[0][0].iter().enumerate() {
-        for (place, who) in ["sleeping", "polling"].into_iter().enumerate() {
+        for (place, receiver) in ["sleeping", "polling"].into_iter().enumerate() {
             let of = |place: usize, pick: fn(&Figure) -> f64| {
                 let of_round = |round: &Vec<Figure>| pick(&round[size]);
                 rounds[place].iter().map(of_round).collect::<Vec<f64>>()
             };
             let case = |what: &str, unit, better, pick| {
                 let bytes = first.bytes;
-                let name = format!("{TRANSPORTS}/{name}/{who}/{bytes}-bytes/{what}");
+                let name = format!("{TRANSPORTS}/{name}/{receiver}/{bytes}-bytes/{what}");
                 let by_hand = of(CONTENDERS.len() - 1, pick);
                 Case::new(name, unit, better, of(place, pick)).by_hand(by_hand)
             };

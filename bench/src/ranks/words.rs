@@ -23,7 +23,7 @@ const SETTINGS: [Setting; 5] = [
 
 /// The line that the program prints.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct Printed {
     top: Vec<Counted>,
     words: u64,
     /// The whole time, with the start of MPI.
@@ -49,23 +49,24 @@ pub fn words(bench: &Bench) -> Result<Vec<Case>> {
     let mut counted: Option<Vec<Counted>> = None;
     let rates = rounds_of(bench.size(ROUNDS, 1), settings.len(), |place| {
         let setting = settings[place];
-        let mut said: Said = launcher.run(setting, &["words", "--top", ALL, "--file", path])?;
+        let mut printed: Printed =
+            launcher.run(setting, &["words", "--top", ALL, "--file", path])?;
         let expected = text.expected.words;
         ensure!(
-            said.words == expected,
+            printed.words == expected,
             "{}: {} words of {expected}",
             setting.name(),
-            said.words
+            printed.words
         );
         // Words that occur as often are in no particular order.
-        said.top.sort_unstable();
-        let first = counted.get_or_insert_with(|| said.top.clone());
+        printed.top.sort_unstable();
+        let first = counted.get_or_insert_with(|| printed.top.clone());
         ensure!(
-            *first == said.top,
+            *first == printed.top,
             "{}: other counts than before",
             setting.name()
         );
-        Ok(text.bytes as f64 / 1e6 / said.seconds)
+        Ok(text.bytes as f64 / 1e6 / printed.seconds)
     })?;
     let different = counted.unwrap_or_default().len() as f64;
     let cases = settings.iter().zip(&rates).map(|(setting, ours)| {

@@ -92,8 +92,8 @@ impl Books {
         let lacking = (0..self.partitions.len()).flat_map(|partition| {
             let sent = self.sent_to(partition);
             let behind = self.seen(partition).filter(move |(_, seen)| *seen != sent);
-            behind.map(move |(who, seen)| {
-                format!("{who} has seen {seen} of the {sent} records of partition {partition}")
+            behind.map(move |(reader, seen)| {
+                format!("{reader} has seen {seen} of the {sent} records of partition {partition}")
             })
         });
         lacking.collect()

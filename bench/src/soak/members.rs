@@ -34,7 +34,7 @@ pub async fn take_part(run: Arc<Run>, group: usize, number: usize) -> Result<()>
         let stays = shortest + (longest - shortest).mul_f64(random.f64());
         read(&run, group, &mut member, stays).await?;
         if run.may_kill_members() && random.u32(0..MEMBERS_PER_KILL) == 0 {
-            // It does not commit, and says nothing to the group.
+            // It does not commit, and sends the group nothing.
             drop(member);
             count(&run.counts.members_killed);
         } else {

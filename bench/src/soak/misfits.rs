@@ -46,10 +46,10 @@ const RANDOM_BYTES_MAX: usize = 4_000;
 pub async fn be_silent(run: Arc<Run>) -> Result<()> {
     while !run.is_in(Phase::Leave) {
         let mut stream = connect(&run).await;
-        let mut told = [0; 64];
+        let mut received = [0; 64];
         tokio::select! {
             // It ends when the server does, or has had enough.
-            read = stream.read(&mut told) => ensure!(!matches!(read, Ok(1..)), "the server sends a silent client data"),
+            read = stream.read(&mut received) => ensure!(!matches!(read, Ok(1..)), "the server sends a silent client data"),
             () = run.wait_for(Phase::Leave) => {}
         }
     }
@@ -143,7 +143,7 @@ fn garbage(random: &mut Rng, whole: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A chunk whose content is not what its checksum says must be refused.
+/// A chunk whose content contradicts its checksum must be refused.
 async fn send_damaged_chunk(run: &Run, random: &mut Rng) -> Result<()> {
     let mut damaged = Vec::from(chunk(1)?);
     let at = random.usize(damaged.len() - 50..damaged.len());

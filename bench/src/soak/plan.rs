@@ -101,7 +101,7 @@ mod tests {
     use super::Plan;
 
     #[test]
-    fn all_kinds_together_are_more_than_were_asked_for_by_those_who_come_and_go() {
+    fn all_kinds_together_exceed_the_requested_connections_by_the_passing_ones() {
         for connections in [40, 60, 100, 999, 1000, 10_000] {
             let plan = Plan::of(connections);
             assert_eq!(

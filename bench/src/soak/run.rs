@@ -21,7 +21,7 @@ pub const BALLAST: &str = "soak-ballast";
 /// Its partitions.
 pub const BALLAST_PARTITIONS: usize = 4;
 
-/// Faults beyond this number are not kept: they show nothing new.
+/// The run drops faults beyond this number: they show nothing new.
 const FAULTS_MAX: usize = 10;
 
 /// How long to wait before something is tried again that a killed server did not answer.

@@ -22,7 +22,7 @@ use crate::stamp::Stamp;
 /// Something comes within this time, however busy the machine is: a record, or an error.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-/// Behind the last offset nothing needs to come; a server that knows of damage there says so by then, or not at all.
+/// Behind the last offset nothing needs to come; a server that knows of damage there reports it by then, or not at all.
 const TAIL_WAIT: Duration = Duration::from_secs(3);
 
 /// Between two looks whether all that is left is skipped.
@@ -45,14 +45,14 @@ pub struct Reading {
     /// Behind the last record that it was given.
     pub next: u64,
     /// The error that ended it.
-    pub told: Option<Told>,
-    /// Ranges of offsets that it was told are skipped.
+    pub fault: Option<ReadFault>,
+    /// Ranges of offsets that errors reported as skipped.
     skipped: Arc<Mutex<Vec<Range<u64>>>>,
     room: Vec<u8>,
 }
 
 /// An error that a reader got.
-pub struct Told {
+pub struct ReadFault {
     pub text: String,
     /// The server does not know the stream.
     pub is_unknown: bool,
@@ -91,9 +91,9 @@ async fn read_all(address: SocketAddr, partition: &Partition, how: &How) -> Resu
         Ok::<_, ClientError>((end.0, consumer))
     };
     let begun = timeout(ANSWER_MAX, begun).await;
-    let (end, mut consumer) = match begun.context("the server does not tell where it ends")? {
+    let (end, mut consumer) = match begun.context("the server does not return the end")? {
         Ok(begun) => begun,
-        Err(error) => return reading.told(&error),
+        Err(error) => return reading.ended_by(&error),
     };
     reading.next = consumer.positions().values().next().map_or(0, |at| at.0);
     loop {
@@ -107,7 +107,7 @@ async fn read_all(address: SocketAddr, partition: &Partition, how: &How) -> Resu
         let fetched = loop {
             match timeout(LOOK_EVERY, next.as_mut()).await {
                 Ok(fetched) => break fetched,
-                // It was told that nothing more can be read, and now waits for what will be written.
+                // An error reported that nothing more can be read, and the consumer now waits for new records.
                 Err(_) if reading.next < end && reading.is_skipped(reading.next..end) => {
                     return Ok(reading);
                 }
@@ -122,10 +122,10 @@ async fn read_all(address: SocketAddr, partition: &Partition, how: &How) -> Resu
         match fetched {
             Ok(fetched) => {
                 if let Some(error) = reading.take(partition, &fetched)? {
-                    return reading.told(&error);
+                    return reading.ended_by(&error);
                 }
             }
-            Err(error) => return reading.told(&error),
+            Err(error) => return reading.ended_by(&error),
         }
     }
 }
@@ -170,9 +170,9 @@ impl Reading {
     fn check(&mut self, partition: &Partition, record: &Record<'_>) -> Result<()> {
         let offset = record.offset.0;
         let due = self.next;
-        let is_told = self.is_skipped(due..offset);
+        let is_reported = self.is_skipped(due..offset);
         ensure!(
-            offset >= due && is_told,
+            offset >= due && is_reported,
             "offset {offset} comes where {due} is due, without an error"
         );
         self.next = offset + 1;
@@ -187,7 +187,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Returns whether errors told a reader that it skips all these offsets.
+    /// Returns whether errors have reported all these offsets as skipped.
     fn is_skipped(&self, offsets: Range<u64>) -> bool {
         let skipped = self.skipped.lock();
         let mut at = offsets.start;
@@ -204,7 +204,7 @@ impl Reading {
     ///
     /// # Errors
     /// When the error is none of the server's.
-    fn told(mut self, error: &ClientError) -> Result<Reading> {
+    fn ended_by(mut self, error: &ClientError) -> Result<Reading> {
         let is_of_server = match error {
             ClientError::Refused { .. } | ClientError::Chunk(_) => true,
             ClientError::Timeout {
@@ -214,7 +214,7 @@ impl Reading {
             _ => false,
         };
         ensure!(is_of_server, "from offset {} on: {error}", self.next);
-        self.told = Some(Told {
+        self.fault = Some(ReadFault {
             text: error.to_string(),
             is_unknown: matches!(
                 error.response_error(),

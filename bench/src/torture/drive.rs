@@ -138,7 +138,7 @@ fn run(command: &mut Command) -> Result<()> {
         Err(error) => bail!("cannot run {name}: {error}"),
         Ok(output) => output,
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{name}: {}", said.trim());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {}", errors.trim());
     Ok(())
 }

@@ -191,7 +191,7 @@ async fn look(state: &State) {
     let client = client(state.address);
     while !state.is_over.load(Ordering::SeqCst) {
         for partition in state.books.partitions.iter().filter(is_durable_later) {
-            // A server that is gone has nothing to say.
+            // A server that is gone has no answer.
             let Ok(described) = client.stream(partition.stream).await else {
                 continue;
             };

@@ -124,7 +124,7 @@ impl Damage {
             8 => Blow::RemoveFile,
             _ => Blow::RemoveFolder,
         };
-        // A group that has no index yet, as a kill may leave it, does not tell that its file is another's.
+        // A group that has no index yet, as a kill may leave it, does not show that its file is another's.
         let needs_index = matches!(blow, Blow::Swap | Blow::Copy);
         Damage {
             blow,

@@ -21,20 +21,21 @@ const ERRORS: &str = "repair.log";
 
 #[derive(Deserialize)]
 struct List {
-    damaged: Vec<Place>,
+    damaged: Vec<DamagedPartition>,
 }
 
-/// A damaged place, as it is listed.
+/// A partition that `repair` lists as damaged.
 #[derive(Deserialize)]
-pub struct Place {
+pub struct DamagedPartition {
     pub stream: String,
     pub partition: u32,
 }
 
-/// Returns the damaged places that `repair` lists in the data directory of a trial.
-pub fn list(folder: &Path, data: &Path, settings: &Settings) -> Result<Vec<Place>> {
-    let said = run(folder, data, settings, &[])?;
-    let list: List = serde_json::from_str(&said).with_context(|| format!("repair: {said:?}"))?;
+/// Returns the damaged partitions that `repair` lists in the data directory of a trial.
+pub fn list(folder: &Path, data: &Path, settings: &Settings) -> Result<Vec<DamagedPartition>> {
+    let printed = run(folder, data, settings, &[])?;
+    let list: List =
+        serde_json::from_str(&printed).with_context(|| format!("repair: {printed:?}"))?;
     Ok(list.damaged)
 }
 
@@ -66,8 +67,8 @@ fn run(folder: &Path, data: &Path, settings: &Settings, words: &[&str]) -> Resul
         }
         sleep(Duration::from_millis(2));
     };
-    let said = fs::read_to_string(&errors)?;
-    let is_done = status.success() && !said.contains("panicked at");
-    ensure!(is_done, "repair {words:?} ends with {status}: {said}");
+    let printed = fs::read_to_string(&errors)?;
+    let is_done = status.success() && !printed.contains("panicked at");
+    ensure!(is_done, "repair {words:?} ends with {status}: {printed}");
     Ok(fs::read_to_string(&out)?)
 }

@@ -27,10 +27,10 @@ pub struct Counts {
     /// Nothing was missing.
     pub whole: u32,
     /// Readers got an error, or `repair` listed the damage.
-    pub told: u32,
+    pub reported: u32,
     /// The start was refused, and was not when the file was restored.
     pub refused: u32,
-    /// The end of a partition was gone without an error, after a crash where the documents say so.
+    /// The end of a partition was gone without an error, after a crash where the documents allow it.
     pub ends_lost: u32,
     pub findings: u32,
 }
@@ -69,7 +69,7 @@ impl Counts {
     fn outcomes(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let outcomes = [
             ("whole", self.whole),
-            ("told", self.told),
+            ("reported", self.reported),
             ("start refused", self.refused),
             ("end lost after a crash", self.ends_lost),
             ("left out", self.left_out),

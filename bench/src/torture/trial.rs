@@ -313,14 +313,14 @@ impl<'a> Trial<'a> {
             Some(status) => {
                 self.story.push("refused".to_owned());
                 self.tally.of(kind).refused += 1;
-                let said = self.server.printed()?;
+                let printed = self.server.printed()?;
                 ensure!(
-                    status.code() == Some(1) && hit.is_named_in(&said, &data),
-                    "the start ends with {status}, and names nothing of it: {said}"
+                    status.code() == Some(1) && hit.is_named_in(&printed, &data),
+                    "the start ends with {status}, and names nothing of it: {printed}"
                 );
                 ensure!(
                     !hit.is_of_users(&self.books),
-                    "the start is refused, though only streams of users are damaged: {said}"
+                    "the start is refused, though only streams of users are damaged: {printed}"
                 );
                 hit.undo(&data, &copy)?;
                 self.server
@@ -336,7 +336,7 @@ impl<'a> Trial<'a> {
     fn serve_damaged(&mut self, kind: &'static str, hit: &Hit, after: End) -> Result<()> {
         let must_hold = self.books.must_hold(after);
         let is_end_unsure = after == End::Kill && hit.is_of_journal_or_catalog();
-        let (mut whole, mut told, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut whole, mut reported, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (partition, wanted) in self.all().into_iter().zip(must_hold) {
             let reading = self.read(partition, wanted, false)?;
             let at = &self.books.partitions[partition];
@@ -346,11 +346,11 @@ impl<'a> Trial<'a> {
                 whole.push(partition);
             } else if !is_end_unsure && !hit.strikes(at) {
                 return checked.context("its files were not touched");
-            } else if let Some(what) = reading.told {
-                self.story.push(format!("{}: {}", at.name(), what.text));
-                let is_forgotten = is_end_unsure && what.is_unknown;
+            } else if let Some(fault) = reading.fault {
+                self.story.push(format!("{}: {}", at.name(), fault.text));
+                let is_forgotten = is_end_unsure && fault.is_unknown;
                 if !is_forgotten {
-                    told.push(partition);
+                    reported.push(partition);
                     self.read(partition, 0, true).context("skipping damage")?;
                 }
             } else {
@@ -374,7 +374,7 @@ impl<'a> Trial<'a> {
             let mut places = listed.iter();
             places.any(|place| place.stream == at.stream && place.partition == at.partition)
         };
-        for &partition in &told {
+        for &partition in &reported {
             let at = &self.books.partitions[partition];
             ensure!(
                 is_listed(at),
@@ -411,7 +411,7 @@ impl<'a> Trial<'a> {
         damaged.dedup();
         match damaged.is_empty() {
             true if silent.is_empty() => self.tally.of(kind).whole += 1,
-            _ => self.tally.of(kind).told += 1,
+            _ => self.tally.of(kind).reported += 1,
         }
         if damaged.is_empty() || !takes_writes {
             return Ok(());
@@ -463,12 +463,12 @@ impl<'a> Trial<'a> {
 
 /// A partition holds all that it must, and its reader got no error.
 fn check_whole(partition: &Partition, reading: &Reading, wanted: u64) -> Result<()> {
-    if let Some(told) = &reading.told {
+    if let Some(fault) = &reading.fault {
         bail!(
             "{} gives an error from offset {} on, and should hold {wanted}: {}",
             partition.name(),
             reading.next,
-            told.text
+            fault.text
         );
     }
     ensure!(

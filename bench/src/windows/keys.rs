@@ -62,7 +62,7 @@ pub fn keys(bench: &Bench) -> Result<Vec<Case>> {
 /// Count and largest time of a key.
 type Counts = HashMap<u32, (u64, i64)>;
 
-/// In each of several threads a loop that counts; the last to have come behind a window says what all have counted.
+/// In each of several threads a loop that counts; the last thread that comes behind a window sums up the counts of all.
 fn by_hand(load: &Load) -> Result<()> {
     let open: Mutex<BTreeMap<i64, (Counts, u64)>> = Mutex::default();
     let counted = Mutex::new(0);

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::copies::{Copies, Event};
-use crate::child::{self, say};
+use crate::child::{self, report};
 use crate::measure::{median, time};
 use crate::proc::status_mib;
 
@@ -26,7 +26,7 @@ use crate::proc::status_mib;
 const WINDOW_MS: i64 = 1000;
 const SLIDE_MS: i64 = 100;
 
-/// Room for the window in the quarter of the pool where something may be kept.
+/// Room for the window in the quarter of the pool that pinned slices may cover.
 const POOL: ByteSize = ByteSize(128 << 20);
 
 const VALUE_BYTES: usize = 100;
@@ -77,7 +77,7 @@ pub struct Measured {
     pub allocated_mib: f64,
     /// All that is resident.
     pub resident_mib: f64,
-    /// The events that are kept where the log has them.
+    /// The events, pinned where the log has them.
     pub in_place_mib: f64,
     pub cpu_s: f64,
 }
@@ -90,7 +90,7 @@ pub struct Latency {
 }
 
 /// The result of one operator for one window.
-struct Said {
+struct WindowResult {
     start: i64,
     events: u64,
     sum: u64,
@@ -99,7 +99,7 @@ struct Said {
 
 /// The results of all operators.
 #[derive(Clone, Default)]
-struct Book(Arc<Mutex<Vec<Said>>>);
+struct Book(Arc<Mutex<Vec<WindowResult>>>);
 
 fn run(task: &Task) -> Result<()> {
     let log = Log::open(LogConfig::with_pool(&task.dir, POOL))?;
@@ -159,7 +159,7 @@ fn run(task: &Task) -> Result<()> {
     let windows = book.latencies(task);
     measured.windows = windows.len();
     measured.latency_ms = latency(windows);
-    say(&measured)
+    report(&measured)
 }
 
 fn shared(flow: &Flow, name: &str, channel: &Channel<StoredChunks>, book: &Book) -> Collected {
@@ -214,7 +214,7 @@ impl Book {
             sum = sum.wrapping_mul(31).wrapping_add(number(event));
         });
         let end_us = window.end.0 as f64 * 1e3;
-        self.0.lock().push(Said {
+        self.0.lock().push(WindowResult {
             start: window.start.0,
             events,
             sum,
@@ -225,13 +225,15 @@ impl Book {
     /// All operators have seen the same, and nothing was left out.
     fn check(&self, task: &Task) -> Result<()> {
         let mut book = self.0.lock();
-        book.sort_by_key(|said| said.start);
-        for said in book.chunk_by(|a, b| a.start == b.start) {
-            let is_same = |other: &Said| (other.events, other.sum) == (said[0].events, said[0].sum);
+        book.sort_by_key(|result| result.start);
+        for result in book.chunk_by(|a, b| a.start == b.start) {
+            let is_same = |other: &WindowResult| {
+                (other.events, other.sum) == (result[0].events, result[0].sum)
+            };
             ensure!(
-                said.len() == task.operators && said.iter().all(is_same),
+                result.len() == task.operators && result.iter().all(is_same),
                 "operators saw different events of the window from {} on",
-                said[0].start
+                result[0].start
             );
         }
         Ok(())
@@ -240,14 +242,14 @@ impl Book {
     /// Of the windows after those that warm up and before those that the end closes, in microseconds.
     fn latencies(&self, task: &Task) -> Vec<f64> {
         let book = self.0.lock();
-        let Some(first) = book.iter().map(|said| said.start).min() else {
+        let Some(first) = book.iter().map(|result| result.start).min() else {
             return Vec::new();
         };
         let from = first + WARM_UP_WINDOWS as i64 * SLIDE_MS;
         let to = from + task.windows as i64 * SLIDE_MS;
-        let is_measured = |said: &&Said| (from..to).contains(&said.start);
+        let is_measured = |result: &&WindowResult| (from..to).contains(&result.start);
         let measured = book.iter().filter(is_measured);
-        measured.map(|said| said.latency_us).collect()
+        measured.map(|result| result.latency_us).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The cluster as clients see it: one broker, which is the coordinator of everything.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use millstream_wire::messages::describe_cluster_response::{
@@ -146,9 +147,23 @@ pub fn describe_log_dirs(broker: &Arc<Broker>, request: DescribeLogDirsRequest) 
             let topic = DescribeLogDirsTopic::default().with_name(topic_name(&name));
             Some(topic.with_partitions(described.collect()))
         });
+        let (total, usable) = disk_bytes(log.dir());
         let result = DescribeLogDirsResult::default()
             .with_log_dir(StrBytes::from_string(log.dir().display().to_string()))
-            .with_topics(topics.collect());
+            .with_topics(topics.collect())
+            .with_total_bytes(total)
+            .with_usable_bytes(usable);
         DescribeLogDirsResponse::default().with_results(vec![result])
     })
+}
+
+/// Returns the size of the disk of a folder and the bytes that this process can still write there; -1, Kafka's word
+/// for an unknown size, if the operating system does not report them.
+fn disk_bytes(folder: &Path) -> (i64, i64) {
+    let Ok(disk) = rustix::fs::statvfs(folder) else {
+        return (-1, -1);
+    };
+    let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(disk.f_frsize));
+    let bytes = |blocks| bytes(blocks).unwrap_or(i64::MAX);
+    (bytes(disk.f_blocks), bytes(disk.f_bavail))
 }

@@ -1,5 +1,8 @@
 //! The command line, parsed into flags and values.
 
+mod administration;
+mod streams;
+
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -15,6 +18,11 @@ use millstream_client::{AclOperation, Compression, DeliveryMode, Permission, Res
 use millstream_log::Durability;
 use millstream_record::Filter;
 
+pub use self::administration::{
+    CompletionArgs, ConfigCommand, DecideArgs, GroupCommand, HealthArgs, ManArgs, ProfileCommand,
+    QuotaCommand, TransactionCommand,
+};
+pub use self::streams::{CopyArgs, ExportArgs, ImportArgs, PurgeArgs};
 use crate::console::{CANNOT_WRITE, tell};
 use crate::exit;
 use crate::help::{unused_flag, with_used_settings};
@@ -26,7 +34,7 @@ use crate::values::{
 
 /// Stores streams of records, runs dataflows next to the data, and serves the results.
 #[derive(Debug, Parser)]
-#[command(name = "millstream", version, arg_required_else_help = true)]
+#[command(name = "millstream", version = env!("PROGRAM_VERSION"), arg_required_else_help = true)]
 pub struct LowArgs {
     #[command(subcommand)]
     pub command: Command,
@@ -42,6 +50,11 @@ impl LowArgs {
     pub fn from_command_line() -> LowArgs {
         let command = negative_numbers_are_values(with_used_settings(LowArgs::command()));
         LowArgs::parse_with(command).unwrap_or_else(|error| end(&error))
+    }
+
+    /// Returns all commands, as their help shows them.
+    pub fn commands() -> Clap {
+        with_used_settings(LowArgs::command())
     }
 
     fn parse_with(mut command: Clap) -> Result<LowArgs, clap::Error> {
@@ -108,6 +121,23 @@ fn negative_numbers_are_values(command: Clap) -> Clap {
         .mut_subcommands(negative_numbers_are_values)
 }
 
+impl Command {
+    /// Returns whether the command may connect to the server of a profile.
+    pub fn uses_profiles(&self) -> bool {
+        !matches!(
+            self,
+            Command::Start(_)
+                | Command::Quickstart(_)
+                | Command::Repair(_)
+                | Command::Profile(_)
+                | Command::Completion(_)
+                | Command::Man(_)
+                | Command::Flow(FlowCommand::Run(_) | FlowCommand::List)
+                | Command::User(UserCommand::Init { .. })
+        )
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Generate events or read files, store them, compute on them and serve the results
@@ -135,7 +165,7 @@ pub enum Command {
     /// With --json, prints one document as soon as the server listens: listen, the first address; listeners, all
     /// addresses; http, the address of the HTTP server, if any; and data, the data directory.
     Start(StartArgs),
-    /// Create, list, describe, alter and delete streams
+    /// Create, list, describe, alter and delete streams; purge, copy, export and import their records
     #[command(subcommand)]
     Stream(StreamCommand),
     /// Append lines to a stream, each as a record
@@ -148,9 +178,46 @@ pub enum Command {
     /// List, describe, reset and delete consumer groups
     #[command(subcommand)]
     Group(GroupCommand),
-    /// List open transactions, and commit or abort those that their producers have left open
+    /// List and describe transactions, and commit or abort those that their producers have left open
     #[command(subcommand)]
     Transaction(TransactionCommand),
+    /// List, set and remove limits (quotas) of users, client ids and addresses
+    #[command(subcommand)]
+    Quota(QuotaCommand),
+    /// Show and change settings of a broker, a stream or a group
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Check a server: streams, disk, transactions and groups
+    ///
+    /// Prints a line for each check, and ends with the exit code 1 if a check fails:
+    ///   server        a server answers
+    ///   streams       all partitions accept writes; a damaged one does not
+    ///   disk          the server's disk has the free space of --free
+    ///   transactions  no transaction has been open for longer than --transaction-age
+    ///   groups        with --watch-groups: each group that has a lag commits offsets
+    ///
+    /// Example: millstream health --free 10GiB --watch-groups 30s
+    ///
+    /// The fields of --json: is_healthy, and checks, each with check, is_ok and text.
+    #[command(verbatim_doc_comment)]
+    Health(HealthArgs),
+    /// Add, list, choose and remove profiles: servers with their logins, by name
+    ///
+    /// A command takes its server and login from the profile that --profile names, or else MILLSTREAM_PROFILE, or else
+    /// `profile use`, unless the same place or one before it names a server or a data directory. The file
+    /// `millstream/profiles.toml` in XDG_CONFIG_HOME, or else in ~/.config, holds the profiles.
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Print a script that completes commands and flags in a shell
+    ///
+    /// Example: millstream completion bash > ~/.local/share/bash-completion/completions/millstream
+    Completion(CompletionArgs),
+    /// Write manual pages, one for each command
+    ///
+    /// Example: millstream man ~/.local/share/man/man1
+    ///
+    /// The fields of --json: directory, and the names of the pages.
+    Man(ManArgs),
     /// Set passwords of users; list and delete users
     #[command(subcommand)]
     User(UserCommand),
@@ -265,6 +332,8 @@ pub enum StreamCommand {
         name: String,
     },
     /// Add streamlets or lanes to a stream, or change its retention
+    ///
+    /// `millstream config set stream/NAME` changes other settings. The durability of a stream cannot change.
     #[command(group = ArgGroup::new("change").required(true).multiple(true)
         .args(["streamlets", "lanes", "retain_for", "retain_bytes"]))]
     Alter {
@@ -284,6 +353,47 @@ pub enum StreamCommand {
         /// The stream's name
         name: String,
     },
+    /// Remove the oldest records of a stream, for all readers
+    ///
+    /// Examples:
+    ///   millstream stream purge orders --before -7d
+    ///   millstream stream purge orders --before end
+    ///
+    /// The fields of --json: stream, removed_records, the number of offsets removed, and partitions, each with its new
+    /// earliest offset.
+    #[command(verbatim_doc_comment)]
+    Purge(PurgeArgs),
+    /// Copy the records of a stream to another stream, of this server or of another
+    ///
+    /// The copies have the keys, values, headers and timestamps of the records, and offsets of their own. The command
+    /// copies the committed records that exist at its start. If it is interrupted, some records may be copied already.
+    ///
+    /// Examples:
+    ///   millstream stream copy orders orders.test --create --from -1h
+    ///   millstream stream copy orders orders --to-profile staging --keep-partitions
+    ///
+    /// The fields of --json: stream, target and records.
+    #[command(verbatim_doc_comment)]
+    Copy(CopyArgs),
+    /// Write the records of a stream to a file, as JSON lines
+    ///
+    /// Writes the committed records that exist at its start, each as a line as `consume --format json` prints it.
+    /// `stream import` reads these lines.
+    ///
+    /// Example: millstream stream export orders orders.jsonl
+    ///
+    /// The fields of --json: stream, file and records. With `-`, stdout has the lines alone.
+    Export(ExportArgs),
+    /// Append records from a file of JSON lines
+    ///
+    /// A line is an object with any of key, value, headers (each with name and value), timestamp (milliseconds since
+    /// 1970) and partition; bytes that are not UTF-8 are in key_base64, value_base64 and name_base64. Other fields have
+    /// no effect. The lines before a wrong line are stored.
+    ///
+    /// Example: millstream stream import orders orders.jsonl
+    ///
+    /// The fields of --json: stream and records.
+    Import(ImportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -430,74 +540,6 @@ pub enum ObjectCommand {
         /// The object's name
         name: String,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum GroupCommand {
-    /// List all groups
-    List,
-    /// Show a group's members, and its committed offset and lag in each partition
-    Describe {
-        /// The group's name
-        #[arg(value_parser = text)]
-        group: String,
-    },
-    /// Set a group's committed offsets in a stream; the group must have no members
-    Reset {
-        /// The group's name
-        #[arg(value_parser = text)]
-        group: String,
-        /// The stream's name
-        stream: String,
-        /// Where: earliest, latest, or an offset (of one partition)
-        #[arg(long, value_name = "PLACE")]
-        to: Place,
-        /// Only in this partition
-        #[arg(long, value_name = "N", value_parser = number(0_u32, None))]
-        partition: Option<u32>,
-    },
-    /// Delete a group and its committed offsets; the group must have no members
-    Delete {
-        /// The group's name
-        #[arg(value_parser = text)]
-        group: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum TransactionCommand {
-    /// List open transactions: the flow, the age and the partitions of each
-    ///
-    /// Consumers that read only committed records wait at an open transaction. A transaction without a timeout stays
-    /// open until its flow resumes and decides it.
-    ///
-    /// The fields of --json: id, state, flow, sink and rank if a flow has made it, age_ms, timeout_ms (null for none) and
-    /// partitions.
-    List {
-        /// Also transactional ids without an open transaction
-        #[arg(long)]
-        all: bool,
-    },
-    /// Commit an open transaction, in place of its producer
-    ///
-    /// A flow decides its own transactions when it resumes. If it resumes from a checkpoint that does not name this
-    /// transaction, it writes the results again, and the stream holds them twice.
-    Commit(DecideArgs),
-    /// Abort an open transaction, in place of its producer
-    ///
-    /// A flow decides its own transactions when it resumes. If it resumes from a checkpoint that names this
-    /// transaction, its results are lost.
-    Abort(DecideArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct DecideArgs {
-    /// The transaction, as `transaction list` shows it
-    #[arg(value_name = "ID", value_parser = text)]
-    pub id: String,
-    /// Decide it even if its producer may still be running
-    #[arg(long)]
-    pub force: bool,
 }
 
 #[derive(Debug, Subcommand)]

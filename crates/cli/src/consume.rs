@@ -250,7 +250,8 @@ fn print(
     }
 }
 
-fn as_json(partition: u32, record: &Record<'_>) -> Value {
+/// Returns a record as the object that `--format json` prints.
+pub fn as_json(partition: u32, record: &Record<'_>) -> Value {
     let headers = record.headers().map(|header| {
         let fields = [text("name", Some(header.name)), text("value", header.value)];
         Value::Object(fields.into_iter().collect())

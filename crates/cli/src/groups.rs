@@ -1,10 +1,10 @@
 //! `millstream group …`
 
+mod reset;
+
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
 
-use anyhow::bail;
 use millstream_base::Offset;
 use millstream_client::{
     ClientError, GroupDescription, GroupOffsets, Isolation, Start, TopicPartition,
@@ -12,11 +12,11 @@ use millstream_client::{
 use serde::Serialize;
 use serde_json::json;
 
+use self::reset::{Move, Scope};
 use crate::args::GroupCommand;
-use crate::console::{Align, Table, count_of, grouped, print, print_json, report};
+use crate::console::{Align, Table, grouped, print, print_json, report};
 use crate::remote::{Remote, explained};
 use crate::settings::Settings;
-use crate::values::Place;
 
 /// The kind of a group that a flow uses to publish its progress.
 const FLOW: &str = "flow";
@@ -44,19 +44,19 @@ pub fn run(command: GroupCommand, settings: &Settings, is_json: bool) -> anyhow:
             group,
             stream,
             to,
+            by,
             partition,
+            dry_run,
         } => {
-            let offsets = reset(&remote, &group, &stream, to, partition)?;
-            let count = count_of(offsets.len() as u64, "partition");
-            let list: Vec<_> = offsets
-                .iter()
-                .map(|(place, offset)| json!({ "partition": place.partition, "offset": offset }))
-                .collect();
-            report(
-                is_json,
-                &json!({ "group": group, "stream": stream, "offsets": list }),
-                format_args!("group {group} continues at {to} in {count} of {stream}"),
-            )
+            let moves = match (to, by) {
+                (Some(position), _) => Move::To(position),
+                (None, by) => Move::By(by.unwrap_or_default()),
+            };
+            let scope = Scope {
+                stream: stream.as_deref(),
+                partition,
+            };
+            reset::run(&remote, &group, scope, moves, dry_run, is_json)
         }
         GroupCommand::Delete { group } => {
             remote.wait(remote.client().delete_group(&group))?;
@@ -69,31 +69,69 @@ pub fn run(command: GroupCommand, settings: &Settings, is_json: bool) -> anyhow:
     }
 }
 
-fn list(remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+/// The state of a group, as an entry of the list.
+pub struct GroupState {
+    pub name: String,
+    pub kind: String,
+    pub state: String,
+    /// `None` if the kind of the group has no members that consume.
+    pub members: Option<u64>,
+    /// `None` if it is unknown.
+    pub lag: Option<u64>,
+}
+
+/// Returns the states of all groups, by name.
+pub fn states(remote: &Remote) -> anyhow::Result<Vec<GroupState>> {
     let groups = remote.wait(remote.client().groups())?;
-    let lags = groups.iter().map(|group| lag(remote, &group.name));
-    let lags = lags.collect::<anyhow::Result<Vec<_>>>()?;
-    let groups = groups.into_iter().zip(lags);
-    let groups = groups.map(|(group, (is_flow, lag))| {
-        let kind = if is_flow { FLOW } else { &group.kind };
-        (group.name, kind.to_owned(), group.state, lag)
+    let states = groups.into_iter().map(|group| {
+        let (is_flow, lag) = lag(remote, &group.name)?;
+        let members = match group.kind.as_str() {
+            "consumer" | "classic" => members(remote, &group.name)?,
+            _ => None,
+        };
+        Ok(GroupState {
+            kind: if is_flow { FLOW.to_owned() } else { group.kind },
+            name: group.name,
+            state: group.state,
+            members,
+            lag,
+        })
     });
+    states.collect()
+}
+
+/// Returns the number of members; `None` if the user may not see the group, or if it is deleted.
+fn members(remote: &Remote, group: &str) -> anyhow::Result<Option<u64>> {
+    match remote.runtime().block_on(remote.client().group(group)) {
+        Err(ClientError::Refused { .. }) => Ok(None),
+        found => Ok(Some(found.map_err(explained)?.members.len() as u64)),
+    }
+}
+
+fn list(remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let groups = states(remote)?;
     if is_json {
-        let groups: Vec<_> = groups
-            .map(|(name, kind, state, lag)| {
-                json!({ "group": name, "kind": kind, "state": state, "lag": lag })
+        let groups = groups.iter().map(|it| {
+            json!({
+                "group": it.name,
+                "kind": it.kind,
+                "state": it.state,
+                "members": it.members,
+                "lag": it.lag,
             })
-            .collect();
-        return print_json(&json!({ "groups": groups }));
+        });
+        return print_json(&json!({ "groups": groups.collect::<Vec<_>>() }));
     }
     let mut table = Table::new(&[
         ("group", Align::Left),
         ("kind", Align::Left),
         ("state", Align::Left),
+        ("members", Align::Right),
         ("lag", Align::Right),
     ]);
-    for (name, kind, state, lag) in groups {
-        table.row([name, kind, state, lag.map(grouped).unwrap_or_default()]);
+    for it in groups {
+        let [members, lag] = [it.members, it.lag].map(|it| it.map(grouped).unwrap_or_default());
+        table.row([it.name, it.kind, it.state, members, lag]);
     }
     table.print()
 }
@@ -207,63 +245,4 @@ fn positions(
         }
     };
     Ok(places.into_iter().map(position).collect())
-}
-
-fn reset(
-    remote: &Remote,
-    group: &str,
-    stream: &str,
-    to: Place,
-    partition: Option<u32>,
-) -> anyhow::Result<BTreeMap<TopicPartition, Offset>> {
-    let lanes = remote.stream(stream)?.lanes;
-    let topic: Arc<str> = stream.into();
-    let places: Vec<(TopicPartition, Start)> = lanes
-        .iter()
-        .filter(|lane| partition.is_none_or(|partition| lane.partition == partition))
-        .map(|lane| {
-            let place = TopicPartition {
-                topic: Arc::clone(&topic),
-                partition: i32::try_from(lane.partition).unwrap_or(i32::MAX),
-            };
-            (place, to.into())
-        })
-        .collect();
-    match (to, places.len()) {
-        (_, 0) => bail!(
-            "stream {stream} has {}, and no partition {}",
-            count_of(lanes.len() as u64, "partition"),
-            partition.unwrap_or_default()
-        ),
-        (Place::At(_), 2..) => bail!(
-            "stream {stream} has {}, each with offsets of its own; choose one with --partition",
-            count_of(lanes.len() as u64, "partition")
-        ),
-        _ => {}
-    }
-    if let Place::At(offset) = to {
-        let chosen = lanes
-            .iter()
-            .find(|lane| partition.is_none_or(|partition| lane.partition == partition));
-        let beyond = chosen.filter(|lane| !(lane.earliest..=lane.durable).contains(&offset));
-        if let Some(lane) = beyond {
-            bail!(
-                "offset {offset} is out of range: a group may start in partition {} of stream {stream} at offsets {} to {}",
-                lane.partition,
-                lane.earliest,
-                lane.durable
-            );
-        }
-    }
-    let client = remote.client();
-    if remote.wait(client.group_offsets(group))?.are_of_flow() {
-        bail!(
-            "group {group} shows how far flow {group} is, which goes on from its checkpoints and not from here; to \
-             let it read everything again, begin it anew"
-        );
-    }
-    let offsets = remote.wait(client.offsets(&places, Isolation::Committed))?;
-    let offsets = offsets.into_iter().collect();
-    remote.wait(client.set_offsets(group, &offsets))?;
-    Ok(offsets)
 }

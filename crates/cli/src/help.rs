@@ -5,6 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 
 /// The server, and the user's credentials.
 const CLIENT: &[&str] = &[
+    "profile",
     "server",
     "user",
     "password_file",
@@ -62,7 +63,7 @@ fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
     match (verb, below) {
         ("start", _) => &[LOG, DOOR, HTTP],
         ("quickstart", _) => &[LOG, FLOWS, &["listen", "partitions", "check_compressed"]],
-        ("flow", Some("list")) => &[],
+        ("flow", Some("list")) | ("completion" | "man", _) => &[],
         ("flow", Some("dead-letters")) => &[LOG, CLIENT],
         ("flow", _) => &[FLOWS],
         ("user", Some("init")) | ("repair", _) => &[LOG],

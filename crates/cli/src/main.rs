@@ -3,6 +3,8 @@
 mod acls;
 mod args;
 mod bench;
+mod completion;
+mod config;
 mod console;
 mod consume;
 mod door;
@@ -10,6 +12,7 @@ mod events;
 mod exit;
 mod flow;
 mod groups;
+mod health;
 mod help;
 mod http;
 mod input;
@@ -17,7 +20,9 @@ mod lines;
 mod node;
 mod objects;
 mod produce;
+mod profiles;
 mod quickstart;
+mod quotas;
 mod remote;
 mod repair;
 mod settings;
@@ -60,7 +65,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: LowArgs) -> anyhow::Result<()> {
-    let settings = args.settings.resolve(variables())?;
+    let flags = args.settings.clone();
+    let profiles = profiles::path().filter(|_| args.command.uses_profiles());
+    let settings = args.settings.resolve(variables(), profiles.as_deref())?;
     events::write_events(
         settings.log_level.unwrap_or_default(),
         settings.log_format.unwrap_or_default(),
@@ -78,6 +85,12 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Object(command) => objects::run(command, &settings, args.json),
         Command::Group(command) => groups::run(command, &settings, args.json),
         Command::Transaction(command) => transactions::run(command, &settings, args.json),
+        Command::Quota(command) => quotas::run(command, &settings, args.json),
+        Command::Config(command) => config::run(command, &settings, args.json),
+        Command::Health(command) => health::run(&command, &settings, args.json),
+        Command::Profile(command) => profiles::run(command, &flags, args.json),
+        Command::Completion(command) => completion::complete(command.shell, LowArgs::commands()),
+        Command::Man(command) => completion::man(&command.dir, LowArgs::commands(), args.json),
         Command::Acl(command) => acls::run(command, &settings, args.json),
         Command::Repair(command) => repair::run(command, &settings, args.json),
         Command::Bench(command) => bench::run(command, &settings, args.json, &stop()?),

@@ -1,5 +1,6 @@
 //! Settings: from a file, `MILLSTREAM_…` in the environment, and flags, in rising precedence.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use millstream_client::Mechanism;
 use millstream_log::LogConfig;
 
 use crate::events::{LogFormat, LogLevel};
+use crate::profiles::{PROFILE_SETTINGS, Profiles};
 use crate::values::{self, Advertised, HostNames, Listeners, Principals};
 
 /// The port that Kafka clients use by default.
@@ -25,12 +27,19 @@ const VARIABLE_PREFIX: &str = "MILLSTREAM_";
 /// The short name of `MILLSTREAM_LOG_LEVEL`.
 const LEVEL_VARIABLE: &str = "MILLSTREAM_LOG";
 
-/// Variables that are not settings: the path of the settings' file, and inputs of tests.
-const OTHER_VARIABLES: [&str; 3] = [
+/// The name of a profile.
+const PROFILE_VARIABLE: &str = "MILLSTREAM_PROFILE";
+
+/// Variables that are not settings: the path of the settings' file, the name of a profile, and inputs of tests.
+const OTHER_VARIABLES: [&str; 4] = [
     "MILLSTREAM_CONFIG",
+    PROFILE_VARIABLE,
     "MILLSTREAM_BIN",
     "MILLSTREAM_TEST_DATA",
 ];
+
+/// The settings of a login.
+const LOGIN_SETTINGS: [&str; 4] = ["user", "password_file", "token_file", "mechanism"];
 
 /// All settings. The flags, `data = …` in the file and `MILLSTREAM_DATA` in the environment have the same names.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -151,6 +160,9 @@ pub struct Settings {
     /// The form of log lines on stderr: text or json [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_parser = values::log_format)]
     pub log_format: Option<LogFormat>,
+    /// Use the server and the login of this profile (`millstream profile add`) [default: that of `profile use`]
+    #[arg(long, global = true, value_name = "NAME", value_parser = values::text, conflicts_with_all = ["server", "data"])]
+    pub profile: Option<String>,
     /// A TOML file with settings
     #[arg(long, global = true, value_name = "PATH")]
     pub config: Option<PathBuf>,
@@ -231,6 +243,10 @@ pub enum SettingsError {
         given: &'static str,
         missing: &'static str,
     },
+    #[error("unknown profile {name}; {hint}")]
+    UnknownProfile { name: String, hint: String },
+    #[error("the path {} is not UTF-8, which the file of profiles requires", path.display())]
+    ProfilePath { path: PathBuf },
     #[error("unknown setting {name} in {place}; {hint}")]
     Unknown {
         name: String,
@@ -247,19 +263,29 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Completes the flags with settings of the environment, then of the file.
+    /// Completes the flags with settings of the environment, then of the file. A profile, if the command uses the file
+    /// `profiles`, gives the server and the login unless the place that names the profile, or a place of higher
+    /// precedence, names a server or a data directory: a login never goes to another server than that of its profile.
     pub fn resolve(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
+        profiles: Option<&Path>,
     ) -> Result<Settings, SettingsError> {
         const ENVIRONMENT: &str = "the environment";
         self.choose_door();
+        if let (Some(path), Some(name)) = (profiles, self.profile.clone()) {
+            self.fill_from_profile(path, &name)?;
+        }
+        let mut profile = None;
         for (variable, text) in variables {
             let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) else {
                 continue;
             };
             if variable == "MILLSTREAM_CONFIG" {
                 self.config.get_or_insert(PathBuf::from(&text));
+            }
+            if variable == PROFILE_VARIABLE {
+                profile = Some(text.clone());
             }
             if OTHER_VARIABLES.contains(&variable.as_str()) {
                 continue;
@@ -279,11 +305,70 @@ impl Settings {
             self.fill(&known, &text, ENVIRONMENT)?;
         }
         self.choose_door();
+        if let (Some(path), Some(name), None) = (profiles, profile, self.is_local) {
+            self.fill_from_profile(path, &name)?;
+        }
         if let Some(path) = self.config.clone() {
             self.fill_from_file(&path)?;
             self.choose_door();
         }
+        if let (Some(path), None) = (profiles, self.is_local)
+            && let Some(name) = Profiles::read(path)?.current()
+        {
+            self.fill_from_profile(path, name)?;
+        }
         Ok(self)
+    }
+
+    /// Takes the settings of a profile. A login from a higher place counts as a whole.
+    fn fill_from_profile(&mut self, path: &Path, name: &str) -> Result<(), SettingsError> {
+        let place = format!("profile {name} in {}", path.display());
+        let has_login = self.user.is_some() || self.token_file.is_some();
+        for (setting, text) in Profiles::read(path)?.get(name)? {
+            if !PROFILE_SETTINGS.contains(&setting.as_str()) {
+                return Err(SettingsError::Unknown {
+                    name: setting.clone(),
+                    place,
+                    hint: format!("there are {}", PROFILE_SETTINGS.join(", ")),
+                });
+            }
+            if !(has_login && LOGIN_SETTINGS.contains(&setting.as_str())) {
+                self.fill(setting, text, &place)?;
+            }
+        }
+        self.choose_door();
+        Ok(())
+    }
+
+    /// Returns the settings that a profile may hold, as text. Paths become absolute, since the next command may run in
+    /// another folder.
+    pub fn for_profile(&self) -> Result<BTreeMap<String, String>, SettingsError> {
+        let absolute = |path: &Option<PathBuf>| {
+            let Some(path) = path else {
+                return Ok(None);
+            };
+            let full = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let text = full.into_os_string().into_string();
+            text.map(Some)
+                .map_err(|path| SettingsError::ProfilePath { path: path.into() })
+        };
+        let settings = [
+            ("server", self.server.clone()),
+            ("user", self.user.clone()),
+            ("password_file", absolute(&self.password_file)?),
+            ("token_file", absolute(&self.token_file)?),
+            (
+                "mechanism",
+                self.mechanism.map(|mechanism| mechanism.to_string()),
+            ),
+            ("tls_certificate", absolute(&self.tls_certificate)?),
+            ("tls_key", absolute(&self.tls_key)?),
+            ("tls_authorities", absolute(&self.tls_authorities)?),
+        ];
+        let settings = settings.into_iter();
+        Ok(settings
+            .filter_map(|(name, text)| Some((name.to_owned(), text?)))
+            .collect())
     }
 
     /// Chooses the server if the settings name one, and the data directory if they name only that. The place with the
@@ -556,6 +641,37 @@ mod tests {
     }
 
     #[test]
+    fn the_packages_settings_file_names_every_setting_of_a_server() {
+        use clap::CommandFactory;
+        let sample = include_str!("../../../packaging/millstream.toml");
+        let is_setting = |line: &&str| line.strip_prefix('#').unwrap_or(line).contains(" = ");
+        let lines = sample.lines().filter(is_setting);
+        let all: Vec<_> = lines.map(|it| it.strip_prefix('#').unwrap_or(it)).collect();
+        for text in [sample.to_owned(), all.join("\n")] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            let mut settings = Settings::default();
+            settings.fill_from_file(file.path()).unwrap();
+        }
+        let command = crate::help::with_used_settings(crate::args::LowArgs::command());
+        let start = command.find_subcommand("start").unwrap();
+        let mut expected: Vec<_> = start
+            .get_arguments()
+            .filter(|arg| NAMES.contains(&arg.get_id().as_str()) && !arg.is_hide_set())
+            .map(|arg| arg.get_id().to_string())
+            .chain(["data", "log_level", "log_format"].map(str::to_owned))
+            .collect();
+        expected.sort();
+        expected.dedup();
+        let mut given: Vec<_> = all
+            .iter()
+            .map(|line| line.split(' ').next().unwrap().to_owned())
+            .collect();
+        given.sort();
+        assert_eq!(given, expected);
+    }
+
+    #[test]
     fn every_name_is_a_setting_and_a_flag() {
         use clap::CommandFactory;
         let values = [
@@ -624,12 +740,15 @@ mod tests {
             ..Settings::default()
         };
         let settings = flags
-            .resolve(variables(&[
-                ("MILLSTREAM_POOL", "2"),
-                ("MILLSTREAM_JOURNAL", "2"),
-                ("MILLSTREAM_BIN", "x"),
-                ("HOME", "x"),
-            ]))
+            .resolve(
+                variables(&[
+                    ("MILLSTREAM_POOL", "2"),
+                    ("MILLSTREAM_JOURNAL", "2"),
+                    ("MILLSTREAM_BIN", "x"),
+                    ("HOME", "x"),
+                ]),
+                None,
+            )
             .unwrap();
         assert_eq!(settings.pool, Some(ByteSize(3)));
         assert_eq!(settings.journal, Some(ByteSize(2)));
@@ -639,7 +758,10 @@ mod tests {
     #[test]
     fn what_is_named_in_a_higher_place_is_worked_on() {
         let resolve = |flags: Settings, environment: &[(&str, &str)]| {
-            flags.resolve(variables(environment)).unwrap().is_local()
+            flags
+                .resolve(variables(environment), None)
+                .unwrap()
+                .is_local()
         };
         let data = Settings {
             data: Some("x".into()),
@@ -655,6 +777,60 @@ mod tests {
         assert!(!resolve(server, &[("MILLSTREAM_DATA", "x")]));
     }
 
+    /// A login must not reach a server that another place names.
+    #[test]
+    fn profiles_apply_unless_the_same_or_a_higher_place_names_a_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("profiles.toml");
+        let file = "current = \"a\"\n[profiles.a]\nserver = \"a:1\"\nuser = \"alice\"\npassword_file = \"p\"\n\
+                    [profiles.b]\nserver = \"b:1\"\n";
+        std::fs::write(&path, file).unwrap();
+        let resolve = |flags: Settings, environment: &[(&str, &str)]| {
+            let settings = flags.resolve(variables(environment), Some(&path)).unwrap();
+            (settings.server, settings.user, settings.password_file)
+        };
+        let none = Settings::default;
+        let a = (
+            Some("a:1".to_owned()),
+            Some("alice".to_owned()),
+            Some("p".into()),
+        );
+        let only = |server: &str| (Some(server.to_owned()), None, None);
+        assert_eq!(resolve(none(), &[]), a);
+        assert_eq!(resolve(none(), &[("MILLSTREAM_PROFILE", "b")]), only("b:1"));
+        assert_eq!(
+            resolve(none(), &[("MILLSTREAM_SERVER", "c:1")]),
+            only("c:1")
+        );
+        let both = [("MILLSTREAM_PROFILE", "a"), ("MILLSTREAM_SERVER", "c:1")];
+        assert_eq!(resolve(none(), &both), only("c:1"));
+        let flags = |profile: &str| Settings {
+            profile: Some(profile.to_owned()),
+            ..none()
+        };
+        assert_eq!(
+            resolve(flags("b"), &[("MILLSTREAM_PROFILE", "a")]),
+            only("b:1")
+        );
+        assert_eq!(resolve(flags("a"), &[("MILLSTREAM_SERVER", "c:1")]), a);
+        // The password file belongs to the profile's user.
+        let bob = Settings {
+            user: Some("bob".to_owned()),
+            ..none()
+        };
+        let expected = (Some("a:1".to_owned()), Some("bob".to_owned()), None);
+        assert_eq!(resolve(bob, &[]), expected);
+        let data = Settings {
+            data: Some("x".into()),
+            ..none()
+        };
+        assert_eq!(resolve(data, &[]), (None, None, None));
+        let unknown = flags("aa")
+            .resolve(variables(&[]), Some(&path))
+            .unwrap_err();
+        assert_eq!(unknown.to_string(), "unknown profile aa; did you mean a?");
+    }
+
     #[track_caller]
     fn check_error(file: &str, environment: &[(&str, &str)], expected: &[&str]) {
         let dir = tempfile::tempdir().unwrap();
@@ -665,7 +841,7 @@ mod tests {
             ..Settings::default()
         };
         let error = flags
-            .resolve(variables(environment))
+            .resolve(variables(environment), None)
             .unwrap_err()
             .to_string();
         for part in expected {

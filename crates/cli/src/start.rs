@@ -3,6 +3,7 @@
 mod content;
 mod gate;
 mod metrics;
+mod notify;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use self::content::NodeContent;
 use self::gate::NodeGate;
+use self::notify::{READY, STOPPING, notify};
 use crate::args::StartArgs;
 use crate::console::{Progress, print_json};
 use crate::events::Levels;
@@ -148,7 +150,9 @@ pub fn run(
             progress.insist(&format!("watch it at {}", url(http, has_tls)));
         }
     }
+    notify(READY);
     while stop.sleep(LONG)? {}
+    notify(STOPPING);
     content.stops();
     drop(server);
     drop(http);

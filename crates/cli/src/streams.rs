@@ -1,6 +1,8 @@
 //! `millstream stream …`
 
+mod purge;
 mod remote;
+mod transfer;
 
 use std::io::Write;
 use std::time::Duration;
@@ -34,6 +36,14 @@ struct Retention {
 }
 
 pub fn run(command: StreamCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
+    let server = |settings| Remote::only(settings, "the records that this command works on");
+    match &command {
+        StreamCommand::Purge(args) => return purge::run(args, &server(settings)?, is_json),
+        StreamCommand::Copy(args) => return transfer::copy(args, &server(settings)?, is_json),
+        StreamCommand::Export(args) => return transfer::export(args, &server(settings)?, is_json),
+        StreamCommand::Import(args) => return transfer::import(args, &server(settings)?, is_json),
+        _ => {}
+    }
     if !settings.is_local() {
         return carry_out(command, &Remote::new(settings)?, is_json);
     }
@@ -105,6 +115,10 @@ fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> a
             streams.delete(&name)?;
             done(&info, "deleted")
         }
+        StreamCommand::Purge(_)
+        | StreamCommand::Copy(_)
+        | StreamCommand::Export(_)
+        | StreamCommand::Import(_) => unreachable!("`run` carries these out, at a server only"),
     }
 }
 

@@ -1,14 +1,16 @@
 //! `millstream transaction …`
 
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use millstream_base::{ProducerEpoch, ProducerId};
 use millstream_client::TransactionDescription;
 use millstream_connect::FlowTransactionId;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{DecideArgs, TransactionCommand};
-use crate::console::{Align, Table, count_of, print_json, report, tell, time};
+use crate::console::{Align, Table, count_of, print, print_json, report, tell, time};
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::usage::WrongUsage;
@@ -17,6 +19,7 @@ pub fn run(command: TransactionCommand, settings: &Settings, is_json: bool) -> a
     let remote = Remote::only(settings, "transactions")?;
     match command {
         TransactionCommand::List { all } => list(&remote, all, is_json),
+        TransactionCommand::Describe { id } => describe(&remote, &id, is_json),
         TransactionCommand::Commit(decide) => end(&remote, &decide, true, is_json),
         TransactionCommand::Abort(decide) => end(&remote, &decide, false, is_json),
     }
@@ -26,24 +29,7 @@ fn list(remote: &Remote, all: bool, is_json: bool) -> anyhow::Result<()> {
     let found = remote.wait(remote.client().transactions())?;
     let found = found.into_iter().filter(|it| all || it.is_open());
     if is_json {
-        let found: Vec<_> = found
-            .map(|it| {
-                let flow = FlowTransactionId::parse(&it.id);
-                json!({
-                    "id": it.id,
-                    "state": it.state,
-                    "flow": flow.as_ref().map(|flow| &flow.flow),
-                    "sink": flow.as_ref().map(|flow| &flow.sink),
-                    "rank": flow.as_ref().map(|flow| flow.rank),
-                    "age_ms": age(&it).map(|age| age.as_millis() as u64),
-                    "timeout_ms": it.timeout.map(|timeout| timeout.as_millis() as u64),
-                    "partitions": it.partitions.iter().map(|place| json!({
-                        "stream": &*place.topic,
-                        "partition": place.partition,
-                    })).collect::<Vec<_>>(),
-                })
-            })
-            .collect();
+        let found: Vec<_> = found.map(|it| document(&it)).collect();
         return print_json(&json!({ "transactions": found }));
     }
     let mut table = Table::new(&[
@@ -71,8 +57,67 @@ fn list(remote: &Remote, all: bool, is_json: bool) -> anyhow::Result<()> {
     table.print()
 }
 
-/// How long a transaction has been open.
-fn age(it: &TransactionDescription) -> Option<Duration> {
+fn document(it: &TransactionDescription) -> Value {
+    let flow = FlowTransactionId::parse(&it.id);
+    json!({
+        "id": it.id,
+        "state": it.state,
+        "flow": flow.as_ref().map(|flow| &flow.flow),
+        "sink": flow.as_ref().map(|flow| &flow.sink),
+        "rank": flow.as_ref().map(|flow| flow.rank),
+        "age_ms": age(it).map(|age| age.as_millis() as u64),
+        "timeout_ms": it.timeout.map(|timeout| timeout.as_millis() as u64),
+        "partitions": it.partitions.iter().map(|place| json!({
+            "stream": &*place.topic,
+            "partition": place.partition,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn describe(remote: &Remote, id: &str, is_json: bool) -> anyhow::Result<()> {
+    let it = found(remote, id)?;
+    let (ProducerId(producer), ProducerEpoch(epoch)) = (it.identity.producer, it.identity.epoch);
+    if is_json {
+        let mut document = document(&it);
+        document["producer_id"] = producer.into();
+        document["producer_epoch"] = epoch.into();
+        return print_json(&document);
+    }
+    let mut table = Table::new(&[("stream", Align::Left), ("partition", Align::Right)]);
+    for place in &it.partitions {
+        table.row([place.topic.to_string(), place.partition.to_string()]);
+    }
+    let none = || "none".to_owned();
+    let seconds = |duration: Duration| time(duration.as_secs_f64());
+    print(|out| {
+        writeln!(out, "transaction  {}", it.id)?;
+        writeln!(out, "state        {}", it.state)?;
+        if let Some(of) = FlowTransactionId::parse(&it.id) {
+            writeln!(out, "flow         {}", of.flow)?;
+        }
+        writeln!(out, "producer     {producer}, epoch {epoch}")?;
+        writeln!(out, "age          {}", age(&it).map_or_else(none, seconds))?;
+        writeln!(
+            out,
+            "timeout      {}\n",
+            it.timeout.map_or_else(none, seconds)
+        )?;
+        table.write(out)
+    })
+}
+
+/// Returns the description of a transactional id that the server knows.
+fn found(remote: &Remote, id: &str) -> anyhow::Result<TransactionDescription> {
+    let found = remote.wait(remote.client().transaction(id))?;
+    found.with_context(|| {
+        format!(
+            "there is no transaction {id}; `millstream transaction list` shows those that are open"
+        )
+    })
+}
+
+/// Returns how long a transaction has been open.
+pub fn age(it: &TransactionDescription) -> Option<Duration> {
     let started = it.started.filter(|_| it.is_open())?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let started = u64::try_from(started.0).ok().map(Duration::from_millis)?;
@@ -86,11 +131,7 @@ fn end(
     is_json: bool,
 ) -> anyhow::Result<()> {
     let id = &decide.id;
-    let Some(found) = remote.wait(remote.client().transaction(id))? else {
-        bail!(
-            "there is no transaction {id}; `millstream transaction list` shows those that are open"
-        );
-    };
+    let found = found(remote, id)?;
     if !found.is_open() {
         bail!("transaction {id} is not open: its state is {}", found.state);
     }

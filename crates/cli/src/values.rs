@@ -2,6 +2,9 @@
 //!
 //! The same functions parse the command line, the environment and the settings' file.
 
+mod owner;
+mod position;
+
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::io;
@@ -20,6 +23,8 @@ use millstream_broker::{KeySource, ListenerConfig, Protocol, groups};
 use millstream_client::{Mechanism, Start};
 use millstream_log::STREAM_PARTITIONS_MAX;
 
+pub use self::owner::{ALL, Assignment, EntityPart, Owner};
+pub use self::position::Position;
 use crate::events::{LogFormat, LogLevel};
 
 /// A worker is a thread with a stack; more of them than cores gain nothing.
@@ -79,6 +84,11 @@ pub fn virtual_logs(text: &str) -> Result<u32, String> {
 pub fn size(text: &str) -> Result<ByteSize, String> {
     text.parse()
         .map_err(|_| "must be a size, for instance 64KiB, 256MiB or 4GiB".to_owned())
+}
+
+/// Parses a number of connections per second.
+pub fn connections(text: &str) -> Result<u32, String> {
+    number(1, Some(i32::MAX as u32))(text)
 }
 
 /// Parses the size of the records of a benchmark.

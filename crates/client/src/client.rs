@@ -1,6 +1,6 @@
 //! The servers of a cluster: their addresses, and the leader of each partition.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use millstream_wire::messages::FindCoordinatorRequest;
@@ -124,6 +124,15 @@ impl Client {
         self.address(number).ok_or_else(|| ClientError::NoLeader {
             what: format!("server {number}"),
         })
+    }
+
+    /// Returns the addresses of the servers of the last look-up, by their numbers.
+    pub(crate) fn known_servers(&self) -> BTreeMap<i32, String> {
+        let known = self.shared.known.lock();
+        let servers = known.servers.iter();
+        servers
+            .map(|(number, address)| (*number, address.to_string()))
+            .collect()
     }
 
     fn address(&self, number: i32) -> Option<Arc<str>> {

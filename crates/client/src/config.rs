@@ -9,7 +9,7 @@ use millstream_wire::sasl::Mechanism;
 
 use crate::tls::Tls;
 
-/// How the client reaches and uses its servers.
+/// Settings of a client: its servers, login and time-outs.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// Some servers of the cluster, each as `HOST:PORT`: the first one that answers names the

@@ -209,7 +209,17 @@ impl Connection {
         question: Q,
         after: Duration,
     ) -> Result<Q::Answer, ClientError> {
-        let answer = async { self.send(question).await?.wait().await };
+        self.ask_up_to(question, i16::MAX, after).await
+    }
+
+    /// As [`ask_within`](Self::ask_within), in a version that is not newer than `version_max`.
+    pub(crate) async fn ask_up_to<Q: Question>(
+        &self,
+        question: Q,
+        version_max: i16,
+        after: Duration,
+    ) -> Result<Q::Answer, ClientError> {
+        let answer = async { self.send_up_to(question, version_max).await?.wait().await };
         match timeout(after, answer).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -234,14 +244,23 @@ impl Connection {
     /// # Errors
     /// When it cannot be sent.
     pub async fn send<Q: Question>(&self, question: Q) -> Result<Pending<Q>, ClientError> {
-        let version = self
+        self.send_up_to(question, i16::MAX).await
+    }
+
+    /// As [`send`](Self::send), in a version that is not newer than `version_max`.
+    pub(crate) async fn send_up_to<Q: Question>(
+        &self,
+        question: Q,
+        version_max: i16,
+    ) -> Result<Pending<Q>, ClientError> {
+        let newest = self
             .versions
             .newest(Q::API)
             .ok_or_else(|| ClientError::Unsupported {
                 api: Q::API,
                 address: self.address.to_string(),
             })?;
-        self.send_version(question, version).await
+        self.send_version(question, newest.min(version_max)).await
     }
 
     pub(crate) async fn send_version<Q: Question>(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millstream_record::ChunkError;
 use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFrameError, sasl};
 
-use crate::reason::{reason, who_knows};
+use crate::reason::{reason, servers_that_know};
 
 /// The first bytes of a server's answer in TLS: an alert of version 3.
 const TLS_ALERT: usize = 0x1503;
@@ -51,7 +51,7 @@ pub enum ClientError {
         message: Option<String>,
     },
     /// The server does not know the request.
-    #[error("the server at {address} does not know the request {api:?}{}", who_knows(*api))]
+    #[error("the server at {address} does not know the request {api:?}{}", servers_that_know(*api))]
     Unsupported {
         /// The request.
         api: ApiKey,
@@ -293,28 +293,28 @@ mod tests {
 
     #[test]
     fn refusals_describe_the_error_and_name_their_object_once() {
-        let told = |message, code: ResponseError| {
+        let text = |message, code: ResponseError| {
             let error = ClientError::of_code(code.code(), message, "group g");
             error.expect("it is one").to_string()
         };
         let none = "group g: there is no such group";
-        assert_eq!(told(None, ResponseError::GroupIdNotFound), none);
-        let gone = told(Some("group g is gone"), ResponseError::GroupIdNotFound);
+        assert_eq!(text(None, ResponseError::GroupIdNotFound), none);
+        let gone = text(Some("group g is gone"), ResponseError::GroupIdNotFound);
         assert_eq!(gone, "group g is gone");
-        let unnamed = told(Some("it is gone"), ResponseError::GroupIdNotFound);
+        let unnamed = text(Some("it is gone"), ResponseError::GroupIdNotFound);
         assert_eq!(unnamed, "group g: it is gone");
-        let rare = told(None, ResponseError::SnapshotNotFound);
+        let rare = text(None, ResponseError::SnapshotNotFound);
         assert_eq!(rare, "group g: Kafka's error SnapshotNotFound");
     }
 
     #[test]
     fn errors_of_unknown_requests_name_the_servers_that_know_them() {
-        let told = |api| {
+        let text = |api| {
             let address = "localhost:9092".to_owned();
             ClientError::Unsupported { api, address }.to_string()
         };
-        assert!(told(ApiKey::ListObjects).ends_with("; only a server of Millstream does"));
-        assert!(told(ApiKey::ConsumerGroupHeartbeat).ends_with("Apache Kafka has since 4.0"));
+        assert!(text(ApiKey::ListObjects).ends_with("; only a server of Millstream does"));
+        assert!(text(ApiKey::ConsumerGroupHeartbeat).ends_with("Apache Kafka has since 4.0"));
     }
 
     #[test]

@@ -69,9 +69,9 @@ mod tls;
 mod transaction;
 
 pub use admin::{
-    Acl, AclFilter, AclOperation, GroupDescription, GroupMember, GroupOffsets, ListedGroup,
-    ObjectUpload, PatternType, Permission, ResourceType, TransactionDescription, User,
-    UserCredential,
+    Acl, AclFilter, AclOperation, Disk, GroupDescription, GroupMember, GroupOffsets, ListedGroup,
+    ObjectUpload, PatternType, Permission, Quota, QuotaEntity, QuotaKind, ResourceType, Setting,
+    SettingsOwner, TransactionDescription, User, UserCredential,
 };
 pub use client::{Client, Topic};
 pub use config::{ClientConfig, Login, TokenSource};

@@ -56,6 +56,17 @@ impl Isolation {
     }
 }
 
+/// Checks the error code of a committed offset.
+pub(crate) fn check_commit(
+    code: i16,
+    group: &str,
+    topic: &str,
+    partition: i32,
+) -> Result<(), ClientError> {
+    let what = format!("offset of group {group} in partition {partition} of {topic}");
+    ClientError::check(code, None, what)
+}
+
 impl Client {
     /// Returns the offsets of positions. Waits for partitions without a leader, since new partitions may have none yet.
     ///

@@ -68,7 +68,7 @@ fn known(error: ResponseError) -> Option<&'static str> {
 }
 
 /// Returns the servers that know a request, as the end of a message about one that does not.
-pub(crate) fn who_knows(api: ApiKey) -> &'static str {
+pub(crate) fn servers_that_know(api: ApiKey) -> &'static str {
     match api {
         _ if api as i16 >= NATIVE_FROM => "; only a server of Millstream does",
         ApiKey::ConsumerGroupHeartbeat | ApiKey::ConsumerGroupDescribe => {

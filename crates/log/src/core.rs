@@ -30,7 +30,7 @@ use crate::stream::partitions::{PartitionCount, Reserved};
 use crate::stream::registry::Streams;
 use crate::stream::{StreamKind, StreamState};
 
-/// So many groups of a stream that is never written to disk fit the pool.
+/// The least number of groups of a `memory` stream that fit the pool.
 const MEMORY_ONLY_GROUPS_MIN: u64 = 8;
 
 /// Neighbouring chunks of a lane are joined up to this size.

@@ -1,4 +1,4 @@
-//! The errors of the log. Each names the fault and its place, and says what to do.
+//! The errors of the log. Each names the fault, its place and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ pub enum LogError {
         /// The data directory.
         dir: PathBuf,
     },
-    /// The folder holds something else.
+    /// The folder is not empty, and is no data directory.
     #[error(
         "{path} is not part of a Millstream data directory; name an empty or new folder, or move it away"
     )]
     ForeignFile {
-        /// The first thing that does not belong.
+        /// The first foreign file or folder.
         path: PathBuf,
     },
-    /// A table without which the log does not open is damaged.
+    /// A table that the log needs to open is damaged.
     #[error(
         "{error}; `millstream repair --cut {table}` writes {table} anew with all of its entries that are whole"
     )]
@@ -60,20 +60,20 @@ pub enum LogError {
         /// The format known here.
         known: u32,
     },
-    /// The journal was written by an earlier version, which did not end cleanly.
+    /// The journal was written by an earlier version that did not end cleanly.
     #[error(
         "{path} was left by an older program, and this one does not read it; start that program once more and end it cleanly"
     )]
     OlderJournal {
-        /// The first file of it.
+        /// The journal's first file.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// A call of the operating system failed.
     #[error("cannot {action} {path}: {error}")]
     Io {
         /// The operation.
         action: &'static str,
-        /// The file, folder or thing.
+        /// The file or folder.
         path: PathBuf,
         /// The error of the operating system.
         error: Arc<io::Error>,
@@ -85,7 +85,7 @@ pub enum LogError {
     Corrupted {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The first corrupted byte.
         position: u64,
         /// The damage.
         what: String,
@@ -103,7 +103,7 @@ pub enum LogError {
     DiskFull {
         /// The data directory.
         dir: PathBuf,
-        /// The room that the journal's next file takes.
+        /// The size of the journal's next file.
         bytes: ByteSize,
     },
     /// The disk is full, and the journal's runs do not fit the pool.
@@ -113,7 +113,7 @@ pub enum LogError {
     NoRoomToStart {
         /// The data directory.
         dir: PathBuf,
-        /// The bytes to be written so far; there may be more.
+        /// The bytes to be written that recovery has found so far.
         bytes: ByteSize,
         /// The size of the pool.
         pool: ByteSize,
@@ -125,7 +125,7 @@ pub enum LogError {
     PoolExhausted {
         /// The size of the pool.
         pool: ByteSize,
-        /// How long the append waited.
+        /// The time that the append waited.
         waited_ms: u64,
     },
     /// The chunk is no valid record batch.
@@ -142,17 +142,17 @@ pub enum LogError {
         /// The bound.
         bytes_max: ByteSize,
     },
-    /// The stream takes no records of this time.
+    /// The stream refuses records of this time.
     #[error(
         "a record of time {timestamp} is refused: the stream takes records of {least} to {most}, as its settings \
-         message.timestamp.before.max.ms and message.timestamp.after.max.ms say"
+         message.timestamp.before.max.ms and message.timestamp.after.max.ms demand"
     )]
     TimestampOutOfRange {
         /// The record's time.
         timestamp: Timestamp,
-        /// The oldest that is taken.
+        /// The oldest accepted time.
         least: Timestamp,
-        /// The newest that is taken.
+        /// The newest accepted time.
         most: Timestamp,
     },
     /// A newer incarnation of the producer has appended.
@@ -188,7 +188,7 @@ pub enum LogError {
     /// Too many producers are in a transaction.
     #[error("no more transactions in this partition: {most} have not ended; end some of them")]
     TooManyTransactions {
-        /// How many there may be.
+        /// The bound.
         most: usize,
     },
     /// Only the broker itself writes markers.
@@ -237,9 +237,9 @@ pub enum LogError {
         "{more} more partitions refused: the node has {has}, and at most {most}; delete streams or objects, or raise the setting partitions_max"
     )]
     TooManyPartitions {
-        /// How many were asked for.
+        /// The number that the caller asked for.
         more: u64,
-        /// How many there are.
+        /// The node's number of partitions.
         has: u64,
         /// The bound.
         most: u64,
@@ -247,9 +247,9 @@ pub enum LogError {
     /// A filter cannot be applied.
     #[error("the chunk at {cursor} cannot be filtered: {error}; read the stream without a filter")]
     NotFiltered {
-        /// Where the chunk is, or chunks before it.
+        /// The chunk's cursor, or that of a chunk before it.
         cursor: Cursor,
-        /// Why.
+        /// The reason.
         error: ChunkError,
     },
     /// The streamlet or lane does not exist.
@@ -260,30 +260,30 @@ pub enum LogError {
         /// The streamlet or lane.
         what: String,
     },
-    /// Retention has removed the chunk that the cursor points at.
+    /// Retention has removed the chunk at the cursor.
     #[error("cursor {cursor} is no longer stored; the earliest is {earliest}")]
     CursorRemoved {
-        /// Where the consumer stands.
+        /// The consumer's cursor.
         cursor: Cursor,
-        /// Where it could go on.
+        /// The earliest cursor from which it can read on.
         earliest: Cursor,
     },
-    /// The cursor points at nothing that is stored.
+    /// No stored chunk starts at the cursor.
     #[error("cursor {cursor} refused: {why}")]
     BadCursor {
         /// The cursor.
         cursor: Cursor,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The offset is not stored.
     #[error("offset {offset} is not stored: the partition holds {earliest} up to {end}")]
     OffsetOutOfRange {
-        /// The streamlet, lane, segment or group that was asked for.
+        /// The offset that the caller asked for.
         offset: Offset,
         /// The first stored.
         earliest: Offset,
-        /// The one after the last durable.
+        /// The offset behind the last one that can be read.
         end: Offset,
     },
     /// The group was not handed to this consumer.
@@ -298,7 +298,7 @@ pub enum LogError {
         /// The shared group.
         shared_group: String,
     },
-    /// Everything that may be read at once is being read.
+    /// All memory for catch-up reads is in use.
     #[error("all memory for catch-up reads is in use; retry when earlier slices are dropped")]
     ReadBudget,
     /// All memory for decompression is in use.
@@ -308,7 +308,7 @@ pub enum LogError {
     DecompressionBusy {
         /// The budget.
         budget: ByteSize,
-        /// How long was waited for it.
+        /// The time that the caller waited for it.
         waited_ms: u64,
     },
     /// The object does not exist.
@@ -355,7 +355,7 @@ impl LogError {
         }
     }
 
-    /// Whether the disk said that it is full.
+    /// Returns whether the disk is full.
     pub(crate) fn is_disk_full(&self) -> bool {
         match self {
             LogError::Io { error, .. } => matches!(
@@ -367,7 +367,7 @@ impl LogError {
         }
     }
 
-    /// Returns the error of appends to a lane whose file or journal failed like this.
+    /// Returns the error of appends to a lane whose file or journal failed with this error.
     pub(crate) fn to_lane_fault(&self) -> LogError {
         match self {
             LogError::PartitionFault { .. } => self.clone(),

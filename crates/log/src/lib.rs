@@ -67,10 +67,9 @@ pub use ids::LaneId;
 pub use lane::append::Appended;
 pub use log::Log;
 pub use log::stats::LogStats;
+pub use memory::buffer::{Buffer, BufferWriter, Slice};
 pub use memory::pinned::PinnedSlice;
-pub use memory::pool::{
-    Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Buffer, BufferWriter, Pool, Slice,
-};
+pub use memory::pool::{Arena, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, Pool};
 pub use names::is_reserved;
 pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use producers::transactions::{AbortedTransaction, OpenTransaction};

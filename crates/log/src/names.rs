@@ -31,7 +31,7 @@ const RESERVED: [&str; 14] = [
 /// The prefixes of the names of objects' contents, and of streams that later programs may need.
 const RESERVED_PREFIXES: [&str; 2] = ["__object/", "__millstream"];
 
-/// Whether the node, or Kafka, needs this name for itself.
+/// Returns whether the name is reserved for the node or for Kafka.
 ///
 /// ```
 /// assert!(millstream_log::is_reserved("__consumer_offsets"));

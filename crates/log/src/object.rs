@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::handle::readers::PartitionReader;
 use crate::lane::LaneState;
-use crate::memory::pool::Slice;
+use crate::memory::buffer::Slice;
 use crate::produce::append::append_to_lane;
 use crate::produce::wait::wait_durable;
 use crate::read::catch_up::windows::WINDOW_BYTES;

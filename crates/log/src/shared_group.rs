@@ -1,8 +1,9 @@
-//! Shared groups: the consumers of one share a stream, and each group of a lane is handed to one of them at a time.
+//! Shared groups: their consumers divide the groups of a stream's lanes, and each group is handed to one consumer at a
+//! time.
 //!
-//! Several consumers read different groups of one streamlet at once (kera 6.2.3). How far a group
-//! is done is committed by its consumer; unfinished groups of a consumer go to the next one
-//! that asks, from the committed position on. Committed positions are durable.
+//! Several consumers read different groups of one streamlet at once (kera 6.2.3). A consumer commits its positions in
+//! its groups. Its unfinished groups go to the next consumer that asks, from the committed position on. Committed
+//! positions are durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use crate::group::Group;
 use crate::produce::wait::wait_durable;
 use crate::stream::StreamState;
 
-/// How far a shared group is with one streamlet.
+/// The progress of a shared group in one streamlet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Progress {
-    /// Groups below are done.
+    /// All groups below this one are done.
     done_below: GroupId,
-    /// Groups from there on that are done.
+    /// The done groups among the others.
     done: BTreeSet<GroupId>,
-    /// How far begun groups are.
+    /// The committed positions of the begun groups.
     begun: BTreeMap<GroupId, Position>,
 }
 
@@ -42,7 +43,7 @@ struct HandOut {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     consumer: Arc<str>,
-    /// Tells readers apart. `None` for consumers that ask for groups by name.
+    /// The reader's number. `None` for consumers that ask for groups by name.
     reader: Option<u64>,
 }
 
@@ -52,7 +53,7 @@ impl Holder {
     }
 }
 
-/// The shared group of a name on one stream: hands out groups, and stores how far they are done.
+/// A shared group of one stream: hands out groups, and stores the committed positions.
 pub struct SharedGroup {
     core: Arc<Core>,
     stream: Arc<StreamState>,
@@ -63,11 +64,11 @@ pub struct SharedGroup {
     next_reader: AtomicU64,
 }
 
-/// A position that was taken note of, and is not durable yet.
+/// A noted position that is not durable yet.
 #[derive(Debug)]
 #[must_use = "it is not durable before `finish_commit` returns"]
 pub struct Commit {
-    /// Up to where the table of positions has to be durable.
+    /// The offset up to which the table of positions must become durable.
     end: Option<Offset>,
 }
 
@@ -117,7 +118,7 @@ impl SharedGroup {
     }
 
     /// Hands up to `groups_max` groups of a streamlet to `consumer`, in the order of their ids, and
-    /// tells where to read on. A group stays with its consumer until it is done or released.
+    /// returns the cursors to read them from. A group stays with its consumer until it is done or released.
     ///
     /// # Errors
     /// When the stream has no such streamlet.
@@ -135,7 +136,7 @@ impl SharedGroup {
         Ok(handed.into_iter().map(|(_, cursor)| cursor).collect())
     }
 
-    /// As [`SharedGroup::next_groups`], of those groups that are wanted, with the partitions that they are of.
+    /// As [`SharedGroup::next_groups`], but only wanted groups, with their partitions.
     pub(crate) fn hand_out(
         &self,
         streamlet: StreamletIndex,
@@ -179,7 +180,7 @@ impl SharedGroup {
         Ok(handed)
     }
 
-    /// Takes note that everything before `cursor` in its group is done. A closed group that is done
+    /// Commits that everything before `cursor` in its group is done. A closed group that is done
     /// to its end is never handed out again. Returns when the position is durable.
     ///
     /// # Errors
@@ -206,7 +207,7 @@ impl SharedGroup {
             });
         }
         let Ok(n) = groups.binary_search_by_key(&cursor.group, |group| group.id) else {
-            // Retention was faster: there is nothing left to hand out.
+            // Retention has removed the group: there is nothing left to hand out.
             hand_out.given.remove(&cursor.group);
             hand_out.progress.begun.remove(&cursor.group);
             return Ok(Commit { end: None });
@@ -269,7 +270,7 @@ impl SharedGroup {
         self.take_back(|holder| holder == reader);
     }
 
-    /// Whether a reader still has a group: it is neither done nor taken back.
+    /// Returns whether a reader still has a group: it is neither done nor taken back.
     pub(crate) fn is_given(&self, reader: &Holder, group: &Cursor) -> bool {
         let streamlets = self.streamlets.lock();
         let hand_out = streamlets.get(&group.streamlet);
@@ -280,12 +281,12 @@ impl SharedGroup {
         for hand_out in self.streamlets.lock().values_mut() {
             hand_out.given.retain(|_, holder| !is_gone(holder));
         }
-        // Readers that found nothing may have something now.
+        // Readers that found no group may get one now.
         self.stream.shared.durable_moved.notify(usize::MAX);
     }
 
-    /// As [`SharedGroup::groups`], with all whose ids were given before: a lane makes a group under
-    /// its lock, and another lane may be done with a higher id meanwhile.
+    /// As [`SharedGroup::groups`], including every group that got its id before this call: a lane makes a group under its
+    /// lock, and meanwhile another lane may be done with a group of a higher id.
     fn groups_after_those_being_made(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
         for lane in self.stream.streamlet(streamlet).unwrap_or_default() {
             lane.next_offset();
@@ -303,7 +304,7 @@ impl SharedGroup {
         })
     }
 
-    /// The groups of all lanes of a streamlet, by id, without those of which all was deleted.
+    /// Returns the groups of all lanes of a streamlet, by id, without those whose records were all deleted.
     fn groups(&self, streamlet: StreamletIndex) -> Result<Vec<Arc<Group>>> {
         let lanes = self.stream.streamlet(streamlet);
         let lanes = lanes.ok_or_else(|| LogError::UnknownPartition {
@@ -321,8 +322,8 @@ impl SharedGroup {
     }
 }
 
-/// Whether nothing of a group is left behind `position`, for ever. Its end must be durable too,
-/// which it is when the lane's next group has something: before, a crash may open the group again.
+/// Returns whether a group will never hold anything behind `position`. Its end must be durable, too:
+/// it is once the lane's next group has data. Before, a crash may open the group again.
 fn is_over(groups: &[Arc<Group>], group: &Group, position: Position) -> bool {
     group.end().is_some_and(|end| position >= end.position)
         && groups
@@ -336,9 +337,9 @@ impl Progress {
         group < self.done_below || self.done.contains(&group)
     }
 
-    /// Joins the groups that are done at the low end, up to the first stored group that is not done. `stored`
-    /// are the groups of all lanes in the order of their ids. An id that is not among them is of a
-    /// group that was removed, or that was lost in a crash before it held anything durable: neither
+    /// Raises `done_below` to the first stored group that is not done. `stored`
+    /// are the groups of all lanes in the order of their ids. A missing id belongs to a
+    /// removed group, or to one that a crash destroyed before it held anything durable: neither
     /// comes back.
     fn join(&mut self, stored: impl Iterator<Item = GroupId>) {
         for group in stored {

@@ -186,7 +186,9 @@ fn removed_and_not_yet_durable_offsets_are_out_of_range() {
     for from in [0, 1] {
         let gone = lane.fetch(Offset(from), Offset(10), 1, AtLeast::OneChunk);
         match gone {
-            Err(LogError::OffsetOutOfRange { earliest: told, .. }) => assert_eq!(told, earliest),
+            Err(LogError::OffsetOutOfRange {
+                earliest: found, ..
+            }) => assert_eq!(found, earliest),
             other => panic!("{other:?}"),
         }
     }

@@ -347,7 +347,7 @@ fn aborted_transactions_are_known_in_memory_on_disk_and_after_a_restart() {
     remove_indexes(dir.path(), 4);
     let log = open(dir.path());
     let lane = log.stream("s").unwrap().partition(0).unwrap();
-    // … or, where they are lost while nobody looks, when they are asked for.
+    // … or, if they are lost while the log is open, at the first read that needs them.
     remove_indexes(dir.path(), 3);
     check(&lane, &all, 0, "without indexes");
 }

@@ -14,7 +14,7 @@ use millstream_log::{
 use millstream_record::{ChunkBuilder, Compression};
 
 /// Nothing here takes longer, unless a wake-up is lost.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn open(dir: &std::path::Path, background: Background) -> Log {
     Log::open(LogConfig {
@@ -57,7 +57,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
         .enable_time()
         .build()
         .unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.unwrap() })
+    runtime.block_on(async { tokio::time::timeout(WAIT_MAX, future).await.unwrap() })
 }
 
 #[test]
@@ -141,8 +141,7 @@ fn an_armed_lane_notifies_once_and_never_of_a_known_offset() {
     assert_eq!(watch.take_ready(), [2], "and stays so");
 }
 
-/// Producers on all lanes, and one who waits for any of them: a wake-up that is lost leaves it
-/// waiting for ever.
+/// Producers append to all lanes, and one consumer waits for any of them: a lost wake-up leaves it waiting for ever.
 #[test]
 fn no_wake_up_is_lost_between_threads() {
     const LANES: u32 = 8;
@@ -178,7 +177,7 @@ fn no_wake_up_is_lost_between_threads() {
                     for key in watch.ready().await {
                         let n = key as usize;
                         let durable = lanes[n].durable_offset();
-                        assert!(durable > known[n], "lane {n} told what was known");
+                        assert!(durable > known[n], "lane {n} woke without new records");
                         known[n] = durable;
                         watched[n].arm(durable);
                     }

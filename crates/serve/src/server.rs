@@ -195,7 +195,7 @@ async fn accept_all(
     }
 }
 
-/// Returns whether the client left before the server accepted it. This says nothing about the next client.
+/// Returns whether the client left before the server accepted it. The next client may be served.
 fn is_of_the_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -207,7 +207,7 @@ fn crash_and_recover(bug: Bug, rng: &mut Rng, disk: &mut SimDisk) -> Result<(), 
             found.pop();
         }
         if found.len() > acknowledged.len() {
-            return Err("a record that nobody wrote".into());
+            return Err("a record that was never written".into());
         }
         check(&found, &acknowledged)?;
         acknowledged = log.records;

@@ -7,7 +7,7 @@ use crate::tree::Tree;
 const PERMITTED: [&str; 5] = [
     "crates/ring/src/",
     "crates/share/src/",
-    "crates/log/src/memory/pool",
+    "crates/log/src/memory/buffer",
     "crates/client/src/mapping",
     "crates/exchange/src/mpi",
 ];
@@ -48,7 +48,7 @@ mod tests {
         let code = "//! No unsafe_code.\n\n#![allow(unsafe_code)]\n";
         let tree = Tree::of(&[
             ("crates/ring/src/lib.rs", code),
-            ("crates/log/src/memory/pool.rs", code),
+            ("crates/log/src/memory/buffer.rs", code),
             ("crates/log/src/lane.rs", code),
         ]);
         let places: Vec<String> = check(&tree).into_iter().map(|found| found.place).collect();

@@ -26,11 +26,11 @@ pub struct Run {
     /// The duration of the run up to the checkpoint from which it resumes, in nanoseconds. Written
     /// before the run starts.
     before_ns: AtomicU64,
-    pub told: Mutex<Told>,
+    pub reports: Mutex<Reports>,
 }
 
 #[derive(Default)]
-pub struct Told {
+pub struct Reports {
     /// The time from the start to the last event.
     pub seconds: f64,
     /// By instance of this rank.
@@ -48,9 +48,9 @@ impl Run {
             clock: Arc::clone(clock),
             started: OnceLock::new(),
             before_ns: AtomicU64::new(0),
-            told: Mutex::new(Told {
+            reports: Mutex::new(Reports {
                 made: vec![Vec::new(); instances.len()],
-                ..Told::default()
+                ..Reports::default()
             }),
         }
     }
@@ -68,24 +68,24 @@ impl Run {
     }
 
     pub fn release(&self, released: impl Iterator<Item = Released>) {
-        self.tell(|told| told.released.extend(released));
+        self.report(|reports| reports.released.extend(released));
     }
 
     /// Returns the released results, for a checkpoint.
     pub fn save_released(&self) -> Result<Vec<u8>, BoxError> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(postcard::to_stdvec(&told.released)?)
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(postcard::to_stdvec(&reports.released)?)
     }
 
     /// Discards the results after the checkpoint: they are released again.
     pub fn restore_released(&self, saved: &[u8]) -> Result<(), BoxError> {
         let released = postcard::from_bytes(saved)?;
-        self.tell(|told| told.released = released);
+        self.report(|reports| reports.released = released);
         Ok(())
     }
 
-    fn tell(&self, what: impl FnOnce(&mut Told)) {
-        what(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner));
+    fn report(&self, what: impl FnOnce(&mut Reports)) {
+        what(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -154,9 +154,9 @@ impl Source for Feeds {
                 return Ok(SourceStatus::IdleUntil(self.run.clock.monotonic() + wait));
             }
             Fed::End => {
-                self.run.tell(|told| {
-                    told.made[self.place] = self.feed.made().to_vec();
-                    told.seconds = told.seconds.max(elapsed.as_secs_f64());
+                self.run.report(|reports| {
+                    reports.made[self.place] = self.feed.made().to_vec();
+                    reports.seconds = reports.seconds.max(elapsed.as_secs_f64());
                 });
                 return Ok(SourceStatus::End);
             }
@@ -166,7 +166,7 @@ impl Source for Feeds {
 
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {
         let mut seconds = 0.0;
-        self.run.tell(|told| seconds = told.seconds);
+        self.run.report(|reports| seconds = reports.seconds);
         Ok(postcard::to_stdvec(&Saved {
             order: self.run.order,
             gather_at: self.run.gather_at,
@@ -186,10 +186,10 @@ impl Source for Feeds {
         }
         let elapsed_ns = u64::try_from(saved.elapsed.as_nanos())?;
         run.before_ns.fetch_max(elapsed_ns, Ordering::Relaxed);
-        run.tell(|told| {
+        run.report(|reports| {
             // The engine does not poll an instance again after its end.
-            told.made[self.place] = saved.position.made.clone();
-            told.seconds = told.seconds.max(saved.seconds);
+            reports.made[self.place] = saved.position.made.clone();
+            reports.seconds = reports.seconds.max(saved.seconds);
         });
         self.feed.go_on_from(saved.position);
         Ok(())
@@ -324,9 +324,9 @@ mod tests {
         assert!(times.iter().all(|time_ms| *time_ms > 8_000));
         clock.set(4);
         assert!(poll(&mut second).is_empty());
-        let told = second.run.told.lock().unwrap();
-        let events: u64 = told.made[0].iter().map(|made| made.events).sum();
-        assert_eq!((events, told.seconds), (400_000, 5.0));
+        let reports = second.run.reports.lock().unwrap();
+        let events: u64 = reports.made[0].iter().map(|made| made.events).sum();
+        assert_eq!((events, reports.seconds), (400_000, 5.0));
     }
 
     #[test]
@@ -338,11 +338,11 @@ mod tests {
         poll(&mut first);
         let mut second = feed(&Set::at(0), ORDER);
         second.restore(&first.save().unwrap()).unwrap();
-        let told = |feed: &Feeds| {
-            let told = feed.run.told.lock().unwrap();
-            (told.made.clone(), told.seconds)
+        let reports = |feed: &Feeds| {
+            let reports = feed.run.reports.lock().unwrap();
+            (reports.made.clone(), reports.seconds)
         };
-        assert_eq!(told(&second), told(&first));
+        assert_eq!(reports(&second), reports(&first));
     }
 
     #[test]

@@ -71,13 +71,17 @@ impl BenchmarkFlow {
     /// # Errors
     /// When a rank fails.
     pub fn gather(&self) -> Result<Outcome, FlowError> {
-        let told = self.run.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = (self.settings.ranks.rank() as usize) * told.made.len();
-        let made = told.made.iter().enumerate();
+        let reports = self
+            .run
+            .reports
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let first = (self.settings.ranks.rank() as usize) * reports.made.len();
+        let made = reports.made.iter().enumerate();
         let made = made.map(|(place, made)| MadeOf {
             instance: first + place,
             made: made.clone(),
-            seconds: told.seconds,
+            seconds: reports.seconds,
         });
         let AllMade(mut made) = gathered(
             "gathered feeds",
@@ -90,7 +94,7 @@ impl BenchmarkFlow {
         Ok(Outcome {
             seconds: made.iter().map(|made| made.seconds).fold(0.0, f64::max),
             made: made.into_iter().map(|made| made.made).collect(),
-            released: told.released.clone(),
+            released: reports.released.clone(),
         })
     }
 }
@@ -234,18 +238,11 @@ fn time_of(head: &Head) -> Timestamp {
 /// Records the results of windows, and the times of their release.
 struct Release(Arc<Run>);
 
-impl Sink<WindowResult<u32, u64>> for Release {
-    fn push(&mut self, items: &[WindowResult<u32, u64>], _: &Waker) -> Result<usize, BoxError> {
-        let released_ms = self.0.now_ms();
-        self.0.release(items.iter().map(|result| Released {
-            window_ms: result.start.0,
-            key: result.key,
-            count: result.value,
-            clicks: 0,
-            ratio: 0.0,
-            time_ms: result.time_max.0,
-            released_ms,
-        }));
+impl<R: WindowOutcome> Sink<R> for Release {
+    fn push(&mut self, items: &[R], _: &Waker) -> Result<usize, BoxError> {
+        let now_ms = self.0.now_ms();
+        let released = items.iter().filter_map(|result| result.released(now_ms));
+        self.0.release(released);
         Ok(items.len())
     }
 
@@ -263,35 +260,39 @@ impl Sink<WindowResult<u32, u64>> for Release {
     }
 }
 
-impl Sink<WindowResult<u32, Both>> for Release {
-    fn push(&mut self, items: &[WindowResult<u32, Both>], _: &Waker) -> Result<usize, BoxError> {
-        let released_ms = self.0.now_ms();
-        // A join has no result where one side has none.
-        let joined = items
-            .iter()
-            .filter(|result| result.value.views > 0 && result.value.clicks > 0);
-        self.0.release(joined.map(|result| Released {
-            window_ms: result.start.0,
-            key: result.key,
-            count: result.value.views,
-            clicks: result.value.clicks,
-            ratio: result.value.clicks as f64 / result.value.views as f64,
-            time_ms: result.value.time_max_ms,
+/// The engine's result for a window and a key.
+trait WindowOutcome {
+    /// Returns the result that the benchmark collects, if there is one.
+    fn released(&self, released_ms: f64) -> Option<Released>;
+}
+
+impl WindowOutcome for WindowResult<u32, u64> {
+    fn released(&self, released_ms: f64) -> Option<Released> {
+        Some(Released {
+            window_ms: self.start.0,
+            key: self.key,
+            count: self.value,
+            clicks: 0,
+            ratio: 0.0,
+            time_ms: self.time_max.0,
             released_ms,
-        }));
-        Ok(items.len())
+        })
     }
+}
 
-    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
-        Ok(true)
-    }
-
-    fn prepare(&mut self, _checkpoint: u64) -> Result<Vec<u8>, BoxError> {
-        self.0.save_released()
-    }
-
-    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
-        let prepared = start.prepared;
-        prepared.map_or(Ok(()), |prepared| self.0.restore_released(prepared))
+impl WindowOutcome for WindowResult<u32, Both> {
+    /// A join has no result if one side has none.
+    fn released(&self, released_ms: f64) -> Option<Released> {
+        let Both { views, clicks, .. } = self.value;
+        let is_joined = views > 0 && clicks > 0;
+        is_joined.then(|| Released {
+            window_ms: self.start.0,
+            key: self.key,
+            count: views,
+            clicks,
+            ratio: clicks as f64 / views as f64,
+            time_ms: self.value.time_max_ms,
+            released_ms,
+        })
     }
 }

@@ -129,7 +129,7 @@ pub fn probe(app: App, order: &Order, outcome: &Outcome) -> Probe {
             let is_right = match (&released[..], app.expected(counts, key)) {
                 ([], None) => true,
                 ([], Some(_)) => !is_complete,
-                ([one], Some(counts)) => says(one, counts, app),
+                ([one], Some(counts)) => agrees(one, counts, app),
                 _ => false,
             };
             missing += u64::from(!is_right);
@@ -149,7 +149,7 @@ pub fn probe(app: App, order: &Order, outcome: &Outcome) -> Probe {
     }
 }
 
-fn says(released: &Released, counts: Counts, app: App) -> bool {
+fn agrees(released: &Released, counts: Counts, app: App) -> bool {
     let has_ratio = match app {
         App::YsbStar => {
             let ratio = counts.clicks as f64 / counts.count as f64;

@@ -150,13 +150,13 @@ mod tests {
     /// Other programs generate the same events: their tests hold these numbers too.
     #[test]
     fn the_first_events_are_golden() {
-        let said = |instance, number| {
+        let fact = |instance, number| {
             let facts = Facts::new(instance, number);
             (facts.0, facts.ad(), facts.kind_byte(), facts.form())
         };
-        assert_eq!(said(0, 0), (0xE220_A839_7B1D_CDAF, 883, 1, 4));
-        assert_eq!(said(0, 1), (0x6E78_9E6A_A1B9_65F4, 431, 1, 1));
-        assert_eq!(said(1, 0), (0x1937_167E_168D_9372, 98, 0, 2));
+        assert_eq!(fact(0, 0), (0xE220_A839_7B1D_CDAF, 883, 1, 4));
+        assert_eq!(fact(0, 1), (0x6E78_9E6A_A1B9_65F4, 431, 1, 1));
+        assert_eq!(fact(1, 0), (0x1937_167E_168D_9372, 98, 0, 2));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use millstream_client::{
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Feed, filter, places};
-use crate::push::order::{Order, Place};
+use crate::push::order::{BrokerAddress, Order};
 use crate::push::work::Worker;
 
 struct Asynchronous {
@@ -19,10 +19,14 @@ struct Asynchronous {
 }
 
 /// A consumer for each source, to which records come on this path.
-pub fn open(place: &Place, order: &Order, path: DeliveryPath) -> Result<Vec<Box<dyn Feed>>> {
+pub fn open(
+    broker: &BrokerAddress,
+    order: &Order,
+    path: DeliveryPath,
+) -> Result<Vec<Box<dyn Feed>>> {
     // Shared by all consumers of the process, as in a program that uses the client.
     let runtime = Arc::new(Builder::new_multi_thread().enable_all().build()?);
-    let client = Client::new(ClientConfig::new(place.address.to_string()));
+    let client = Client::new(ClientConfig::new(broker.address.to_string()));
     let config = ConsumerConfig {
         delivery: match path {
             DeliveryPath::Pulled => DeliveryMode::Pull,

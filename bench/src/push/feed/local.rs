@@ -8,7 +8,7 @@ use millstream_client::{Client, ClientConfig, LocalConfig, LocalSource, LocalSub
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Feed, filter, places};
-use crate::push::order::{Order, Place};
+use crate::push::order::{BrokerAddress, Order};
 use crate::push::work::Worker;
 
 /// A subscriber that waits longer than this fails.
@@ -21,12 +21,12 @@ struct Local {
 }
 
 /// A subscriber for each source.
-pub fn open(place: &Place, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
+pub fn open(broker: &BrokerAddress, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let client = Client::new(ClientConfig::new(place.address.to_string()));
+    let client = Client::new(ClientConfig::new(broker.address.to_string()));
     let config = LocalConfig {
         filter: filter(order)?,
         ..LocalConfig::default()

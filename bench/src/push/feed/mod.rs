@@ -9,7 +9,7 @@ use millstream_client::{DeliveryPath, Start, TopicPartition};
 use millstream_record::Filter;
 
 pub use self::in_process::of_log;
-use super::order::{Delivery, Order, Place};
+use super::order::{BrokerAddress, Delivery, Order};
 use super::work::Worker;
 
 /// The records of one source. One thread makes it, and another uses it.
@@ -19,12 +19,16 @@ pub trait Feed: Send {
 }
 
 /// A feed for each source, of another process than the broker's.
-pub fn open(place: &Place, delivery: Delivery, order: &Order) -> Result<Vec<Box<dyn Feed>>> {
+pub fn open(
+    broker: &BrokerAddress,
+    delivery: Delivery,
+    order: &Order,
+) -> Result<Vec<Box<dyn Feed>>> {
     match delivery {
-        Delivery::Pull => client::open(place, order, DeliveryPath::Pulled),
-        Delivery::Tcp => client::open(place, order, DeliveryPath::Pushed),
-        Delivery::Task => client::open(place, order, DeliveryPath::Shared),
-        Delivery::Thread => local::open(place, order),
+        Delivery::Pull => client::open(broker, order, DeliveryPath::Pulled),
+        Delivery::Tcp => client::open(broker, order, DeliveryPath::Pushed),
+        Delivery::Task => client::open(broker, order, DeliveryPath::Shared),
+        Delivery::Thread => local::open(broker, order),
         Delivery::InProcess => bail!("only the broker's process consumes in its process"),
     }
 }

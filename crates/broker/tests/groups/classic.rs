@@ -38,7 +38,7 @@ fn before_version_4_a_new_member_joins_at_once() {
 }
 
 #[test]
-fn an_id_that_nobody_joins_with_is_forgotten() {
+fn an_unused_member_id_is_forgotten() {
     let mut world = World::new();
     let join = world.new_member("app");
     world.pass(SESSION);
@@ -72,7 +72,7 @@ fn the_first_members_wait_for_others_and_start_together() {
 }
 
 #[test]
-fn members_get_what_the_leader_gives_them() {
+fn members_get_the_assignments_of_the_leader() {
     let mut world = World::new();
     let joins = ["a", "b", "c"].map(|client| world.new_member(client));
     let ids = joins.map(|join| world.send(Request::JoinGroup(join)));
@@ -85,7 +85,7 @@ fn members_get_what_the_leader_gives_them() {
     by_leader.assignments = vec![
         (a.member.clone(), "of a".into()),
         (b.member.clone(), "of b".into()),
-        ("nobody".into(), "of nobody".into()),
+        ("unknown".into(), "of unknown".into()),
     ];
     let leader = world.send(Request::SyncGroup(by_leader));
     let late = world.send(Request::SyncGroup(sync(&c)));
@@ -152,7 +152,7 @@ fn a_member_that_does_not_join_again_in_time_is_left_behind() {
 }
 
 #[test]
-fn a_new_member_that_is_not_let_in_for_long_is_told_to_try_again() {
+fn a_join_that_waits_too_long_is_refused() {
     let mut world = World::new();
     let slow = JoinGroup {
         rebalance_timeout: 3600 * SECOND,
@@ -278,7 +278,7 @@ fn a_refused_first_member_leaves_no_group_behind() {
 }
 
 #[test]
-fn a_follower_that_joins_again_unchanged_disturbs_nobody_but_the_leader_does() {
+fn an_unchanged_rejoin_rebalances_only_for_the_leader() {
     let mut world = World::new();
     let members = world.stable_group(&["a", "b"]);
     let again = |member: &Joined| {
@@ -317,7 +317,7 @@ fn a_changed_subscription_rebalances() {
 }
 
 #[test]
-fn who_asks_again_is_answered_once_and_the_request_before_is_refused() {
+fn a_repeated_join_replaces_the_earlier_request() {
     let mut world = World::new();
     let join = world.new_member("a");
     let before = world.send(Request::JoinGroup(join.clone()));
@@ -333,7 +333,7 @@ fn several_members_leave_at_once() {
     let mut world = World::new();
     let members = world.stable_group(&["a", "b", "c"]);
     let [a, b, c] = [0, 1, 2].map(|place| members[place].member.to_string());
-    let answer = world.ask(leave(&[(&a, None), ("nobody", None), (&b, None)]));
+    let answer = world.ask(leave(&[(&a, None), ("unknown", None), (&b, None)]));
     assert_eq!(
         left(answer),
         [None, Some(GroupError::UnknownMemberId), None]
@@ -352,7 +352,7 @@ fn several_members_leave_at_once() {
 }
 
 #[test]
-fn who_leaves_while_it_waits_is_answered() {
+fn a_member_that_leaves_while_it_joins_is_answered() {
     let mut world = World::new();
     let members = world.stable_group(&["a", "b"]);
     let again = JoinGroup {

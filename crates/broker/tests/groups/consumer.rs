@@ -27,7 +27,7 @@ fn the_first_member_gets_everything_at_once() {
 }
 
 #[test]
-fn a_partition_is_handed_over_after_it_was_given_up() {
+fn a_partition_is_assigned_only_after_its_revocation() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
@@ -60,7 +60,7 @@ fn a_partition_is_handed_over_after_it_was_given_up() {
 }
 
 #[test]
-fn what_a_member_that_leaves_had_goes_to_the_others() {
+fn partitions_of_a_leaving_member_go_to_the_others() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
@@ -75,7 +75,7 @@ fn what_a_member_that_leaves_had_goes_to_the_others() {
 }
 
 #[test]
-fn a_silent_member_is_put_out() {
+fn a_silent_member_is_removed() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
@@ -89,7 +89,7 @@ fn a_silent_member_is_put_out() {
 }
 
 #[test]
-fn a_member_that_does_not_give_up_in_time_is_put_out() {
+fn a_member_that_does_not_revoke_in_time_is_removed() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
@@ -142,7 +142,7 @@ fn a_lost_answer_with_a_new_epoch_does_no_harm() {
 }
 
 #[test]
-fn a_member_that_lost_its_way_joins_again_and_keeps_its_partitions() {
+fn a_member_with_lost_state_rejoins_and_keeps_its_partitions() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
@@ -193,7 +193,7 @@ fn a_static_member_that_leaves_for_now_finds_its_partitions_again() {
 }
 
 #[test]
-fn a_static_member_that_does_not_come_back_is_put_out() {
+fn a_static_member_that_does_not_return_is_removed() {
     let mut world = world();
     let heartbeat = ConsumerHeartbeat {
         instance: Some("one".into()),

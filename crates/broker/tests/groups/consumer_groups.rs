@@ -102,7 +102,7 @@ impl TopicAccess for OwnPrefix {
 }
 
 #[test]
-fn a_regular_expression_finds_what_the_member_may_know_of() {
+fn a_regular_expression_matches_only_describable_topics() {
     let mut world = World::new();
     world.coordinator.set_access(Arc::new(OwnPrefix));
     world.put_topic("pay-a", 1, 1);
@@ -127,7 +127,7 @@ fn a_regular_expression_finds_what_the_member_may_know_of() {
     assert_eq!(beat_as(&mut world, "pay-a", a.epoch), (Epoch(2), None));
     assert_eq!(beat_as(&mut world, "pay-", Epoch(2)), (Epoch(3), None));
     let nothing = (Epoch(3), Some(of(1, 0..0)));
-    world.coordinator.set_access(Arc::new(Nobody));
+    world.coordinator.set_access(Arc::new(HidesAll));
     assert_eq!(beat_as(&mut world, "pay-", Epoch(3)), (Epoch(3), None));
     world.coordinator.access_changed();
     assert_eq!(beat_as(&mut world, "pay-", Epoch(3)), nothing);
@@ -135,9 +135,9 @@ fn a_regular_expression_finds_what_the_member_may_know_of() {
 
 /// Hides all topics from all members.
 #[derive(Debug)]
-struct Nobody;
+struct HidesAll;
 
-impl TopicAccess for Nobody {
+impl TopicAccess for HidesAll {
     fn of(&self, _principal: &str, _host: &str) -> Option<Sees<'_>> {
         Some(Box::new(|_| false))
     }
@@ -194,7 +194,7 @@ fn heartbeats_that_make_no_sense_are_refused() {
     assert!(world.log.is_empty());
 }
 
-/// Commits an offset of each partition of `orders` alone, as of an epoch: of which it is taken.
+/// Commits an offset of each partition of `orders` alone, as of an epoch; returns the partitions that accept it.
 fn commits_taken(world: &mut World, member: &MemberId, epoch: i32) -> Vec<i32> {
     let taken = (0..4).filter(|partition| {
         let mut commit = commit("orders", 5);
@@ -213,7 +213,7 @@ fn commits_taken(world: &mut World, member: &MemberId, epoch: i32) -> Vec<i32> {
 }
 
 #[test]
-fn commits_of_an_older_epoch_are_of_what_the_member_had_then_and_has_still() {
+fn an_older_epoch_commits_only_partitions_owned_then_and_now() {
     let mut world = world();
     let mut a = join_one(&mut world, "a");
     let mut b = join_one(&mut world, "b");
@@ -222,9 +222,9 @@ fn commits_of_an_older_epoch_are_of_what_the_member_had_then_and_has_still() {
     assert_eq!(commits_taken(&mut world, &a.id, 1), [0, 1, 2, 3]);
     a.follow(&mut world).unwrap();
     b.beat(&mut world).unwrap();
-    let kept: Vec<i32> = a.wanted.iter().map(|(_, partition)| *partition).collect();
-    assert_eq!((a.epoch, kept.len()), (Epoch(2), 2));
-    assert_eq!(commits_taken(&mut world, &a.id, 1), kept);
+    let retained: Vec<i32> = a.wanted.iter().map(|(_, partition)| *partition).collect();
+    assert_eq!((a.epoch, retained.len()), (Epoch(2), 2));
+    assert_eq!(commits_taken(&mut world, &a.id, 1), retained);
 
     // The member did not have its later partitions in the earlier epoch.
     b.leave(&mut world, Epoch::LEAVE).unwrap();
@@ -236,8 +236,8 @@ fn commits_of_an_older_epoch_are_of_what_the_member_had_then_and_has_still() {
             world.restart();
         }
         assert_eq!(commits_taken(&mut world, &a.id, 0), Vec::<i32>::new());
-        assert_eq!(commits_taken(&mut world, &a.id, 1), kept);
-        assert_eq!(commits_taken(&mut world, &a.id, 2), kept);
+        assert_eq!(commits_taken(&mut world, &a.id, 1), retained);
+        assert_eq!(commits_taken(&mut world, &a.id, 2), retained);
         assert_eq!(commits_taken(&mut world, &a.id, 3), [0, 1, 2, 3]);
         assert_eq!(commits_taken(&mut world, &a.id, 4), Vec::<i32>::new());
     }

@@ -47,7 +47,7 @@ fn delete(world: &mut World, topic: &str) -> Result<Result<(), GroupError>, Grou
 }
 
 #[test]
-fn who_is_no_member_keeps_offsets_in_a_group_of_its_own() {
+fn a_commit_without_membership_creates_an_empty_group() {
     let mut world = World::new();
     assert_eq!(world.fetch("orders", false), Ok(None));
     assert_eq!(world.commit(commit("orders", 7)), Ok(()));
@@ -62,7 +62,7 @@ fn who_is_no_member_keeps_offsets_in_a_group_of_its_own() {
 }
 
 #[test]
-fn what_was_said_with_an_offset_comes_back_with_it() {
+fn metadata_and_leader_epoch_return_with_the_offset() {
     let mut world = World::new();
     let mut commit = commit("orders", 7);
     commit.topics[0].partitions[0].leader_epoch = Some(LeaderEpoch(3));
@@ -158,7 +158,7 @@ fn a_generation_of_a_group_that_is_not_there_is_refused_as_the_version_allows() 
 }
 
 #[test]
-fn between_joining_and_the_assignment_nobody_commits() {
+fn commits_are_refused_between_join_and_sync() {
     let mut world = World::new();
     let join = world.new_member("a");
     let id = world.send(Request::JoinGroup(join));
@@ -320,7 +320,7 @@ fn offsets_expire_when_the_group_has_been_empty_for_long() {
 }
 
 #[test]
-fn offsets_of_who_is_no_member_expire_after_their_commit_and_those_with_a_time_of_their_own_then() {
+fn standalone_offsets_expire_after_their_commit_or_after_their_own_retention() {
     let mut world = World::new();
     assert_eq!(world.commit(commit("orders", 1)), Ok(()));
     let mut brief = commit("payments", 1);

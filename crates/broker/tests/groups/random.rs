@@ -14,15 +14,15 @@ pub fn run(case: impl Fn(&mut Rng)) {
         return case(&mut Rng::with_seed(seed));
     }
     for _ in 0..variable("MILLSTREAM_CASES").unwrap_or(CASES) {
-        let told = ToldSeed(fastrand::u64(..));
-        case(&mut Rng::with_seed(told.0));
+        let seed = PrintedSeed(fastrand::u64(..));
+        case(&mut Rng::with_seed(seed.0));
     }
 }
 
 /// Prints the seed of a case that fails.
-struct ToldSeed(u64);
+struct PrintedSeed(u64);
 
-impl Drop for ToldSeed {
+impl Drop for PrintedSeed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("failed with MILLSTREAM_SEED={}", self.0);

@@ -26,7 +26,7 @@ struct Member {
     epoch: Epoch,
     owned: Places,
     /// Its last assignment, until it has taken it.
-    told: Option<Places>,
+    assigned: Option<Places>,
 }
 
 struct Run {
@@ -169,7 +169,7 @@ impl Run {
             member.id = format!("member{}", self.ids).into();
         }
         member.owned.clear();
-        member.told = None;
+        member.assigned = None;
         member.is_in = false;
         let heartbeat = self.heartbeat(place, Epoch::JOIN);
         match self.ask(heartbeat) {
@@ -183,8 +183,8 @@ impl Run {
     /// Takes its last assignment, and sends a heartbeat; the answer may be lost.
     fn beat(&mut self, place: usize, is_lost: bool) {
         let member = &mut self.members[place];
-        if let Some(told) = member.told.take() {
-            member.owned.retain(|owned| told.contains(owned));
+        if let Some(assigned) = member.assigned.take() {
+            member.owned.retain(|owned| assigned.contains(owned));
         }
         let heartbeat = self.heartbeat(place, self.members[place].epoch);
         match self.ask(heartbeat) {
@@ -202,9 +202,9 @@ impl Run {
         member.is_in = true;
         member.epoch = beat.epoch;
         if let Some(assignment) = beat.assignment {
-            let told: Places = places(&assignment);
-            member.owned.extend(told.iter().copied());
-            member.told = Some(told);
+            let assigned: Places = places(&assignment);
+            member.owned.extend(assigned.iter().copied());
+            member.assigned = Some(assigned);
         }
     }
 

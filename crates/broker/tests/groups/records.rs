@@ -274,7 +274,7 @@ fn hash_of_topics() -> [u8; 8] {
 }
 
 #[test]
-fn what_is_cut_off_too_long_or_of_a_later_program_is_refused() {
+fn truncated_longer_and_later_records_are_refused() {
     let mut world = World::new();
     world.put_topic("orders", 1, 2);
     world.stable_group(&["a"]);

@@ -97,7 +97,7 @@ fn a_share_group_and_its_members_outlive_a_restart() {
 }
 
 #[test]
-fn a_silent_member_is_put_out_and_an_empty_share_group_stays() {
+fn a_silent_member_is_removed_and_an_empty_share_group_stays() {
     let mut world = world();
     beat(&mut world, joining("a")).unwrap();
     beat(&mut world, joining("b")).unwrap();

@@ -72,7 +72,7 @@ fn a_static_follower_comes_back_without_a_rebalance() {
 }
 
 #[test]
-fn a_static_leader_comes_back_and_is_told_that_there_is_nothing_to_assign() {
+fn a_returning_static_leader_skips_the_assignment() {
     let mut world = World::new();
     let members = static_group(&mut world, &["one", "two"]);
     let instance = members[0].member.split('-').next().unwrap().to_owned();
@@ -84,7 +84,7 @@ fn a_static_leader_comes_back_and_is_told_that_there_is_nothing_to_assign() {
 }
 
 #[test]
-fn before_version_9_a_static_leader_that_comes_back_is_not_told_that_it_leads() {
+fn before_version_9_a_returning_static_leader_gets_no_list_of_members() {
     let mut world = World::new();
     let members = static_group(&mut world, &["one", "two"]);
     let instance = members[0].member.split('-').next().unwrap().to_owned();

@@ -65,14 +65,14 @@ fn chunks_of_a_request_go_to_their_streamlets_and_are_durable_when_answered() {
         (written.base_offset.0, written.next_offset.0)
     });
     assert_eq!(offsets.collect::<Vec<_>>(), [(0, 1), (0, 1), (1, 2)]);
-    let lanes = |broker: &Broker| {
+    let durable_offsets = |broker: &Broker| {
         let info = broker.log().stream("written").unwrap().info();
-        let durable = info.partitions.iter().map(|lane| lane.durable.0);
+        let durable = info.partitions.iter().map(|partition| partition.durable.0);
         durable.collect::<Vec<_>>()
     };
-    assert_eq!(lanes(&broker), [2, 1]);
+    assert_eq!(durable_offsets(&broker), [2, 1]);
     broker.restart();
-    assert_eq!(lanes(&broker), [2, 1]);
+    assert_eq!(durable_offsets(&broker), [2, 1]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn requests_of_a_connection_are_appended_in_their_order() {
 }
 
 #[test]
-fn a_producer_stays_in_its_lane_and_has_each_chunk_stored_once() {
+fn a_producer_stays_in_its_partition_and_has_each_chunk_stored_once() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("once", 1, 4);
@@ -167,7 +167,7 @@ fn a_chunk_is_refused_without_those_beside_it() {
 }
 
 #[test]
-fn writing_to_what_is_not_there_is_refused_as_a_whole() {
+fn a_write_to_an_unknown_stream_or_with_too_many_chunks_is_refused() {
     let broker = Broker::start();
     let mut client = broker.client();
     let request = writing(StreamId(999), &[(0, &chunk(b"x"))]);
@@ -184,14 +184,14 @@ fn writing_to_what_is_not_there_is_refused_as_a_whole() {
 }
 
 #[test]
-fn in_memory_nobody_waits_for_the_disk() {
+fn writes_to_an_in_memory_stream_do_not_use_the_journal() {
     let broker = Broker::start();
     let mut client = broker.client();
     let memory = StreamSettings {
         durability: Durability::Memory,
         ..settings(1, 1)
     };
-    let stream = ask!(client, CreateStream, creation("scratch", memory)).stream;
+    let stream = ask!(client, CreateStream, creation("in-memory", memory)).stream;
     let blocks = broker.log().stats().journal_blocks;
     for _ in 0..10 {
         assert_eq!(write(&mut client, stream, 0, &chunk(b"x")).error_code, 0);

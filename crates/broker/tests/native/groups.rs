@@ -14,8 +14,8 @@ use crate::chunks::write;
 use crate::client::{Broker, Client, answer, ask, chunk, text};
 use crate::reading::{read_group, start_of};
 
-fn next(client: &mut Client, stream: StreamId, who: &str, most: u32) -> Vec<Cursor> {
-    let response = next_of(client, stream, 0, "application", who, most);
+fn next(client: &mut Client, stream: StreamId, consumer: &str, most: u32) -> Vec<Cursor> {
+    let response = next_of(client, stream, 0, "shared", consumer, most);
     assert_eq!(response.error_code, 0, "{:?}", response.error_message);
     response.cursors
 }
@@ -24,24 +24,24 @@ fn next_of(
     client: &mut Client,
     stream: StreamId,
     streamlet: u32,
-    application: &str,
+    shared_group: &str,
     consumer: &str,
     groups_max: u32,
 ) -> NextGroupsResponse {
     let request = NextGroupsRequest {
         stream,
         streamlet: StreamletIndex(streamlet),
-        shared_group: text(application),
+        shared_group: text(shared_group),
         consumer: text(consumer),
         groups_max,
     };
     ask!(client, NextGroups, request)
 }
 
-fn commit(client: &mut Client, who: &str, cursors: &[Cursor]) -> CommitCursorsResponse {
+fn commit(client: &mut Client, consumer: &str, cursors: &[Cursor]) -> CommitCursorsResponse {
     let request = CommitCursorsRequest {
-        shared_group: text("application"),
-        consumer: text(who),
+        shared_group: text("shared"),
+        consumer: text(consumer),
         cursors: cursors.to_vec(),
     };
     ask!(client, CommitCursors, request)
@@ -52,11 +52,11 @@ fn codes(response: &CommitCursorsResponse) -> Vec<i16> {
     commits.map(|commit| commit.error_code).collect()
 }
 
-fn release(client: &mut Client, stream: StreamId, who: &str) -> i16 {
+fn release(client: &mut Client, stream: StreamId, consumer: &str) -> i16 {
     let request = ReleaseGroupsRequest {
         stream,
-        shared_group: text("application"),
-        consumer: text(who),
+        shared_group: text("shared"),
+        consumer: text(consumer),
     };
     ask!(client, ReleaseGroups, request).error_code
 }
@@ -102,7 +102,7 @@ fn filled(client: &mut Client, name: &str) -> (StreamId, Vec<Bytes>) {
 }
 
 #[test]
-fn groups_and_segments_are_told() {
+fn groups_and_segments_are_reported() {
     let broker = Broker::start();
     let mut client = broker.client();
     let empty = client.create("empty", 1, 1);
@@ -142,7 +142,7 @@ fn groups_and_segments_are_told() {
 }
 
 #[test]
-fn questions_for_what_is_not_there_are_refused() {
+fn requests_about_unknown_streams_and_groups_are_refused() {
     let broker = Broker::start();
     let mut client = broker.client();
     let (stream, _) = filled(&mut client, "filled");
@@ -183,7 +183,7 @@ fn questions_for_what_is_not_there_are_refused() {
 }
 
 #[test]
-fn consumers_of_an_application_share_the_groups() {
+fn consumers_of_a_shared_group_divide_the_groups() {
     let broker = Broker::start();
     let (mut one, mut two) = (broker.client(), broker.client());
     let (stream, written) = filled(&mut one, "shared");
@@ -205,16 +205,16 @@ fn consumers_of_an_application_share_the_groups() {
     }
     assert_eq!(all, written);
 
-    // Another application gets all of them for itself.
+    // Another shared group gets all of them for itself.
     let other = next_of(&mut two, stream, 0, "other", "one", 100);
     assert_eq!(other.cursors.len(), first.len() + second.len());
 }
 
 #[test]
-fn what_is_done_stays_done_over_a_restart_and_the_rest_is_handed_out_again() {
+fn commits_survive_a_restart_and_the_rest_is_assigned_again() {
     let mut broker = Broker::start();
     let mut client = broker.client();
-    let (stream, _) = filled(&mut client, "kept");
+    let (stream, _) = filled(&mut client, "commits");
     let handed = next(&mut client, stream, "one", 2);
     let (_, end) = read_group(&mut client, handed[0], 1 << 20);
     let start = starts(&mut client, handed[1], 1, 1).segments[0].clone();
@@ -255,8 +255,8 @@ fn a_commit_is_refused_cursor_by_cursor() {
     let broker = Broker::start();
     let mut client = broker.client();
     let (stream, _) = filled(&mut client, "strict");
-    let nobody = commit(&mut client, "one", &[start_of(stream, 1)]);
-    assert_eq!(codes(&nobody), [ResponseError::UnknownMemberId.code()]);
+    let refused = commit(&mut client, "one", &[start_of(stream, 1)]);
+    assert_eq!(codes(&refused), [ResponseError::UnknownMemberId.code()]);
 
     let handed = next(&mut client, stream, "one", 1);
     let beyond = Cursor {
@@ -290,14 +290,14 @@ fn a_commit_is_refused_cursor_by_cursor() {
 }
 
 #[test]
-fn applications_are_bounded_and_those_of_deleted_streams_make_room() {
+fn shared_groups_are_bounded_and_deleted_streams_free_theirs() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("crowded", 1, 1);
     let request = |n: u32, stream| NextGroupsRequest {
         stream,
         streamlet: StreamletIndex(0),
-        shared_group: text(&format!("application-{n}")),
+        shared_group: text(&format!("group-{n}")),
         consumer: text("one"),
         groups_max: 1,
     };

@@ -259,7 +259,7 @@ fn parts_follow_each_other() {
 }
 
 #[test]
-fn nothing_is_left_of_an_object_whose_connection_ended() {
+fn an_unfinished_object_is_removed_with_its_connection() {
     let broker = Broker::start();
     let before = folders(&broker);
     let mut client = broker.client();

@@ -71,7 +71,7 @@ pub fn read_group(client: &mut Client, mut cursor: Cursor, bytes_max: u32) -> (V
 }
 
 #[test]
-fn what_was_written_is_read_in_steps_of_any_size() {
+fn reads_with_any_byte_bound_return_all_records() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("read", 1, 1);
@@ -260,7 +260,7 @@ fn a_cursor_is_refused_at_once_and_the_others_are_read() {
 }
 
 #[test]
-fn who_points_at_what_was_removed_is_told_where_to_go_on() {
+fn a_cursor_in_a_removed_group_gets_the_earliest_one() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("short", 1, 1);

@@ -70,7 +70,7 @@ fn a_stream_keeps_its_settings_also_over_a_restart() {
         chunk_bytes_max: Some(ByteSize(1 << 10)),
         further: vec![FurtherSetting {
             name: text("owner"),
-            value: text("nobody"),
+            value: text("team"),
         }],
     };
     let created = ask!(client, CreateStream, creation("a/b:c", wanted.clone()));
@@ -93,21 +93,27 @@ fn a_stream_keeps_its_settings_also_over_a_restart() {
 }
 
 #[test]
-fn lanes_tell_what_they_hold() {
+fn partitions_report_their_offsets_and_bytes() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("held", 1, 1);
     let bytes = chunk(b"value");
     assert_eq!(write(&mut client, stream, 0, &bytes).error_code, 0);
     let described = by_name(&mut client, "held");
-    let lane = &described.lanes[0];
-    assert_eq!((lane.earliest, lane.durable), (Offset(0), Offset(1)));
-    assert_eq!((lane.groups, lane.bytes.0), (1, bytes.len() as u64));
-    assert_eq!(lane.fault, None);
+    let partition = &described.lanes[0];
+    assert_eq!(
+        (partition.earliest, partition.durable),
+        (Offset(0), Offset(1))
+    );
+    assert_eq!(
+        (partition.groups, partition.bytes.0),
+        (1, bytes.len() as u64)
+    );
+    assert_eq!(partition.fault, None);
 }
 
 #[test]
-fn a_creation_is_refused_for_what_is_wrong_with_it() {
+fn invalid_creations_are_refused() {
     let broker = Broker::start();
     let mut client = broker.client();
     client.create("taken", 1, 1);
@@ -221,7 +227,7 @@ fn a_stream_grows_and_never_shrinks() {
 }
 
 #[test]
-fn growing_to_what_it_is_leaves_nothing_behind() {
+fn growing_to_the_same_size_writes_no_journal() {
     let broker = Broker::start();
     let mut client = broker.client();
     client.create("same", 2, 2);
@@ -248,7 +254,7 @@ fn a_deleted_stream_is_gone_and_its_name_is_free() {
 }
 
 #[test]
-fn what_the_broker_keeps_for_itself_is_hidden() {
+fn internal_streams_are_hidden() {
     let broker = Broker::start();
     let mut client = broker.client();
     let internal = broker.log().internal_stream("__secret").unwrap();

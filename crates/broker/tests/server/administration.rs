@@ -35,7 +35,7 @@ use crate::support::{Connection, Node, ask, chunk, produce_request, text, topic_
 const ID: BrokerId = BrokerId(1);
 const OTHER: BrokerId = BrokerId(9);
 
-/// The topic that Kafka keeps committed offsets in.
+/// The topic in which Kafka stores committed offsets.
 const OFFSETS: &str = "__consumer_offsets";
 
 #[test]
@@ -46,12 +46,12 @@ fn no_election_is_needed_where_one_broker_leads_all() {
     let unknown = ResponseError::UnknownTopicOrPartition.code();
     let not_needed = ResponseError::ElectionNotNeeded.code();
     for version in ApiKey::ElectLeaders.versions() {
-        let asked = [("t", vec![0, 1, 9]), ("u", vec![0])].map(|(topic, partitions)| {
+        let requested = [("t", vec![0, 1, 9]), ("u", vec![0])].map(|(topic, partitions)| {
             TopicPartitions::default()
                 .with_topic(topic_name(topic))
                 .with_partitions(partitions)
         });
-        let some = ElectLeadersRequest::default().with_topic_partitions(Some(asked.to_vec()));
+        let some = ElectLeadersRequest::default().with_topic_partitions(Some(requested.to_vec()));
         let elected = ask!(client, ElectLeaders, version, some);
         assert_eq!(elected.error_code, 0);
         let results = elected.replica_election_results.iter();
@@ -195,13 +195,13 @@ fn features_keep_their_levels() {
 }
 
 fn metadata(client: &mut Connection, names: Option<&[&str]>) -> Vec<MetadataResponseTopic> {
-    let asked = names.map(|names| {
+    let requested = names.map(|names| {
         let names = names.iter();
-        let asked =
+        let requested =
             names.map(|name| MetadataRequestTopic::default().with_name(Some(topic_name(name))));
-        asked.collect()
+        requested.collect()
     });
-    let request = MetadataRequest::default().with_topics(asked);
+    let request = MetadataRequest::default().with_topics(requested);
     ask!(client, Metadata, 12, request).topics
 }
 

@@ -29,7 +29,7 @@ fn silent_connections_cost_little_and_others_are_served() {
 /// Clients that do not read their answers must not use up the memory of others: neither that for
 /// reading from disk nor that for appends.
 #[test]
-fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
+fn clients_that_never_read_do_not_delay_others() {
     const GREEDY: i32 = 64;
     let node = Node::alone(|_| {});
     let mut client = node.connect();
@@ -68,7 +68,7 @@ fn many_who_never_read_do_not_hold_up_who_reads_and_writes() {
 }
 
 #[test]
-fn who_never_reads_keeps_neither_memory_nor_others() {
+fn a_client_that_never_reads_holds_bounded_memory_and_is_closed() {
     let node = Node::alone(|config| config.write_stall_max = Duration::from_millis(500));
     let mut client = node.connect();
     client.create_topic("t", 1);

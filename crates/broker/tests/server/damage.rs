@@ -104,8 +104,8 @@ fn a_fetch_of_damaged_chunks_is_answered_with_corrupt_message() {
     let node = Node::on(dir, |_| {}, |_| {});
     let mut client = node.connect();
     assert_eq!(values(&client.fetch("t", 0, 0)), ["value", "value"]);
-    let told = client.fetch("t", 0, 2).error_code;
-    assert_eq!(told, ResponseError::CorruptMessage.code());
+    let error = client.fetch("t", 0, 2).error_code;
+    assert_eq!(error, ResponseError::CorruptMessage.code());
     // The fetch before has met the damage, too, behind its last record.
     assert_eq!(node.log().stats().damaged_reads, 2);
     assert_eq!(node.log().stats().faulted_lanes, 1);

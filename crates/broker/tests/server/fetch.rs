@@ -109,7 +109,7 @@ fn more_than_fits_is_enough() {
 }
 
 #[test]
-fn the_first_chunk_is_given_whatever_its_size_and_no_other_is() {
+fn the_first_chunk_is_returned_regardless_of_the_byte_bound() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 2);
@@ -136,7 +136,7 @@ fn the_first_chunk_is_given_whatever_its_size_and_no_other_is() {
 }
 
 #[test]
-fn offsets_out_of_range_and_unknown_places_are_told_at_once() {
+fn offsets_out_of_range_and_unknown_partitions_are_reported_at_once() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

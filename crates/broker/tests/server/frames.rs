@@ -18,7 +18,7 @@ fn assert_closes(node: &Node, bytes: &[u8]) {
 }
 
 #[test]
-fn frames_that_are_none_close_their_connection_and_no_other() {
+fn malformed_frames_close_only_their_connection() {
     let node = Node::start();
     let mut bystander = node.connect();
     bystander.create_topic("t", 1);
@@ -35,7 +35,7 @@ fn frames_that_are_none_close_their_connection_and_no_other() {
 }
 
 #[test]
-fn random_bytes_close_their_connection_and_no_other() {
+fn random_bytes_close_only_their_connection() {
     let node = Node::start();
     let mut bystander = node.connect();
     bystander.create_topic("t", 1);
@@ -84,7 +84,7 @@ fn requests_with_wrong_lengths_inside_store_nothing() {
 }
 
 #[test]
-fn what_came_before_a_frame_that_is_none_is_answered() {
+fn requests_before_a_malformed_frame_are_answered() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -134,8 +134,8 @@ const UNKNOWN: [(i16, i16); 11] = [
     (19, 1),
 ];
 
-/// Sends ApiVersions in a version; returns the error of the answer, which comes in the oldest version and names those
-/// that there are.
+/// Sends ApiVersions in a version; returns the error of the answer, which comes in the oldest version and names the
+/// supported versions.
 fn ask_versions_in(client: &mut Connection, version: i16) -> i16 {
     client.send_bytes(&bare_request(18, version));
     let frame = client.receive_frame().unwrap();
@@ -183,7 +183,7 @@ fn unknown_requests_and_versions_are_answered_alike_before_and_after_a_login() {
 }
 
 #[test]
-fn who_asks_for_versions_in_an_unknown_one_is_told_which_there_are() {
+fn an_unknown_version_of_api_versions_is_answered_with_the_supported_ones() {
     let node = Node::start();
     let mut client = node.connect();
     // Version 100, number 7, no name.
@@ -218,7 +218,7 @@ fn half_a_request_does_not_keep_its_connection() {
 }
 
 #[test]
-fn who_announces_all_memory_and_sends_nothing_gives_it_back() {
+fn memory_for_announced_requests_that_never_arrive_is_freed() {
     let node = Node::with(|config| config.requests_bytes_max = 1 << 20);
     let mut bystander = node.connect();
     bystander.create_topic("t", 1);
@@ -284,7 +284,7 @@ fn connections_beyond_the_bound_are_closed_at_once() {
 
 /// This client only shows that a reset connection harms no other client.
 #[test]
-fn clients_that_vanish_harm_nobody() {
+fn a_reset_connection_harms_no_other_client() {
     let node = Node::start();
     let mut bystander = node.connect();
     bystander.create_topic("t", 1);

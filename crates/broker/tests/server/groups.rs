@@ -139,7 +139,7 @@ fn a_member_that_joins_makes_the_others_join_again() {
     assert_eq!(again.generation_id, joined.generation_id + 1);
     assert_eq!(other.generation_id, again.generation_id);
     let members = again.members.len() + other.members.len();
-    assert_eq!(members, 2, "the leader is told of both");
+    assert_eq!(members, 2, "the leader gets both members");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn offsets_below_zero_are_not_taken_for_zero() {
 }
 
 #[test]
-fn a_group_is_told_once_however_often_it_is_named() {
+fn a_group_is_described_once_for_repeated_names() {
     let node = Node::start();
     let mut client = node.connect();
     let joined = join(&mut client);
@@ -179,7 +179,7 @@ fn a_group_is_told_once_however_often_it_is_named() {
 }
 
 #[test]
-fn what_groups_are_kept_in_is_compacted_while_they_commit() {
+fn the_ledger_of_groups_is_compacted_during_commits() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 500);
@@ -205,14 +205,14 @@ fn what_groups_are_kept_in_is_compacted_while_they_commit() {
     };
     sync(&mut client, &joined);
     let groups = node.log().internal_stream("__groups").unwrap();
-    let lane = groups.partition(0).unwrap();
+    let partition = groups.partition(0).unwrap();
     let mut offset = 0;
     wait_until("the ledger is compacted", || {
         offset += 1;
         commit_all(&mut client, offset);
-        lane.earliest_offset() > Offset(0)
+        partition.earliest_offset() > Offset(0)
     });
-    drop((groups, lane));
+    drop((groups, partition));
     let node = node.restart();
     let mut client = node.connect();
     assert_eq!(committed(&mut client), offset);
@@ -222,7 +222,7 @@ fn what_groups_are_kept_in_is_compacted_while_they_commit() {
 }
 
 #[test]
-fn offsets_are_committed_of_partitions_that_there_are_only() {
+fn offsets_of_unknown_partitions_are_not_committed() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 2);
@@ -255,7 +255,7 @@ fn offsets_are_committed_of_partitions_that_there_are_only() {
         (response.topics.len(), errors)
     };
     let unknown = ResponseError::UnknownTopicOrPartition.code();
-    let asked = vec![
+    let requested = vec![
         topic("t", &[-1, 0, 1, 2]),
         topic("none", &[0]),
         topic("only-unknown", &[1]),
@@ -271,14 +271,14 @@ fn offsets_are_committed_of_partitions_that_there_are_only() {
         answer("t", 1, 0),
         answer("t", 2, unknown),
     ];
-    assert_eq!(commit(asked), (4, expected));
+    assert_eq!(commit(requested), (4, expected));
     // The remaining request is empty, so the group is not involved.
     let expected = vec![answer("none", 0, unknown)];
     assert_eq!(commit(vec![topic("none", &[0])]), (1, expected));
     let request = OffsetFetchRequest::default()
         .with_group_id(group_id("g"))
         .with_topics(None);
-    let kept = ask!(client, OffsetFetch, 7, request);
-    assert_eq!(kept.topics.len(), 1);
-    assert_eq!(kept.topics[0].partitions.len(), 2);
+    let committed = ask!(client, OffsetFetch, 7, request);
+    assert_eq!(committed.topics.len(), 1);
+    assert_eq!(committed.topics[0].partitions.len(), 2);
 }

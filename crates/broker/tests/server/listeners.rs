@@ -1,4 +1,4 @@
-//! Listeners: several at once, each with its address, its protocol, and the address that it tells its clients.
+//! Listeners: several at once, each with its address, its protocol, and the address that it reports to its clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn listener(protocol: Option<&str>) -> ListenerConfig {
 }
 
 /// Returns the address of the broker by each of the requests that return it.
-fn told(client: &mut Connection) -> [(String, i32); 3] {
+fn reported_addresses(client: &mut Connection) -> [(String, i32); 3] {
     let metadata = ask!(client, Metadata, 12, MetadataRequest::default());
     let broker = &metadata.brokers[0];
     let request = DescribeClusterRequest::default();
@@ -38,11 +38,11 @@ fn told(client: &mut Connection) -> [(String, i32); 3] {
 }
 
 #[track_caller]
-fn check_told(node: &Node, listener: usize, host: &str, port: u16) {
+fn check_addresses(node: &Node, listener: usize, host: &str, port: u16) {
     let mut client = Connection::to(node.addresses()[listener]);
     let expected = (host.to_owned(), i32::from(port));
     assert_eq!(
-        told(&mut client),
+        reported_addresses(&mut client),
         [expected.clone(), expected.clone(), expected]
     );
 }
@@ -52,8 +52,8 @@ fn each_listener_sends_its_clients_to_its_own_address() {
     let node = Node::with(|config| config.listeners = vec![listener(None), listener(None)]);
     let addresses = node.addresses().to_vec();
     assert_ne!(addresses[0].port(), addresses[1].port());
-    check_told(&node, 0, "127.0.0.1", addresses[0].port());
-    check_told(&node, 1, "127.0.0.1", addresses[1].port());
+    check_addresses(&node, 0, "127.0.0.1", addresses[0].port());
+    check_addresses(&node, 1, "127.0.0.1", addresses[1].port());
 }
 
 #[test]
@@ -68,13 +68,13 @@ fn clients_are_sent_to_the_advertised_address() {
             advertising("localhost", 0),
         ];
     });
-    check_told(&node, 0, "broker.example.com", 19_092);
-    check_told(&node, 1, "localhost", node.addresses()[1].port());
+    check_addresses(&node, 0, "broker.example.com", 19_092);
+    check_addresses(&node, 1, "localhost", node.addresses()[1].port());
 }
 
 /// Clients got `0.0.0.0`, which is no address to connect to.
 #[test]
-fn a_listener_on_all_addresses_tells_clients_the_one_that_they_connected_to() {
+fn a_listener_on_all_addresses_reports_the_address_of_the_connection() {
     let node = Node::with(|config| {
         config.listeners[0].address = ([0, 0, 0, 0], 0).into();
     });
@@ -82,7 +82,10 @@ fn a_listener_on_all_addresses_tells_clients_the_one_that_they_connected_to() {
     for host in ["127.0.0.1", "127.0.0.2"] {
         let address = SocketAddr::new(host.parse().unwrap(), port);
         let expected = (host.to_owned(), i32::from(port));
-        assert_eq!(told(&mut Connection::to(address))[0], expected);
+        assert_eq!(
+            reported_addresses(&mut Connection::to(address))[0],
+            expected
+        );
     }
 }
 
@@ -169,10 +172,10 @@ fn check_refused(change: impl FnOnce(&mut BrokerConfig), parts: &[&str]) {
     let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
     let started = Server::start(&TcpNetwork, config, log, clock, random);
     let error = started.err().expect("it is refused");
-    let told = error.to_string();
-    assert!(!matches!(error, StartError::Log(_)), "{told}");
+    let message = error.to_string();
+    assert!(!matches!(error, StartError::Log(_)), "{message}");
     for part in parts {
-        assert!(told.contains(part), "{told}");
+        assert!(message.contains(part), "{message}");
     }
 }
 
@@ -207,7 +210,7 @@ fn a_listener_of_ipv6_shares_its_port_with_one_on_all_addresses_of_ipv4() {
     drop((free, free_of_ipv6));
     let node = Node::with(|config| config.listeners = addresses.map(ListenerConfig::new).into());
     assert_eq!(node.addresses(), addresses);
-    check_told(&node, 1, "::1", port);
+    check_addresses(&node, 1, "::1", port);
 }
 
 #[test]

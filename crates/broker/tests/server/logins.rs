@@ -102,7 +102,7 @@ impl Connection {
 }
 
 #[test]
-fn who_has_the_password_is_let_in() {
+fn the_right_password_logs_in() {
     let node = guarded();
     for mechanism in Mechanism::PASSWORDS {
         let mut client = node.connect();
@@ -115,10 +115,10 @@ fn who_has_the_password_is_let_in() {
 }
 
 #[test]
-fn who_has_a_wrong_password_is_told_and_shut_out() {
+fn a_wrong_password_is_refused_and_closes_the_connection() {
     let node = guarded();
     for mechanism in Mechanism::PASSWORDS {
-        for user in [("admin", "guess"), ("nobody", "admin's secret")] {
+        for user in [("admin", "guess"), ("unknown", "admin's secret")] {
             let mut client = node.connect();
             let (code, message) = client.try_log_in(mechanism, user).unwrap_err();
             assert_eq!(code, ResponseError::SaslAuthenticationFailed.code());
@@ -129,7 +129,7 @@ fn who_has_a_wrong_password_is_told_and_shut_out() {
 }
 
 #[test]
-fn who_has_not_logged_in_is_told_so_and_shut_out() {
+fn a_request_without_a_login_is_refused_and_closes_the_connection() {
     let node = guarded();
     let mut client = node.connect();
     let request = MetadataRequest::default()
@@ -244,7 +244,7 @@ fn users_come_and_go_over_the_network_and_last() {
 }
 
 #[test]
-fn where_nobody_has_to_log_in_a_login_is_out_of_place() {
+fn a_login_at_a_listener_without_logins_is_refused() {
     let node = Node::start();
     let mut client = node.connect();
     let error = client.shake_hands(1, "PLAIN");
@@ -271,7 +271,7 @@ pub fn connect_from(node: &Node, from: [u8; 4]) -> Connection {
 }
 
 #[test]
-fn guesses_side_by_side_wait_for_each_other_and_nobody_else_does() {
+fn concurrent_guesses_wait_in_turn_and_delay_no_other_login() {
     let node = guarded();
     let carol = ("carol", "carol's secret");
     assert_eq!(node.connect().log_in(ADMIN).set_password(carol), 0);

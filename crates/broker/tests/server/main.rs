@@ -2,6 +2,7 @@
 //! requests, and invalid ones.
 
 mod administration;
+mod authorized_operations;
 mod bounds;
 mod configs;
 mod damage;
@@ -27,6 +28,5 @@ mod support;
 mod tls;
 mod token_urls;
 mod tokens;
-mod told_operations;
 mod topics;
 mod transactions;

@@ -79,7 +79,7 @@ fn an_empty_partition_has_a_beginning_and_an_end_only() {
 }
 
 #[test]
-fn what_a_version_does_not_know_is_refused() {
+fn timestamps_of_later_versions_are_refused() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -127,13 +127,13 @@ fn end_of_epoch(
     current: i32,
     epoch: i32,
 ) -> (i16, i32, i64) {
-    let asked = OffsetForLeaderPartition::default()
+    let requested = OffsetForLeaderPartition::default()
         .with_partition(partition)
         .with_current_leader_epoch(current)
         .with_leader_epoch(epoch);
     let topic = OffsetForLeaderTopic::default()
         .with_topic(topic_name("t"))
-        .with_partitions(vec![asked]);
+        .with_partitions(vec![requested]);
     let request = OffsetForLeaderEpochRequest::default().with_topics(vec![topic]);
     let response = ask!(client, OffsetForLeaderEpoch, 4, request);
     let end = &response.topics[0].partitions[0];
@@ -178,7 +178,7 @@ fn the_epoch_of_a_partition_that_was_added_ends_where_the_partition_does() {
 
 /// Consumers see the records of an `async` or a `written` topic before they are durable.
 #[test]
-fn what_consumers_see_can_be_deleted() {
+fn records_up_to_the_high_watermark_can_be_deleted() {
     const RECORDS: i64 = 20;
     let node = Node::start();
     let mut client = node.connect();

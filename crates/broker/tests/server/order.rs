@@ -54,9 +54,12 @@ fn a_topic_exists_for_the_request_behind_the_one_that_creates_it() {
             .with_name(topic_name(&name))
             .with_num_partitions(1)
             .with_replication_factor(1);
-        let asked = MetadataRequestTopic::default().with_name(Some(topic_name(&name)));
+        let requested = MetadataRequestTopic::default().with_name(Some(topic_name(&name)));
         client.send(7, CreateTopicsRequest::default().with_topics(vec![topic]));
-        client.send(9, MetadataRequest::default().with_topics(Some(vec![asked])));
+        client.send(
+            9,
+            MetadataRequest::default().with_topics(Some(vec![requested])),
+        );
         client.send(9, produce_request(&name, 0, chunk(&["value"])));
         client.receive(ApiKey::CreateTopics, 7);
         let Response::Metadata(metadata) = client.receive(ApiKey::Metadata, 9).1 else {
@@ -72,7 +75,7 @@ fn a_topic_exists_for_the_request_behind_the_one_that_creates_it() {
 }
 
 #[test]
-fn what_comes_behind_a_fetch_that_waits_is_done_before_it_is_answered() {
+fn a_request_behind_a_waiting_fetch_is_executed_before_the_fetch_is_answered() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -89,7 +92,7 @@ fn what_comes_behind_a_fetch_that_waits_is_done_before_it_is_answered() {
 }
 
 #[test]
-fn who_sends_nothing_more_is_still_answered() {
+fn a_client_that_shut_down_its_sending_side_is_answered() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

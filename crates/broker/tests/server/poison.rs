@@ -54,8 +54,8 @@ fn assert_refused_by(node: &Node, chunk: &Bytes, reason: &str) {
     );
     let message = refused.error_message.as_deref().unwrap_or_default();
     assert!(message.contains(reason), "{message}");
-    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
-    let error = lane.append_foreign(chunk).unwrap_err().to_string();
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
+    let error = partition.append_foreign(chunk).unwrap_err().to_string();
     assert!(error.contains(reason), "{error}");
 
     assert_eq!(client.produce("t", 0, &["behind"]), 1);

@@ -23,7 +23,7 @@ fn assert_refused(answer: &PartitionProduceResponse, error: ResponseError) {
 }
 
 #[test]
-fn every_kind_of_acknowledgement_stores_what_was_sent() {
+fn produce_stores_records_under_every_acks_setting() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -63,7 +63,7 @@ fn without_acknowledgement_a_refusal_closes_the_connection() {
 }
 
 #[test]
-fn what_is_no_chunk_is_refused_and_nothing_of_it_is_stored() {
+fn malformed_chunks_are_refused_and_not_stored() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -92,7 +92,7 @@ fn what_is_no_chunk_is_refused_and_nothing_of_it_is_stored() {
 }
 
 #[test]
-fn unknown_topics_partitions_and_ids_are_told() {
+fn produce_reports_unknown_topics_partitions_and_ids() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 2);
@@ -118,7 +118,7 @@ fn unknown_topics_partitions_and_ids_are_told() {
 }
 
 #[test]
-fn chunks_that_are_too_large_are_told() {
+fn produce_reports_chunks_that_are_too_large() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

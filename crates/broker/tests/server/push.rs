@@ -1,16 +1,16 @@
 //! Subscriptions over the network: each request for more is the credit for one answer.
 
+mod rights;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{ByteSize, Offset, Timestamp};
-use millstream_broker::security::Operation;
 use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor};
 use millstream_wire::native::*;
 use millstream_wire::{ApiKey, Response, ResponseError};
 
-use crate::permissions::{group, topic, two_clients};
 use crate::support::{Connection, Node, ask, produce_request, resident_bytes, text};
 
 /// Returns a source that reads partitions of stream `t` from offsets on.
@@ -26,12 +26,12 @@ pub fn lanes(places: &[(u32, u64)]) -> SubscribedSource {
     }
 }
 
-pub fn of_application(application: &str, consumer: &str) -> SubscribedSource {
+pub fn of_shared_group(name: &str, consumer: &str) -> SubscribedSource {
     SubscribedSource {
         lanes: Vec::new(),
         shared_group: Some(SubscribedSharedGroup {
             stream: "t".into(),
-            name: text(application),
+            name: text(name),
             consumer: text(consumer),
         }),
     }
@@ -108,7 +108,7 @@ fn value(place: u32, value: &str) -> (u32, String) {
 }
 
 #[test]
-fn what_is_durable_is_pushed_to_who_has_asked_before() {
+fn durable_records_are_pushed_to_waiting_receives() {
     let node = Node::start();
     let mut producer = node.connect();
     producer.create_topic("t", 2);
@@ -132,7 +132,7 @@ fn what_is_durable_is_pushed_to_who_has_asked_before() {
 }
 
 #[test]
-fn an_end_is_told_to_who_waits() {
+fn unsubscribing_answers_waiting_receives() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -159,7 +159,7 @@ fn an_end_is_told_to_who_waits() {
 }
 
 #[test]
-fn a_deleted_stream_is_told() {
+fn a_deleted_stream_is_reported() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -176,14 +176,14 @@ fn a_deleted_stream_is_told() {
 }
 
 #[test]
-fn an_offset_that_retention_has_removed_is_told_with_the_earliest() {
+fn a_removed_offset_is_reported_with_the_earliest() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 2);
     client.produce("t", 0, &["a", "b", "c"]);
     client.produce("t", 1, &["d"]);
-    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
-    node.log().delete_before(&[(lane, Offset(2))])[0]
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
+    node.log().delete_before(&[(partition, Offset(2))])[0]
         .as_ref()
         .unwrap();
     let subscription = client.subscribe(lanes(&[(0, 0), (1, 0)]));
@@ -206,7 +206,7 @@ fn an_offset_that_retention_has_removed_is_told_with_the_earliest() {
 }
 
 #[test]
-fn what_cannot_be_subscribed_to_is_refused_with_the_reason() {
+fn invalid_subscriptions_are_refused_with_the_reason() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -247,7 +247,7 @@ fn what_cannot_be_subscribed_to_is_refused_with_the_reason() {
             "partition 0 of t twice",
         ),
         (
-            vec![of_application("words", "")],
+            vec![of_shared_group("words", "")],
             ResponseError::InvalidRequest,
             "consumer's name",
         ),
@@ -326,17 +326,17 @@ fn a_filter_that_keeps_one_percent_moves_about_one_percent_of_the_bytes() {
 }
 
 #[test]
-fn subscribers_of_one_application_get_what_others_leave() {
+fn subscribers_of_a_shared_group_take_over_uncommitted_records() {
     let node = Node::start();
     let mut one = node.connect();
     one.create_topic("t", 1);
-    let first = one.subscribe(of_application("words", "one"));
+    let first = one.subscribe(of_shared_group("words", "one"));
     one.produce("t", 0, &["a"]);
     one.send(0, receive_request(first));
     assert_eq!(one.received_values(), [value(0, "a")]);
 
     let mut two = node.connect();
-    let second = two.subscribe(of_application("words", "two"));
+    let second = two.subscribe(of_shared_group("words", "two"));
     two.send(0, receive_request(second));
     // The other consumer has the group, and goes before it has committed anything.
     one.produce("t", 0, &["b"]);
@@ -344,90 +344,9 @@ fn subscribers_of_one_application_get_what_others_leave() {
     assert_eq!(two.received_values(), [value(0, "a"), value(0, "b")]);
 }
 
-#[test]
-fn who_may_not_read_any_more_receives_nothing_more() {
-    let (node, mut admin, mut client) = two_clients();
-    admin.create_topic("t", 1);
-    admin.produce("t", 0, &["a"]);
-    let refused = ask!(
-        client,
-        Subscribe,
-        0,
-        subscribe_request(vec![lanes(&[(0, 0)])])
-    );
-    assert_eq!(
-        error(refused.error_code),
-        Some(ResponseError::TopicAuthorizationFailed)
-    );
-    admin.allow("alice", (Operation::Read, topic("t")));
-    let refused = ask!(
-        client,
-        Subscribe,
-        0,
-        subscribe_request(vec![of_application("words", "one")])
-    );
-    assert_eq!(
-        error(refused.error_code),
-        Some(ResponseError::GroupAuthorizationFailed)
-    );
-    admin.allow("alice", (Operation::Read, group("words")));
-    client.subscribe(of_application("words", "one"));
-    let subscription = client.subscribe(lanes(&[(0, 0)]));
-    client.send(0, receive_request(subscription));
-    assert_eq!(client.received_values(), [value(0, "a")]);
-
-    admin.forbid_all();
-    let refused = ask!(client, Receive, 0, receive_request(subscription));
-    assert_eq!(
-        error(refused.error_code),
-        Some(ResponseError::TopicAuthorizationFailed)
-    );
-    drop(node);
-}
-
-/// An earlier fault: the broker answered a request from before the ban with later records.
-#[test]
-fn who_waits_while_what_it_reads_is_forbidden_receives_nothing_more() {
-    let (node, mut admin, mut client) = two_clients();
-    admin.create_topic("t", 1);
-    admin.allow("alice", (Operation::Read, topic("t")));
-    let subscription = client.subscribe(lanes(&[(0, 0)]));
-    // Both arrive together, so the second one is under way when the first is answered.
-    let frames = [(); 2].map(|()| client.frame(0, receive_request(subscription)));
-    client.send_bytes(&frames.concat());
-    admin.produce("t", 0, &["a"]);
-    assert_eq!(client.received_values(), [value(0, "a")]);
-    admin.forbid_all();
-    admin.produce("t", 0, &["b"]);
-    let refused = client.received();
-    assert_eq!(
-        error(refused.error_code),
-        Some(ResponseError::TopicAuthorizationFailed)
-    );
-    assert_eq!(refused.delivered, []);
-    drop(node);
-}
-
-#[test]
-fn who_may_not_read_as_an_application_any_more_receives_nothing_more() {
-    let (node, mut admin, mut client) = two_clients();
-    admin.create_topic("t", 1);
-    admin.allow("alice", (Operation::Read, topic("t")));
-    admin.allow("alice", (Operation::Read, group("words")));
-    let subscription = client.subscribe(of_application("words", "one"));
-    admin.forbid_all();
-    admin.allow("alice", (Operation::Read, topic("t")));
-    let refused = ask!(client, Receive, 0, receive_request(subscription));
-    assert_eq!(
-        error(refused.error_code),
-        Some(ResponseError::GroupAuthorizationFailed)
-    );
-    drop(node);
-}
-
 /// When a client's machine had vanished, its request stayed open until there were records.
 #[test]
-fn who_waits_for_long_is_answered_with_nothing_and_asks_again() {
+fn an_idle_receive_is_answered_empty_and_may_be_repeated() {
     let node = Node::with(|config| config.idle_max = Duration::from_millis(500));
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -437,11 +356,14 @@ fn who_waits_for_long_is_answered_with_nothing_and_asks_again() {
     client.send(0, receive_request(subscription));
     node.connect().produce("t", 0, &["a"]);
     assert_eq!(client.received_values(), [value(0, "a")]);
-    assert!(client.is_broken(), "nothing is asked for any more");
+    assert!(
+        client.is_broken(),
+        "an idle connection without a request is closed"
+    );
 }
 
 #[test]
-fn a_server_that_ends_answers_who_waits() {
+fn a_stopping_server_answers_waiting_receives() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -456,7 +378,7 @@ fn a_server_that_ends_answers_who_waits() {
     drop(dir);
 }
 
-/// Each subscription kept its decompressed records: 15 KB of a producer took gigabytes of the
+/// Each subscription retained its decompressed records: 15 KB of a producer took gigabytes of the
 /// server, and blocked its threads.
 #[test]
 fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer() {
@@ -509,8 +431,8 @@ fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer()
     }
     for (client, subscriptions) in &mut subscribers {
         // Answers come in the order of the requests.
-        let mut asked = VecDeque::from(std::mem::take(subscriptions));
-        while let Some(subscription) = asked.pop_front() {
+        let mut waiting = VecDeque::from(std::mem::take(subscriptions));
+        while let Some(subscription) = waiting.pop_front() {
             let received = client.received();
             assert_eq!(received.error_code, 0, "{received:?}");
             let is_last = received.delivered.iter().any(|delivered| {
@@ -519,7 +441,7 @@ fn subscriptions_that_decompress_much_share_one_budget_and_hold_up_no_producer()
             });
             if !is_last {
                 client.send(0, receive_request(subscription));
-                asked.push_back(subscription);
+                waiting.push_back(subscription);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Quotas: the broker holds a client that sends or receives more than its quota, and tells it for
-//! how long.
+//! Quotas: the broker holds a client that sends or receives more than its quota, and reports the
+//! throttle time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,9 @@ use millstream_wire::messages::{
 use millstream_wire::{ApiKey, Response, ResponseError};
 
 use crate::logins::connect_from;
-use crate::support::{Connection, Node, ask, chunk, fetch_request, produce_request, text};
+use crate::support::{
+    Connection, Node, ask, chunk, fetch_request, produce_request, text, wait_until,
+};
 
 const PRODUCED: &str = "producer_byte_rate";
 const CONSUMED: &str = "consumer_byte_rate";
@@ -94,7 +96,7 @@ fn produce(client: &mut Connection) -> Duration {
 }
 
 #[test]
-fn a_client_that_sends_more_than_it_may_is_told_and_waits_and_others_do_not() {
+fn a_client_over_its_produce_quota_is_throttled_alone() {
     let node = Node::start();
     let mut admin = node.connect();
     admin.create_topic("t", 1);
@@ -127,7 +129,7 @@ fn a_client_that_sends_more_than_it_may_is_told_and_waits_and_others_do_not() {
 }
 
 #[test]
-fn connections_of_one_client_id_share_what_it_may() {
+fn connections_of_one_client_id_share_its_quota() {
     let node = Node::start();
     let mut admin = node.connect();
     admin.create_topic("t", 1);
@@ -137,8 +139,11 @@ fn connections_of_one_client_id_share_what_it_may() {
     let free = [("client-id", Some("free"))];
     assert_eq!(set(&mut admin, &free, PRODUCED, Some(1e12)), 0);
     let (mut first, mut second) = (node.connect(), node.connect());
-    let told = produce(&mut first) + produce(&mut second);
-    assert!(told >= Duration::from_millis(1000), "told {told:?}");
+    let throttle = produce(&mut first) + produce(&mut second);
+    assert!(
+        throttle >= Duration::from_millis(1000),
+        "throttled for {throttle:?}"
+    );
     let mut own = node.connect();
     own.set_client_id("own");
     assert!(produce(&mut own) < Duration::from_millis(500));
@@ -162,19 +167,22 @@ fn with_limited_reader() -> (Node, Connection) {
 }
 
 #[test]
-fn what_a_client_is_sent_is_limited_too() {
+fn a_client_over_its_fetch_quota_is_throttled() {
     let (node, mut client) = with_limited_reader();
     let request = fetch_request(&[("t", 0, 0)]);
     let fetched = ask!(client, Fetch, 12, request.clone());
     assert_eq!(fetched.topics[0].partitions.len(), 1);
-    let told = Duration::from_millis(fetched.throttle_time_ms as u64);
-    assert!(told > Duration::from_secs(1), "told {told:?}");
+    let throttle = Duration::from_millis(fetched.throttle_time_ms as u64);
+    assert!(
+        throttle > Duration::from_secs(1),
+        "throttled for {throttle:?}"
+    );
     let started = Instant::now();
     client.send(12, request);
     let Response::Fetch(_) = client.receive(ApiKey::Fetch, 12).1 else {
         panic!("it is an answer to that");
     };
-    assert!(started.elapsed() >= told.mul_f64(0.9));
+    assert!(started.elapsed() >= throttle.mul_f64(0.9));
     // Its writes are not limited.
     assert_eq!(produce(&mut node.connect()), Duration::ZERO);
 }
@@ -194,32 +202,38 @@ fn fetches_that_are_sent_together_are_charged_one_by_one() {
         assert!(started.elapsed() >= paid, "it is paid for {paid:?}");
         // One chunk of a megabyte comes: all three exceed the quota.
         assert!(fetched.topics[0].partitions[0].records.len() < 2_000_000);
-        let told = Duration::from_millis(fetched.throttle_time_ms as u64);
-        assert!(told > Duration::from_secs(1), "told {told:?}");
-        paid += told.mul_f64(0.9);
+        let throttle = Duration::from_millis(fetched.throttle_time_ms as u64);
+        assert!(
+            throttle > Duration::from_secs(1),
+            "throttled for {throttle:?}"
+        );
+        paid += throttle.mul_f64(0.9);
     }
 }
 
 #[test]
-fn who_is_deep_in_debt_is_told_of_all_of_it() {
+fn the_throttle_time_covers_the_whole_debt() {
     let node = Node::start();
     let mut admin = node.connect();
     admin.create_topic("t", 1);
     let limited = [("client-id", Some("test"))];
     assert_eq!(set(&mut admin, &limited, PRODUCED, Some(1e4)), 0);
     let mut client = node.connect();
-    let told = produce(&mut client);
+    let throttle = produce(&mut client);
     // A megabyte at ten kilobytes a second, one of which is free.
-    assert!(told >= Duration::from_secs(103), "told {told:?}");
+    assert!(
+        throttle >= Duration::from_secs(103),
+        "throttled for {throttle:?}"
+    );
     // Another connection of the same name has the same debt.
     let mut again = node.connect();
     let request = produce_request("t", 0, chunk(&["small"]));
-    let told = ask!(again, Produce, 9, request).throttle_time_ms;
-    assert!(told >= 100_000, "told {told:?}");
+    let throttle = ask!(again, Produce, 9, request).throttle_time_ms;
+    assert!(throttle >= 100_000, "throttled for {throttle:?}");
 }
 
 #[test]
-fn who_wants_no_answers_waits_too() {
+fn a_producer_without_acknowledgements_is_throttled() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -238,7 +252,7 @@ fn who_wants_no_answers_waits_too() {
 }
 
 #[test]
-fn quotas_are_described_altered_and_kept() {
+fn quotas_are_described_altered_and_persisted() {
     let node = Node::start();
     let mut client = node.connect();
     assert!(describe(&mut client, Vec::new()).is_empty());
@@ -272,7 +286,7 @@ fn quotas_are_described_altered_and_kept() {
 }
 
 #[test]
-fn connection_rates_are_described_altered_and_kept() {
+fn connection_rates_are_described_altered_and_persisted() {
     let node = Node::start();
     let mut client = node.connect();
     let one = [("ip", Some("10.0.0.1"))];
@@ -367,6 +381,33 @@ fn a_connection_over_the_rate_is_held_before_it_is_closed() {
     let mut held = connect_from(&node, [127, 0, 0, 2]);
     assert_eq!(held.receive_frame(), None);
     assert!(started.elapsed() >= Duration::from_millis(990));
+}
+
+/// The broker's bound on connections over the rate that it holds at once.
+const HELD_MAX: usize = 1_000;
+
+/// Each held connection takes a file descriptor, so a flood of them must not hold more than the
+/// bound.
+#[test]
+fn connections_beyond_the_bound_on_held_ones_are_closed_at_once() {
+    let clock = SimClock::new(Timestamp(1));
+    let node = Node::simulated(Arc::new(SystemDisk), Arc::new(clock));
+    let limited = [("ip", Some("127.0.0.2"))];
+    assert_eq!(set(&mut node.connect(), &limited, CONNECTED, Some(1.0)), 0);
+    assert_eq!(served(&node, 2, 10), 10);
+    // On a busy machine the first connections may be closed before the last ones are open.
+    wait_until("the last connection is closed before the others", || {
+        let mut held: Vec<Connection> = (0..HELD_MAX)
+            .map(|_| connect_from(&node, [127, 0, 0, 2]))
+            .collect();
+        let mut beyond = connect_from(&node, [127, 0, 0, 2]);
+        assert_eq!(beyond.receive_frame(), None);
+        let are_open = held.iter_mut().all(Connection::is_open);
+        held.iter_mut().for_each(|connection| {
+            assert_eq!(connection.receive_frame(), None);
+        });
+        are_open
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use millstream_wire::{FetchResponse, FetchedPartition, ResponseError};
 
 use crate::support::{Connection, Node, ask, fetch_request, topic_name, values};
 
-/// The sessions that a broker keeps.
+/// The bound on the sessions of a broker.
 const SESSIONS_MAX: usize = 1_000;
 
 fn fetch(client: &mut Connection, request: FetchRequest) -> FetchResponse {
@@ -43,7 +43,7 @@ fn partitions(response: &FetchResponse) -> Vec<&FetchedPartition> {
 }
 
 #[test]
-fn only_what_has_changed_is_told() {
+fn a_session_returns_only_changed_partitions() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 3);
@@ -54,9 +54,9 @@ fn only_what_has_changed_is_told() {
     assert_eq!(partitions(&next(&mut client, id, 1, &[])).len(), 0);
     client.produce("t", 1, &["value"]);
     let response = next(&mut client, id, 2, &[]);
-    let told = partitions(&response);
-    assert_eq!((told.len(), told[0].partition), (1, 1));
-    assert_eq!(values(told[0]), ["value"]);
+    let returned = partitions(&response);
+    assert_eq!((returned.len(), returned[0].partition), (1, 1));
+    assert_eq!(values(returned[0]), ["value"]);
     // The client has not read on, so the answer repeats the partition.
     assert_eq!(partitions(&next(&mut client, id, 3, &[])).len(), 1);
     assert_eq!(
@@ -66,7 +66,7 @@ fn only_what_has_changed_is_told() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_read_any_more() {
+fn forgotten_partitions_leave_the_session() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 2);
@@ -81,8 +81,8 @@ fn what_is_forgotten_is_not_read_any_more() {
         .with_session_epoch(1)
         .with_forgotten_topics_data(vec![forgotten]);
     let response = fetch(&mut client, request);
-    let told = partitions(&response);
-    assert_eq!((told.len(), told[0].partition), (1, 1));
+    let returned = partitions(&response);
+    assert_eq!((returned.len(), returned[0].partition), (1, 1));
     // The request may name the partition again.
     let response = next(&mut client, id, 2, &[("t", 0, 0), ("t", 1, 1)]);
     assert_eq!(values(partitions(&response)[0]), ["forgotten"]);
@@ -166,8 +166,10 @@ fn no_partition_is_starved_by_those_before_it() {
     let given: Vec<i32> = given
         .iter()
         .map(|response| {
-            let told = partitions(response);
-            let mut full = told.iter().filter(|told| !told.records.is_empty());
+            let returned = partitions(response);
+            let mut full = returned
+                .iter()
+                .filter(|returned| !returned.records.is_empty());
             full.next().unwrap().partition
         })
         .collect();

@@ -13,7 +13,7 @@ use crate::support::{Node, chunk, fetch_request, produce_request};
 const END_MAX: Duration = Duration::from_secs(25);
 
 #[test]
-fn what_came_before_the_end_is_answered() {
+fn a_stopping_server_answers_waiting_fetches() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -32,7 +32,7 @@ fn what_came_before_the_end_is_answered() {
 }
 
 #[test]
-fn nobody_keeps_it_from_ending() {
+fn idle_and_waiting_clients_do_not_delay_the_stop() {
     let node = Node::start();
     let silent = node.connect();
     let mut half = node.connect();
@@ -48,7 +48,7 @@ fn nobody_keeps_it_from_ending() {
 }
 
 #[test]
-fn who_goes_on_asking_does_not_keep_it_from_ending_and_loses_no_answered_chunk() {
+fn a_busy_producer_does_not_delay_the_stop_and_loses_no_answered_chunk() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -85,9 +85,9 @@ fn who_goes_on_asking_does_not_keep_it_from_ending_and_loses_no_answered_chunk()
     });
     assert!(answered > 0);
     let log = millstream_log::Log::open(millstream_log::LogConfig::new(dir.path())).unwrap();
-    let lane = log.stream("t").unwrap().partition(0).unwrap();
+    let partition = log.stream("t").unwrap().partition(0).unwrap();
     assert!(
-        lane.durable_offset().0 >= answered,
+        partition.durable_offset().0 >= answered,
         "{answered} were answered"
     );
     log.close().unwrap();

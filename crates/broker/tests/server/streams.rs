@@ -9,7 +9,7 @@ use millstream_wire::streams_group::{
 
 use crate::permissions::{group, topic, two_clients};
 use crate::support::{Connection, Node, ask, text, wait_until};
-use crate::topics::setting;
+use crate::topics::settings::setting;
 
 const MISSING_INTERNAL_TOPICS: i8 = 3;
 
@@ -18,12 +18,12 @@ pub fn joining() -> StreamsGroupHeartbeatRequest {
     let first = StreamsSubtopology {
         source_topics: vec![text("t")],
         repartition_sink_topics: vec![text("r")],
-        ..part("0")
+        ..subtopology("0")
     };
     let second = StreamsSubtopology {
         repartition_source_topics: vec![internal("r", &[("retention.ms", "-1")])],
         state_changelog_topics: vec![internal("c", &[("cleanup.policy", "compact")])],
-        ..part("1")
+        ..subtopology("1")
     };
     StreamsGroupHeartbeatRequest {
         group_id: text("g"),
@@ -49,7 +49,7 @@ pub fn joining() -> StreamsGroupHeartbeatRequest {
     }
 }
 
-fn part(id: &'static str) -> StreamsSubtopology {
+fn subtopology(id: &'static str) -> StreamsSubtopology {
     StreamsSubtopology {
         subtopology_id: text(id),
         source_topics: Vec::new(),
@@ -87,7 +87,10 @@ fn staying(epoch: i32) -> StreamsGroupHeartbeatRequest {
     }
 }
 
-fn part_of(request: &mut StreamsGroupHeartbeatRequest, place: usize) -> &mut StreamsSubtopology {
+fn subtopology_of(
+    request: &mut StreamsGroupHeartbeatRequest,
+    place: usize,
+) -> &mut StreamsSubtopology {
     let topology = request.topology.as_mut().expect("of a member that joins");
     &mut topology.subtopologies[place]
 }
@@ -118,7 +121,7 @@ fn join_until(
 }
 
 /// Joins, and waits until the members get this status about missing topics.
-fn join_until_told(client: &mut Connection, request: StreamsGroupHeartbeatRequest, why: &str) {
+fn join_until_reported(client: &mut Connection, request: StreamsGroupHeartbeatRequest, why: &str) {
     join_until(client, request, |answer| {
         let status = answer.status.as_deref().unwrap_or_default();
         status.iter().any(|status| {
@@ -173,19 +176,19 @@ fn topics_are_made_for_a_group_and_its_tasks_begin() {
 }
 
 #[test]
-fn members_are_told_why_topics_are_not_made() {
+fn members_get_the_reason_why_topics_are_not_created() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 3);
     let mut unknown = joining();
-    let settings = &mut part_of(&mut unknown, 1).repartition_source_topics[0].topic_configs;
+    let settings = &mut subtopology_of(&mut unknown, 1).repartition_source_topics[0].topic_configs;
     settings[0].key = text("no.such.setting");
-    join_until_told(&mut client, unknown, "no.such.setting");
+    join_until_reported(&mut client, unknown, "no.such.setting");
     let mut copies = joining();
-    part_of(&mut copies, 1).repartition_source_topics[0].replication_factor = 3;
+    subtopology_of(&mut copies, 1).repartition_source_topics[0].replication_factor = 3;
     copies.group_id = text("h");
     let answer = beat(&mut client, copies.clone());
-    wait_until("it is told", || {
+    wait_until("the status is reported", || {
         let answer = beat(
             &mut client,
             StreamsGroupHeartbeatRequest {
@@ -207,8 +210,8 @@ fn topics_of_a_group_count_towards_the_partitions_of_the_node() {
     let mut client = node.connect();
     client.create_topic("t", 3);
     let mut many = joining();
-    part_of(&mut many, 1).repartition_source_topics[0].partitions = 90;
-    join_until_told(&mut client, many, "partitions_max");
+    subtopology_of(&mut many, 1).repartition_source_topics[0].partitions = 90;
+    join_until_reported(&mut client, many, "partitions_max");
     assert!(node.log().stream("r").is_err() && node.log().stream("c").is_err());
 }
 
@@ -223,6 +226,6 @@ fn a_member_makes_only_topics_that_it_may() {
         assert_eq!(refused.error_code, denied, "before {name}");
         admin.allow("alice", (Operation::Describe, topic(name)));
     }
-    join_until_told(&mut alice, joining(), "the member may not create it");
+    join_until_reported(&mut alice, joining(), "the member may not create it");
     assert!(node.log().stream("r").is_err() && node.log().stream("c").is_err());
 }

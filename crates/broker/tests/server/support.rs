@@ -311,6 +311,15 @@ impl Connection {
         !matches!(self.stream.read(&mut [0; 1]), Ok(1..))
     }
 
+    /// Returns whether the other side has neither closed the connection nor sent anything.
+    pub fn is_open(&mut self) -> bool {
+        let tcp = self.tcp.as_ref().expect("over TCP");
+        tcp.set_nonblocking(true).unwrap();
+        let peeked = tcp.peek(&mut [0; 1]);
+        tcp.set_nonblocking(false).unwrap();
+        matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
     /// Sends a request and waits for its answer.
     pub fn ask(&mut self, version: i16, request: impl Into<Request>) -> Response {
         let request = request.into();

@@ -133,7 +133,7 @@ fn a_certificate_is_a_login() {
 }
 
 #[test]
-fn who_connects_and_says_nothing_keeps_nobody_out() {
+fn silent_tls_connections_do_not_block_others_and_are_closed() {
     let pki = Pki::new();
     let node = Node::with(|config| config.tls = Some(pki.files()));
     let silent: Vec<TcpStream> = (0..200)

@@ -327,7 +327,7 @@ fn tokens_are_refused_that_no_known_key_has_signed() {
 }
 
 #[test]
-fn what_is_no_set_of_keys_is_refused() {
+fn malformed_key_sets_are_refused() {
     let large = vec![b' '; 1 << 20];
     let many = json!({ "keys": vec![json!({ "kty": "oct" }); 101] }).to_string();
     let cases: [&[u8]; 5] = [b"", b"{}", b"{\"keys\":[]}", &large, many.as_bytes()];
@@ -380,7 +380,7 @@ impl Connection {
 }
 
 #[test]
-fn who_has_a_token_is_let_in_until_it_expires() {
+fn a_token_logs_in_until_it_expires() {
     let dir = tempfile::tempdir().unwrap();
     let signer = Signer::p256();
     let node = node(&signer, &dir.path().join("keys.json"));
@@ -425,7 +425,7 @@ fn who_has_a_token_is_let_in_until_it_expires() {
 }
 
 #[test]
-fn who_has_a_bad_token_is_told_so_and_shut_out() {
+fn a_bad_token_is_refused_with_a_reason_and_closes_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let signer = Signer::p256();
     let node = node(&signer, &dir.path().join("keys.json"));

@@ -70,7 +70,7 @@ fn chunk(id: i64, epoch: i16) -> Bytes {
 }
 
 #[test]
-fn chunks_of_somebody_else_are_not_part_of_a_transaction() {
+fn chunks_of_another_producer_id_are_refused_in_a_transaction() {
     let (_node, mut client) = with_topic(2);
     let producer = init(&mut client);
     add_partition(&mut client, &producer);
@@ -141,7 +141,7 @@ fn offsets_of_transactions_are_refused_with_errors_that_producers_know() {
 }
 
 #[test]
-fn offsets_of_transactions_are_of_partitions_that_there_are() {
+fn transactional_offsets_of_unknown_partitions_are_refused() {
     let (_node, mut client) = with_topic(1);
     let producer = init(&mut client);
     let topic = |name, partitions: &[i32]| {
@@ -194,10 +194,14 @@ fn newer_clients_add_nothing_and_have_an_epoch_for_each_transaction() {
         assert_eq!(ended.producer_epoch, epoch + 1);
         epoch = ended.producer_epoch;
     }
-    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
     // Three records, and as many markers.
-    wait_until("all is ended", || lane.last_stable_offset() == Offset(6));
-    let aborted = lane.aborted_transactions(Offset(0), Offset(6)).unwrap();
+    wait_until("all is ended", || {
+        partition.last_stable_offset() == Offset(6)
+    });
+    let aborted = partition
+        .aborted_transactions(Offset(0), Offset(6))
+        .unwrap();
     let offsets = aborted.iter().map(|aborted| aborted.first_offset);
     assert_eq!(offsets.collect::<Vec<_>>(), [Offset(2)]);
 }
@@ -229,12 +233,14 @@ fn an_administrator_aborts_a_transaction_as_a_whole() {
     let request = produce_request("t", 0, chunk(id, epoch)).with_transactional_id(Some(tx()));
     let produced = ask!(client, Produce, 9, request);
     assert_eq!(produced.responses[0].partition_responses[0].error_code, 0);
-    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
-    assert_eq!(lane.last_stable_offset(), Offset(0));
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
+    assert_eq!(partition.last_stable_offset(), Offset(0));
     let invalid = ResponseError::InvalidProducerEpoch.code();
     assert_eq!(abort(&mut client, marker(id, epoch + 1, 0)), invalid);
     assert_eq!(abort(&mut client, marker(id, epoch, 0)), 0);
-    wait_until("it is aborted", || lane.last_stable_offset() == Offset(2));
+    wait_until("it is aborted", || {
+        partition.last_stable_offset() == Offset(2)
+    });
     let request = EndTxnRequest::default()
         .with_transactional_id(tx())
         .with_producer_id(producer.producer_id)
@@ -247,11 +253,11 @@ fn an_administrator_aborts_a_transaction_as_a_whole() {
 }
 
 #[test]
-fn an_administrator_aborts_what_the_coordinator_does_not_know() {
+fn an_administrator_aborts_a_hanging_transaction() {
     let (node, mut client) = with_topic(1);
-    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
-    lane.append(&chunk(777, 3)).unwrap();
-    wait_until("it is durable", || lane.durable_offset() == Offset(1));
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
+    partition.append(&chunk(777, 3)).unwrap();
+    wait_until("it is durable", || partition.durable_offset() == Offset(1));
     let code = |error: ResponseError| error.code();
     let hanging = marker(777, 3, 0);
     for (marker, refused) in [
@@ -269,14 +275,16 @@ fn an_administrator_aborts_what_the_coordinator_does_not_know() {
     ] {
         assert_eq!(abort(&mut client, marker), code(refused));
     }
-    assert_eq!(lane.last_stable_offset(), Offset(0));
+    assert_eq!(partition.last_stable_offset(), Offset(0));
     assert_eq!(
         abort(&mut client, marker(1, 0, 0)),
         0,
         "it has nothing here"
     );
     assert_eq!(abort(&mut client, hanging), 0);
-    assert_eq!(lane.last_stable_offset(), Offset(2));
-    let aborted = lane.aborted_transactions(Offset(0), Offset(2)).unwrap();
+    assert_eq!(partition.last_stable_offset(), Offset(2));
+    let aborted = partition
+        .aborted_transactions(Offset(0), Offset(2))
+        .unwrap();
     assert_eq!(aborted.len(), 1);
 }

@@ -13,7 +13,7 @@ fn begin(world: &mut World, id: &str) -> Answered<Producer> {
 }
 
 #[test]
-fn there_are_only_so_many_transactional_ids() {
+fn transactional_ids_are_bounded() {
     let config = Config {
         transactional_ids_max: 2,
         ..Config::default()
@@ -28,7 +28,7 @@ fn there_are_only_so_many_transactional_ids() {
 }
 
 #[test]
-fn only_so_many_partitions_take_part() {
+fn partitions_of_a_transaction_are_bounded() {
     let mut world = World::new();
     let producer = world.init().unwrap();
     let most = config::PARTICIPANTS_PER_TRANSACTION_MAX as i32 + 1;
@@ -47,7 +47,7 @@ fn only_so_many_partitions_take_part() {
 }
 
 #[test]
-fn the_names_of_a_transaction_have_only_so_many_bytes() {
+fn name_bytes_of_a_transaction_are_bounded() {
     let mut world = World::new();
     let producer = world.init().unwrap();
     let long = "x".repeat(config::NAME_BYTES_MAX + 1);
@@ -73,7 +73,7 @@ fn the_names_of_a_transaction_have_only_so_many_bytes() {
 }
 
 #[test]
-fn all_names_together_have_only_so_many_bytes() {
+fn name_bytes_of_all_transactions_are_bounded() {
     let config = Config {
         name_bytes_max: ID.len() + 10,
         ..Config::default()
@@ -90,7 +90,7 @@ fn all_names_together_have_only_so_many_bytes() {
         assert_eq!(world.add(current, &[("x", 0)]), Err(PolicyViolation));
         current = world.end_and_bump(current, Outcome::Committed).unwrap();
         assert_eq!(begin(&mut world, "b"), Err(PolicyViolation));
-        world.tell();
+        world.deliver_outcomes();
     }
     assert!(begin(&mut world, "0123456789").is_ok());
     assert_eq!(world.add(current, &[("x", 0)]), Err(PolicyViolation));

@@ -10,7 +10,7 @@ use millstream_broker::transactions::*;
 use crate::support::*;
 
 #[test]
-fn the_outcome_is_persisted_first_and_then_told() {
+fn the_outcome_is_persisted_before_markers_are_written() {
     let mut world = World::new();
     let producer = world.ongoing();
     let request = Request::EndTransaction(end(producer, Outcome::Committed));
@@ -21,7 +21,7 @@ fn the_outcome_is_persisted_first_and_then_told() {
         Action::Answer(_, answer),
     ] = &actions[..]
     else {
-        panic!("persisted, told, answered, not {actions:?}");
+        panic!("persisted, sent, answered, not {actions:?}");
     };
     assert_eq!(*answer, Answer::EndTransaction(Ok(producer)));
     assert_eq!(*written, partitions(&[("orders", 0)]));
@@ -32,7 +32,7 @@ fn the_outcome_is_persisted_first_and_then_told() {
 }
 
 #[test]
-fn a_transaction_is_ended_when_everybody_has_the_outcome() {
+fn a_transaction_ends_when_all_participants_have_the_outcome() {
     for (outcome, prepared, complete) in [
         (
             Outcome::Committed,
@@ -76,7 +76,7 @@ fn to_end_a_transaction_twice_in_the_same_way_does_no_harm() {
         world.end(producer, outcome).unwrap();
         assert_eq!(world.end(producer, outcome), Err(ConcurrentTransactions));
         assert_eq!(world.end(producer, other), Err(InvalidTxnState));
-        world.tell();
+        world.deliver_outcomes();
         assert_eq!(world.end(producer, outcome), Ok(producer));
         assert_eq!(world.end(producer, other), Err(InvalidTxnState));
     }
@@ -112,9 +112,9 @@ fn a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() {
         (ending.producer, ending.outcome),
         (producer(0, 1), Outcome::Aborted)
     );
-    for told in [false, true] {
-        if told {
-            world.tell();
+    for is_delivered in [false, true] {
+        if is_delivered {
+            world.deliver_outcomes();
         }
         assert_eq!(world.add(old, &[("orders", 1)]), Err(ProducerFenced));
         assert_eq!(world.verify(old, "orders", 0), Err(ProducerFenced));
@@ -136,13 +136,13 @@ fn a_transaction_that_is_ended_in_time_is_not_aborted_later() {
     world.end(producer, Outcome::Committed).unwrap();
     world.pass(2 * TIMEOUT);
     assert_eq!(world.state(), State::PrepareCommit);
-    world.tell();
+    world.deliver_outcomes();
     world.pass(2 * TIMEOUT);
     assert_eq!(world.state(), State::CompleteCommit);
 }
 
 #[test]
-fn what_could_not_be_written_is_written_again_after_a_while() {
+fn failed_markers_are_written_again_after_a_backoff() {
     let mut world = World::new();
     let producer = world.ongoing();
     world
@@ -177,7 +177,7 @@ fn what_could_not_be_written_is_written_again_after_a_while() {
     world.pass(config::RETRY_BACKOFF_MIN);
     assert_eq!(world.markers, [(ending.clone(), failed)]);
 
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.state(), State::PrepareCommit);
     world.report(Report::MarkersWritten(ending, partitions(&[("orders", 2)])));
     assert_eq!(world.state(), State::CompleteCommit);
@@ -234,7 +234,7 @@ fn producers_do_not_get_into_each_others_way() {
     };
     assert_eq!(world.add_with(add), Ok(()));
     world.end(one, Outcome::Aborted).unwrap();
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.describe("other").unwrap().state, State::Ongoing);
     let mixed = EndTransaction {
         transactional_id: "other".into(),
@@ -268,7 +268,7 @@ fn an_administrator_aborts_all_of_a_transaction_by_one_of_its_partitions() {
     assert_eq!(abort(&mut world, producer, 0), Ok(Abort::UnderWay));
     assert_eq!(abort(&mut world, producer, 0), Ok(Abort::UnderWay));
     assert_eq!(world.state(), State::PrepareAbort);
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.state(), State::CompleteAbort);
     assert_eq!(abort(&mut world, producer, 0), Ok(Abort::Unknown));
     assert_eq!(world.end(producer, Outcome::Committed), Err(ProducerFenced));

@@ -36,7 +36,7 @@ fn three() -> World {
         ..end(ended, Outcome::Committed)
     };
     world.end_with(end).unwrap();
-    world.tell();
+    world.deliver_outcomes();
     world
 }
 

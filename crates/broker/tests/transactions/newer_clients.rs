@@ -18,7 +18,7 @@ fn every_transaction_has_an_epoch_of_its_own() {
         world.markers[0].0.producer, second,
         "markers have the new epoch"
     );
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.add(first, &[("orders", 0)]), Err(ProducerFenced));
     assert_eq!(world.add(second, &[("orders", 0)]), Ok(()));
     assert_eq!(world.end_and_bump(second, Aborted), Ok(producer(0, 2)));
@@ -37,14 +37,14 @@ fn to_end_a_transaction_again_gives_the_same_answer() {
         assert_eq!(world.end_and_bump(first, other), Err(InvalidTxnState));
         world.restart();
         world.pass(SECOND);
-        world.tell();
+        world.deliver_outcomes();
         assert_eq!(world.end_and_bump(first, outcome), Ok(second));
         assert_eq!(world.end_and_bump(first, other), Err(InvalidTxnState));
     }
 }
 
 #[test]
-fn a_producer_that_does_not_know_whether_anything_arrived_may_abort() {
+fn a_producer_with_an_unknown_result_may_abort() {
     // Nothing yet, after an abort, after a commit.
     for before in [None, Some(Aborted), Some(Committed)] {
         let mut world = World::new();
@@ -52,7 +52,7 @@ fn a_producer_that_does_not_know_whether_anything_arrived_may_abort() {
         if let Some(outcome) = before {
             world.add(current, &[("orders", 0)]).unwrap();
             current = world.end_and_bump(current, outcome).unwrap();
-            world.tell();
+            world.deliver_outcomes();
         }
         assert_eq!(world.end_and_bump(current, Committed), Err(InvalidTxnState));
         let next = world.end_and_bump(current, Aborted).unwrap();
@@ -62,13 +62,13 @@ fn a_producer_that_does_not_know_whether_anything_arrived_may_abort() {
         assert_eq!(
             world.end_and_bump(current, Aborted),
             Ok(next),
-            "asked again"
+            "a repeated request"
         );
     }
 }
 
 #[test]
-fn to_end_what_never_began_again_is_fenced() {
+fn ending_after_reinitialization_is_fenced() {
     let mut world = World::new();
     let first = world.init().unwrap();
     world.go_on(first).unwrap();
@@ -94,7 +94,7 @@ fn the_next_transaction_waits_until_the_one_before_is_ended() {
         Err(ConcurrentTransactions)
     );
     assert_eq!(world.go_on(second), Err(ConcurrentTransactions));
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.add(second, &[("orders", 0)]), Ok(()));
 }
 
@@ -104,7 +104,7 @@ fn a_producer_that_missed_the_answer_to_its_commit_may_go_on() {
     let first = world.ongoing();
     let second = world.end_and_bump(first, Committed).unwrap();
     assert_eq!(world.go_on(first), Err(ConcurrentTransactions));
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.go_on(first), Ok(second));
 }
 
@@ -134,8 +134,12 @@ fn when_the_epochs_are_used_up_a_transaction_ends_with_a_new_producer_id() {
     assert_eq!(world.go_on(next), Err(ConcurrentTransactions));
     world.restart();
     world.pass(SECOND);
-    world.tell();
-    assert_eq!(world.end_and_bump(last, Committed), Ok(next), "asked again");
+    world.deliver_outcomes();
+    assert_eq!(
+        world.end_and_bump(last, Committed),
+        Ok(next),
+        "a repeated request"
+    );
     assert_eq!(world.end_and_bump(last, Aborted), Err(InvalidTxnState));
     assert_eq!(world.go_on(last), Ok(next));
     assert_eq!(
@@ -150,10 +154,10 @@ fn a_client_may_change_from_one_kind_to_the_other() {
     let mut world = World::new();
     let first = world.ongoing();
     let second = world.end_and_bump(first, Committed).unwrap();
-    world.tell();
+    world.deliver_outcomes();
     world.add(second, &[("orders", 0)]).unwrap();
     assert_eq!(world.end(second, Aborted), Ok(second));
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(
         world.end_and_bump(first, Aborted),
         Err(ProducerFenced),

@@ -40,16 +40,16 @@ fn a_transaction_may_begin_with_offsets() {
     assert!(world.markers.is_empty());
     assert_eq!(world.groups[0].1, [GROUP]);
     assert_eq!(world.groups[0].0.outcome, Outcome::Committed);
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.state(), State::CompleteCommit);
 }
 
 #[test]
 fn only_the_current_producer_may_add() {
     let mut world = World::new();
-    let nobody = producer(0, 0);
+    let unknown = producer(0, 0);
     assert_eq!(
-        world.add(nobody, &[("orders", 0)]),
+        world.add(unknown, &[("orders", 0)]),
         Err(InvalidProducerIdMapping)
     );
     let first = world.init().unwrap();
@@ -85,12 +85,12 @@ fn nothing_is_added_while_the_transaction_before_is_being_ended() {
         world.verify(producer, "orders", 0),
         Err(ConcurrentTransactions)
     );
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.add(producer, &[("orders", 0)]), Ok(()));
 }
 
 #[test]
-fn only_what_takes_part_may_be_written() {
+fn only_participants_of_a_transaction_are_verified() {
     let mut world = World::new();
     let producer = world.ongoing();
     assert_eq!(world.verify(producer, "orders", 0), Ok(()));
@@ -105,7 +105,7 @@ fn only_what_takes_part_may_be_written() {
     world.add_offsets(producer, GROUP).unwrap();
     assert_eq!(world.verify_offsets(producer, GROUP), Ok(()));
     world.end(producer, Outcome::Aborted).unwrap();
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(
         world.verify(producer, "orders", 0),
         Err(TransactionAbortable)

@@ -18,7 +18,7 @@ fn without_id() -> InitProducerId {
 }
 
 #[test]
-fn who_has_no_transactional_id_gets_a_new_producer_id() {
+fn without_a_transactional_id_each_request_gets_a_new_producer_id() {
     let mut world = World::new();
     assert_eq!(world.init_with(without_id()), Ok(producer(0, 0)));
     assert_eq!(world.init_with(without_id()), Ok(producer(1, 0)));
@@ -52,7 +52,7 @@ fn a_producer_id_is_reserved_before_it_is_given() {
 }
 
 #[test]
-fn who_begins_with_a_known_transactional_id_gets_the_next_epoch() {
+fn a_known_transactional_id_gets_the_next_epoch() {
     let mut world = World::new();
     assert_eq!(world.init(), Ok(producer(0, 0)));
     assert_eq!(world.init(), Ok(producer(0, 1)));
@@ -95,7 +95,7 @@ fn a_timeout_of_zero_or_above_the_bound_is_refused() {
 }
 
 #[test]
-fn who_begins_first_aborts_the_open_transaction_of_the_one_before() {
+fn a_new_producer_aborts_the_open_transaction_of_its_predecessor() {
     let mut world = World::new();
     let old = world.ongoing();
     assert_eq!(world.init(), Err(ConcurrentTransactions));
@@ -112,14 +112,14 @@ fn who_begins_first_aborts_the_open_transaction_of_the_one_before() {
         (ending.producer, ending.outcome),
         (producer(0, 1), Outcome::Aborted)
     );
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.state(), State::CompleteAbort);
     assert_eq!(world.init(), Ok(producer(0, 2)));
     assert_eq!(world.end(old, Outcome::Aborted), Err(ProducerFenced));
 }
 
 #[test]
-fn who_goes_on_gets_the_next_epoch_and_the_same_one_again_if_it_asks_again() {
+fn a_reinitialization_gets_the_next_epoch_and_its_repetition_the_same_one() {
     let mut world = World::new();
     let first = world.init().unwrap();
     let second = world.go_on(first);
@@ -132,7 +132,7 @@ fn who_goes_on_gets_the_next_epoch_and_the_same_one_again_if_it_asks_again() {
 }
 
 #[test]
-fn who_goes_on_is_fenced_if_another_has_begun() {
+fn a_reinitialization_is_fenced_by_a_newer_producer() {
     let mut world = World::new();
     let first = world.init().unwrap();
     world.init().unwrap();
@@ -145,23 +145,23 @@ fn who_goes_on_is_fenced_if_another_has_begun() {
 }
 
 #[test]
-fn who_goes_on_under_a_forgotten_transactional_id_begins() {
+fn a_reinitialization_under_a_forgotten_transactional_id_starts_anew() {
     let mut world = World::new();
     assert_eq!(world.go_on(producer(77, 3)), Ok(producer(0, 0)));
 }
 
 #[test]
-fn who_goes_on_may_abort_its_own_transaction_by_it() {
+fn a_reinitialization_aborts_the_open_transaction_of_its_producer() {
     let mut world = World::new();
     let old = world.ongoing();
     assert_eq!(world.go_on(old), Err(ConcurrentTransactions));
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.go_on(old), Ok(producer(0, 1)));
     assert_eq!(world.end(old, Outcome::Aborted), Err(ProducerFenced));
 }
 
 #[test]
-fn a_request_to_go_on_that_comes_late_does_no_harm_to_the_transaction() {
+fn a_late_reinitialization_leaves_the_transaction_alone() {
     let mut world = World::new();
     let first = world.init().unwrap();
     let second = world.go_on(first).unwrap();
@@ -194,9 +194,9 @@ fn a_producer_can_be_fenced_in_the_last_epoch_that_is_given() {
         let expected = expected.then_some(last);
         assert_eq!(world.init_with(init(expected)), Err(ConcurrentTransactions));
         assert_eq!(world.markers[0].0.producer, producer(0, i16::MAX));
-        let nobody = producer(0, i16::MAX);
-        assert_eq!(world.end(nobody, Outcome::Aborted), Err(ProducerFenced));
-        world.tell();
+        let unknown = producer(0, i16::MAX);
+        assert_eq!(world.end(unknown, Outcome::Aborted), Err(ProducerFenced));
+        world.deliver_outcomes();
         assert_eq!(world.init_with(init(expected)), Ok(producer(1, 0)));
     }
 }
@@ -217,7 +217,7 @@ fn next(world: &mut World, expected: Option<Producer>) -> Producer {
 }
 
 #[test]
-fn clients_that_do_not_know_of_fencing_hear_of_an_invalid_epoch() {
+fn clients_without_fencing_get_an_invalid_epoch() {
     let mut world = World::new();
     let old = world.init().unwrap();
     world.init().unwrap();
@@ -239,7 +239,7 @@ fn clients_that_do_not_know_of_fencing_hear_of_an_invalid_epoch() {
 }
 
 #[test]
-fn a_transactional_id_that_nobody_uses_is_forgotten_after_a_while() {
+fn an_unused_transactional_id_is_forgotten_after_its_retention() {
     let mut world = World::new();
     let old = world.init().unwrap();
     let retention = world.config.transactional_id_retention;

@@ -12,15 +12,15 @@ const CASES: u64 = 200;
 const EVENTS: usize = 1500;
 
 #[test]
-fn transactions_are_all_or_nothing_whatever_happens() {
+fn transactions_are_atomic_under_faults() {
     let variable = |name| env::var(name).ok().map(|value| value.parse().unwrap());
     let mut seen = Seen::default();
     if let Some(seed) = variable("MILLSTREAM_SEED") {
         return run(&mut Rng::with_seed(seed), &mut seen);
     }
     for _ in 0..variable("MILLSTREAM_CASES").unwrap_or(CASES) {
-        let told = ToldSeed(fastrand::u64(..));
-        run(&mut Rng::with_seed(told.0), &mut seen);
+        let seed = PrintedSeed(fastrand::u64(..));
+        run(&mut Rng::with_seed(seed.0), &mut seen);
     }
     // If the runs are rich enough, none of this is rare.
     seen.assert_all();
@@ -35,9 +35,9 @@ fn run(rng: &mut Rng, seen: &mut Seen) {
 }
 
 /// Prints the seed of a failing case.
-struct ToldSeed(u64);
+struct PrintedSeed(u64);
 
-impl Drop for ToldSeed {
+impl Drop for PrintedSeed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("failed with MILLSTREAM_SEED={}", self.0);

@@ -6,7 +6,7 @@ use millstream_broker::transactions::*;
 use crate::support::*;
 
 #[test]
-fn an_end_that_was_under_way_is_gone_on_with() {
+fn an_interrupted_ending_continues_after_a_restart() {
     for outcome in [Outcome::Committed, Outcome::Aborted] {
         let mut world = World::new();
         let producer = world.ongoing();
@@ -28,13 +28,13 @@ fn an_end_that_was_under_way_is_gone_on_with() {
             1,
             "and not again before it is reported"
         );
-        world.tell();
+        world.deliver_outcomes();
         assert_eq!(world.end(producer, outcome), Ok(producer));
     }
 }
 
 #[test]
-fn an_end_with_nobody_to_tell_is_completed() {
+fn an_ending_without_participants_is_completed() {
     let mut world = World::new();
     let first = world.init().unwrap();
     world.end_and_bump(first, Outcome::Aborted).unwrap();
@@ -82,7 +82,7 @@ fn a_transaction_whose_time_passed_meanwhile_is_aborted_at_once() {
 }
 
 #[test]
-fn what_is_not_a_record_of_transactions_is_refused() {
+fn foreign_records_are_refused() {
     let record = Record {
         key: b"\x07"[..].into(),
         value: None,

@@ -149,7 +149,7 @@ impl World {
     }
 
     /// Writes all markers, and notifies all groups.
-    pub fn tell(&mut self) {
+    pub fn deliver_outcomes(&mut self) {
         for (ending, partitions) in std::mem::take(&mut self.markers) {
             self.report(Report::MarkersWritten(ending, partitions));
         }

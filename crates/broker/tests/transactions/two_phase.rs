@@ -24,7 +24,7 @@ fn neither_time_nor_a_restart_nor_expiry_ends_a_transaction_of_two_phases() {
     let described = world.describe(ID).unwrap();
     assert_eq!((described.timeout, described.producer), (None, producer));
     world.end_and_bump(producer, Outcome::Committed).unwrap();
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.state(), State::CompleteCommit);
 }
 
@@ -35,11 +35,11 @@ fn the_next_producer_has_the_timeout_that_it_asks_for() {
     world.add(first, &[("orders", 0)]).unwrap();
     // It aborts the open transaction.
     assert_eq!(world.init(), Err(TransactionError::ConcurrentTransactions));
-    world.tell();
+    world.deliver_outcomes();
     let second = world.init().unwrap();
     world.add(second, &[("orders", 0)]).unwrap();
     world.pass(2 * TIMEOUT);
-    world.tell();
+    world.deliver_outcomes();
     assert_eq!(world.state(), State::CompleteAbort);
 }
 

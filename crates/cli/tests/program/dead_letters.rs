@@ -163,7 +163,7 @@ fn a_flow_is_listed_among_groups_with_its_lag() {
         .run(&["group", "list", "--json"])
         .assert_done()
         .json();
-    let flow = json!({ "group": "ads", "kind": "flow", "state": "Empty", "lag": 1 });
+    let flow = json!({ "group": "ads", "kind": "flow", "state": "Empty", "members": 0, "lag": 1 });
     assert_eq!(list["groups"], json!([flow]));
     let text = server.run(&["group", "describe", "ads"]).assert_done();
     assert!(text.text().contains("kind     flow"), "{text:?}");

@@ -1,5 +1,6 @@
 //! The program from end to end.
 
+mod administration;
 mod advice;
 mod bad_input;
 mod crash;
@@ -21,4 +22,5 @@ mod support;
 mod tls;
 mod tokens;
 mod transactions;
+mod transfer;
 mod verbs;

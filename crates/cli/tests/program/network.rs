@@ -339,7 +339,10 @@ fn groups_go_on_where_they_were_and_are_described_reset_and_deleted() {
     assert_eq!(description["positions"], expected);
     assert_eq!(consume(&[]), "4\n5\n6\n7\n8\n9\n");
     let list = server.run(&["group", "list"]).assert_done().text();
-    assert!(list.contains("g      consumer  Empty    0"), "{list}");
+    assert!(
+        list.contains("g      consumer  Empty        0    0"),
+        "{list}"
+    );
     server
         .run(&["group", "reset", "g", "s", "--to", "8"])
         .assert_done();

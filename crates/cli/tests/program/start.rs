@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::support::{Server, finish, run, send_signal};
+use crate::support::{Server, finish, program, run, send_signal};
 
 #[test]
 fn it_says_where_it_listens_and_ends_with_a_signal() {
@@ -79,4 +81,44 @@ fn a_data_directory_has_one_user() {
     let file = dir.path().join("file");
     fs::write(&file, "x").unwrap();
     run(&file, &["start", "--listen", "127.0.0.1:0"]).assert_fails(1, &["no folder", "--data"]);
+}
+
+#[test]
+fn systemd_gets_a_report_when_the_server_is_ready_and_when_it_stops() {
+    let dir = tempdir().unwrap();
+    let socket = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(120)))
+        .unwrap();
+    let received = || {
+        let mut text = [0; 64];
+        let size = manager.recv(&mut text).unwrap();
+        String::from_utf8(text[..size].to_vec()).unwrap()
+    };
+    let child = program()
+        .args(["start", "--listen", "127.0.0.1:0", "--data"])
+        .arg(dir.path().join("data"))
+        .env("NOTIFY_SOCKET", &socket)
+        .spawn()
+        .unwrap();
+    assert_eq!(received(), "READY=1");
+    send_signal(&child, Signal::TERM);
+    assert_eq!(received(), "STOPPING=1");
+    finish(child).assert_done();
+}
+
+#[test]
+fn version_names_the_package_and_the_commit() {
+    let output = program().arg("--version").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let commit = text
+        .strip_prefix(concat!("millstream ", env!("CARGO_PKG_VERSION"), " ("))
+        .and_then(|it| it.strip_suffix(")\n"));
+    let commit = commit.unwrap_or_else(|| panic!("{text:?} has no commit"));
+    let is_hex = commit.bytes().all(|it| it.is_ascii_hexdigit());
+    assert!(
+        commit == "unknown" || (is_hex && commit.len() >= 12),
+        "{text:?}"
+    );
 }

@@ -29,7 +29,8 @@ pub fn program_with_hangup(is_ignored: bool) -> Command {
     prepared(command)
 }
 
-fn prepared(mut command: Command) -> Command {
+/// Removes the settings of the user that runs the test, and sets a small pool.
+pub fn prepared(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("MILLSTREAM_") {
             command.env_remove(name);
@@ -37,6 +38,8 @@ fn prepared(mut command: Command) -> Command {
     }
     command
         .env("MILLSTREAM_POOL", "64MiB")
+        // Without the user's profiles.
+        .env("XDG_CONFIG_HOME", "/nonexistent")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -60,11 +63,7 @@ pub fn mpirun(processes: &[&[&str]]) -> Command {
             .arg(env!("CARGO_BIN_EXE_millstream"));
         command.args(["flow", "run"]).args(*args);
     }
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
+    prepared(command)
 }
 
 /// What a finished run left.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::tempdir;
 
-use crate::support::Server;
+use crate::support::{Server, finish, prepared};
 
 /// What the guide says.
 const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
@@ -17,14 +17,10 @@ fn sh(folder: &Path, script: &str) {
     let mut path = std::ffi::OsString::from(program.parent().unwrap());
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
-    let output = Command::new("sh")
-        .args(["-euc", script])
-        .current_dir(folder)
-        .env("PATH", path)
-        .env("MILLSTREAM_POOL", "64MiB")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
+    let mut shell = Command::new("sh");
+    shell.args(["-euc", script]).current_dir(folder);
+    let child = prepared(shell).env("PATH", path).spawn().unwrap();
+    finish(child).assert_done();
 }
 
 /// A certificate and its key by `openssl req -x509`, with more arguments.

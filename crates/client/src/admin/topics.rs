@@ -33,7 +33,7 @@ impl Client {
         name: &str,
         settings: &StreamSettings,
     ) -> Result<(), ClientError> {
-        check_kept(name, settings)?;
+        check_settings(name, settings)?;
         let retention = [
             ("retention.ms", settings.retention_ms),
             (
@@ -200,15 +200,15 @@ impl Client {
 
 /// Refuses the settings that a topic cannot have: its brokers' set-up decides its durability, and
 /// it has one log for each partition.
-fn check_kept(name: &str, settings: &StreamSettings) -> Result<(), ClientError> {
-    let is_kept = settings.durability == Durability::Sync && settings.virtual_logs <= 1;
-    match is_kept {
+fn check_settings(name: &str, settings: &StreamSettings) -> Result<(), ClientError> {
+    let is_possible = settings.durability == Durability::Sync && settings.virtual_logs <= 1;
+    match is_possible {
         true => Ok(()),
         false => Err(ClientError::Refused {
             what: format!("stream {name}"),
             error: ResponseError::InvalidConfig,
             message: Some(
-                "durability and virtual logs are settings of Millstream, and this server is none"
+                "durability and virtual logs are settings of Millstream's servers, and this is a server of another kind"
                     .to_owned(),
             ),
         }),

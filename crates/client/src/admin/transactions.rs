@@ -17,7 +17,7 @@ use crate::producer::{TransactionConfig, init, transactional_id};
 use crate::transaction::TransactionIdentity;
 
 /// For this time the client retries before it gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY_FOR: Duration = Duration::from_secs(60);
 
 /// The timeout of a transaction of which only the id is known.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ impl Client {
         identity: TransactionIdentity,
         is_committed: bool,
     ) -> Result<(), ClientError> {
-        self.end(id, identity, is_committed, PATIENCE)
+        self.end(id, identity, is_committed, RETRY_FOR)
             .await
             .map(drop)
     }
@@ -127,7 +127,7 @@ impl Client {
             timeout: TIMEOUT,
             two_phase: false,
         };
-        init(self, &config, None, PATIENCE).await.map(drop)
+        init(self, &config, None, RETRY_FOR).await.map(drop)
     }
 }
 

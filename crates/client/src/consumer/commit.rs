@@ -20,7 +20,7 @@ use super::search::{Found, Search};
 use crate::admin::GroupOffsets;
 use crate::client::{Client, text, topic_name};
 use crate::error::ClientError;
-use crate::offsets::TopicPartition;
+use crate::offsets::{TopicPartition, check_commit};
 
 /// The most tries of a commit: the group's epoch may change in between.
 const TRIES_MAX: u32 = 20;
@@ -143,10 +143,10 @@ impl Consumer {
             ids,
             starts,
         } = found;
-        let is_kept =
+        let is_still_read =
             |place: &TopicPartition| places.contains(place) && !starts.contains_key(place);
-        self.positions.retain(|place, _| is_kept(place));
-        group.committed.retain(|place, _| is_kept(place));
+        self.positions.retain(|place, _| is_still_read(place));
+        group.committed.retain(|place, _| is_still_read(place));
         group.ids = ids;
         self.positions.extend(starts);
         group.follow(news);
@@ -208,9 +208,7 @@ fn commit(
     for topic in &answer.topics {
         for partition in &topic.partitions {
             let index = partition.partition_index;
-            let name = topic.name.as_str();
-            let what = format!("offset of group {group} in partition {index} of {name}");
-            ClientError::check(partition.error_code, None, what)?;
+            check_commit(partition.error_code, group, &topic.name, index)?;
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ pub struct ConsumerConfig {
     pub reset: Option<Reset>,
     /// Which records of transactions the consumer returns.
     pub isolation: Isolation,
-    /// How the consumer receives records.
+    /// The way in which the consumer receives records.
     pub delivery: DeliveryMode,
     /// Selects the records that the consumer returns; all without it. A server that pushes applies the filter before
     /// it sends; otherwise the consumer applies it.
@@ -61,7 +61,7 @@ impl Default for ConsumerConfig {
     }
 }
 
-/// How a consumer receives records. They are the same either way.
+/// The way in which a consumer receives records. The records are the same either way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeliveryMode {
     /// The consumer fetches them.

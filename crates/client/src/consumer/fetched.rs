@@ -19,7 +19,7 @@ use crate::offsets::TopicPartition;
 use crate::push::{DamagedRecords, Lease, Torn, give};
 
 /// Records of one partition, in their order. Dropping it frees their memory for later records, which is either the
-/// receive buffer of a connection or shared with the server. See [`DeliveryPath::Shared`] for how long it may be kept.
+/// receive buffer of a connection or shared with the server. [`DeliveryPath::Shared`] limits how long it may be held.
 #[derive(Debug)]
 pub struct Fetched {
     pub(super) place: TopicPartition,
@@ -184,7 +184,7 @@ impl Fetched {
 
     /// Copies the records into memory of their own. They no longer count against
     /// [`prefetch_bytes`](crate::ConsumerConfig::prefetch_bytes), and no longer hold the server's memory. Call it for
-    /// records that are kept for long.
+    /// records that the caller holds for long.
     ///
     /// # Errors
     /// When the server has taken its memory back, as with [`each`](Self::each).

@@ -59,7 +59,7 @@ fn transactions_are_made_as_older_servers_know_them() {
                 partition: 0,
             };
             let offsets = BTreeMap::from([(place.clone(), Offset(number))]);
-            let committed = producer.commit_offsets("g", &offsets, "said").await;
+            let committed = producer.commit_offsets("g", &offsets, "note").await;
             committed.unwrap();
             let found = client.group_offsets("g").await.unwrap();
             assert!(!found.offsets.values().any(|at| *at == Offset(number)));
@@ -75,7 +75,7 @@ fn transactions_are_made_as_older_servers_know_them() {
             let found = client.group_offsets("g").await.unwrap();
             let offsets: Vec<Offset> = found.offsets.into_values().collect();
             if offsets == [Offset(5)] {
-                assert!(found.metadata.values().eq(["said"]));
+                assert!(found.metadata.values().eq(["note"]));
                 break;
             }
             assert!(tokio::time::Instant::now() < until, "{offsets:?}");

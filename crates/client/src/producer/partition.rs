@@ -317,7 +317,7 @@ impl Partition {
             true => self.unknown_since = self.unknown_since.or(Some(retry_at)),
             false => self.unknown_since = None,
         }
-        if answer.is_some_and(says_unstored) {
+        if answer.is_some_and(proves_unstored) {
             sealed.unknown = sealed.unknown.saturating_sub(1);
         }
         let is_certain = sealed.unknown == 0;
@@ -446,7 +446,7 @@ impl Partition {
 }
 
 /// Returns whether the error proves that this attempt did not store the chunk.
-fn says_unstored(error: ResponseError) -> bool {
+fn proves_unstored(error: ResponseError) -> bool {
     !matches!(
         error,
         ResponseError::RequestTimedOut

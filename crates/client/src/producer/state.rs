@@ -15,8 +15,8 @@ use super::{ProducerConfig, ProducerRecord};
 use crate::error::ClientError;
 use crate::partitioner::{Turn, partition_of_key};
 
-/// The most builders kept for reuse; each has buffers of its own.
-const BUILDERS_KEPT_MAX: usize = 64;
+/// The most builders that wait for reuse; each has buffers of its own.
+const SPARE_BUILDERS_MAX: usize = 64;
 
 /// The most bytes of chunks in one request, unless a single chunk is larger.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -269,7 +269,7 @@ impl State {
         let Some((builder, effect)) = self.partitions[place].seal() else {
             return false;
         };
-        if self.builders.len() < BUILDERS_KEPT_MAX {
+        if self.builders.len() < SPARE_BUILDERS_MAX {
             self.builders.push(builder);
         }
         self.take_effect(effect)

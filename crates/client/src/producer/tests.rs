@@ -232,7 +232,7 @@ impl World {
                     assert_eq!(stored[at..at + values.len()], values);
                     count += 1;
                 }
-                Ok(None) => panic!("the broker always tells"),
+                Ok(None) => panic!("the broker always returns the offset"),
                 Err(ClientError::Refused { .. }) => {
                     assert!(values.iter().any(|value| is_poison(*value)), "{values:?}");
                 }
@@ -245,13 +245,13 @@ impl World {
 }
 
 #[tokio::test]
-async fn chunks_are_stored_once_and_in_order_whatever_happens_on_the_way() {
+async fn chunks_are_stored_once_and_in_order_despite_faults() {
     for seed in 0..300 {
         let mut world = World::new(seed, Duration::from_secs(1_000_000));
         (0..2000).for_each(|_| world.step());
         world.finish();
-        let told = world.check().await;
-        assert!(told > 300, "seed {seed}: {told}");
+        let acknowledged = world.check().await;
+        assert!(acknowledged > 300, "seed {seed}: {acknowledged}");
     }
 }
 

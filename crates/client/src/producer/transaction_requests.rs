@@ -15,13 +15,13 @@ use millstream_wire::messages::{
     TxnOffsetCommitRequest,
 };
 use millstream_wire::{ApiKey, Question, ResponseError};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::partition::Identity;
 use crate::client::{Client, text, topic_name};
 use crate::connection::{Connection, Pending};
 use crate::error::ClientError;
-use crate::offsets::TopicPartition;
+use crate::offsets::{TopicPartition, check_commit};
 use crate::transaction::TransactionIdentity;
 
 /// The level of the cluster's feature `transaction.version` from which each transaction has an epoch of its own, and a
@@ -146,17 +146,8 @@ impl Client {
         let once = async || {
             let connection = self.transaction_coordinator(id).await?;
             let (request, version_max) = question(&connection)?;
-            let pending = send_up_to(&connection, request, version_max).await?;
-            let answer = timeout(request_timeout, pending.wait()).await;
-            let answer = answer.unwrap_or_else(|_| {
-                // The next answer would belong to another request.
-                connection.close();
-                Err(ClientError::Timeout {
-                    what: what.to_owned(),
-                    after: request_timeout,
-                    trouble: None,
-                })
-            })?;
+            let answer = connection.ask_up_to(request, version_max, request_timeout);
+            let answer = answer.await?;
             ClientError::check(code(&answer), None, what)?;
             Ok::<_, ClientError>(answer)
         };
@@ -187,40 +178,7 @@ pub(super) async fn send_chunks(
         true => i16::MAX,
         false => PRODUCE_VERSION_OLD,
     };
-    send_up_to(connection, request, version_max).await
-}
-
-async fn send_up_to<Q: Question>(
-    connection: &Connection,
-    request: Q,
-    version_max: i16,
-) -> Result<Pending<Q>, ClientError> {
-    let newest = connection.versions().newest(Q::API);
-    let version = newest.ok_or_else(|| ClientError::Unsupported {
-        api: Q::API,
-        address: connection.address().to_string(),
-    })?;
-    connection
-        .send_version(request, version.min(version_max))
-        .await
-}
-
-/// Sends a request, and closes the connection if there is no answer within the request timeout.
-async fn ask_up_to<Q: Question>(
-    client: &Client,
-    connection: &Connection,
-    request: Q,
-    version_max: i16,
-) -> Result<Q::Answer, ClientError> {
-    let pending = send_up_to(connection, request, version_max).await?;
-    let answer = timeout(client.config().request_timeout, pending.wait()).await;
-    answer.unwrap_or_else(|_| {
-        // The next answer would belong to another request.
-        connection.close();
-        Err(ClientError::Disconnected {
-            address: connection.address().to_string(),
-        })
-    })
+    connection.send_up_to(request, version_max).await
 }
 
 /// Adds partitions to a transaction.
@@ -236,7 +194,8 @@ pub(super) async fn add_partitions(
         .with_v3_and_below_producer_id(identity.id.0.into())
         .with_v3_and_below_producer_epoch(identity.epoch.0)
         .with_v3_and_below_topics(topics);
-    let answer = ask_up_to(client, &connection, request, ADD_VERSION).await?;
+    let answer = connection.ask_up_to(request, ADD_VERSION, client.config().request_timeout);
+    let answer = answer.await?;
     for topic in &answer.results_by_topic_v3_and_below {
         for partition in &topic.results_by_partition {
             let index = partition.partition_index;
@@ -305,13 +264,13 @@ async fn try_commit_offsets(
 ) -> Result<(), ClientError> {
     let group = request.group_id.as_str();
     let connection = client.coordinator(group).await?;
-    let answer = ask_up_to(client, &connection, request.clone(), version_max).await?;
+    let request_timeout = client.config().request_timeout;
+    let answer = connection.ask_up_to(request.clone(), version_max, request_timeout);
+    let answer = answer.await?;
     for topic in &answer.topics {
         for partition in &topic.partitions {
             let index = partition.partition_index;
-            let name = topic.name.as_str();
-            let what = format!("offset of group {group} in partition {index} of {name}");
-            ClientError::check(partition.error_code, None, what)?;
+            check_commit(partition.error_code, group, &topic.name, index)?;
         }
     }
     Ok(())

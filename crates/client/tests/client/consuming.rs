@@ -198,8 +198,8 @@ async fn a_deleted_stream_is_reported_while_the_server_answers() {
     assert_eq!(read(&mut consumer, 3).await, numbers(3));
     node.log().delete_stream("t").unwrap();
     // Far shorter than the timeout for a server that does not answer.
-    let told = timeout(Duration::from_secs(20), consumer.next()).await;
-    let error = told.expect("it ends").unwrap_err();
+    let ended = timeout(Duration::from_secs(20), consumer.next()).await;
+    let error = ended.expect("it ends").unwrap_err();
     assert_eq!(
         error.response_error(),
         Some(ResponseError::UnknownTopicOrPartition)

@@ -115,21 +115,21 @@ async fn a_follower_learns_the_offsets_of_an_added_partition_and_may_decline_it(
     let starts = [(place("t", 0), Start::Earliest)];
     let config = ConsumerConfig::default();
     let mut consumer = Consumer::assigned(&client, config, &starts).await.unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = Arc::clone(&told);
+    let added = Arc::new(Mutex::new(Vec::new()));
+    let adding = Arc::clone(&added);
     node.log().grow_stream("t", 3, 1).unwrap();
     let producer = Producer::new(&client, ProducerConfig::default());
     for partition in [1, 2, 2] {
         send(&producer, partition, &format!("of {partition}")).await;
     }
     consumer.follow(&topic, move |place, held| {
-        telling
+        adding
             .lock()
             .push((place.partition, held.start.0, held.end.0));
         place.partition == 1
     });
     read(&mut consumer, due(&["of 1"])).await;
-    assert_eq!(*told.lock(), [(1, 0, 1), (2, 0, 2)]);
+    assert_eq!(*added.lock(), [(1, 0, 1), (2, 0, 2)]);
     let positions = consumer.positions();
     assert_eq!(positions.len(), 2);
     assert!(!positions.contains_key(&place("t", 2)));
@@ -204,8 +204,8 @@ async fn a_consumer_reports_a_stream_that_was_created_again() {
         node.create("t", 1);
         for _ in 0..2 {
             let error = next(&mut consumer).await.unwrap_err();
-            let is_told = matches!(&error, ClientError::MadeAgain { stream } if stream == "t");
-            assert!(is_told, "{error}");
+            let is_expected = matches!(&error, ClientError::MadeAgain { stream } if stream == "t");
+            assert!(is_expected, "{error}");
         }
         node.log().delete_stream("t").unwrap();
     }

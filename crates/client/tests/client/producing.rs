@@ -146,8 +146,8 @@ async fn records_that_cannot_be_sent_are_refused() {
         .await
         .unwrap_err();
     assert!(partition.to_string().contains("partition 7"), "{partition}");
-    let nobody = Client::new(ClientConfig::new("127.0.0.1:1"));
-    let producer = Producer::new(&nobody, ProducerConfig::default());
+    let unreachable = Client::new(ClientConfig::new("127.0.0.1:1"));
+    let producer = Producer::new(&unreachable, ProducerConfig::default());
     let error = producer.send(record("value")).await.unwrap_err();
     assert!(matches!(error, ClientError::Connect { .. }), "{error}");
 }

@@ -125,7 +125,7 @@ async fn pushed_and_pulled_are_the_same(seed: u64, filter: Option<&str>) {
     append(&node, &mut random, 50);
     // One consumer shares memory, one is pushed records over the network, one fetches: all while
     // more records arrive.
-    let (told, ends) = watch::channel(None);
+    let (all_ends, ends) = watch::channel(None);
     let mut reading = Vec::new();
     for (client, delivery) in [
         (&client, DeliveryMode::Push),
@@ -150,7 +150,7 @@ async fn pushed_and_pulled_are_the_same(seed: u64, filter: Option<&str>) {
         let ends = client.offsets(&latest, ConsumerConfig::default().isolation);
         ends.await.unwrap().into_iter().collect::<Ends>()
     };
-    told.send_replace(Some(written.await));
+    all_ends.send_replace(Some(written.await));
     let mut all = Vec::new();
     for read in reading {
         all.push(read.await.unwrap());

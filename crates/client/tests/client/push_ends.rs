@@ -71,8 +71,8 @@ async fn memory_taken_back_is_reported_and_its_records_come_again() {
     let mut consumer = from_start(&client, pushed()).await;
     let fetched = next(&mut consumer).await.unwrap();
     let node = node.restart().await;
-    let told = try_values(&fetched).unwrap_err().to_string();
-    assert!(told.contains("has taken back the memory"), "{told}");
+    let error = try_values(&fetched).unwrap_err().to_string();
+    assert!(error.contains("has taken back the memory"), "{error}");
     assert_eq!(values(&next(&mut consumer).await.unwrap()), numbers(0, 10));
     drop(node);
 }
@@ -83,15 +83,15 @@ async fn only_records_of_memory_taken_back_come_again() {
     node.create("t", 1);
     let client = node.client();
     let mut consumer = from_start(&client, pushed()).await;
-    let mut kept = Vec::new();
+    let mut held = Vec::new();
     for number in 0..4 {
         produce(&client, "t", numbers(number, number + 1)).await;
-        kept.push(next(&mut consumer).await.unwrap());
+        held.push(next(&mut consumer).await.unwrap());
     }
-    assert_eq!(values(&kept.remove(0)), ["0"]);
-    drop(kept.remove(0));
+    assert_eq!(values(&held.remove(0)), ["0"]);
+    drop(held.remove(0));
     let node = node.restart().await;
-    assert!(kept.iter().all(|fetched| try_values(fetched).is_err()));
+    assert!(held.iter().all(|fetched| try_values(fetched).is_err()));
     let place = place("t", 0);
     assert_eq!(consumer.positions()[&place], Offset(2));
     let mut again = Vec::new();
@@ -110,8 +110,8 @@ async fn a_stalled_consumer_loses_its_memory_and_continues_over_the_network() {
     let fetched = next(&mut consumer).await.unwrap();
     assert_eq!(fetched.path(), DeliveryPath::Shared);
     wait_until("it is taken back", || try_values(&fetched).is_err()).await;
-    let told = try_values(&fetched).unwrap_err().to_string();
-    assert!(told.contains("held for too long"), "{told}");
+    let error = try_values(&fetched).unwrap_err().to_string();
+    assert!(error.contains("held for too long"), "{error}");
     let again = next(&mut consumer).await.unwrap();
     assert_eq!(values(&again), numbers(0, 10));
     assert_eq!(again.path(), DeliveryPath::Pushed);
@@ -284,8 +284,8 @@ async fn a_waiting_thread_gets_an_error_when_the_server_is_killed() {
     let mut subscriber = subscribers.unwrap().pop().unwrap();
     let waits = std::thread::spawn(move || subscriber.take(TIME_MAX));
     drop(server);
-    let told = tokio::task::spawn_blocking(|| waits.join().unwrap()).await;
-    let error = told.unwrap().unwrap_err();
+    let ended = tokio::task::spawn_blocking(|| waits.join().unwrap()).await;
+    let error = ended.unwrap().unwrap_err();
     assert!(matches!(error, ClientError::Disconnected { .. }), "{error}");
 }
 

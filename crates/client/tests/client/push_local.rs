@@ -82,7 +82,7 @@ async fn each_source_is_taken_from_on_a_thread_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_waited_for_longer_than_it_is_said() {
+async fn a_wait_ends_after_its_timeout() {
     let node = Node::local();
     node.create("t", 1);
     let source = LocalSource::Partitions(vec![(place("t", 0), Start::Earliest)]);

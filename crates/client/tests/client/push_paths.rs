@@ -64,14 +64,14 @@ async fn servers_that_do_not_push_are_fetched_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_a_quota_for_reading_shares_no_memory() {
+async fn a_client_with_a_quota_for_reading_shares_no_memory() {
     let node = with_value(Node::local()).await;
     let client = remote(&node).await;
     assert_eq!(path_of(&client, pushed()).await, DeliveryPath::Pushed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gets_a_quota_under_way_goes_on_without_sharing_memory() {
+async fn a_client_that_gets_a_quota_goes_on_without_sharing_memory() {
     let node = with_value(Node::local()).await;
     let client = node.client();
     let places = [(place("t", 0), Start::Earliest)];
@@ -88,7 +88,7 @@ async fn who_gets_a_quota_under_way_goes_on_without_sharing_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_read_every_stream_shares_no_memory() {
+async fn a_client_that_may_not_read_every_stream_shares_no_memory() {
     let node = with_value(Node::local()).await;
     let client = node.client();
     let secret = Acl {
@@ -125,7 +125,7 @@ fn stranger() {
 
 /// On another machine another user may listen at the path that a server announces: the client sent it the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_said_to_another_users_socket() {
+async fn the_client_sends_nothing_to_another_users_socket() {
     let node = with_value(Node::local()).await;
     let folder = node.log().dir();
     std::fs::remove_file(folder.join(SOCKET)).unwrap();

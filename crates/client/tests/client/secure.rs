@@ -98,7 +98,7 @@ fn a_certificate_of_an_old_version_is_not_blamed_on_the_authorities() {
 }
 
 #[tokio::test]
-async fn connections_are_encrypted_with_whom_the_authority_has_signed() {
+async fn connections_are_encrypted_with_servers_that_the_authority_has_signed() {
     let pki = Pki::new();
     let node = Node::with(|config| config.tls = Some(pki.files()));
     node.create("t", 1);
@@ -167,9 +167,9 @@ async fn a_local_socket_that_asks_for_a_login_is_not_taken_for_another_servers()
     let refused = client
         .subscribe_local(&LocalConfig::default(), &[source])
         .await;
-    let told = refused.unwrap_err().to_string();
-    assert!(told.contains("log in first"), "{told}");
-    assert!(!told.contains("another machine"), "{told}");
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("log in first"), "{error}");
+    assert!(!error.contains("another machine"), "{error}");
     // A consumer goes on over the network.
     assert_eq!(path_of(&client, pushed()).await, DeliveryPath::Pushed);
 }
@@ -258,8 +258,8 @@ async fn every_mechanism_logs_in_and_wrong_passwords_do_not() {
         );
         assert!(!refused.to_string().contains("guessed"), "{refused}");
     }
-    let nobody = client(&node, |_| {}).streams("").await;
-    assert!(nobody.unwrap_err().to_string().contains("log in first"));
+    let refused = client(&node, |_| {}).streams("").await;
+    assert!(refused.unwrap_err().to_string().contains("log in first"));
     // A user without the right to set passwords gets an error.
     let scram = login(Mechanism::Scram(Hash::Sha512), "secret");
     let refused = scram

@@ -1,4 +1,4 @@
-//! Where lanes begin whose first records were deleted: noted in the catalog.
+//! The first offsets of lanes whose first records were deleted: the catalog holds them.
 
 use millstream_base::{GroupId, Offset, Position, StreamId};
 

@@ -62,7 +62,7 @@ impl Core {
 }
 
 fn is_to_be_noted(lane: &LaneState) -> bool {
-    // The streams that the catalog does not name tell that it is missing.
+    // A start that finds streams without a catalog reports that the catalog is missing.
     lane.id.stream != CATALOG
         && !lane.is_memory_only()
         && !lane.is_removed()

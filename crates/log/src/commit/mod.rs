@@ -15,15 +15,15 @@ pub mod settle;
 pub mod written;
 
 use crate::core::Core;
-use crate::lane::sync_queue::SyncWork;
+use crate::lane::sync_queue::SyncTask;
 use crate::settings::config::Durability;
 
 impl Core {
     /// Makes one commit, if anything waits for it. `true` when it did something.
     pub fn sync_step(&self) -> bool {
         match self.appends.queue.try_take() {
-            Some(work) => {
-                self.commit(work);
+            Some(task) => {
+                self.commit(task);
                 true
             }
             None => false,
@@ -31,17 +31,17 @@ impl Core {
     }
 
     /// Makes one commit.
-    pub fn commit(&self, work: SyncWork) {
-        match work {
-            SyncWork::Direct(log) if log.durability == Durability::Written => {
+    pub fn commit(&self, task: SyncTask) {
+        match task {
+            SyncTask::Direct(log) if log.durability == Durability::Written => {
                 self.commit_written(&log);
             }
-            SyncWork::Direct(log) => self.commit_direct(&log),
-            SyncWork::Unsynced(lanes) => {
+            SyncTask::Direct(log) => self.commit_direct(&log),
+            SyncTask::Unsynced(lanes) => {
                 self.sync_written(lanes);
                 self.appends.queue.unsynced_done();
             }
-            SyncWork::Journal(logs) => {
+            SyncTask::Journal(logs) => {
                 self.commit_to_journal(logs);
                 self.appends.queue.journal_done();
             }

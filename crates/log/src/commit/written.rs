@@ -161,7 +161,7 @@ impl LaneState {
         // One at a time, so that none goes back.
         let _state = self.unsynced.state.lock();
         if end.group.synced() < end.position {
-            // It failed, which the lane's fault tells, or the stream is deleted.
+            // The sync failed, and the lane has a fault; or the stream is deleted.
             return;
         }
         if end.group.durable() < end.position {

@@ -53,7 +53,7 @@ pub struct GroupFile {
     pub index_len: u64,
     /// Whether the file has a name that survives a crash.
     pub named: bool,
-    /// Why the file must not be written any more.
+    /// The failure after which the file must not be written any more.
     pub failed: Option<LogError>,
 }
 
@@ -203,7 +203,7 @@ impl Group {
         self.file.lock().failed.get_or_insert_with(|| fault.clone());
     }
 
-    /// Whether there is a file whose name survives a crash.
+    /// Returns whether there is a file whose name survives a crash.
     pub fn has_file(&self) -> bool {
         self.file.lock().named
     }

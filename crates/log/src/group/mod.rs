@@ -60,7 +60,7 @@ pub struct Group {
     segments: RwLock<Vec<Segment>>,
     /// Index entries that wait until the file is synced up to them. The lane adds, write-back takes.
     unwritten_entries: Mutex<VecDeque<IndexEntry>>,
-    /// Why the bytes behind the high watermark are missing, if they are. Set by recovery.
+    /// The damage behind the high watermark, if bytes are missing there. Set by recovery.
     damage: OnceLock<LogError>,
     /// The index in memory, for readers. The lane adds to it; `None` when it is to be read from the file.
     index: RwLock<Option<SparseIndex>>,
@@ -178,7 +178,7 @@ impl Group {
         assert!(first, "group {} is closed twice", self.id);
     }
 
-    /// Why the bytes behind the high watermark are missing, if they are.
+    /// Returns the damage behind the high watermark, if bytes are missing there.
     pub fn damage(&self) -> Option<&LogError> {
         self.damage.get()
     }

@@ -9,7 +9,7 @@ use crate::files::DataDir;
 use crate::group::Group;
 use crate::index::entry::EntryKind;
 use crate::index::file::Index;
-use crate::memory::pool::{Buffer, Slice};
+use crate::memory::buffer::{Buffer, Slice};
 
 #[derive(Debug)]
 pub struct Segment {
@@ -101,7 +101,7 @@ impl Group {
         SegmentIndex(after.saturating_sub(1) as u32)
     }
 
-    /// Where a segment starts.
+    /// Returns the position where a segment starts.
     pub fn segment_base(&self, segment: SegmentIndex) -> Option<Position> {
         self.segments
             .read()

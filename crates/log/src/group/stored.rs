@@ -8,7 +8,7 @@ use crate::error::LogError;
 use crate::group::end::GroupEnd;
 use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
-use crate::memory::pool::Buffer;
+use crate::memory::buffer::Buffer;
 
 /// A group as recovery found it on disk.
 #[derive(Debug)]
@@ -30,6 +30,6 @@ pub struct StoredGroup {
     pub index: Option<SparseIndex>,
     /// Whether the file's name survives a crash.
     pub named: bool,
-    /// Why the bytes behind `position` are missing, if they are.
+    /// The damage behind `position`, if bytes are missing there.
     pub damage: Option<LogError>,
 }

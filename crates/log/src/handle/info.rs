@@ -44,7 +44,7 @@ pub struct PartitionInfo {
     /// Bytes that the start truncated from the end of its last file, which a crash had left incomplete.
     #[serde(rename = "cut_bytes")]
     pub truncated_bytes: u64,
-    /// Why it refuses writes, or the damage that a read has found.
+    /// The failure after which it refuses writes, or the damage that a read has found.
     pub fault: Option<String>,
 }
 

@@ -141,7 +141,7 @@ impl StreamPartition {
         }
     }
 
-    /// Whether a producer may be answered at once: [`StreamPartition::acknowledge`] never waits.
+    /// Returns whether a producer may be answered at once: [`StreamPartition::acknowledge`] never waits.
     pub fn answers_at_once(&self) -> bool {
         self.answering_head().is_none()
     }
@@ -168,7 +168,7 @@ impl StreamPartition {
         }
     }
 
-    /// Where reading starts.
+    /// Returns the cursor where reading starts.
     pub fn earliest(&self) -> Cursor {
         self.lane.earliest_cursor()
     }

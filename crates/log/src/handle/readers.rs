@@ -10,20 +10,20 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::lane::LaneState;
 use crate::lane::reader_position::ReaderPosition;
-use crate::memory::pool::Slice;
+use crate::memory::buffer::Slice;
 use crate::read::group::read_group;
 use crate::stream::StreamState;
 
 /// Whole chunks of one lane that follow each other.
 #[derive(Debug, Clone)]
 pub struct ReadChunks {
-    /// Where they start.
+    /// The cursor of the first one.
     pub cursor: Cursor,
     /// The lane within the streamlet.
     pub lane: LaneIndex,
     /// Their bytes, in place where memory has them.
     pub bytes: Slice,
-    /// Where reading goes on.
+    /// The cursor behind them, where reading goes on.
     pub next: Cursor,
 }
 
@@ -59,7 +59,7 @@ impl PartitionReader {
         reader
     }
 
-    /// Where it stands.
+    /// Returns its position.
     pub fn cursor(&self) -> Cursor {
         self.lane.cursor(self.group, self.position)
     }
@@ -150,7 +150,7 @@ pub struct StreamReader {
     from: ReadStart,
 }
 
-/// Where a reader starts.
+/// The start of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadStart {
     /// With the oldest stored record.
@@ -205,7 +205,7 @@ impl StreamReader {
         Ok(None)
     }
 
-    /// Where it stands in each partition.
+    /// Returns its position in each partition.
     pub fn cursors(&self) -> Vec<Cursor> {
         self.lanes.iter().map(PartitionReader::cursor).collect()
     }

@@ -42,12 +42,12 @@ impl Stream {
         &self.stream.shared.name
     }
 
-    /// Whether the node keeps it for itself.
+    /// Returns whether it is one of the node's internal streams.
     pub fn is_internal(&self) -> bool {
         self.stream.kind == StreamKind::Internal
     }
 
-    /// Whether it was deleted since it was looked up.
+    /// Returns whether it was deleted after this handle was made.
     pub fn is_deleted(&self) -> bool {
         self.stream.is_removed()
     }

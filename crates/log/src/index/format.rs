@@ -30,7 +30,7 @@ pub const ENTRY_FIXED_BYTES: usize = ENTRY_FIXED_BYTES_2 + 4 + 4 + 4;
 /// The same in the format before.
 pub const ENTRY_FIXED_BYTES_2: usize = 1 + 8 + 8 + 8 + 8 + 4 + 4;
 
-/// Where a producer's transaction begins that has none.
+/// The start of the transaction of a producer that has none.
 const NO_TRANSACTION: u64 = u64::MAX;
 
 /// An entry with this many producers is as large as it gets.

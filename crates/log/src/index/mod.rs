@@ -1,4 +1,4 @@
-//! The sparse index of a group, kept beside its file: `<group>.index`.
+//! The sparse index of a group, in a file beside the group's: `<group>.index`.
 //!
 //! A series of *entries*. An [`entry`] holds the state at a position of the group: the offset of the chunk that begins there,
 //! the largest timestamp before it, the offset before which all transactions have ended, the states of the producers that

@@ -29,7 +29,7 @@ pub struct SparseIndex {
     points: Vec<IndexPoint>,
     /// Transactions that were aborted in this group, in the order of their markers.
     aborted: Vec<AbortedTransaction>,
-    /// Why the rest is not known.
+    /// The reason why the rest is not known.
     damage: Option<LogError>,
 }
 

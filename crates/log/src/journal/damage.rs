@@ -9,7 +9,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::journal::file_reader::FileReader;
 use crate::journal::format::{
-    BLOCK_HEADER_BYTES, BlockPlace, FILE_HEADER_BYTES, FILE_HEADER_USED, encode_file_header,
+    BLOCK_HEADER_BYTES, BlockId, FILE_HEADER_BYTES, FILE_HEADER_USED, encode_file_header,
     encode_head,
 };
 use crate::journal::old::{OldJournal, end_of};
@@ -104,12 +104,12 @@ impl FileReader<'_> {
             if !is_block {
                 return Err(self.corrupted(at, "block"));
             }
-            let place = BlockPlace {
+            let id = BlockId {
                 file: self.name.sequence,
                 secret: self.name.secret,
                 number,
             };
-            self.write(&encode_head(&place, &[], block_bytes), at)?;
+            self.write(&encode_head(&id, &[], block_bytes), at)?;
             at += block_bytes;
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::ids::LaneId;
 use crate::journal::format::{
-    BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockPlace, FILE_HEADER_BYTES, FILE_HEADER_USED, RUN_BYTES,
+    BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockId, FILE_HEADER_BYTES, FILE_HEADER_USED, RUN_BYTES,
     RUNS_MAX, encode_file_header, u32_at, u64_at,
 };
 use crate::journal::old::OldFile;
@@ -166,7 +166,7 @@ impl<'a> FileReader<'a> {
         if count < head.len() || head[..4] != BLOCK_MAGIC {
             return Ok(None);
         }
-        let place = BlockPlace {
+        let id = BlockId {
             file: u64_at(&head, 8),
             secret: u64_at(&head, 16),
             number: u64_at(&head, 24),
@@ -177,7 +177,7 @@ impl<'a> FileReader<'a> {
         if run_count > RUNS_MAX
             || (head_bytes as u64) > block_bytes
             || at + block_bytes > self.len
-            || (place.file, place.secret) != (self.name.sequence, self.name.secret)
+            || (id.file, id.secret) != (self.name.sequence, self.name.secret)
         {
             return Ok(None);
         }
@@ -187,7 +187,7 @@ impl<'a> FileReader<'a> {
             return Ok(None);
         }
         Ok(Some(BlockHead {
-            number: place.number,
+            number: id.number,
             directory: head.split_off(BLOCK_HEADER_BYTES),
             block_bytes,
         }))

@@ -30,11 +30,11 @@ pub const RUN_BYTES: usize = 48;
 /// More runs than this go into the next block: a bound for recovery's directory.
 pub const RUNS_MAX: usize = 65_536;
 
-/// The place of a block, as the block itself names it.
-pub struct BlockPlace {
+/// The identity of a block, which its header holds: it shows that the block belongs to this file, in this order.
+pub struct BlockId {
     /// The sequence of its file.
     pub file: u64,
-    /// That of the file's name.
+    /// The secret in the file's name.
     pub secret: u64,
     /// Counts the file's blocks from 0.
     pub number: u64,
@@ -53,7 +53,7 @@ pub fn parse_name(dir: &DataDir, path: &Path) -> Option<(u64, u64)> {
     (file_path(dir, sequence, secret) == path).then_some((sequence, secret))
 }
 
-/// Whether a program wrote the file that did not have the secret in the name.
+/// Returns whether the file is of the first format, which has no secret in the name.
 pub fn is_of_format_1(path: &Path) -> bool {
     let stem = path.file_stem().and_then(|stem| stem.to_str());
     let is_number = stem.is_some_and(|stem| stem.bytes().all(|byte| byte.is_ascii_digit()));
@@ -83,13 +83,13 @@ pub fn encode_run(run: &RecoveredRun, data: &[u8], out: &mut Vec<u8>) {
 
 /// The block's header and directory. The checksum in the header covers the rest of both; each run's
 /// bytes have one of their own.
-pub fn encode_head(place: &BlockPlace, runs: &[&Run], block_bytes: u64) -> Vec<u8> {
+pub fn encode_head(id: &BlockId, runs: &[&Run], block_bytes: u64) -> Vec<u8> {
     let mut head = Vec::with_capacity(BLOCK_HEADER_BYTES + RUN_BYTES * runs.len());
     head.extend_from_slice(&BLOCK_MAGIC);
     head.extend_from_slice(&[0; 4]);
-    head.extend_from_slice(&place.file.to_le_bytes());
-    head.extend_from_slice(&place.secret.to_le_bytes());
-    head.extend_from_slice(&place.number.to_le_bytes());
+    head.extend_from_slice(&id.file.to_le_bytes());
+    head.extend_from_slice(&id.secret.to_le_bytes());
+    head.extend_from_slice(&id.number.to_le_bytes());
     head.extend_from_slice(&(block_bytes as u32).to_le_bytes());
     head.extend_from_slice(&(runs.len() as u32).to_le_bytes());
     for run in runs {

@@ -56,7 +56,7 @@ impl OldJournal {
         Ok(OldJournal { files })
     }
 
-    /// Whether there are none: the last run ended cleanly, or there was none.
+    /// Returns whether there are no files: the last run ended cleanly, or this is the first.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -87,7 +87,7 @@ impl OldJournal {
     }
 
     /// Removes the files, after their runs are in synced group files. Each stays at least as long
-    /// as the one before it, whose end it tells.
+    /// as the one before it, since its header names that one's end.
     pub fn remove(&self, dir: &DataDir) -> Result<()> {
         for OldFile { path, .. } in &self.files {
             dir.disk

@@ -6,7 +6,7 @@ use millstream_base::{GroupId, Offset, Position};
 
 use crate::group::Group;
 use crate::ids::LaneId;
-use crate::memory::pool::Slice;
+use crate::memory::buffer::Slice;
 
 /// Neighbouring chunks of one group that wait to be made durable.
 #[derive(Debug)]

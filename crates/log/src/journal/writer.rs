@@ -15,7 +15,7 @@ use crate::files::DataDir;
 use crate::group::Group;
 use crate::ids::LaneId;
 use crate::journal::format::{
-    BLOCK_HEADER_BYTES, BlockPlace, FILE_HEADER_BYTES, RUN_BYTES, RUNS_MAX, encode_file_header,
+    BLOCK_HEADER_BYTES, BlockId, FILE_HEADER_BYTES, RUN_BYTES, RUNS_MAX, encode_file_header,
     encode_head, file_path,
 };
 use crate::journal::run::Run;
@@ -44,7 +44,7 @@ struct State {
     /// Obsolete files that wait for a new number.
     spare: Vec<PathBuf>,
     next_sequence: u64,
-    /// Where the last file ends: written into the header of the next.
+    /// The end of the last file, which the header of the next one holds.
     previous_end: u64,
     blocks: u64,
     bytes: u64,
@@ -142,12 +142,12 @@ impl Journal {
             state.open_next(dir, self.file_bytes, self.secret)?;
         }
         let active = state.active.as_mut().expect("opened above");
-        let place = BlockPlace {
+        let id = BlockId {
             file: active.sequence,
             secret: self.secret,
             number: active.next_block,
         };
-        let head = encode_head(&place, runs, block_bytes);
+        let head = encode_head(&id, runs, block_bytes);
         let mut parts = Vec::with_capacity(runs.len() + 1);
         parts.push(IoSlice::new(&head));
         parts.extend(runs.iter().map(|run| IoSlice::new(&run.slice)));
@@ -309,7 +309,7 @@ impl State {
             .disk
             .open(&path, Access::Create)
             .map_err(|error| LogError::io("open", &path, error))?;
-        // The header is durable before the first block is written, so that recovery can tell a damaged one
+        // The header is durable before the first block is written, so that recovery can distinguish a damaged one
         // from one that never was; and the name before the header, so that a torn header never
         // stands before blocks of the name's number.
         let header = encode_file_header(sequence, self.previous_end);

@@ -22,7 +22,7 @@ use crate::settings::config::Durability;
 /// The epoch of the partition's leader in all chunks: a lane has one for ever.
 const LEADER_EPOCH: i32 = 0;
 
-/// Where a chunk was stored.
+/// The result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     /// The offset of its first record.

@@ -39,7 +39,7 @@ impl AppendContext {
         }
     }
 
-    /// Returns the monotonic time at the last tick: exact enough to tell which lanes are idle, and free.
+    /// Returns the monotonic time at the last tick: it costs no call, and is exact enough to find idle lanes.
     pub fn recently(&self) -> Duration {
         Duration::from_millis(self.recently_ms.load(Ordering::Relaxed))
     }

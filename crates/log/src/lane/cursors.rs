@@ -1,4 +1,4 @@
-//! Where reading of a lane begins, as offset and as cursor.
+//! The start of a lane for readers, as offset and as cursor.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ impl LaneState {
         self.start.offset() > Offset(0) && self.start.offset() >= self.next_offset()
     }
 
-    /// Where reading begins in the groups that are stored; `None` when there are none.
+    /// Returns the start of reading in the stored groups; `None` if there are none.
     pub fn first_place(&self) -> Option<(GroupId, Position)> {
         let start = self.start.place();
         start

@@ -1,4 +1,4 @@
-//! Where the last fetches of a lane ended: the next fetch of the same consumer begins there, and needs no search.
+//! The ends of a lane's last fetches: the next fetch of the same consumer begins there, and needs no search.
 
 use millstream_base::{GroupId, Offset, Position};
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 /// How many fetches a lane remembers the ends of.
 const ENDS_REMEMBERED: usize = 8;
 
-/// Where the last fetches ended; written and read by fetches.
+/// The ends of the last fetches. Fetches write and read them.
 #[derive(Debug, Default)]
 pub struct FetchEnds {
     ends: Mutex<Ends>,

@@ -9,7 +9,7 @@ use millstream_base::{Offset, Position, ProducerId, Timestamp};
 use crate::group::Group;
 use crate::group::end::GroupEnd;
 use crate::index::entry::{EntryKind, Fingerprint, INDEX_INTERVAL_BYTES, IndexEntry};
-use crate::memory::pool::BufferWriter;
+use crate::memory::buffer::BufferWriter;
 use crate::producers::Producers;
 use crate::producers::transactions::AbortedTransaction;
 
@@ -35,9 +35,9 @@ pub struct OpenGroup {
     /// The head segment, if there is one.
     pub writer: Option<BufferWriter>,
     pub position: Position,
-    /// Whether it is never written to disk, and so has an index in memory alone.
+    /// Whether it is never written to disk, so that its index is only in memory.
     pub is_memory_only: bool,
-    /// Where the group is full.
+    /// The position at which the group is full.
     pub bytes_max: u64,
     pub max_timestamp: Timestamp,
     /// The fingerprint of the appended chunks.
@@ -113,7 +113,7 @@ impl OpenGroup {
 }
 
 /// Whether an entry is to be made before the chunk at `position`: after the group's first chunk, so that the
-/// file can be told from others, and then every 64 KiB.
+/// file can be distinguished from others, and then every 64 KiB.
 pub fn is_entry_due(position: Position, indexed_at: Position) -> bool {
     position.0 - indexed_at.0 >= INDEX_INTERVAL_BYTES
         || (indexed_at == Position(0) && position > indexed_at)

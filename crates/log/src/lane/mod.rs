@@ -81,7 +81,7 @@ pub struct LaneState {
     pub durable_moved: Event,
     /// Notified when there is more to read, and when the stream is deleted.
     pub watchers: Watchers,
-    /// Why the lane refuses writes until the next start.
+    /// The failure after which the lane refuses writes until the next start.
     fault: OnceLock<LogError>,
     /// The first damage that a read found. Set by readers.
     read_fault: OnceLock<LogError>,
@@ -89,11 +89,11 @@ pub struct LaneState {
     pub truncated_bytes: u64,
     /// Whether the catalog knows that the lane has data. Stored and loaded by `had_data`.
     pub has_data_noted: AtomicBool,
-    /// Where it begins, if something was deleted from it.
+    /// Its start, if records were deleted from it.
     pub start: LaneStart,
     /// The transactions that hold back consumers of committed records.
     pub unstable: Unstable,
-    /// Where fetches go on.
+    /// The ends of the last fetches.
     pub fetch_ends: FetchEnds,
     /// The positions of readers of this lane, for eviction.
     reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{GroupId, Position};
 
-/// Where a reader stands; stored by the reader, loaded by eviction.
+/// The position of a reader. The reader stores it, and eviction loads it.
 #[derive(Debug, Default)]
 pub struct ReaderPosition {
     pub group: AtomicU64,

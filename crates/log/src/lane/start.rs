@@ -1,4 +1,4 @@
-//! Where a lane begins, if records were deleted from its beginning.
+//! The start of a lane whose first records were deleted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use crate::group::Group;
 
-/// Where a lane begins that something was deleted from.
+/// The start of a lane whose first records were deleted.
 #[derive(Debug, Default)]
 pub struct LaneStart {
-    /// 0 where nothing was. Only grows; stored under the lock of `place`.
+    /// 0 if no records were deleted. Only grows; stored under the lock of `place`.
     offset: AtomicU64,
-    /// Where the chunk is that holds this offset.
+    /// The position of the chunk that holds this offset.
     place: Mutex<(GroupId, Position)>,
 }
 
@@ -22,7 +22,7 @@ impl LaneStart {
         Offset(self.offset.load(Ordering::Acquire))
     }
 
-    /// Where reading begins, where something was deleted.
+    /// Returns the start of reading, if records were deleted.
     pub fn place(&self) -> Option<(GroupId, Position)> {
         (self.offset() > Offset(0)).then(|| *self.place.lock())
     }

@@ -24,7 +24,7 @@ pub struct SyncQueue {
 struct Lines {
     direct: VecDeque<Arc<VirtualLog>>,
     journal: VecDeque<Arc<VirtualLog>>,
-    /// Those that are put off, oldest first, and until when.
+    /// Delayed virtual logs, oldest first, with the times at which they are due.
     lazy: VecDeque<(Instant, Arc<VirtualLog>)>,
     /// One block is written at a time.
     journal_busy: bool,
@@ -55,8 +55,8 @@ impl Lines {
     }
 }
 
-/// The work of a syncer.
-pub enum SyncWork {
+/// A task of a syncer.
+pub enum SyncTask {
     /// Commit this virtual log into its group's file.
     Direct(Arc<VirtualLog>),
     /// Commit these with one block of the journal, then call [`SyncQueue::journal_done`].
@@ -172,14 +172,14 @@ impl SyncQueue {
     }
 
     /// The next work, or `None` when there is none. Nothing is put off.
-    pub fn try_take(&self) -> Option<SyncWork> {
+    pub fn try_take(&self) -> Option<SyncTask> {
         let lines = &mut self.lines.lock();
         // This order keeps files from being synced after each write.
         Self::take_from(lines, |_| true).or_else(|| Self::take_unsynced(lines, |_| true))
     }
 
     /// Waits for work; `None` when the log is closed and all is done.
-    pub fn take(&self) -> Option<SyncWork> {
+    pub fn take(&self) -> Option<SyncTask> {
         let mut lines = self.lines.lock();
         loop {
             let is_closed = lines.closed;
@@ -204,7 +204,7 @@ impl SyncQueue {
         }
     }
 
-    fn take_unsynced(lines: &mut Lines, is_due: impl Fn(Instant) -> bool) -> Option<SyncWork> {
+    fn take_unsynced(lines: &mut Lines, is_due: impl Fn(Instant) -> bool) -> Option<SyncTask> {
         if lines.unsynced_busy {
             return None;
         }
@@ -215,12 +215,12 @@ impl SyncQueue {
         }
         lines.unsynced_busy = true;
         let due = lines.unsynced.drain(..due).map(|(_, lane)| lane);
-        Some(SyncWork::Unsynced(due.collect()))
+        Some(SyncTask::Unsynced(due.collect()))
     }
 
-    fn take_from(lines: &mut Lines, is_due: impl Fn(Instant) -> bool) -> Option<SyncWork> {
+    fn take_from(lines: &mut Lines, is_due: impl Fn(Instant) -> bool) -> Option<SyncTask> {
         if let Some(log) = lines.direct.pop_front() {
-            return Some(SyncWork::Direct(log));
+            return Some(SyncTask::Direct(log));
         }
         if lines.journal_busy {
             return None;
@@ -234,7 +234,7 @@ impl SyncQueue {
             return None;
         }
         lines.journal_busy = true;
-        Some(SyncWork::Journal(lines.journal.drain(..).collect()))
+        Some(SyncTask::Journal(lines.journal.drain(..).collect()))
     }
 
     /// Lets the next block be written. No other syncer is woken for it: the one that calls this takes the next work
@@ -297,7 +297,7 @@ mod tests {
         let queue = Arc::new(SyncQueue::default());
         let log = virtual_log();
         queue.add_now(Arc::clone(&log));
-        assert!(matches!(queue.take(), Some(SyncWork::Journal(_))));
+        assert!(matches!(queue.take(), Some(SyncTask::Journal(_))));
         let taken = syncer(&queue);
         thread::sleep(SILENCE);
         queue.add_again(log);
@@ -323,7 +323,7 @@ mod tests {
         lines.direct.push_back(virtual_log());
         lines.direct.push_back(virtual_log());
         drop(lines);
-        assert!(matches!(queue.take(), Some(SyncWork::Direct(_))));
+        assert!(matches!(queue.take(), Some(SyncTask::Direct(_))));
         taken.recv_timeout(TIME_MAX).unwrap();
         queue.close();
     }
@@ -332,11 +332,11 @@ mod tests {
     fn work_for_the_journal_wakes_no_syncer_while_a_block_is_written() {
         let queue = Arc::new(SyncQueue::default());
         queue.add_now(virtual_log());
-        assert!(matches!(queue.take(), Some(SyncWork::Journal(_))));
+        assert!(matches!(queue.take(), Some(SyncTask::Journal(_))));
         queue.add_now(virtual_log());
         assert!(!queue.lines.lock().has_work());
         queue.journal_done();
         assert!(queue.lines.lock().has_work());
-        assert!(matches!(queue.take(), Some(SyncWork::Journal(_))));
+        assert!(matches!(queue.take(), Some(SyncTask::Journal(_))));
     }
 }

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use crate::group::Group;
 use crate::journal::run::Run;
 use crate::lane::LaneState;
-use crate::memory::pool::Buffer;
+use crate::memory::buffer::Buffer;
 use crate::settings::config::Durability;
 
 /// From here on a sync is bound by bytes, not by its latency, and writing them twice costs more
@@ -64,7 +64,7 @@ pub struct VirtualLog {
     single_lane: AtomicBool,
     /// The longest run that neighbours are joined to.
     run_bytes_max: usize,
-    /// That of its stream.
+    /// The durability of its stream.
     pub durability: Durability,
 }
 

@@ -8,7 +8,7 @@ use crate::error::{LogError, Result};
 use crate::lane::persist_signal::TICK;
 use crate::log::Inner;
 
-/// So many steps of persistence are done before anything else gets its turn.
+/// The most steps of persistence that a thread does before other work gets its turn.
 const PERSIST_STEPS_MAX: usize = 64;
 
 /// Threads that make commits. They wait for the disk most of the time, so there is no harm in more
@@ -27,8 +27,8 @@ impl Inner {
             let core = Arc::clone(&self.core);
             let work = move || {
                 let _abort = AbortOnPanic;
-                while let Some(work) = core.appends.queue.take() {
-                    core.commit(work);
+                while let Some(task) = core.appends.queue.take() {
+                    core.commit(task);
                 }
             };
             let thread = spawn(&format!("millstream-sync-{n}"), Box::new(work))?;

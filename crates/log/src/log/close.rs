@@ -29,7 +29,7 @@ impl Inner {
         }
         self.core.appends.queue.close();
         for thread in std::mem::take(&mut *self.syncers.lock()) {
-            // A syncer that panicked has said so.
+            // A syncer that panicked has printed its panic.
             let _ = thread.join();
         }
         self.core.appends.persister.close();

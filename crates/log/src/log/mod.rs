@@ -65,7 +65,7 @@ impl Log {
         &self.inner.core.clock
     }
 
-    /// Removes groups that retention no longer keeps, now. The background does it by itself.
+    /// Removes the groups that retention has expired, at once. The background threads do it from time to time.
     ///
     /// # Errors
     /// When files cannot be removed.

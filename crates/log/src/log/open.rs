@@ -74,7 +74,7 @@ impl Log {
         let positions = Arc::new(open_table(&core, POSITIONS, "__positions", &mut recovered)?);
         let is_salvaged = !catalog.list::<bool>(SALVAGED)?.is_empty();
         let may_lack_streams = was_truncated || is_salvaged;
-        let mut is_journal_kept = false;
+        let mut must_retain_journal = false;
         let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
         let mut abandoned = Vec::new();
         let mut last_id = FIRST_STREAM - 1;
@@ -87,7 +87,7 @@ impl Log {
                 abandoned.push(key);
                 continue;
             }
-            is_journal_kept |= recovered.has_gap(entry.id);
+            must_retain_journal |= recovered.has_gap(entry.id);
             let limits = core.limits(entry.kind, &entry.config);
             let named = StreamIdentity {
                 id: entry.id,
@@ -126,8 +126,9 @@ impl Log {
             let id = key.split('/').next().and_then(|id| id.parse().ok());
             let stream = id.and_then(|id| core.stream(StreamId(id)));
             last_id = last_id.max(id.unwrap_or_default());
-            let is_kept = |stream: Arc<StreamState>| stream.shared.durability != Durability::Memory;
-            if !stream.is_some_and(is_kept) {
+            let is_on_disk =
+                |stream: Arc<StreamState>| stream.shared.durability != Durability::Memory;
+            if !stream.is_some_and(is_on_disk) {
                 stale.push(key);
             }
         }
@@ -140,12 +141,12 @@ impl Log {
             return Err(damaged_table("__positions", fault.clone()));
         }
         if may_lack_streams {
-            is_journal_kept |= orphans.iter().any(|id| recovered.has_gap(*id));
-            // It may have told of these.
+            must_retain_journal |= orphans.iter().any(|id| recovered.has_gap(*id));
+            // The lost entries of the catalog may have named these.
             recovered.write_out_left(&core.dir)?;
             for id in orphans {
-                let kept = core.dir.move_stream_aside(id)?;
-                tracing::warn!(kept = %kept.display(),
+                let moved_to = core.dir.move_stream_aside(id)?;
+                tracing::warn!(moved_to = %moved_to.display(),
                     "the catalog was truncated or repaired and does not name stream {id}; its files are \
                      moved to where their names begin so: look whether it is missed");
             }
@@ -156,7 +157,7 @@ impl Log {
             }
         }
         core.dir.sync_dir(&core.dir.streams_dir())?;
-        core.take_over(old_journal, is_journal_kept);
+        core.take_over(old_journal, must_retain_journal);
         core.remember(&catalog);
         core.reads
             .damage

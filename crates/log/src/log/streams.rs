@@ -169,9 +169,12 @@ impl Log {
         let mut config = stream.shared.config.read().clone();
         if streamlets < config.streamlets || lanes < config.lanes {
             return Err(LogError::BadSetting {
-                setting: "lanes",
+                setting: match lanes < config.lanes {
+                    true => "lanes",
+                    false => "streamlets",
+                },
                 why: format!(
-                    "stream {name} has {} x {} lanes, and never less",
+                    "stream {name} has {} streamlets of {} lanes, and cannot have fewer",
                     config.streamlets, config.lanes
                 ),
             });
@@ -200,7 +203,7 @@ impl Log {
         self.inner.core.reserve_partitions(more).map(drop)
     }
 
-    /// Changes how long a stream keeps its data.
+    /// Changes the retention of a stream.
     ///
     /// # Errors
     /// When there is no such stream, or the change cannot be stored.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::memory::pool::{Arena, Pool, Slice};
+use crate::memory::buffer::Slice;
+use crate::memory::pool::{Arena, Pool};
 
 /// One in this many of the largest blocks of the segments' arena may have pinned parts. The arena has
 /// four of them at least.

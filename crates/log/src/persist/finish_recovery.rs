@@ -14,7 +14,7 @@ use crate::recovery::unfinished::UnfinishedRecovery;
 
 impl Core {
     /// Takes over the recovered groups, once all streams are there.
-    pub fn take_over(&self, journal: OldJournal, is_kept: bool) {
+    pub fn take_over(&self, journal: OldJournal, is_retained: bool) {
         let lanes = self.made_lanes();
         let mut groups: Vec<(Arc<Group>, Position)> = Vec::new();
         for group in lanes.iter().flat_map(|lane| lane.groups()) {
@@ -34,7 +34,7 @@ impl Core {
         *self.unfinished_recovery.lock() = Some(UnfinishedRecovery {
             journal,
             groups,
-            is_kept,
+            is_retained,
         });
     }
 
@@ -52,7 +52,7 @@ impl Core {
         let Some(UnfinishedRecovery {
             journal,
             groups,
-            is_kept,
+            is_retained,
         }) = &*unfinished
         else {
             return Ok(());
@@ -72,7 +72,7 @@ impl Core {
             let fault = lane.and_then(|lane| lane.fault().cloned());
             return Err(fault.unwrap_or_else(|| self.appends.disk.full_error()));
         }
-        if !journal.is_empty() && !is_kept {
+        if !journal.is_empty() && !is_retained {
             journal.remove(&self.dir)?;
         }
         *unfinished = None;

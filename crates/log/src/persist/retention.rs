@@ -12,7 +12,7 @@ use crate::settings::config::{Durability, StreamConfig};
 use crate::stream::StreamState;
 
 impl Core {
-    /// Removes groups that retention no longer keeps. Returns their number.
+    /// Removes the groups that retention has expired. Returns their number.
     pub fn retain(&self, now: Timestamp) -> Result<u64> {
         let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
         let mut removed = 0;

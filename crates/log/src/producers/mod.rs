@@ -46,7 +46,7 @@ pub struct ProducerState {
     pub epoch: ProducerEpoch,
     /// Oldest first; at most [`CHUNKS_REMEMBERED`]. None when a marker has raised the epoch since.
     pub chunks: VecDeque<PastChunk>,
-    /// Whether its next sequence is known: not where only a marker is left of all that it appended.
+    /// Whether its next sequence is known. It is not, if only a marker of it is left.
     pub knows_sequence: bool,
     /// Of its last chunk or marker.
     pub last_offset: Offset,
@@ -83,7 +83,7 @@ pub enum TransactionStep {
 #[derive(Debug, Default)]
 pub struct Producers {
     states: HashMap<ProducerId, ProducerState>,
-    /// Where the transactions in `states` begin.
+    /// The first offsets of the transactions in `states`.
     transactions: BTreeSet<Offset>,
 }
 
@@ -258,14 +258,14 @@ impl Producers {
         self.states.iter().map(|(id, state)| (*id, state))
     }
 
-    /// Where the oldest transaction begins, or `end` if none begins before.
+    /// Returns the first offset of the oldest transaction, or `end` if none begins before.
     pub fn stable(&self, end: Offset) -> Offset {
         self.transactions
             .first()
             .map_or(end, |first| end.min(*first))
     }
 
-    /// Where the transactions begin that have not ended.
+    /// Returns the first offsets of the open transactions.
     pub fn transactions(&self) -> impl Iterator<Item = Offset> {
         self.transactions.iter().copied()
     }

@@ -1,8 +1,8 @@
 //! Fetching: whole chunks from an offset on, in place, for a caller that has the offset alone.
 //!
-//! A fetch leaves nothing behind that anybody waits for. The index leads near the offset, and the
-//! lane remembers where the last few fetches ended, which is where their consumers go on: so mostly
-//! no chunk is looked at but the last ones.
+//! A fetch leaves no listener and no lock behind. The sparse index leads near the offset. The lane remembers where its
+//! last few fetches ended, since their consumers usually go on there, so most fetches parse only the headers of the
+//! chunks near the end.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::group::Group;
 use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
 use crate::lane::fetch_ends::FetchEnd;
-use crate::memory::pool::Slice;
+use crate::memory::buffer::Slice;
 use crate::read::context::ReadContext;
 use crate::read::group::read_up_to_high_watermark;
 use crate::read::seek::search;
@@ -26,15 +26,15 @@ const PIECES_MAX: usize = 1024;
 /// Whole chunks of one lane that follow each other.
 #[derive(Debug, Clone)]
 pub struct Fetched {
-    /// Their bytes, in place where memory has them. No piece is empty.
+    /// Slices of them, in place if memory has them. No piece is empty.
     pub pieces: Vec<Slice>,
-    /// How many bytes these are.
+    /// The sum of the pieces' lengths.
     pub bytes: usize,
-    /// The offset behind the last chunk, or the one asked for when there is none.
+    /// The offset behind the last chunk, or the requested offset if there is none.
     pub next: Offset,
 }
 
-/// The result of a fetch whose first chunk alone is larger than the bytes asked for.
+/// The result of a fetch whose first chunk alone is larger than the requested bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtLeast {
     /// This chunk.
@@ -138,7 +138,7 @@ pub fn fetch(
     Ok(fetched)
 }
 
-/// Where the chunk that holds `offset` starts.
+/// Returns the group and the position of the chunk that holds `offset`.
 pub fn locate(
     reads: &ReadContext,
     lane: &LaneState,
@@ -163,17 +163,17 @@ pub fn locate(
     Ok(Some((group, position)))
 }
 
-/// Where a fetch is to stop.
+/// The bounds of a fetch.
 pub struct FetchBounds {
-    /// Behind the last chunk that begins before.
+    /// The fetch takes chunks that begin before this offset.
     pub end: Offset,
     pub bytes_max: usize,
-    /// Whether the first chunk is given however large it is.
+    /// Whether the fetch takes the first chunk of any size.
     pub at_least_one: bool,
 }
 
 impl FetchBounds {
-    /// How many bytes of `slice`, which starts at `position` with a chunk, are to be given, and the
+    /// Returns the number of bytes that the fetch takes of `slice`, which starts at `position` with a chunk, and the
     /// offset behind them.
     pub fn of(
         &self,

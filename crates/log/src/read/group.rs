@@ -8,7 +8,7 @@ use millstream_record::{ChunkHeader, Chunks};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::lane::LaneState;
-use crate::memory::pool::Slice;
+use crate::memory::buffer::Slice;
 use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
 

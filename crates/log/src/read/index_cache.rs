@@ -1,4 +1,5 @@
-//! The indexes of groups that are not in memory otherwise: read when they are needed, kept while they are used.
+//! The indexes of groups that are not in memory otherwise: a reader that needs one loads it, and the cache holds it while
+//! it is used.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -69,7 +69,7 @@ pub fn search<R>(
     Ok(None)
 }
 
-/// Where the chunk that holds `offset` starts; the durable position for the offset behind it.
+/// Returns the position of the chunk that holds `offset`; the durable position for the offset behind the last one.
 pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Result<ChunkPosition> {
     let out_of_range = || LogError::OffsetOutOfRange {
         offset,
@@ -108,13 +108,31 @@ pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Res
     }))
 }
 
-/// Where the first chunk with a record at or after `timestamp` starts.
+/// Returns the position of the first chunk with a record at or after `timestamp`.
 pub fn seek_timestamp(
     reads: &ReadContext,
     lane: &LaneState,
     timestamp: Timestamp,
 ) -> Result<Option<ChunkPosition>> {
     let start = lane.earliest_offset();
+    search_timestamp(reads, lane, timestamp, start, |group, position, chunk| {
+        Some(ChunkPosition {
+            group: group.id,
+            position,
+            base_offset: chunk.header().base_offset,
+        })
+    })
+}
+
+/// Calls `look` with the lane's chunks, from the offset `start` on, that may hold a record at or after `timestamp`, until
+/// it returns a result.
+pub fn search_timestamp<R>(
+    reads: &ReadContext,
+    lane: &LaneState,
+    timestamp: Timestamp,
+    start: Offset,
+    mut look: impl FnMut(&Group, Position, &Chunk<'_>) -> Option<R>,
+) -> Result<Option<R>> {
     for group in lane.groups() {
         let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
         if group.end().is_some_and(is_older) {
@@ -127,12 +145,9 @@ pub fn seek_timestamp(
             |point| point.max_timestamp < timestamp,
             |position, chunk| {
                 let header = chunk.header();
-                let is_wanted = header.max_timestamp >= timestamp && header.last_offset() >= start;
-                is_wanted.then_some(ChunkPosition {
-                    group: group.id,
-                    position,
-                    base_offset: header.base_offset,
-                })
+                let may_hold_it =
+                    header.max_timestamp >= timestamp && header.last_offset() >= start;
+                may_hold_it.then(|| look(&group, position, chunk))?
             },
         )?;
         if found.is_some() {

@@ -10,11 +10,10 @@ use millstream_record::{Chunk, Records};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
-use crate::group::end::GroupEnd;
 use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
 use crate::read::context::ReadContext;
-use crate::read::seek::search;
+use crate::read::seek::{search, search_timestamp};
 
 pub fn record_at(
     reads: &ReadContext,
@@ -22,27 +21,10 @@ pub fn record_at(
     timestamp: Timestamp,
 ) -> Result<Option<(Offset, Timestamp)>> {
     let start = lane.earliest_offset();
-    for group in lane.groups() {
-        let is_older = |end: GroupEnd| end.max_timestamp < timestamp || end.offset <= start;
-        if group.end().is_some_and(is_older) {
-            continue;
-        }
-        let found = search(
-            reads,
-            lane,
-            &group,
-            |point| point.max_timestamp < timestamp,
-            |_, chunk| {
-                let header = chunk.header();
-                let may_have = header.max_timestamp >= timestamp && header.last_offset() >= start;
-                may_have.then(|| first_in(reads, chunk, timestamp, start))?
-            },
-        )?;
-        if found.is_some() {
-            return found.transpose();
-        }
-    }
-    Ok(None)
+    let found = search_timestamp(reads, lane, timestamp, start, |_, _, chunk| {
+        first_in(reads, chunk, timestamp, start)
+    })?;
+    found.transpose()
 }
 
 /// The first record of a chunk at or after `timestamp` that is not before `start`.

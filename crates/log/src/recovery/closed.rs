@@ -12,7 +12,7 @@ use crate::group::end::GroupEnd;
 use crate::ids::LaneId;
 use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
-use crate::memory::pool::{Buffer, BufferWriter};
+use crate::memory::buffer::{Buffer, BufferWriter};
 use crate::recovery::scan::open;
 
 pub struct ClosedGroup {
@@ -53,7 +53,7 @@ impl ClosedGroup {
 
 /// The part of a group in memory, behind the end of its file.
 pub struct Replayed {
-    /// Where the file ends, and the segments start.
+    /// The end of the file, where the segments start.
     pub from: Position,
     /// They are the last ones of the group.
     pub segments: Vec<BufferWriter>,

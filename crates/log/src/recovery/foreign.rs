@@ -48,14 +48,14 @@ pub fn read_index(dir: &DataDir, name: &GroupName) -> Result<Index> {
     Index::read(&*dir.disk, &path, name).map_err(|error| LogError::io("read", &path, error))
 }
 
-/// Why a group's file is another's, if its index tells.
+/// Compares a group's file with its index. Returns the difference if the file is another group's.
 pub fn foreign_file(dir: &DataDir, name: &GroupName) -> Result<Option<String>> {
     let path = dir.group_path(name.0, name.1, name.2);
     let file = open(dir, &path, Access::Read)?;
     foreign(&*file, &path, name.2, &read_index(dir, name)?)
 }
 
-/// Why file and index are not those of one group, if they are not.
+/// Returns the difference if file and index are not those of one group.
 pub fn foreign(
     file: &dyn DiskFile,
     path: &PathBuf,

@@ -174,7 +174,7 @@ impl Recovered {
                 return Err(LogError::BadSetting {
                     setting: "pool",
                     why: format!(
-                        "the journal holds a chunk larger than its largest block, {block}"
+                        "the journal holds a chunk larger than the pool's largest block, {block}; set a larger pool"
                     ),
                 });
             }

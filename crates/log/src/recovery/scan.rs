@@ -19,7 +19,7 @@ pub fn open(dir: &DataDir, path: &PathBuf, access: Access) -> Result<Box<dyn Dis
 }
 
 /// Reads chunks of a group's file from `from` to `to`, checks each, and gives it to `each`, which
-/// says whether it fits. Returns the fault where it stopped early.
+/// returns whether it fits. Returns the fault if it stopped early.
 pub fn scan(
     file: &dyn DiskFile,
     path: &PathBuf,

@@ -14,7 +14,7 @@ use crate::index::entry::INDEX_INTERVAL_BYTES;
 const PREFIX: &str = "torn.";
 
 /// The starts whose torn ends stay; a start that truncates a file removes older ones.
-const STARTS_KEPT: u64 = 16;
+const STARTS_RETAINED: u64 = 16;
 
 /// The torn ends that one start truncates.
 pub struct TruncatedTails {
@@ -49,7 +49,7 @@ impl TruncatedTails {
         range: Range<Position>,
     ) -> Result<()> {
         let bytes = range.end.0 - range.start.0;
-        let kept = match is_zero(file, path, range.clone())? {
+        let copied_to = match is_zero(file, path, range.clone())? {
             true => "nowhere, since all of it is 0".to_owned(),
             false => match self.copy(dir, lane, file, path, range.clone()) {
                 Ok(to) => to,
@@ -57,7 +57,7 @@ impl TruncatedTails {
                 Err(error) => return Err(error),
             },
         };
-        tracing::warn!(path = %path.display(), position = range.start.0, bytes, kept,
+        tracing::warn!(path = %path.display(), position = range.start.0, bytes, copied_to,
             "truncated the torn end of this file, as a crash leaves it");
         Ok(())
     }
@@ -98,7 +98,7 @@ fn next_start(dir: &DataDir, folder: &Path) -> Result<u64> {
     let known = dir.aside_entries(PREFIX)?;
     let next = known.iter().map(|(start, _)| start + 1).max().unwrap_or(1);
     for (start, name) in known {
-        if start + STARTS_KEPT <= next {
+        if start + STARTS_RETAINED <= next {
             let path = folder.join(name);
             dir.disk
                 .remove_file(&path)

@@ -12,7 +12,7 @@ pub struct UnfinishedRecovery {
     pub journal: OldJournal,
     /// The groups that it holds runs of, with the ends of these; also those whose indexes lack entries.
     pub groups: Vec<(Arc<Group>, Position)>,
-    /// It holds chunks that cannot be appended, since some before them are missing: it stays until a
-    /// repair.
-    pub is_kept: bool,
+    /// Whether the journal stays until a repair: it holds chunks that cannot be appended, since some before them are
+    /// missing.
+    pub is_retained: bool,
 }

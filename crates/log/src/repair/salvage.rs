@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// More than a chunk has records.
 const OFFSETS_LEFT_OUT: u64 = 1 << 32;
 
-/// Where a chunk has the version of its format, and which that is.
+/// The position of the format's version in a chunk, and the version.
 const VERSION_AT: usize = 16;
 const VERSION: u8 = 2;
 

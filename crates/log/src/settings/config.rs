@@ -1,6 +1,7 @@
 //! Settings of the log and of its streams.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -97,19 +98,16 @@ impl LogConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |setting, why: String| Err(LogError::BadSetting { setting, why });
-        if self.pool.0 < POOL_BYTES_MIN {
-            return refuse("pool", format!("at least {}", ByteSize(POOL_BYTES_MIN)));
-        }
-        if self.decompression.0 < BYTES_MIN {
-            return refuse("decompression", format!("at least {}", ByteSize(BYTES_MIN)));
-        }
-        if self.journal_file.0 < FILE_BYTES_MIN {
-            let least = ByteSize(FILE_BYTES_MIN);
-            return refuse("journal_file", format!("at least {least}"));
-        }
-        if self.journal.0 < self.journal_file.0.saturating_mul(2) {
-            return refuse("journal", "at least two journal files".to_owned());
+        let two_files = self.journal_file.0.saturating_mul(2);
+        let bounds = [
+            ("pool", self.pool, POOL_BYTES_MIN, ""),
+            ("decompression", self.decompression, BYTES_MIN, ""),
+            ("journal_file", self.journal_file, FILE_BYTES_MIN, ""),
+            ("journal", self.journal, two_files, " (two journal files)"),
+        ];
+        for (setting, value, least, reason) in bounds {
+            let bounds = format_args!("at least {}{reason}", ByteSize(least));
+            check(setting, value, value.0 >= least, bounds)?;
         }
         Ok(())
     }
@@ -214,6 +212,12 @@ pub const SETTINGS_MAX: usize = 256;
 /// catalog.
 pub const SETTINGS_BYTES_MAX: usize = 16 << 10;
 
+/// The most virtual logs of one stream.
+const VIRTUAL_LOGS_MAX: u32 = 1024;
+
+/// The most segments of one group.
+const GROUP_SEGMENTS_MAX: u32 = 65_536;
+
 /// Nothing that is worth a stream is smaller.
 const CHUNK_BYTES_MAX_MIN: u64 = 128;
 
@@ -224,46 +228,68 @@ impl StreamConfig {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let refuse = |setting, why: &str| {
-            Err(LogError::BadSetting {
-                setting,
-                why: why.to_owned(),
-            })
-        };
-        if self.streamlets == 0 {
-            return refuse("streamlets", "at least 1");
-        }
-        if self.lanes == 0 {
-            return refuse("lanes", "at least 1");
-        }
-        if self.partition_count() > STREAM_PARTITIONS_MAX {
-            return refuse("lanes", "at most 65536 partitions over all streamlets");
-        }
-        if self.virtual_logs == 0 || self.virtual_logs > 1024 {
-            return refuse("virtual_logs", "1 to 1024");
-        }
-        if self.group_segments == 0 || self.group_segments > 65_536 {
-            return refuse("group_segments", "1 to 65536");
-        }
-        let segment = self.segment.as_usize();
-        if !segment.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&segment) {
-            return refuse("segment", "a power of two from 64 KiB to 8 MiB");
-        }
-        if self
-            .chunk_bytes_max
-            .is_some_and(|most| most.0 < CHUNK_BYTES_MAX_MIN)
-        {
-            return refuse("chunk_bytes_max", "at least 128 bytes");
+        let one_or_more = format_args!("at least 1");
+        check(
+            "streamlets",
+            self.streamlets,
+            self.streamlets > 0,
+            one_or_more,
+        )?;
+        check("lanes", self.lanes, self.lanes > 0, one_or_more)?;
+        let lanes_max = STREAM_PARTITIONS_MAX / u64::from(self.streamlets);
+        check(
+            "lanes",
+            self.lanes,
+            u64::from(self.lanes) <= lanes_max,
+            format_args!("at most {lanes_max} for {} streamlets", self.streamlets),
+        )?;
+        check(
+            "virtual_logs",
+            self.virtual_logs,
+            (1..=VIRTUAL_LOGS_MAX).contains(&self.virtual_logs),
+            format_args!("1 to {VIRTUAL_LOGS_MAX}"),
+        )?;
+        check(
+            "group_segments",
+            self.group_segments,
+            (1..=GROUP_SEGMENTS_MAX).contains(&self.group_segments),
+            format_args!("1 to {GROUP_SEGMENTS_MAX}"),
+        )?;
+        let (least, most) = (BLOCK_BYTES_MIN as u64, BLOCK_BYTES_MAX as u64);
+        check(
+            "segment",
+            self.segment,
+            self.segment.0.is_power_of_two() && (least..=most).contains(&self.segment.0),
+            format_args!(
+                "a power of two from {} to {}",
+                ByteSize(least),
+                ByteSize(most)
+            ),
+        )?;
+        if let Some(bytes) = self.chunk_bytes_max {
+            let least = CHUNK_BYTES_MAX_MIN;
+            check(
+                "chunk_bytes_max",
+                bytes,
+                bytes.0 >= least,
+                format_args!("at least {}", ByteSize(least)),
+            )?;
         }
         let bytes = |(name, value): (&String, &String)| name.len() + value.len();
         let settings_bytes: usize = self.settings.iter().map(bytes).sum();
-        if self.settings.len() > SETTINGS_MAX || settings_bytes > SETTINGS_BYTES_MAX {
-            return refuse("settings", "at most 256, of 16 KiB together");
-        }
-        Ok(())
+        let count = self.settings.len();
+        check(
+            "settings",
+            format_args!("{count} of {} together", ByteSize(settings_bytes as u64)),
+            count <= SETTINGS_MAX && settings_bytes <= SETTINGS_BYTES_MAX,
+            format_args!(
+                "at most {SETTINGS_MAX}, of {} together",
+                ByteSize(SETTINGS_BYTES_MAX as u64)
+            ),
+        )
     }
 
-    /// Whether a stream with this configuration may have `other` from now on.
+    /// Fails if a stream with this configuration cannot change to `other`.
     pub(crate) fn check_change(&self, other: &StreamConfig) -> Result<()> {
         let fixed = [
             ("streamlets", self.streamlets == other.streamlets),
@@ -275,7 +301,8 @@ impl StreamConfig {
             if !is_same {
                 return Err(LogError::BadSetting {
                     setting,
-                    why: "it cannot be altered; streams grow by growing".to_owned(),
+                    why: "it cannot be altered; to add streamlets or lanes, grow the stream"
+                        .to_owned(),
                 });
             }
         }
@@ -283,9 +310,55 @@ impl StreamConfig {
     }
 }
 
+/// Returns the error for a value out of its bounds, which names the setting, the value and the bounds.
+fn check(
+    setting: &'static str,
+    value: impl Display,
+    is_within: bool,
+    bounds: fmt::Arguments<'_>,
+) -> Result<()> {
+    match is_within {
+        true => Ok(()),
+        false => Err(LogError::BadSetting {
+            setting,
+            why: format!("it is {value}, and must be {bounds}"),
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_setting_names_its_value_and_bound() {
+        let text = |checked: Result<()>| checked.unwrap_err().to_string();
+        let pool = LogConfig::with_pool("/none", ByteSize(512 << 10));
+        let expected = "setting pool refused: it is 512 KiB, and must be at least 1 MiB";
+        assert_eq!(text(pool.check()), expected);
+
+        let mut config = LogConfig::with_pool("/none", ByteSize(64 << 20));
+        assert!(config.check().is_ok());
+        config.journal = ByteSize(100 << 20);
+        let expected = "setting journal refused: it is 100 MiB, and must be at least 128 MiB (two journal files)";
+        assert_eq!(text(config.check()), expected);
+
+        let segment = StreamConfig {
+            segment: ByteSize(100_000),
+            ..StreamConfig::default()
+        };
+        let expected = "setting segment refused: it is 97.7 KiB, and must be a power of two from 64 KiB to 8 MiB";
+        assert_eq!(text(segment.check()), expected);
+
+        let lanes = StreamConfig {
+            streamlets: 2,
+            lanes: 40_000,
+            ..StreamConfig::default()
+        };
+        let expected =
+            "setting lanes refused: it is 40000, and must be at most 32768 for 2 streamlets";
+        assert_eq!(text(lanes.check()), expected);
+    }
 
     #[test]
     fn the_former_name_of_a_synced_stream_is_understood() {

@@ -23,9 +23,9 @@ pub struct Feed {
     lane: StreamPartition,
     /// The first offset that was not handed out.
     next: Offset,
-    /// Where that is, once it was looked for.
+    /// The position of `next`, once it is known.
     at: Option<(Arc<Group>, Position)>,
-    /// Where it ends.
+    /// The offset where the feed ends.
     until: Option<Offset>,
     standing: Arc<ReaderPosition>,
 }
@@ -47,7 +47,7 @@ impl Feed {
         &self.lane
     }
 
-    /// Whether the lane has the next chunk, or may have it some time.
+    /// Fails unless the lane has the next chunk, or may get it later.
     fn check(&self) -> Result<()> {
         let lane = &self.lane.lane;
         if lane.is_removed() {
@@ -71,7 +71,7 @@ impl Feed {
         self.next
     }
 
-    /// From the first offset that was not handed out to where there is nothing more now.
+    /// Returns the readable offsets that were not handed out.
     pub fn unread(&self) -> Range<Offset> {
         self.next..self.end()
     }
@@ -81,7 +81,7 @@ impl Feed {
         self.until.map_or(stable, |until| until.min(stable))
     }
 
-    /// Goes on from another offset, if that is, or comes, in the lane.
+    /// Goes on from another offset, which must be in the lane or its end.
     pub fn seek(&mut self, next: Offset) -> Result<()> {
         self.next = next;
         self.at = None;
@@ -92,12 +92,12 @@ impl Feed {
         self.until = Some(self.lane.last_stable_offset());
     }
 
-    /// Whether everything up to its end was handed out.
+    /// Returns whether everything up to the feed's end was handed out.
     pub fn is_at_end(&self) -> bool {
         self.until.is_some_and(|until| self.next >= until)
     }
 
-    /// Reads the next chunks, as of the lane in this `place`; `None` while there are none.
+    /// Returns the next chunks, which carry the lane's `place`; `None` while there are none.
     pub fn read(
         &mut self,
         place: u32,
@@ -188,18 +188,19 @@ impl Feed {
     }
 }
 
-/// Chunks at the beginning of a slice that are all seen, or all left out.
+/// Chunks at the beginning of a slice that are all committed, or all aborted.
 #[derive(Debug, Clone, Copy)]
 pub struct FirstRun {
     /// Their bytes. 0 when even the first one is not stable.
     pub bytes: usize,
+    /// Whether they are handed out.
     pub is_seen: bool,
     /// The offset behind them.
     pub next: Offset,
 }
 
 impl FirstRun {
-    /// Looks through chunks up to where everything is `stable`; `from` is the first one's offset.
+    /// Returns the first run of chunks below the last stable offset; `from` is the first one's offset.
     pub fn of(
         chunks: &[u8],
         from: Offset,

@@ -8,15 +8,15 @@ use crate::handle::readers::ReadChunks;
 /// Chunks that are handed out.
 #[derive(Debug, Clone)]
 pub struct Handed {
-    /// The lane: its number among those that were subscribed to, or among all of the stream.
+    /// The lane's number among those of the subscription, or among all lanes of the stream.
     pub place: u32,
-    /// Whole chunks. There may be none, where the subscription left out aborted ones.
+    /// Whole chunks. There may be none, if the subscription left out aborted or filtered ones.
     pub chunks: ReadChunks,
-    /// Records before are in the first chunk, and were not asked for.
+    /// The first wanted offset. The first chunk may hold records before it.
     pub from: Offset,
     /// The offset behind the last record.
     pub next: Offset,
-    /// Up to where there was something to be handed out.
+    /// The end of the readable offsets.
     pub end: Offset,
 }
 
@@ -25,20 +25,19 @@ pub struct Handed {
 pub enum Next {
     /// These chunks.
     Handed(Handed),
-    /// Something, for which there is no memory: other readers hold all that there is for catch-up reads, or for
-    /// decompression.
+    /// There are chunks, but other readers hold all memory for catch-up reads or for decompression.
     Busy,
-    /// Nothing now.
+    /// There are no chunks now.
     Nothing,
-    /// Nothing more: see [`Subscription::end_at_head`](crate::Subscription::end_at_head).
+    /// There will be no more chunks: see [`Subscription::end_at_head`](crate::Subscription::end_at_head).
     End,
 }
 
-/// Why a subscription cannot go on.
+/// The error that stops a lane of a subscription, or the subscription.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct SubscriptionError {
-    /// The lane that it is about, as in [`Handed::place`].
+    /// The lane that failed, as in [`Handed::place`].
     pub place: Option<u32>,
     /// The error. [`LogError::OffsetOutOfRange`] names the earliest offset, and
     /// [`LogError::CursorRemoved`] the earliest cursor.

@@ -16,18 +16,18 @@ use crate::subscription::handed::{Next, SubscriptionError};
 /// Reads lanes from offsets on.
 #[derive(Debug)]
 pub struct LanesReader {
-    /// Its lanes are read from the beginning, also those that are added later.
+    /// The stream, if the reader reads all of its lanes from the beginning, also those that are added later.
     pub stream: Option<Stream>,
     pub watch: Watch,
-    /// By place. `None` for those that failed.
+    /// The lanes by place. `None` for those that failed.
     pub lanes: Vec<Option<WatchedFeed>>,
-    /// SparseIndex that may have something. Any other one is in `waiting` or `unwanted`, or armed in `watch`.
+    /// Places of lanes that may have chunks. Any other lane is in `waiting` or `unwanted`, or armed in `watch`.
     pub queue: VecDeque<u32>,
-    /// SparseIndex that have something, for which there was no memory. They do not hold up the others.
+    /// Places of lanes that have chunks, for which there was no memory. They do not delay the others.
     pub waiting: VecDeque<u32>,
-    /// SparseIndex that may have something, which was not wanted when they were looked at last.
+    /// Places of lanes that may have chunks, and that the last caller did not want.
     pub unwanted: VecDeque<u32>,
-    /// It ends at the ends of its lanes, and lanes that are added later have no part in it.
+    /// Whether it ends at the ends of its lanes, and ignores lanes that are added later.
     pub has_ends: bool,
 }
 
@@ -119,11 +119,11 @@ impl LanesReader {
                 .into_iter()
                 .map(|place| place as u32),
         );
-        // They were there before all that is in the queue now.
+        // They come before all others in the queue: they have waited for longer.
         while let Some(place) = self.unwanted.pop_back() {
             self.queue.push_front(place);
         }
-        // Whether there is memory by now is seen by one of them.
+        // One of them finds out whether there is memory now.
         if let Some(place) = self.waiting.pop_front() {
             self.queue.push_front(place);
         }

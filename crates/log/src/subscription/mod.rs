@@ -1,8 +1,8 @@
 //! Subscriptions: chunks are handed out in place as they become durable (push, section 3; kera 7.4).
 //!
-//! A subscriber names once where it begins. From then on it is told when there is more, and takes chunks
-//! as slices of the segments themselves, which stay in memory while it holds a slice. Only
-//! committed chunks are handed out: up to the last stable offset, without those of aborted transactions.
+//! A subscriber names once where it begins. From then on the log wakes it when there is more, and it takes chunks
+//! as slices of the segments themselves, which stay in memory while it holds a slice. The log hands out
+//! committed chunks only: up to the last stable offset, without those of aborted transactions.
 //!
 //! No subscriber polls: see [`Subscription::poll_more`].
 
@@ -64,7 +64,7 @@ pub struct Subscription {
     is_busy: bool,
 }
 
-/// Hears when a subscription may have more: see [`Subscription::poll_more`].
+/// The events that a subscriber waits for: see [`Subscription::poll_more`].
 #[derive(Debug)]
 pub struct Listening {
     events: Vec<EventListener>,
@@ -78,12 +78,12 @@ enum Reader {
 }
 
 impl Subscription {
-    /// Everything in a stream, from the oldest record on, also of lanes that are added later.
+    /// Subscribes to a stream from its oldest record on, also to lanes that are added later.
     pub fn of_stream(stream: &Stream) -> Subscription {
         Subscription::with(Reader::Lanes(LanesReader::new(Some(stream.clone()))))
     }
 
-    /// Lanes, each from an offset on.
+    /// Subscribes to lanes, each from an offset on.
     pub fn of_partitions(
         lanes: impl IntoIterator<Item = (StreamPartition, Offset)>,
     ) -> Subscription {
@@ -94,9 +94,9 @@ impl Subscription {
         Subscription::with(Reader::Lanes(reader))
     }
 
-    /// Subscribes to the chunks that a shared group has not done yet. Its subscribers share the stream's groups, each of
-    /// which is handed to one of them at a time (kera 6.2.3), so that they never wait for each other. A commit of
-    /// how far a group is done names its `consumer`.
+    /// Subscribes to the chunks that a shared group has not committed yet. The subscribers of a shared group divide the
+    /// stream's groups: each group is handed to one of them at a time (kera 6.2.3), so they never wait for each other.
+    /// Their commits carry the name of the `consumer`.
     ///
     /// # Errors
     /// When there is no such stream, or the shared group's name is refused.
@@ -118,7 +118,7 @@ impl Subscription {
         }
     }
 
-    /// Hands out records alone that a filter keeps. It is evaluated here, so that no others are moved.
+    /// Hands out only the records that match a filter. The log evaluates it, so no other records are moved.
     pub fn set_filter(&mut self, filter: Filter) {
         self.filter = self.core().map(|core| ChunkFilter::new(filter, core));
     }
@@ -131,7 +131,7 @@ impl Subscription {
         }
     }
 
-    /// By lane, the first offset that was not handed out; `None` where a shared group knows how far it is, or
+    /// Returns by lane the first offset that was not handed out; `None` if a shared group stores the positions, or
     /// a lane has failed.
     pub fn positions(&self) -> Option<Vec<Offset>> {
         match &self.reader {
@@ -140,7 +140,7 @@ impl Subscription {
         }
     }
 
-    /// How many lanes it reads: the [places](handed::Handed::place) below this number. Grows with the stream that it is of.
+    /// Returns the number of lanes: their [places](handed::Handed::place) are below it. It grows with the stream.
     pub fn partition_count(&self) -> u32 {
         match &self.reader {
             Reader::Lanes(reader) => reader.lanes.len() as u32,
@@ -148,7 +148,7 @@ impl Subscription {
         }
     }
 
-    /// The lanes that may have something. Where a shared group knows how far it is, none are named.
+    /// Returns the lanes that may have chunks; none for a shared group.
     pub fn ready_partitions(&self) -> impl Iterator<Item = u32> + '_ {
         let lanes = match &self.reader {
             Reader::Lanes(reader) => Some([&reader.queue, &reader.waiting, &reader.unwanted]),
@@ -157,7 +157,7 @@ impl Subscription {
         lanes.into_iter().flatten().flatten().copied()
     }
 
-    /// Whether it was told to [end](Self::end_at_head) somewhere.
+    /// Returns whether [`end_at_head`](Self::end_at_head) has set an end.
     pub fn has_end(&self) -> bool {
         match &self.reader {
             Reader::Lanes(reader) => reader.has_ends,
@@ -165,8 +165,8 @@ impl Subscription {
         }
     }
 
-    /// Returns the offsets of a lane that are there now and were not handed out. Those that a shared group has done may be
-    /// among them. `None` if the lane has failed, or the place does not exist.
+    /// Returns the offsets of a lane that are readable now and were not handed out. Offsets that a shared group has
+    /// committed may be among them. `None` if the lane has failed, or the place does not exist.
     pub fn unread(&self, place: u32) -> Option<Range<Offset>> {
         match &self.reader {
             Reader::Lanes(reader) => {
@@ -184,8 +184,8 @@ impl Subscription {
     /// then are read from the beginning.
     ///
     /// # Errors
-    /// When retention has removed the next chunks, there are fewer lanes or records than there were, or an
-    /// shared group knows how far it is.
+    /// When retention has removed the next chunks, lanes or records are missing, or a shared group stores the
+    /// positions.
     pub fn seek(&mut self, positions: &[Offset]) -> Result<(), SubscriptionError> {
         match &mut self.reader {
             Reader::Lanes(reader) => reader.seek(positions),
@@ -201,14 +201,13 @@ impl Subscription {
     ///
     /// # Errors
     /// When retention has removed the next chunks, the stream was deleted, or the disk does not return
-    /// the stored bytes. The lane that it is about is not looked at again.
+    /// the stored bytes. The failed lane is not read again.
     pub fn next(&mut self, bytes_max: usize) -> Result<Next, SubscriptionError> {
         self.next_of(bytes_max, |_| true)
     }
 
-    /// As [`next`](Self::next), but only of lanes that are wanted now, which are named by their
-    /// [places](handed::Handed::place). It has [nothing](Next::Nothing) while others alone have something, and is not at its end
-    /// then.
+    /// As [`next`](Self::next), but reads only the lanes whose [places](handed::Handed::place) are wanted now. While
+    /// only unwanted lanes have chunks it returns [`Next::Nothing`], not [`Next::End`].
     ///
     /// # Errors
     /// See [`next`](Self::next).
@@ -226,14 +225,13 @@ impl Subscription {
         Ok(next)
     }
 
-    /// Whether a filter is evaluated with each call of [`next`](Self::next), which may take tens of milliseconds then.
+    /// Returns whether each call of [`next`](Self::next) evaluates a filter, which may take tens of milliseconds.
     pub fn has_filter(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// Whether there may be more since [`next`](Self::next) had nothing; else `waker` is woken when there
-    /// may be. `listening` belongs to a caller that has looked in vain with [`next`](Self::next) since this was called last:
-    /// of several each has one.
+    /// Returns ready if there may be more since [`next`](Self::next) had nothing; else wakes `waker` when there
+    /// may be. Each caller has a `listening` of its own, and calls [`next`](Self::next) in vain between two calls.
     pub fn poll_more(&self, listening: &mut Option<Listening>, waker: &Waker) -> Poll<()> {
         let events = match listening {
             Some(listening) if listening.is_for_memory || !self.is_busy => &mut listening.events,
@@ -245,8 +243,9 @@ impl Subscription {
             }
         };
         let mut context = Context::from_waker(waker);
-        let mut hears = |event: &mut EventListener| Pin::new(event).poll(&mut context).is_ready();
-        if !events.iter_mut().any(&mut hears) {
+        let mut has_come =
+            |event: &mut EventListener| Pin::new(event).poll(&mut context).is_ready();
+        if !events.iter_mut().any(&mut has_come) {
             return Poll::Pending;
         }
         *listening = None;
@@ -279,12 +278,12 @@ impl Subscription {
         }
     }
 
-    /// Whether its progress can be committed: it reads for a shared group.
+    /// Returns whether it reads for a shared group, so that its progress can be committed.
     pub fn has_shared_group(&self) -> bool {
         matches!(self.reader, Reader::SharedGroup(_))
     }
 
-    /// Commits everything that a shared group's subscriber was handed.
+    /// Commits everything that was handed out, if it reads for a shared group.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -295,7 +294,7 @@ impl Subscription {
         }
     }
 
-    /// Gives all groups back that a shared group's subscriber has. Chunks that were not committed are handed out
+    /// Gives all groups back, if it reads for a shared group. Chunks that were not committed are handed out
     /// again.
     pub fn release(&mut self) {
         if let Reader::SharedGroup(reader) = &mut self.reader {

@@ -1,5 +1,5 @@
-//! A stream as a shared group reads it: group by group, as the log hands them out, from where the
-//! shared group's last flow ended.
+//! Reads a stream for a shared group: group by group, as the log hands them out, from the positions that the
+//! shared group has committed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::subscription::feed::FirstRun;
 use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::{Handed, Next, SubscriptionError};
 
-/// The groups that one subscriber has of a shared group.
+/// One subscriber of a shared group, and the groups that it was handed.
 #[derive(Debug)]
 pub struct SharedGroupReader {
     log: Log,
@@ -25,27 +25,27 @@ pub struct SharedGroupReader {
     shared_group: Arc<SharedGroup>,
     /// The reader's identity in the shared group.
     holder: Holder,
-    /// By partition: groups in the order of their ids. A later one is read when the one before is at
+    /// By partition, groups in the order of their ids. The reader reads a later one when the one before is at
     /// its end.
     lanes: BTreeMap<u32, VecDeque<HandedGroup>>,
-    /// Partitions that failed. Their groups that this subscriber has stay with it, unread, until it is released.
+    /// Partitions that failed. This subscriber holds their groups, unread, until it releases all.
     failed: BTreeSet<u32>,
-    /// Partition that was read last.
+    /// The partition that was read last.
     turn: u32,
     /// Groups that were read to their ends, and are not committed.
     passed: Vec<HandedGroup>,
-    /// By partition: where to end.
+    /// By partition, the cursor where the reader ends.
     ends: Option<Vec<Cursor>>,
 }
 
-/// A group that no other reader has.
+/// A group that this reader alone has.
 #[derive(Debug)]
 struct HandedGroup {
-    /// Where to read on.
+    /// The position of the next chunk.
     cursor: Cursor,
-    /// Up to where it is known to be done.
+    /// The committed position.
     committed: Position,
-    /// There was nothing more in it when it was last looked at.
+    /// Whether the last read found nothing more in it.
     is_at_head: bool,
 }
 
@@ -69,7 +69,7 @@ impl SharedGroupReader {
         &self.stream
     }
 
-    /// Lanes that were added behind the ends have no part in it.
+    /// Returns the number of lanes, without those that were added after the ends were set.
     pub fn partition_count(&self) -> u32 {
         let ends = self.ends.as_ref();
         ends.map_or_else(|| self.stream.partition_count(), |ends| ends.len() as u32)
@@ -83,7 +83,7 @@ impl SharedGroupReader {
         self.ends = Some(self.stream.reader(ReadStart::Latest).cursors());
     }
 
-    /// Reads on in the next lane that has something, and is wanted. No groups are asked for of lanes that are not.
+    /// Returns chunks of the next wanted lane that has some. It claims no groups of lanes that are not wanted.
     pub fn next(
         &mut self,
         bytes_max: usize,
@@ -135,7 +135,7 @@ impl SharedGroupReader {
                     return Ok(Next::Handed(handed));
                 }
                 Ok(None) => {}
-                // It does not hold up the others.
+                // It does not delay the others.
                 Err(LogError::ReadBudget) => next = Next::Busy,
                 Err(error) => {
                     self.lanes.remove(&partition);
@@ -168,8 +168,8 @@ impl SharedGroupReader {
         let Some((mut index, mut handed)) = reading.first_readable(groups)? else {
             return Ok(None);
         };
-        // The durable part of a group has all of those before it: now there is nothing that these may
-        // still get.
+        // A chunk is durable only after all groups before it are durable as a whole, so this look finds all that the
+        // earlier groups will ever hold.
         if let Some(earlier) = reading.first_readable(&mut groups[..index])? {
             (index, handed) = earlier;
         }
@@ -183,10 +183,10 @@ impl SharedGroupReader {
         Ok(Some(handed))
     }
 
-    /// Asks for one more group of each lane where it has nothing left to read, so that others get some too.
-    /// Tells of which it has got one.
+    /// Claims one more group of each lane where it has nothing left to read; the others are left to other subscribers.
+    /// Returns the partitions in which it got one.
     fn claim(&mut self, is_wanted: impl Fn(u32) -> bool) -> Result<BTreeSet<u32>> {
-        // Others may commit by the consumer's name.
+        // Another reader may have committed them under the same consumer's name.
         self.passed
             .retain(|group| self.shared_group.is_given(&self.holder, &group.cursor));
         let config = self.stream.config();
@@ -217,8 +217,8 @@ impl SharedGroupReader {
         Ok(claimed)
     }
 
-    /// Whether a group can be read on from there, as far as those before it tell that this one has: what cannot be
-    /// read yet is left to others.
+    /// Returns whether the reader can read a group from this cursor at once: the groups of the lane before it, which this
+    /// reader holds, are read to their ends. Other groups are left to other subscribers.
     fn wants(&self, partition: u32, cursor: &Cursor) -> bool {
         let is_before_end = |cursor: &Cursor| match &self.ends {
             None => true,
@@ -240,7 +240,7 @@ impl SharedGroupReader {
         self.shared_group.release_reader(&self.holder);
     }
 
-    /// Keeps how far everything is read.
+    /// Commits the positions up to which all groups are read.
     pub fn commit(&mut self) -> Result<()> {
         let reading = self.lanes.values_mut().flatten();
         for group in self.passed.iter_mut().chain(reading) {
@@ -255,7 +255,7 @@ impl SharedGroupReader {
     }
 }
 
-/// A look at the groups of one lane.
+/// One search of a lane's groups for chunks.
 struct Reading<'a> {
     log: &'a Log,
     lane: StreamPartition,
@@ -264,7 +264,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The first group that has something before the end.
+    /// Returns the first group that has chunks before the end.
     fn first_readable(&self, groups: &mut [HandedGroup]) -> Result<Option<(usize, Handed)>> {
         for (index, group) in groups.iter_mut().enumerate() {
             let cursor = &group.cursor;
@@ -282,14 +282,14 @@ impl Reading<'_> {
                 _ => Some(chunks),
             });
             if let Some(chunks) = chunks {
-                // Groups behind it are not stable either.
+                // If these chunks are not stable, those of later groups are not, either.
                 return Ok(self.stable(chunks)?.map(|handed| (index, handed)));
             }
         }
         Ok(None)
     }
 
-    /// Returns the committed ones of the chunks, up to where others are left out.
+    /// Returns the first run of the chunks that is stable; without its bytes if it was aborted.
     fn stable(&self, mut chunks: ReadChunks) -> Result<Option<Handed>> {
         let damaged = |error| LogError::BadCursor {
             cursor: chunks.cursor,
@@ -321,12 +321,12 @@ impl Reading<'_> {
     }
 }
 
-/// Whether there may be something between two places of a lane.
-fn is_before(place: &Cursor, other: &Cursor) -> bool {
-    (place.group, place.position) < (other.group, other.position)
+/// Returns whether a cursor is before another one of the same lane.
+fn is_before(cursor: &Cursor, other: &Cursor) -> bool {
+    (cursor.group, cursor.position) < (other.group, other.position)
 }
 
-/// Returns those of the chunks, which reach beyond `end`, that lie before it. An end lies between two chunks.
+/// Returns the chunks that lie before `end`, which is between two of them or before the first.
 fn truncate_at(mut chunks: ReadChunks, end: &Cursor) -> Option<ReadChunks> {
     if !is_before(&chunks.cursor, end) {
         return None;

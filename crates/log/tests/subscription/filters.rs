@@ -1,4 +1,4 @@
-//! What a filter leaves of what is handed out.
+//! Subscriptions with a filter.
 
 use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_log::{LogError, Next, StreamConfig, Subscription};
@@ -8,7 +8,7 @@ use tempfile::tempdir;
 
 use crate::{open, with_stream};
 
-/// A chunk of so many records, the values of which are `keep` or `drop`, each of so many bytes.
+/// A chunk with a record for each of `kinds`, whose value is `keep` or `drop`, and as long as `bytes`.
 fn mixed(kinds: &[bool], bytes: usize, compression: Compression) -> Vec<u8> {
     let mut builder = ChunkBuilder::new(compression);
     for keep in kinds {
@@ -24,8 +24,7 @@ fn mixed(kinds: &[bool], bytes: usize, compression: Compression) -> Vec<u8> {
 }
 
 proptest! {
-    /// Whatever the chunks are like, a filter keeps what it should, at its offsets, and no more bytes than
-    /// that takes.
+    /// A filter hands out the matching records at their offsets, and no more bytes than these take.
     #[test]
     fn a_filter_selects_the_matching_records(
         chunks in prop::collection::vec(
@@ -49,15 +48,15 @@ proptest! {
             false => Subscription::of_stream(&stream),
         };
         subscription.set_filter(Filter::parse(r#"value starts with "keep""#).unwrap());
-        let (mut expected, mut kept_bytes) = (Vec::new(), 0);
+        let (mut expected, mut matching_bytes) = (Vec::new(), 0);
         for (kinds, bytes, is_compressed) in &chunks {
             let compression = if *is_compressed { Compression::Lz4 } else { Compression::None };
             let from = lane.next_offset().0;
             lane.append(&mixed(kinds, *bytes, compression)).unwrap();
             while log.step() {}
-            let kept = (from..).zip(kinds).filter(|(_, keep)| **keep);
-            expected.extend(kept.map(|(offset, _)| offset));
-            kept_bytes += kinds.iter().filter(|keep| **keep).count() * (bytes + 100);
+            let matching = (from..).zip(kinds).filter(|(_, keep)| **keep);
+            expected.extend(matching.map(|(offset, _)| offset));
+            matching_bytes += kinds.iter().filter(|keep| **keep).count() * (bytes + 100);
         }
         let (mut seen, mut seen_bytes, mut next) = (Vec::new(), 0, Offset(0));
         let mut decompressor = Decompressor::default();
@@ -75,7 +74,7 @@ proptest! {
         }
         prop_assert_eq!(next, lane.next_offset());
         prop_assert_eq!(seen, expected);
-        prop_assert!(seen_bytes <= kept_bytes + 200 * chunks.len(), "{} of {}", seen_bytes, kept_bytes);
+        prop_assert!(seen_bytes <= matching_bytes + 200 * chunks.len(), "{} of {}", seen_bytes, matching_bytes);
     }
 }
 

@@ -9,7 +9,7 @@ use millstream_log::{Durability, Log, LogConfig, LogError, Next, StreamConfig, S
 use millstream_record::Chunks;
 use tempfile::tempdir;
 
-use crate::{Count, append, chunk, values, with_stream};
+use crate::{Count, append, chunk, hold_catch_up_memory, values, with_stream};
 
 #[test]
 fn lanes_are_read_from_their_offsets_on_and_slices_hold_their_segments() {
@@ -217,16 +217,7 @@ fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_others() {
         let gives = |subscription: &mut Subscription, place: u32| matches!(subscription.next(1 << 20).unwrap(), Next::Handed(handed) if handed.place == place);
         append(&log, &live, b"first");
         assert!(gives(&mut subscription, 1));
-        for _ in 0..400 {
-            append(&log, &old, &[0; 60_000]);
-        }
-        log.persist();
-        log.evict();
-        let mut held = Vec::new();
-        let mut reader = Subscription::of_partitions([(old.clone(), Offset(0))]);
-        while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
-            held.push(handed);
-        }
+        let held = hold_catch_up_memory(&log, &old);
         for value in [b"second", b"third."] {
             assert!(matches!(subscription.next(1 << 20).unwrap(), Next::Busy));
             append(&log, &live, value);

@@ -1,4 +1,4 @@
-//! Subscriptions: what is handed out, to whom, and when they wake.
+//! Subscriptions: the chunks that they hand out, and their wake-ups.
 
 mod committed;
 mod filters;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
-use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_log::{
-    Background, Log, LogConfig, Next, Stream, StreamConfig, StreamPartition, Subscription,
+    Background, Handed, Log, LogConfig, Next, Stream, StreamConfig, StreamPartition, Subscription,
 };
 use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor, Producer};
 use tempfile::{TempDir, tempdir};
@@ -83,7 +83,7 @@ fn values(subscription: &mut Subscription) -> Vec<(u32, Vec<u8>)> {
                 }
             }
             Next::Nothing | Next::End => return values,
-            Next::Busy => panic!("nobody else reads from the disk"),
+            Next::Busy => panic!("no other reader uses the disk"),
         }
     }
 }
@@ -95,4 +95,19 @@ impl Wake for Count {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Appends more than the catch-up memory to a lane, evicts it from the pool, and returns slices that fill the memory.
+fn hold_catch_up_memory(log: &Log, lane: &StreamPartition) -> Vec<Handed> {
+    for _ in 0..400 {
+        append(log, lane, &[0; 60_000]);
+    }
+    log.persist();
+    log.evict();
+    let mut reader = Subscription::of_partitions([(lane.clone(), Offset(0))]);
+    let mut held = Vec::new();
+    while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
+        held.push(handed);
+    }
+    held
 }

@@ -1,12 +1,12 @@
 //! Subscribers that share the groups of a stream.
 
-use millstream_base::{ByteSize, GroupId, Offset, ProducerEpoch, ProducerId, StreamletIndex};
+use millstream_base::{ByteSize, GroupId, ProducerEpoch, ProducerId, StreamletIndex};
 use millstream_log::{LogError, Next, Subscription};
 use millstream_record::{EndMarker, TransactionEnd};
 
-use crate::{append, chunk, values, with_stream};
+use crate::{append, chunk, hold_catch_up_memory, values, with_stream};
 
-/// It was told again with every look, for ever.
+/// Each look reported it again, for ever.
 #[test]
 fn retention_overtaking_a_lane_of_a_shared_group_is_reported_once() {
     let (_dir, log, stream) = with_stream(2);
@@ -46,7 +46,7 @@ fn four_subscribers_of_one_shared_group_read_one_streamlet_side_by_side() {
         append(&log, &lane, &[n; 3_000]);
     }
     let mut seen = Vec::new();
-    // In turns of one slice, until nobody has anything.
+    // In turns of one slice, until no subscriber has any.
     let mut is_idle = false;
     while !is_idle {
         is_idle = true;
@@ -80,7 +80,7 @@ fn four_subscribers_of_one_shared_group_read_one_streamlet_side_by_side() {
     assert_eq!(values(other), [(0, b"last".to_vec())]);
 }
 
-/// Who subscribed again by the same name lost its groups when the first subscription ended, and others were handed
+/// A second subscription of the same name lost its groups when the first one ended, and others were handed
 /// the same records.
 #[test]
 fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
@@ -93,12 +93,12 @@ fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
     assert_eq!(values(&mut old), [(0, b"0".to_vec())]);
     append(&log, &lanes[1], b"1");
     let Ok(Next::Handed(handed)) = new.next(1 << 20) else {
-        panic!("nobody has that group");
+        panic!("no subscriber has that group");
     };
     drop(old);
     assert_eq!(values(&mut other), [(0, b"0".to_vec())]);
 
-    // It can commit by its name what it has.
+    // It can commit the group that it has.
     let shared_group = log.shared_group("s", "app").unwrap();
     shared_group.commit("one", &handed.chunks.next).unwrap();
     drop(new);
@@ -106,7 +106,7 @@ fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
     assert_eq!(values(&mut other), [(1, b"2".to_vec())]);
 }
 
-/// All groups that were ever read were kept in mind, and committed once more.
+/// The subscriber remembered all groups that it had ever read, and committed them once more.
 #[test]
 fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
     let (_dir, log, stream) = with_stream(1);
@@ -129,7 +129,7 @@ fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
     subscription.commit().unwrap();
 }
 
-/// Whoever looked in vain took all groups that there were.
+/// A subscriber that found no chunks claimed all groups.
 #[test]
 fn groups_behind_an_open_transaction_are_left_to_other_subscribers() {
     let (_dir, log, stream) = with_stream(2);
@@ -173,16 +173,7 @@ fn groups_behind_an_open_transaction_are_left_to_other_subscribers() {
 fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_one_that_is_new() {
     let (_dir, log, stream) = with_stream(2);
     let [old, live] = [0, 1].map(|partition| stream.partition(partition).unwrap());
-    for _ in 0..400 {
-        append(&log, &old, &[0; 60_000]);
-    }
-    log.persist();
-    log.evict();
-    let mut held = Vec::new();
-    let mut reader = Subscription::of_partitions([(old.clone(), Offset(0))]);
-    while let Next::Handed(handed) = reader.next(1 << 20).unwrap() {
-        held.push(handed);
-    }
+    let _held = hold_catch_up_memory(&log, &old);
     let mut subscription =
         Subscription::of_shared_group(&log, &stream, "app", "one".to_owned()).unwrap();
     assert!(matches!(subscription.next(1 << 20), Ok(Next::Busy)));

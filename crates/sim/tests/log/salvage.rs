@@ -43,10 +43,10 @@ fn catalog(seed: u64) {
         }
         for name in lost {
             let id = world.model.streams[*name].id;
-            let kept = format!("/data/aside/lost.000001.{id}-");
+            let moved = format!("/data/aside/lost.000001.{id}-");
             let files = world.disk.files().into_iter();
             let mut paths = files.map(|(path, _)| path.display().to_string());
-            assert!(paths.any(|path| path.starts_with(&kept)), "{name}");
+            assert!(paths.any(|path| path.starts_with(&moved)), "{name}");
         }
         // It takes new streams, and the next start removes nothing.
         let _ = log.create_stream("new", StreamConfig::default());

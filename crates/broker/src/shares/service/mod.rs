@@ -16,6 +16,8 @@ mod fetch;
 mod offsets;
 mod read;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

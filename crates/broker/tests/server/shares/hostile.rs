@@ -95,7 +95,7 @@ fn a_fetch_that_waits_ends_with_its_group_and_takes_no_record() {
 #[test]
 fn records_whose_transaction_is_aborted_while_they_are_in_flight_do_not_come_again() {
     let (node, mut client) = with_topic(1);
-    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
     let mut builder = ChunkBuilder::new(Compression::None);
     builder.set_transactional(true);
     for _ in 0..2 {
@@ -107,8 +107,8 @@ fn records_whose_transaction_is_aborted_while_they_are_in_flight_do_not_come_aga
         sequence: Sequence(0),
     };
     let chunk = Bytes::copy_from_slice(builder.finish(Some(producer)).unwrap());
-    let appended = lane.append(&chunk).unwrap();
-    lane.wait_durable(appended.next_offset).unwrap();
+    let appended = partition.append(&chunk).unwrap();
+    partition.wait_durable(appended.next_offset).unwrap();
     let mut member = Member::join(&node, "a");
     assert_eq!(member.fetch(), [(0, 1), (1, 1)]);
     let isolation = "share.isolation.level";
@@ -121,9 +121,9 @@ fn records_whose_transaction_is_aborted_while_they_are_in_flight_do_not_come_aga
         end: TransactionEnd::Abort,
         coordinator_epoch: 0,
     };
-    let appended = lane.append_marker(&marker).unwrap();
-    lane.wait_durable(appended.next_offset).unwrap();
-    wait_until("it is stable", || lane.last_stable_offset().0 == 3);
+    let appended = partition.append_marker(&marker).unwrap();
+    partition.wait_durable(appended.next_offset).unwrap();
+    wait_until("it is stable", || partition.last_stable_offset().0 == 3);
     assert_eq!(member.fetch(), []);
     client.produce("t", 0, &["outside"]);
     assert_eq!(member.fetch(), [(3, 1)]);

@@ -1,4 +1,4 @@
-//! The newest versions: renewed locks (KIP-1222), fetches that keep to their bound (KIP-1206), and the lag (KIP-1226).
+//! The newest versions: renewed locks (KIP-1222), fetches with a strict bound (KIP-1206), and the lag (KIP-1226).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,8 +94,8 @@ fn renewals_that_are_not_allowed_get_kafkas_errors_and_change_nothing() {
         };
         member.ask(request)
     };
-    let told = response.topics[0].partitions[0].acknowledge_error_code;
-    assert_eq!(told, invalid);
+    let error = response.topics[0].partitions[0].acknowledge_error_code;
+    assert_eq!(error, invalid);
     // It fetches at the same time.
     let request = ShareFetchRequest {
         is_renew_ack: true,

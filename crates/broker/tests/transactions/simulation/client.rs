@@ -4,8 +4,8 @@ use fastrand::Rng;
 use millstream_broker::groups::RequestId;
 use millstream_broker::transactions::*;
 
-use super::lane::{Token, Tokens};
-use super::{GROUPS, LANES, LaneIndex, PARTITIONS, Seen, partition};
+use super::participant::{Token, Tokens};
+use super::{GROUPS, PARTICIPANTS, PARTITIONS, ParticipantIndex, Seen, partition};
 use crate::support;
 
 /// A producer, from its start to the time when it is forgotten.
@@ -36,7 +36,7 @@ pub struct Sent {
     pub is_fenced: bool,
     /// Whether it becomes a producer by it.
     pub is_beginning: bool,
-    /// The guards of all lanes when it was sent.
+    /// The guards of all participants when it was sent.
     pub guards: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ pub struct Sent {
 #[derive(Debug)]
 pub struct Append {
     pub producer: Producer,
-    pub lane: LaneIndex,
+    pub participant: ParticipantIndex,
     pub token: Token,
     /// The partition's guard at the time of the request.
     pub guard: u64,
@@ -87,7 +87,7 @@ impl Client {
                 self.ending = Some(outcome);
                 Some(self.end(producer, outcome))
             }
-            number => Some(self.add_or_verify(producer, rng.usize(..LANES), number < 18)),
+            number => Some(self.add_or_verify(producer, rng.usize(..PARTICIPANTS), number < 18)),
         }
     }
 
@@ -108,22 +108,27 @@ impl Client {
 
     /// Newer clients only add partitions, and write to added ones; older ones write to verified
     /// ones.
-    fn add_or_verify(&self, producer: Producer, lane: LaneIndex, is_add: bool) -> Request {
+    fn add_or_verify(
+        &self,
+        producer: Producer,
+        participant: ParticipantIndex,
+        is_add: bool,
+    ) -> Request {
         let transactional_id = TransactionalId::from(self.transactional_id);
-        let group = lane
+        let group = participant
             .checked_sub(PARTITIONS)
             .map(|index| GROUPS[index].into());
         match (group, is_add || self.is_newer) {
             (None, true) => Request::AddPartitions(AddPartitions {
                 transactional_id,
                 producer,
-                partitions: vec![partition(lane)],
+                partitions: vec![partition(participant)],
                 knows_fencing: true,
             }),
             (None, false) => Request::VerifyPartitions(VerifyPartitions {
                 transactional_id,
                 producer,
-                partitions: vec![partition(lane)],
+                partitions: vec![partition(participant)],
             }),
             (Some(group), true) => Request::AddOffsets(AddOffsets {
                 transactional_id,
@@ -156,7 +161,7 @@ impl Client {
             }
             (Answer::EndTransaction(Ok(producer)), Request::EndTransaction(end)) => {
                 if let Some(token) = self.token.take() {
-                    tokens.told(token, end.outcome);
+                    tokens.answered(token, end.outcome);
                 }
                 match end.outcome {
                     Outcome::Committed => seen.commits += 1,
@@ -186,23 +191,23 @@ impl Client {
 
     /// Returns the append that follows a granted request.
     pub fn appends(&mut self, sent: &Sent, tokens: &mut Tokens) -> Option<Append> {
-        let (producer, lane) = match &sent.request {
+        let (producer, participant) = match &sent.request {
             Request::AddPartitions(add) if self.is_newer => {
                 (add.producer, add.partitions[0].partition.0 as usize)
             }
             Request::VerifyPartitions(verify) => {
                 (verify.producer, verify.partitions[0].partition.0 as usize)
             }
-            Request::AddOffsets(add) if self.is_newer => (add.producer, lane_of(&add.group)),
-            Request::VerifyOffsets(verify) => (verify.producer, lane_of(&verify.group)),
+            Request::AddOffsets(add) if self.is_newer => (add.producer, participant_of(&add.group)),
+            Request::VerifyOffsets(verify) => (verify.producer, participant_of(&verify.group)),
             _ => return None,
         };
         let token = *self.token.get_or_insert_with(|| tokens.begin());
         Some(Append {
             producer,
-            lane,
+            participant,
             token,
-            guard: sent.guards[lane],
+            guard: sent.guards[participant],
         })
     }
 }
@@ -217,7 +222,7 @@ fn is_fenced(answer: &Answer) -> bool {
     error == fenced || error == TransactionError::InvalidProducerIdMapping
 }
 
-fn lane_of(group: &str) -> LaneIndex {
+fn participant_of(group: &str) -> ParticipantIndex {
     let index = GROUPS.iter().position(|name| *name == group);
     PARTITIONS + index.unwrap()
 }

@@ -1,8 +1,9 @@
 //! A coordinator between clients, a log, partitions and groups, of which none is reliable.
 
 mod client;
-mod lane;
+
 mod log;
+mod participant;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use millstream_broker::groups::{Moment, Partition, RequestId};
 use millstream_broker::transactions::*;
 
 use self::client::{Append, Client, Sent};
-use self::lane::{Lane, Tokens};
 use self::log::{Call, Log};
+use self::participant::{Participant, Tokens};
 
 const IDS: [&str; 2] = ["p0", "p1"];
 const TOPIC: &str = "orders";
@@ -23,8 +24,8 @@ const GROUPS: [&str; 2] = ["g0", "g1"];
 
 /// A partition or, behind the partitions, a group: a place where a transaction makes writes
 /// visible.
-type LaneIndex = usize;
-const LANES: usize = PARTITIONS + GROUPS.len();
+type ParticipantIndex = usize;
+const PARTICIPANTS: usize = PARTITIONS + GROUPS.len();
 
 /// The cases that all runs together have reached, so that no run is without a point.
 #[derive(Debug, Default)]
@@ -66,11 +67,11 @@ pub struct Simulation<'s> {
     log: Log,
     /// Returned actions that may not be done before the log is durable.
     calls: Vec<Call>,
-    lanes: Vec<Lane>,
+    participants: Vec<Participant>,
     tokens: Tokens,
     clients: Vec<Client>,
     /// Markers in flight, and groups that are being notified.
-    telling: Vec<(Ending, LaneIndex)>,
+    outcomes: Vec<(Ending, ParticipantIndex)>,
     /// Appends under way, which the coordinator has allowed.
     appends: Vec<Append>,
     /// Requests without answer.
@@ -100,10 +101,10 @@ impl<'s> Simulation<'s> {
             coordinator,
             log,
             calls: Vec::new(),
-            lanes: vec![Lane::default(); LANES],
+            participants: vec![Participant::default(); PARTICIPANTS],
             tokens: Tokens::default(),
             clients: Vec::new(),
-            telling: Vec::new(),
+            outcomes: Vec::new(),
             appends: Vec::new(),
             sent: BTreeMap::new(),
             requests: 0,
@@ -116,7 +117,7 @@ impl<'s> Simulation<'s> {
             0 => self.new_client(),
             1..50 => self.client_acts(),
             50..72 => self.sync(),
-            72..86 => self.tell_one(),
+            72..86 => self.deliver_one(),
             86..94 => self.append_one(),
             94..98 => self.pass_time(),
             98 => self.fail_one(),
@@ -156,7 +157,7 @@ impl<'s> Simulation<'s> {
             is_fenced: is_known && is_older,
             // A client that resumes a forgotten transactional id begins anew.
             is_beginning: !is_known || client.begun.is_none(),
-            guards: self.lanes.iter().map(Lane::guard).collect(),
+            guards: self.participants.iter().map(Participant::guard).collect(),
         };
         self.sent.insert(id, sent);
         let actions = self.coordinator.handle(self.now, id, request);
@@ -184,16 +185,16 @@ impl<'s> Simulation<'s> {
             Action::Persist(_) => unreachable!("it is in the log"),
             Action::Answer(id, answer) => self.answered(id, answer),
             Action::WriteMarkers(ending, partitions) => {
-                let lanes = partitions
+                let participants = partitions
                     .iter()
                     .map(|partition| partition.partition.0 as usize);
-                self.telling
-                    .extend(lanes.map(|lane| (ending.clone(), lane)));
+                self.outcomes
+                    .extend(participants.map(|participant| (ending.clone(), participant)));
             }
             Action::EndGroupOffsets(ending, groups) => {
                 for group in groups {
                     let index = GROUPS.iter().position(|name| **name == *group).unwrap();
-                    self.telling.push((ending.clone(), PARTITIONS + index));
+                    self.outcomes.push((ending.clone(), PARTITIONS + index));
                 }
             }
         }
@@ -226,34 +227,34 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// A partition or group hears of an outcome.
-    fn tell_one(&mut self) {
-        if self.telling.is_empty() {
+    /// A partition or group learns an outcome.
+    fn deliver_one(&mut self) {
+        if self.outcomes.is_empty() {
             return;
         }
-        let index = self.rng.usize(..self.telling.len());
-        let (ending, lane) = self.telling.swap_remove(index);
-        self.lanes[lane].end(&ending, &mut self.tokens);
-        self.report(ending, lane, true);
+        let index = self.rng.usize(..self.outcomes.len());
+        let (ending, participant) = self.outcomes.swap_remove(index);
+        self.participants[participant].end(&ending, &mut self.tokens);
+        self.report(ending, participant, true);
     }
 
-    /// A partition or group may have heard of an outcome, or not.
+    /// A partition or group may have learned an outcome, or not.
     fn fail_one(&mut self) {
-        if self.telling.is_empty() {
+        if self.outcomes.is_empty() {
             return;
         }
-        let index = self.rng.usize(..self.telling.len());
-        let (ending, lane) = self.telling.swap_remove(index);
+        let index = self.rng.usize(..self.outcomes.len());
+        let (ending, participant) = self.outcomes.swap_remove(index);
         if self.rng.bool() {
-            self.lanes[lane].end(&ending, &mut self.tokens);
+            self.participants[participant].end(&ending, &mut self.tokens);
         }
-        self.report(ending, lane, false);
+        self.report(ending, participant, false);
     }
 
-    fn report(&mut self, ending: Ending, lane: LaneIndex, is_done: bool) {
-        let report = match (lane.checked_sub(PARTITIONS), is_done) {
-            (None, true) => Report::MarkersWritten(ending, vec![partition(lane)]),
-            (None, false) => Report::MarkersFailed(ending, vec![partition(lane)]),
+    fn report(&mut self, ending: Ending, participant: ParticipantIndex, is_done: bool) {
+        let report = match (participant.checked_sub(PARTITIONS), is_done) {
+            (None, true) => Report::MarkersWritten(ending, vec![partition(participant)]),
+            (None, false) => Report::MarkersFailed(ending, vec![partition(participant)]),
             (Some(group), true) => Report::GroupOffsetsEnded(ending, vec![GROUPS[group].into()]),
             (Some(group), false) => Report::GroupOffsetsFailed(ending, vec![GROUPS[group].into()]),
         };
@@ -268,7 +269,7 @@ impl<'s> Simulation<'s> {
         let append = self
             .appends
             .swap_remove(self.rng.usize(..self.appends.len()));
-        if !self.lanes[append.lane].append(&append, &mut self.tokens) {
+        if !self.participants[append.participant].append(&append, &mut self.tokens) {
             self.seen.refused_appends += 1;
         }
     }
@@ -312,18 +313,18 @@ impl<'s> Simulation<'s> {
     /// Restarts the coordinator from a log that has all durable records and, in order, any number
     /// of the others.
     fn crash(&mut self) {
-        if !self.telling.is_empty() {
+        if !self.outcomes.is_empty() {
             self.seen.crashes_while_ending += 1;
         }
         let records = self.calls.drain(..).flat_map(|call| call.records);
         let records: Vec<_> = records.collect();
-        let kept = self.rng.usize(..=records.len());
-        for record in records.into_iter().take(kept) {
+        let retained = self.rng.usize(..=records.len());
+        for record in records.into_iter().take(retained) {
             self.log.append(record, self.now);
         }
-        for (ending, lane) in std::mem::take(&mut self.telling) {
+        for (ending, participant) in std::mem::take(&mut self.outcomes) {
             if self.rng.bool() {
-                self.lanes[lane].end(&ending, &mut self.tokens);
+                self.participants[participant].end(&ending, &mut self.tokens);
             }
         }
         for sent in std::mem::take(&mut self.sent).into_values() {
@@ -336,19 +337,19 @@ impl<'s> Simulation<'s> {
     pub fn finish(&mut self) {
         self.seen.rotated_ids += self.log.rotated_ids;
         while let Some(append) = self.appends.pop() {
-            self.lanes[append.lane].append(&append, &mut self.tokens);
+            self.participants[append.participant].append(&append, &mut self.tokens);
         }
         for _ in 0..4 {
             self.pass(Duration::from_secs(60));
             self.sync_all();
-            while !self.telling.is_empty() {
-                self.tell_one();
+            while !self.outcomes.is_empty() {
+                self.deliver_one();
             }
             self.sync_all();
         }
         assert!(self.sent.is_empty(), "every request is answered");
-        for lane in &self.lanes {
-            lane.assert_nothing_open();
+        for participant in &self.participants {
+            participant.assert_nothing_open();
         }
         for id in IDS {
             let state = self.log.state(id);
@@ -367,9 +368,9 @@ impl<'s> Simulation<'s> {
     }
 }
 
-fn partition(lane: LaneIndex) -> TopicPartition {
+fn partition(participant: ParticipantIndex) -> TopicPartition {
     TopicPartition {
         topic: TOPIC.into(),
-        partition: Partition(lane as i32),
+        partition: Partition(participant as i32),
     }
 }

@@ -11,7 +11,8 @@ use millstream_record::{ChunkHeader, Chunks, HEADER_BYTES};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::lane::LaneState;
-use crate::memory::pool::{Arena, BufferWriter, Slice};
+use crate::memory::buffer::{BufferWriter, Slice};
+use crate::memory::pool::Arena;
 use crate::read::catch_up::CatchUp;
 use crate::read::catch_up::windows::{WINDOW_BYTES, block_bytes};
 
@@ -105,7 +106,10 @@ impl CatchUp {
             let needed = ByteSize(2 * first_bytes as u64);
             return Err(LogError::BadSetting {
                 setting: "catch_up",
-                why: format!("a chunk that is stored needs {needed} to be read"),
+                why: format!(
+                    "a stored chunk of {} needs at least {needed} to be read",
+                    ByteSize(first_bytes as u64)
+                ),
             });
         }
         let len = bytes_max

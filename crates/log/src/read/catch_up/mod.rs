@@ -28,7 +28,8 @@ use crate::error::Result;
 use crate::files::DataDir;
 use crate::group::Group;
 use crate::lane::LaneState;
-use crate::memory::pool::{Arena, BufferWriter, Pool, Slice};
+use crate::memory::buffer::{BufferWriter, Slice};
+use crate::memory::pool::{Arena, Pool};
 use crate::read::catch_up::ahead::{Load, Loading, THREADS_MAX};
 use crate::read::catch_up::file::{ReadMode, load};
 use crate::read::catch_up::runs::{Plan, Runs};
@@ -62,8 +63,8 @@ pub struct CatchUpState {
     queue: VecDeque<Load>,
     threads: usize,
     idle_threads: usize,
-    /// A reader found no memory. Until half of it is free no window is kept, so that memory comes
-    /// free, and is announced, when readers let go of it.
+    /// Whether a reader found no memory. Until half of it is free, the list holds no windows, so that memory
+    /// comes free, with a notification, when readers release it.
     is_short: bool,
     is_closed: bool,
 }
@@ -77,7 +78,7 @@ pub enum Purpose {
     LookUp,
 }
 
-/// Where a read finds its bytes.
+/// The source of the bytes of a read.
 enum Found {
     /// In a window; perhaps more is to be read ahead.
     InWindow(Slice, Option<Plan>),

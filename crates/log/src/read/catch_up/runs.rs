@@ -12,7 +12,7 @@ use crate::read::catch_up::windows::{AHEAD_SHARE, WINDOW_BYTES};
 /// The bytes of a run's first window, and the fewest where many readers share the memory.
 const WINDOW_BYTES_MIN: usize = 128 << 10;
 
-/// So many times as large is each window, until they have their size.
+/// The factor by which each window is larger than the one before, up to the largest size.
 const WINDOW_GROWTH: usize = 4;
 
 /// The windows that a run has come to when the most is read ahead of it: 8 windows.

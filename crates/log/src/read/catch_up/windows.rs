@@ -8,7 +8,7 @@ use millstream_base::Position;
 use millstream_base::disk::PAGE_BYTES;
 
 use crate::group::Group;
-use crate::memory::pool::Slice;
+use crate::memory::buffer::Slice;
 
 /// The most bytes of a window, unless one chunk is larger.
 pub const WINDOW_BYTES: usize = 1 << 20;

@@ -149,7 +149,7 @@ impl World {
                 self.excuse_append(name, &chunk, &error);
                 return None;
             }
-            (Ok(_), None) => unreachable!("an answer tells where"),
+            (Ok(_), None) => unreachable!("an answer names the offset"),
         };
         let excused = lane.restarted && lane.earliest > 0 && found == lenient;
         assert!(

@@ -17,7 +17,7 @@ pub struct Tokens(Vec<Fate>);
 #[derive(Debug, Default)]
 struct Fate {
     /// The outcome that the client got.
-    told: Option<Outcome>,
+    answered: Option<Outcome>,
     /// The outcome that is visible in some place.
     visible: Option<Outcome>,
 }
@@ -28,8 +28,8 @@ impl Tokens {
         self.0.len() - 1
     }
 
-    pub fn told(&mut self, token: Token, outcome: Outcome) {
-        self.0[token].told = Some(outcome);
+    pub fn answered(&mut self, token: Token, outcome: Outcome) {
+        self.0[token].answered = Some(outcome);
         self.check_one_outcome(token);
     }
 
@@ -43,13 +43,13 @@ impl Tokens {
     /// The outcome that a client got holds everywhere.
     fn check_one_outcome(&self, token: Token) {
         if let Fate {
-            told: Some(told),
+            answered: Some(answered),
             visible: Some(visible),
         } = self.0[token]
         {
             assert_eq!(
-                told, visible,
-                "a client was told something else than what happens"
+                answered, visible,
+                "a client got another outcome than the participants"
             );
         }
     }
@@ -57,7 +57,7 @@ impl Tokens {
 
 /// A partition, or a group.
 #[derive(Debug, Clone, Default)]
-pub struct Lane {
+pub struct Participant {
     /// The writes of each producer in its open transaction.
     open: BTreeMap<ProducerId, Vec<Token>>,
     /// The epoch below which a producer is fenced.
@@ -66,7 +66,7 @@ pub struct Lane {
     markers: u64,
 }
 
-impl Lane {
+impl Participant {
     /// Changes when a transaction ends here.
     pub fn guard(&self) -> u64 {
         self.markers

@@ -18,7 +18,7 @@ fn bits(operations: &[Operation]) -> i32 {
 
 /// Returns the permitted operations on topic `t`, twice, on group `g`, twice, and on the cluster,
 /// twice.
-fn operations_told(client: &mut Connection, is_asked: bool) -> [i32; 6] {
+fn operations_of(client: &mut Connection, is_asked: bool) -> [i32; 6] {
     let named = MetadataRequestTopic::default().with_name(Some(topic_name("t")));
     let request = MetadataRequest::default()
         .with_topics(Some(vec![named]))
@@ -37,10 +37,10 @@ fn operations_told(client: &mut Connection, is_asked: bool) -> [i32; 6] {
         .with_endpoint_type(1)
         .with_include_cluster_authorized_operations(is_asked);
     let cluster = ask!(client, DescribeCluster, 1, request);
-    let asked =
+    let described =
         describe_topic_partitions_request::TopicRequest::default().with_name(topic_name("t"));
     let request = DescribeTopicPartitionsRequest::default()
-        .with_topics(vec![asked])
+        .with_topics(vec![described])
         .with_response_partition_limit(10);
     let partitions = ask!(client, DescribeTopicPartitions, 0, request);
     [
@@ -67,7 +67,7 @@ fn join_next(client: &mut Connection) {
 }
 
 #[test]
-fn who_asks_is_told_what_it_may_do() {
+fn a_client_that_asks_gets_its_authorized_operations() {
     let (_node, mut admin, mut alice) = two_clients();
     admin.create_topic("t", 1);
     join_next(&mut admin);
@@ -78,16 +78,16 @@ fn who_asks_is_told_what_it_may_do() {
     let of_topic = bits(&[Write, Describe, DescribeConfigs]);
     let of_group = bits(&[Read, Describe]);
     let of_next = bits(&[Delete, Describe]);
-    let told = operations_told(&mut alice, true);
-    assert_eq!(told, [of_topic, of_topic, of_group, of_next, 0, 0]);
+    let operations = operations_of(&mut alice, true);
+    assert_eq!(operations, [of_topic, of_topic, of_group, of_next, 0, 0]);
     admin.allow("alice", (Alter, CLUSTER));
     let of_cluster = bits(&[Alter, Describe]);
-    assert_eq!(operations_told(&mut alice, true)[4..], [of_cluster; 2]);
+    assert_eq!(operations_of(&mut alice, true)[4..], [of_cluster; 2]);
     // A client that does not ask gets none, except in answers to requests without the field.
     let nothing = i32::MIN;
-    let told = operations_told(&mut alice, false);
+    let operations = operations_of(&mut alice, false);
     let expected = [nothing, of_topic, nothing, nothing, nothing, nothing];
-    assert_eq!(told, expected);
+    assert_eq!(operations, expected);
 }
 
 #[test]
@@ -118,5 +118,5 @@ fn without_rules_everything_may_be_done() {
     ];
     let (topic, group, cluster) = (bits(&of_topic), bits(&of_group), bits(&of_cluster));
     let expected = [topic, topic, group, group, cluster, cluster];
-    assert_eq!(operations_told(&mut client, true), expected);
+    assert_eq!(operations_of(&mut client, true), expected);
 }

@@ -1,0 +1,94 @@
+//! The bound on the runs of all share-partitions.
+
+use millstream_base::{ByteSize, SystemRandom};
+use millstream_log::{AtLeast, LogConfig, StreamConfig};
+use millstream_record::{ChunkBuilder, Compression};
+
+use super::read::Wanted;
+use super::*;
+use crate::config::SecurityConfig;
+use crate::security::service::SecurityService;
+
+/// A share service on a log of its own, and a partition that a group reads.
+struct World {
+    service: ShareService,
+    partition: StreamPartition,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
+        let stream = log.create_stream("t", StreamConfig::default()).unwrap();
+        let clock = Arc::clone(log.clock());
+        let settings = SecurityConfig::default();
+        let random = Arc::new(SystemRandom);
+        let security = SecurityService::open(&log, &settings, Arc::clone(&clock), random).unwrap();
+        let groups = GroupService::open(
+            &log,
+            Default::default(),
+            Arc::clone(&clock),
+            Arc::new(security),
+        )
+        .unwrap();
+        World {
+            service: ShareService::open(&log, Arc::new(groups), BTreeMap::new(), clock).unwrap(),
+            partition: stream.partition(0).unwrap(),
+            _dir: dir,
+        }
+    }
+
+    /// Appends one record.
+    fn append(&self) {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder.push(Timestamp(1), None, Some(b"x"), &[]).unwrap();
+        let chunk = builder.finish(None).unwrap().to_vec();
+        let appended = self.partition.append(&chunk).unwrap();
+        self.partition.wait_durable(appended.next_offset).unwrap();
+    }
+}
+
+#[test]
+fn a_full_table_of_runs_stops_first_deliveries_and_no_redelivery() {
+    let world = World::new();
+    let service = &world.service;
+    let key = Key {
+        group: "g".into(),
+        topic: TopicId(1),
+        partition: Partition(0),
+    };
+    let member = MemberId::from("m");
+    let settings = ShareSettings {
+        offset_reset: OffsetReset::Earliest,
+        ..ShareSettings::default()
+    };
+    // Returns the offset and the delivery count of each run that the member got.
+    let read = || {
+        let wanted = Wanted {
+            member: &member,
+            settings: &settings,
+            records_left: 10,
+            excess_max: 0,
+            bytes_left: 1 << 20,
+            at_least: AtLeast::OneChunk,
+        };
+        let read = service.read(&key, &world.partition, &wanted, || true);
+        let acquired = read.ok().unwrap().acquired.into_iter();
+        acquired
+            .map(|run| (run.first.0, run.deliveries))
+            .collect::<Vec<_>>()
+    };
+    world.append();
+    assert_eq!(read(), [(0, 1)]);
+    world.append();
+    // The runs of all other share-partitions.
+    service.runs.fetch_add(RUNS_MAX - 1, Ordering::Relaxed);
+    assert_eq!(read(), [], "the table is full");
+    let entry = service.find(&key).unwrap();
+    assert!(entry.lock().shares.release(&member, &settings));
+    assert_eq!(read(), [(0, 2)], "a redelivery needs no further run");
+    // One finished run makes room for one.
+    service.runs.fetch_sub(1, Ordering::Relaxed);
+    assert_eq!(read(), [(1, 1)]);
+}

@@ -1,0 +1,144 @@
+//! Settings of topics that change one by one, and at their creation.
+
+use millstream_wire::ResponseError;
+use millstream_wire::messages::create_topics_request::CreatableTopicConfig;
+use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
+use millstream_wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
+use millstream_wire::messages::{
+    CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest,
+};
+
+use super::{TOPIC, creatable};
+use crate::support::{Connection, Node, ask, text};
+
+/// Sets a setting of a topic, or removes it; returns the error.
+fn alter(client: &mut Connection, topic: &str, name: &str, value: Option<&str>) -> i16 {
+    let config = AlterableConfig::default()
+        .with_name(text(name))
+        .with_config_operation(if value.is_some() { 0 } else { 1 })
+        .with_value(value.map(text));
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(TOPIC)
+        .with_resource_name(text(topic))
+        .with_configs(vec![config]);
+    let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+    ask!(client, IncrementalAlterConfigs, 1, request).responses[0].error_code
+}
+
+/// Returns the value of a setting of a topic.
+pub fn setting(client: &mut Connection, topic: &str, name: &str) -> Result<String, i16> {
+    let resource = DescribeConfigsResource::default()
+        .with_resource_type(TOPIC)
+        .with_resource_name(text(topic))
+        .with_configuration_keys(Some(vec![text(name)]));
+    let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
+    let response = ask!(client, DescribeConfigs, 4, request);
+    let result = &response.results[0];
+    match result.error_code {
+        0 => Ok(result.configs[0].value.as_ref().unwrap().to_string()),
+        error => Err(error),
+    }
+}
+
+#[test]
+fn settings_are_changed_one_by_one() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let retention = "retention.ms";
+    assert_eq!(setting(&mut client, "t", retention).unwrap(), "-1");
+    assert_eq!(alter(&mut client, "t", retention, Some("5000")), 0);
+    assert_eq!(
+        alter(&mut client, "t", "retention.bytes", Some("100000")),
+        0
+    );
+    assert_eq!(setting(&mut client, "t", retention).unwrap(), "5000");
+    assert_eq!(
+        node.log().stream("t").unwrap().config().retention_ms,
+        Some(5000)
+    );
+    assert_eq!(alter(&mut client, "t", retention, None), 0);
+    assert_eq!(setting(&mut client, "t", retention).unwrap(), "-1");
+    assert_eq!(
+        setting(&mut client, "t", "retention.bytes").unwrap(),
+        "100000"
+    );
+    let invalid = ResponseError::InvalidConfig.code();
+    for (name, value) in [
+        (retention, "x"),
+        (retention, "-2"),
+        ("segment.bytes", "0"),
+        ("cleanup.policy", "compact"),
+        ("no.such.setting", "1"),
+    ] {
+        assert_eq!(
+            alter(&mut client, "t", name, Some(value)),
+            invalid,
+            "{name}={value}"
+        );
+    }
+    for value in [i64::MAX.to_string(), "14".to_owned()] {
+        let code = alter(&mut client, "t", "segment.bytes", Some(&value));
+        assert!([0, invalid].contains(&code), "{value}: {code}");
+    }
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    for name in ["u", "__groups"] {
+        assert_eq!(alter(&mut client, name, retention, Some("1")), unknown);
+        assert_eq!(setting(&mut client, name, retention), Err(unknown));
+    }
+}
+
+#[test]
+fn the_smallest_chunk_size_bound_is_enforced() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    assert_eq!(
+        alter(&mut client, "t", "max.message.bytes", Some("1000")),
+        0
+    );
+    client.produce("t", 0, &["small"]);
+    let large = "x".repeat(1000);
+    let records = crate::support::chunk(&[&large]);
+    let request = crate::support::produce_request("t", 0, records);
+    let refused = ask!(client, Produce, 9, request);
+    let error_code = refused.responses[0].partition_responses[0].error_code;
+    assert_eq!(error_code, ResponseError::MessageTooLarge.code());
+}
+
+#[test]
+fn a_new_topic_that_asks_for_compaction_keeps_every_record() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let mut create = |name: &str, policy: &'static str| {
+        let configs = [("cleanup.policy", policy), ("retention.ms", "5000")];
+        let configs = configs.map(|(name, value)| {
+            let config = CreatableTopicConfig::default().with_name(text(name));
+            config.with_value(Some(text(value)))
+        });
+        let topic = creatable(name, 1).with_configs(configs.to_vec());
+        let request = CreateTopicsRequest::default().with_topics(vec![topic]);
+        let mut created = ask!(client, CreateTopics, 5, request);
+        let topic = created.topics.remove(0);
+        let mut reported = topic.configs.unwrap_or_default();
+        reported.retain(|config| is_checked(&config.name));
+        reported.sort_by(|one, other| one.name.cmp(&other.name));
+        let reported = reported
+            .into_iter()
+            .map(|config| config.value.unwrap().to_string());
+        (topic.error_code, reported.collect::<Vec<String>>())
+    };
+    let reported = |values: [&str; 2]| (0, values.map(str::to_owned).to_vec());
+    assert_eq!(create("a", "compact"), reported(["delete", "-1"]));
+    assert_eq!(create("b", "compact,delete"), reported(["delete", "5000"]));
+    let invalid = ResponseError::InvalidConfig.code();
+    assert_eq!(create("c", "compact,other").0, invalid);
+    let retention = |name| node.log().stream(name).unwrap().config().retention_ms;
+    assert_eq!((retention("a"), retention("b")), (None, Some(5000)));
+}
+
+fn is_checked(name: &str) -> bool {
+    ["cleanup.policy", "retention.ms"].contains(&name)
+}

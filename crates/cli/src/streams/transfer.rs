@@ -1,0 +1,350 @@
+//! `millstream stream copy`, `export` and `import`: records move with key, value, headers and timestamp.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use millstream_base::{Offset, Timestamp};
+use millstream_client::{
+    Consumer, ConsumerConfig, Decompressor, DeliveryMode, Header, Isolation, Producer,
+    ProducerConfig, ProducerRecord, Record, Start, TopicPartition,
+};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::args::{CopyArgs, ExportArgs, ImportArgs};
+use crate::console::{count_of, report, stdout};
+use crate::consume::as_json;
+use crate::profiles;
+use crate::remote::{Remote, explained};
+use crate::settings::Settings;
+use crate::usage::WrongUsage;
+use crate::values::Position;
+
+/// How long the consumer waits for records before it looks at its positions: the last records of a partition may be
+/// invisible, such as those of aborted transactions.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest line of an import.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// The file name that stands for stdin or stdout.
+const STANDARD: &str = "-";
+
+/// Copies the records that exist now to another stream.
+pub fn copy(args: &CopyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let CopyArgs { stream, target, .. } = args;
+    let other = other_server(args)?;
+    if other.is_none() && stream == target {
+        return Err(WrongUsage::error(
+            "a stream cannot be copied to itself; name another stream, or another server with --to-server",
+        ));
+    }
+    let source = remote.stream(stream)?;
+    let to = other.as_ref().unwrap_or(remote);
+    if args.create {
+        to.wait(to.client().create_stream(target, source.settings))?;
+    }
+    let partitions = to.stream(target)?.lanes.len();
+    if args.keep_partitions && partitions < source.lanes.len() {
+        bail!(
+            "stream {target} has {}, fewer than {stream} with {}; add some with `millstream stream alter`, or leave \
+             --keep-partitions out",
+            count_of(partitions as u64, "partition"),
+            count_of(source.lanes.len() as u64, "partition")
+        );
+    }
+    let sink = Sink::new(to);
+    each_record(remote, stream, args.from, |partition, record| {
+        let headers: Vec<Header<'_>> = record.headers().collect();
+        sink.send(ProducerRecord {
+            topic: target,
+            partition: args.keep_partitions.then_some(partition),
+            timestamp: Some(record.timestamp),
+            key: record.key,
+            value: record.value,
+            headers: &headers,
+        })
+    })
+    .and_then(|count| sink.flush().map(|()| count))
+    .and_then(|count| {
+        report(
+            is_json,
+            &json!({ "stream": stream, "target": target, "records": count }),
+            format_args!(
+                "copied {} of {stream} to {target}",
+                count_of(count, "record")
+            ),
+        )
+    })
+}
+
+/// Returns the server that the copy goes to; `None` for the server that it comes from.
+fn other_server(args: &CopyArgs) -> anyhow::Result<Option<Remote>> {
+    let mut settings = Settings::default();
+    settings.server.clone_from(&args.to_server);
+    settings.profile.clone_from(&args.to_profile);
+    if settings.server.is_none() && settings.profile.is_none() {
+        return Ok(None);
+    }
+    let profiles = profiles::path().filter(|_| settings.profile.is_some());
+    let settings = settings.resolve([], profiles.as_deref())?;
+    Remote::new(&settings).map(Some)
+}
+
+/// Writes the records that exist now as JSON lines.
+pub fn export(args: &ExportArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let ExportArgs { stream, file, .. } = args;
+    let shown = file.display();
+    let cannot_write = || format!("cannot write {shown}");
+    let write = |out: &mut dyn Write| {
+        let count = each_record(remote, stream, args.from, |partition, record| {
+            let partition = u32::try_from(partition).unwrap_or_default();
+            serde_json::to_writer(&mut *out, &as_json(partition, record))?;
+            out.write_all(b"\n").with_context(cannot_write)
+        })?;
+        out.flush().with_context(cannot_write)?;
+        anyhow::Ok(count)
+    };
+    if file == Path::new(STANDARD) {
+        return write(&mut stdout()).map(drop);
+    }
+    // The file appears when it is complete.
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let temporary = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
+    let mut temporary = temporary.with_context(cannot_write)?;
+    let count = write(&mut io::BufWriter::new(temporary.as_file_mut()))?;
+    temporary.as_file().sync_all().with_context(cannot_write)?;
+    temporary.persist(file).with_context(cannot_write)?;
+    report(
+        is_json,
+        &json!({ "stream": stream, "file": file, "records": count }),
+        format_args!("wrote {} of {stream} to {shown}", count_of(count, "record")),
+    )
+}
+
+/// A line of an import.
+#[derive(Debug, Deserialize)]
+struct Line {
+    partition: Option<i32>,
+    timestamp: Option<i64>,
+    key: Option<String>,
+    key_base64: Option<String>,
+    value: Option<String>,
+    value_base64: Option<String>,
+    #[serde(default)]
+    headers: Vec<LineHeader>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LineHeader {
+    name: Option<String>,
+    name_base64: Option<String>,
+    value: Option<String>,
+    value_base64: Option<String>,
+}
+
+/// Appends records from JSON lines.
+pub fn import(args: &ImportArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let ImportArgs { stream, file, .. } = args;
+    remote.stream(stream)?;
+    let mut input = open(file)?;
+    let sink = Sink::new(remote);
+    let mut count = 0;
+    let mut line = Vec::new();
+    let result = loop {
+        match import_line(args, &mut *input, &mut line, &sink) {
+            Ok(true) => count += 1,
+            Ok(false) => break Ok(()),
+            Err(error) => {
+                let place = format!("line {} of {}", count + 1, file.display());
+                break Err(error.context(place));
+            }
+        }
+    };
+    // Lines before an error are stored all the same.
+    let flushed = sink.flush();
+    result.and(flushed)?;
+    report(
+        is_json,
+        &json!({ "stream": stream, "records": count }),
+        format_args!("appended {} to {stream}", count_of(count, "record")),
+    )
+}
+
+fn open(file: &PathBuf) -> anyhow::Result<Box<dyn BufRead>> {
+    if file == Path::new(STANDARD) {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let opened = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+    Ok(Box::new(BufReader::new(opened)))
+}
+
+/// Appends the record of the next line; returns `false` at the end of the input.
+fn import_line(
+    args: &ImportArgs,
+    input: &mut dyn BufRead,
+    line: &mut Vec<u8>,
+    sink: &Sink<'_>,
+) -> anyhow::Result<bool> {
+    line.clear();
+    let read = input.take(LINE_BYTES_MAX + 1).read_until(b'\n', line);
+    if read.context("cannot read it")? == 0 {
+        return Ok(false);
+    }
+    if line.len() as u64 > LINE_BYTES_MAX {
+        bail!("it is longer than 64 MiB, the longest line");
+    }
+    let parsed: Line = serde_json::from_slice(line).context(
+        "it is no record: it must be a JSON object as `millstream stream export` writes it",
+    )?;
+    let key = bytes(parsed.key, parsed.key_base64)?;
+    let value = bytes(parsed.value, parsed.value_base64)?;
+    let mut headers = Vec::with_capacity(parsed.headers.len());
+    for header in parsed.headers {
+        let name = bytes(header.name, header.name_base64)?.context("a header has no name")?;
+        headers.push((name, bytes(header.value, header.value_base64)?));
+    }
+    let headers: Vec<Header<'_>> = headers
+        .iter()
+        .map(|(name, value)| Header {
+            name,
+            value: value.as_deref(),
+        })
+        .collect();
+    sink.send(ProducerRecord {
+        topic: &args.stream,
+        partition: parsed.partition.filter(|_| args.keep_partitions),
+        timestamp: parsed.timestamp.map(Timestamp),
+        key: key.as_deref(),
+        value: value.as_deref(),
+        headers: &headers,
+    })?;
+    Ok(true)
+}
+
+/// Returns the bytes of a field, from its text or from its base64.
+fn bytes(text: Option<String>, base64: Option<String>) -> anyhow::Result<Option<Vec<u8>>> {
+    match (text, base64) {
+        (text, None) => Ok(text.map(String::into_bytes)),
+        (_, Some(base64)) => BASE64_STANDARD
+            .decode(base64)
+            .map(Some)
+            .context("a field is not valid base64"),
+    }
+}
+
+/// Sends records to a stream of a server.
+struct Sink<'a> {
+    remote: &'a Remote,
+    producer: Producer,
+}
+
+impl<'a> Sink<'a> {
+    fn new(remote: &'a Remote) -> Sink<'a> {
+        let _runtime = remote.runtime().enter();
+        Sink {
+            remote,
+            producer: Producer::new(remote.client(), ProducerConfig::default()),
+        }
+    }
+
+    /// Queues a record. Fails if an earlier one was not stored.
+    fn send(&self, record: ProducerRecord<'_>) -> anyhow::Result<()> {
+        self.remote.wait(self.producer.send(record))?;
+        self.producer
+            .error()
+            .map_or(Ok(()), |error| Err(explained(error)))
+    }
+
+    fn flush(&self) -> anyhow::Result<()> {
+        self.remote.wait(self.producer.flush())
+    }
+}
+
+/// Gives `take` the committed records that exist now, from a position on, each with its partition. Returns how many.
+fn each_record(
+    remote: &Remote,
+    stream: &str,
+    from: Position,
+    mut take: impl FnMut(i32, &Record<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let client = remote.client();
+    remote.stream(stream)?;
+    let topic = remote.wait(client.topic(stream))?;
+    let all: Vec<TopicPartition> = topic.partitions().collect();
+    if let (Position::At(_), 2..) = (from, all.len()) {
+        bail!(
+            "stream {stream} has {}, each with offsets of its own; give a time instead",
+            count_of(all.len() as u64, "partition")
+        );
+    }
+    let asked = |start: Start| -> Vec<_> { all.iter().map(|it| (it.clone(), start)).collect() };
+    let starts = remote.wait(client.offsets(&asked(from.into()), Isolation::Committed))?;
+    let ends: HashMap<TopicPartition, Offset> =
+        remote.wait(client.offsets(&asked(Start::Latest), Isolation::Committed))?;
+    let filled = starts
+        .into_iter()
+        .filter(|(place, start)| ends.get(place).is_some_and(|end| start < end));
+    let places: Vec<_> = filled
+        .map(|(place, start)| (place, Start::At(start)))
+        .collect();
+    if places.is_empty() {
+        return Ok(0);
+    }
+    let config = ConsumerConfig {
+        // The records must not change while they are sent on.
+        delivery: DeliveryMode::Pull,
+        reset: None,
+        ..ConsumerConfig::default()
+    };
+    let mut consumer = remote.wait(Consumer::assigned(client, config, &places))?;
+    let mut decompressor = Decompressor::default();
+    let mut count = 0;
+    loop {
+        let positions = consumer.positions();
+        let is_done = |(place, next): (&TopicPartition, &Offset)| {
+            ends.get(place).is_none_or(|end| next >= end)
+        };
+        if positions.iter().all(is_done) {
+            break;
+        }
+        let next = async { timeout(PAUSE, consumer.next()).await };
+        let Ok(fetched) = remote.runtime().block_on(next) else {
+            continue;
+        };
+        let fetched = fetched.map_err(explained)?;
+        let end = ends.get(fetched.place()).copied().unwrap_or_default();
+        let mut failed = None;
+        let each = fetched.each(&mut decompressor, |record| {
+            if record.offset >= end {
+                return ControlFlow::Break(());
+            }
+            match take(fetched.partition(), record) {
+                Ok(()) => {
+                    count += 1;
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        each.map_err(explained)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+    remote.wait(consumer.close())?;
+    Ok(count)
+}

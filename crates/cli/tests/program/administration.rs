@@ -1,0 +1,425 @@
+//! Commands that administer a server: groups, transactions, quotas, settings, health.
+
+use std::fs;
+use std::time::Duration;
+
+use millstream_client::{Client, ClientConfig, ProducerConfig, ProducerRecord};
+use millstream_client::{TransactionConfig, TransactionalProducer};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::support::{Server, finish, program};
+
+/// A server with a stream of two partitions, ten records in each, which group `g` has read.
+fn server_with_group(data: &std::path::Path) -> Server {
+    let server = Server::start(data, &[]);
+    let create = ["stream", "create", "s", "--streamlets", "2"];
+    server.run(&create).assert_done();
+    for partition in 0..2 {
+        produce(&server, "s", partition, 10);
+    }
+    server.run(&["consume", "s", "--group", "g"]).assert_done();
+    server
+}
+
+/// Appends records whose times are 1000, 2000, and so on.
+fn produce(server: &Server, stream: &str, partition: i32, count: i64) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::new(ClientConfig::new(server.address()));
+        let producer = millstream_client::Producer::new(&client, ProducerConfig::default());
+        for number in 1..=count {
+            let record = ProducerRecord {
+                topic: stream,
+                partition: Some(partition),
+                timestamp: Some(millstream_base::Timestamp(1000 * number)),
+                value: Some(b"value"),
+                ..ProducerRecord::default()
+            };
+            producer.send(record).await.unwrap();
+        }
+        producer.flush().await.unwrap();
+    });
+}
+
+fn offsets(answer: &Value) -> Vec<u64> {
+    let offsets = answer["offsets"].as_array().unwrap().iter();
+    offsets.map(|it| it["offset"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn groups_are_listed_with_members_and_shown_under_both_names() {
+    let dir = tempdir().unwrap();
+    let server = server_with_group(dir.path());
+    let list = server.run(&["group", "list", "--json"]).assert_done();
+    let expected = json!({ "groups": [
+        { "group": "g", "kind": "consumer", "state": "Empty", "members": 0, "lag": 0 },
+    ] });
+    assert_eq!(list.json(), expected);
+    let shown = server.run(&["group", "show", "g"]).assert_done().text();
+    let described = server.run(&["group", "describe", "g"]).assert_done();
+    assert_eq!(shown, described.text());
+    server.stop();
+}
+
+#[test]
+fn groups_are_reset_to_times_and_by_counts_and_a_dry_run_changes_nothing() {
+    let dir = tempdir().unwrap();
+    let server = server_with_group(dir.path());
+    let reset = |args: &[&str]| {
+        let all = [&["group", "reset", "g", "--json"], args].concat();
+        offsets(&server.run(&all).assert_done().json())
+    };
+    let committed = || {
+        let shown = server.run(&["group", "show", "g", "--json"]).assert_done();
+        let positions = shown.json()["positions"].as_array().unwrap().clone();
+        let offsets = positions.iter().map(|it| it["offset"].as_u64().unwrap());
+        offsets.collect::<Vec<_>>()
+    };
+    // The seventh record is the first that is not older.
+    assert_eq!(
+        reset(&["--to", "1970-01-01T00:00:06.5Z", "--dry-run"]),
+        [6, 6]
+    );
+    assert_eq!(committed(), [10, 10]);
+    assert_eq!(reset(&["--to", "1970-01-01T00:00:06.5Z"]), [6, 6]);
+    assert_eq!(committed(), [6, 6]);
+    assert_eq!(reset(&["s", "--partition", "1", "--by", "-2"]), [4]);
+    assert_eq!(committed(), [6, 4]);
+    // No further than the records go.
+    assert_eq!(reset(&["--by", "-100"]), [0, 0]);
+    assert_eq!(reset(&["--by", "100"]), [10, 10]);
+    assert_eq!(reset(&["--to", "start"]), [0, 0]);
+    // All records are older than a minute.
+    assert_eq!(reset(&["--to", "-1m"]), [10, 10]);
+    let text = server.run(&["group", "reset", "g", "--by", "-3", "--dry-run"]);
+    let text = text.assert_done().text();
+    assert!(text.contains("new offset") && text.contains(" 7"), "{text}");
+    for (args, code, part) in [
+        (&["group", "reset", "g"][..], 2, "--to"),
+        (&["group", "reset", "g", "--to", "5"], 1, "--partition"),
+        (&["group", "reset", "g", "--to", "noon"], 2, "such as -10m"),
+        (
+            &["group", "reset", "new", "--to", "start"],
+            1,
+            "name a stream",
+        ),
+        (&["group", "reset", "new", "s", "--by", "1"], 1, "use --to"),
+        (
+            &["group", "reset", "g", "s", "--to", "start", "--by", "1"],
+            2,
+            "--by",
+        ),
+    ] {
+        server.run(args).assert_fails(code, &[part]);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_transaction_is_described_with_its_producer_and_partitions() {
+    let dir = tempdir().unwrap();
+    let server = server_with_group(dir.path());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let producer = runtime.block_on(async {
+        let client = Client::new(ClientConfig::new(server.address()));
+        let config = TransactionConfig {
+            id: "payments".to_owned(),
+            timeout: Duration::from_secs(600),
+            two_phase: false,
+        };
+        let producer = TransactionalProducer::new(&client, ProducerConfig::default(), config);
+        let producer = producer.await.unwrap();
+        producer.begin().unwrap();
+        let record = ProducerRecord {
+            topic: "s",
+            partition: Some(1),
+            value: Some(b"open"),
+            ..ProducerRecord::default()
+        };
+        producer.send(record).await.unwrap();
+        producer.flush().await.unwrap();
+        producer
+    });
+    let describe = ["transaction", "describe", "payments", "--json"];
+    let found = server.run(&describe).assert_done().json();
+    assert_eq!(found["state"], "Ongoing");
+    assert_eq!(found["timeout_ms"], 600_000);
+    assert!(found["producer_id"].is_i64() && found["producer_epoch"].is_i64());
+    assert_eq!(
+        found["partitions"],
+        json!([{ "stream": "s", "partition": 1 }])
+    );
+    let text = server
+        .run(&["transaction", "show", "payments"])
+        .assert_done()
+        .text();
+    assert!(text.contains("state        Ongoing"), "{text}");
+    server
+        .run(&["transaction", "describe", "other"])
+        .assert_fails(1, &["no transaction other", "transaction list"]);
+
+    // Consumers of committed records wait at it.
+    let health = server.run(&["health", "--transaction-age", "1ms", "--json"]);
+    health.assert_fails(1, &["1 of 4 checks failed"]);
+    let checks = health.json()["checks"].clone();
+    let failed = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["is_ok"] == false);
+    assert_eq!(failed.unwrap()["check"], "transactions");
+    drop(producer);
+    server
+        .run(&["transaction", "abort", "payments", "--force"])
+        .assert_done();
+    server.run(&["health", "--free", "1B"]).assert_done();
+    server.stop();
+}
+
+#[test]
+fn quotas_are_set_listed_and_removed() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let run = |args: &[&str]| server.run(&[&["quota"], args].concat());
+    let list = || run(&["list", "--json"]).assert_done().json()["quotas"].clone();
+    assert_eq!(list(), json!([]));
+    let set = run(&["set", "user=alice", "client-id=app", "--produce", "1MiB"]).assert_done();
+    assert_eq!(set.text(), "set the limits of user=alice client-id=app\n");
+    run(&["set", "user=*", "--produce", "2MiB", "--consume", "3MiB"]).assert_done();
+    run(&["set", "ip=10.0.0.1", "--connections", "20"]).assert_done();
+    // The other limit stays.
+    run(&["set", "user=*", "--produce", "none"]).assert_done();
+    let limits = |entity: Value, [produce, consume, connections]: [Option<u64>; 3]| {
+        json!({
+            "entity": entity,
+            "produce_bytes": produce,
+            "consume_bytes": consume,
+            "connections": connections,
+        })
+    };
+    let expected = [
+        limits(json!({ "user": "*" }), [None, Some(3 << 20), None]),
+        limits(
+            json!({ "user": "alice", "client-id": "app" }),
+            [Some(1 << 20), None, None],
+        ),
+        limits(json!({ "ip": "10.0.0.1" }), [None, None, Some(20)]),
+    ];
+    assert_eq!(list(), Value::from(expected.to_vec()));
+    let text = run(&["list"]).assert_done().text();
+    assert!(text.contains("user=alice client-id=app"), "{text}");
+    for entity in [
+        &["user=*"][..],
+        &["user=alice", "client-id=app"],
+        &["ip=10.0.0.1"],
+    ] {
+        run(&[&["remove"], entity].concat()).assert_done();
+    }
+    assert_eq!(list(), json!([]));
+    for (args, code, part) in [
+        (&["set", "alice", "--produce", "1MiB"][..], 2, "user=NAME"),
+        (&["set", "user=alice"], 2, "--produce"),
+        (
+            &["set", "user=a", "user=b", "--produce", "1MiB"],
+            2,
+            "at most one user",
+        ),
+        (
+            &["set", "ip=10.0.0.1", "--produce", "1MiB"],
+            1,
+            "connection_creation_rate",
+        ),
+    ] {
+        run(args).assert_fails(code, &[part]);
+    }
+    server.stop();
+}
+
+#[test]
+fn settings_of_streams_brokers_and_groups_are_shown_and_changed() {
+    let dir = tempdir().unwrap();
+    let server = server_with_group(dir.path());
+    let run = |args: &[&str]| server.run(&[&["config"], args].concat());
+    let value = |owner, name: &str| {
+        let shown = run(&["show", owner, name, "--json"]).assert_done().json();
+        let settings = shown["settings"].as_array().unwrap();
+        assert_eq!(settings.len(), 1);
+        assert!(settings[0]["documentation"].is_string());
+        settings[0]["value"].as_str().unwrap().to_owned()
+    };
+    let changed = |owner| {
+        let shown = run(&["show", owner, "--changed", "--json"])
+            .assert_done()
+            .json();
+        shown["settings"].as_array().unwrap().len()
+    };
+    let before = value("stream/s", "retention.ms");
+    run(&["set", "stream/s", "retention.ms=1000", "--dry-run"]).assert_done();
+    assert_eq!(value("stream/s", "retention.ms"), before);
+    run(&[
+        "set",
+        "stream/s",
+        "retention.ms=86400000",
+        "compression.type=zstd",
+    ])
+    .assert_done();
+    assert_eq!(value("stream/s", "retention.ms"), "86400000");
+    assert_eq!(changed("stream/s"), 2);
+    run(&["unset", "stream/s", "retention.ms", "compression.type"]).assert_done();
+    assert_eq!(value("stream/s", "retention.ms"), before);
+    for (owner, name, setting) in [
+        ("broker", "log.retention.ms", "log.retention.ms=3600000"),
+        (
+            "group/g",
+            "consumer.session.timeout.ms",
+            "consumer.session.timeout.ms=50000",
+        ),
+    ] {
+        let text = run(&["set", owner, setting]).assert_done().text();
+        assert!(text.starts_with("changed 1 setting of "), "{text}");
+        let (_, expected) = setting.split_once('=').unwrap();
+        assert_eq!(value(owner, name), expected);
+    }
+    for (args, code, part) in [
+        (&["show", "topic/s"][..], 2, "stream/NAME"),
+        (&["set", "stream/s", "retention.ms"], 2, "SETTING=VALUE"),
+        (
+            &["set", "stream/s", "retention.mss=1"],
+            1,
+            "did you mean retention.ms?",
+        ),
+        (&["set", "stream/s", "retention.ms=soon"], 1, "retention.ms"),
+        (&["show", "stream/none"], 1, "stream none"),
+    ] {
+        run(args).assert_fails(code, &[part]);
+    }
+    server.stop();
+}
+
+#[test]
+fn health_reports_each_check_and_fails_with_one_of_them() {
+    let dir = tempdir().unwrap();
+    let server = server_with_group(dir.path());
+    let healthy = server.run(&["health", "--free", "1B", "--watch-groups", "1ms"]);
+    let text = healthy.assert_done().text();
+    for check in ["server", "streams", "disk", "transactions", "groups"] {
+        let line = text.lines().find(|line| line.starts_with(check));
+        assert!(line.is_some_and(|line| line.contains(" ok ")), "{text}");
+    }
+    // The group has read all records, then gets a lag that no member works off.
+    produce(&server, "s", 0, 1);
+    let args = ["health", "--free", "999999TiB", "--watch-groups", "1ms"];
+    let failing = server.run(&args);
+    failing.assert_fails(1, &["2 of 5 checks failed"]);
+    let text = failing.text();
+    assert!(
+        text.contains("at least 999999 TiB should be free"),
+        "{text}"
+    );
+    assert!(text.contains("committed nothing within 1ms: g"), "{text}");
+    server.stop();
+    let gone = program()
+        .args(["health", "--server", "127.0.0.1:1"])
+        .spawn()
+        .unwrap();
+    let gone = finish(gone);
+    gone.assert_fails(1, &["1 of 1 check failed"]);
+    assert!(
+        gone.text().contains("server        failed"),
+        "{}",
+        gone.text()
+    );
+}
+
+#[test]
+fn completions_and_manual_pages_cover_all_commands() {
+    let run = |args: &[&str]| finish(program().args(args).spawn().unwrap());
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&["completion", shell]).assert_done().text();
+        assert!(script.contains("quickstart"), "{shell}");
+    }
+    let dir = tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    let written = run(&["man", pages.to_str().unwrap(), "--json"])
+        .assert_done()
+        .json();
+    assert!(written["pages"].as_array().unwrap().len() > 30, "{written}");
+    let page = fs::read_to_string(pages.join("millstream-group-reset.1")).unwrap();
+    assert!(page.contains("dry\\-run"), "{page}");
+    // Settings that a command does not use stay hidden.
+    assert!(!page.contains("journal"), "{page}");
+    run(&["completion", "tcsh"]).assert_fails(2, &["bash"]);
+}
+
+#[test]
+fn profiles_name_servers_and_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let config = dir.path().join("config");
+    let run = |args: &[&str], profile: Option<&str>| {
+        let mut command = program();
+        command.args(args).env("XDG_CONFIG_HOME", &config);
+        if let Some(profile) = profile {
+            command.env("MILLSTREAM_PROFILE", profile);
+        }
+        finish(command.spawn().unwrap())
+    };
+    run(
+        &["profile", "add", "here", "--server", server.address()],
+        None,
+    )
+    .assert_done();
+    run(&["profile", "add", "gone", "--server", "127.0.0.1:1"], None).assert_done();
+    let list = ["stream", "list", "--json"];
+    run(&[&list[..], &["--profile", "here"]].concat(), None).assert_done();
+    run(&list, Some("here")).assert_done();
+    run(&list, Some("gone")).assert_fails(1, &["127.0.0.1:1"]);
+    run(&["profile", "use", "here"], None).assert_done();
+    run(&list, None).assert_done();
+    let shown = run(&["profile", "list", "--json"], None)
+        .assert_done()
+        .json();
+    assert_eq!(shown["profiles"][1]["profile"], "here");
+    assert_eq!(shown["profiles"][1]["is_current"], true);
+    assert_eq!(shown["profiles"][1]["settings"]["server"], server.address());
+    let file = config.join("millstream").join("profiles.toml");
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    for (args, code, part) in [
+        (
+            &["stream", "list", "--profile", "hare"][..],
+            2,
+            "did you mean here?",
+        ),
+        (
+            &["stream", "list", "--profile", "here", "--server", "a:1"],
+            2,
+            "--server",
+        ),
+        (&["start", "--profile", "here"], 2, "does not use --profile"),
+        (
+            &["profile", "add", "here", "--server", "a:1"],
+            1,
+            "there is a profile here",
+        ),
+        (&["profile", "add", "new"], 2, "--server"),
+    ] {
+        run(args, None).assert_fails(code, &[part]);
+    }
+    run(&["profile", "remove", "here"], None).assert_done();
+    let shown = run(&["profile", "list", "--json"], None)
+        .assert_done()
+        .json();
+    assert_eq!(shown["profiles"].as_array().unwrap().len(), 1);
+    fs::write(
+        &file,
+        "[profiles.gone]\nserver = \"a:1\"\ncolour = \"red\"\n",
+    )
+    .unwrap();
+    run(&list, Some("gone")).assert_fails(2, &["colour", "profile gone"]);
+    server.stop();
+}
