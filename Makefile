@@ -19,9 +19,10 @@ export TERM := dumb
 export npm_config_progress := false
 endif
 
+# LIMIT SECONDS COMMAND: ends a command that takes longer. It may ask questions on the terminal.
+LIMIT := timeout --foreground --kill-after=10
+
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# Where `cargo test` leaves the programs that it builds.
-BUILT := $(TARGET)/debug
 
 # `make run` builds and starts the program, or starts the one that MILLSTREAM_BIN names: so the
 # documentation's commands are executed without a second build.
@@ -34,30 +35,21 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: ## build the program and run `millstream quickstart`; more words in ARGS="--for 20s"
-	@scripts/setup.sh run
+	@$(LIMIT) 1200 scripts/setup.sh run
 	@$(MILLSTREAM) quickstart $(ARGS)
 
 test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clients, SLURM, the browser test
-	@scripts/setup.sh test
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked $(MPI) -- -D warnings
-	cargo test --workspace --locked $(MPI)
-	cargo test --locked -p millstream-exchange
-	RUSTFLAGS="--cfg loom" cargo test --release --locked --target-dir $(TARGET)/loom -p millstream-ring -p millstream-share --test loom
-	$(if $(shell cargo +nightly miri --version 2>/dev/null),cargo +nightly miri test --locked --target-dir $(TARGET)/miri -p millstream-ring)
-	MILLSTREAM_BIN=$(BUILT)/millstream $(BUILT)/xtask tidy
-	PYTHONDONTWRITEBYTECODE=1 MILLSTREAM_BIN=$(BUILT)/millstream target/clients/venv/bin/pytest tests/clients
-	PYTHONDONTWRITEBYTECODE=1 MILLSTREAM_BIN=$(BUILT)/millstream target/clients/venv/bin/pytest tests/slurm
-	$(if $(wildcard tests/browser/package.json),MILLSTREAM_BIN=$(BUILT)/millstream npm --prefix tests/browser test)
+	@$(LIMIT) 1200 scripts/setup.sh test
+	@exec scripts/contained.sh 3600 scripts/test.sh
 
 # What measures no ranks measures the program as it is without MPI.
 bench: ## all benchmarks, or one: NAME=log, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=ranks, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
-	@scripts/setup.sh bench
+	@$(LIMIT) 1200 scripts/setup.sh bench
 	@cargo build --profile profiling --locked -p millstream-cli -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
 	@$(TARGET)/profiling/millstream-bench $(NAME) $(ARGS)
 
 package: ## Debian packages in target/package: the program with its service, and its debug symbols
-	@scripts/setup.sh package
+	@$(LIMIT) 1200 scripts/setup.sh package
 	cargo build --profile profiling --locked -p millstream-cli
 	rm -rf $(TARGET)/package
 	packaging/deb.sh $(TARGET)/profiling/millstream $(TARGET)/package

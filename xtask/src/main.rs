@@ -1,8 +1,9 @@
 //! The project's own checks. `cargo xtask tidy` runs all of them; `cargo xtask circles` runs only the check for circles
-//! of files, which is quick and helps while moving files.
+//! of files, which is quick and helps while moving files. `cargo xtask tests FILE` runs test programs.
 
 mod markdown;
 mod modules;
+mod programs;
 mod tidy;
 mod tree;
 mod workspace;
@@ -16,7 +17,7 @@ use crate::tidy::Problem;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-const USAGE: &str = "usage: cargo xtask tidy|circles";
+const USAGE: &str = "usage: cargo xtask tidy|circles|tests FILE";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let check = match words[..] {
         ["tidy"] => tidy::run,
         ["circles"] => tidy::circles,
+        ["tests", messages] => return run_tests(Path::new(messages)),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -43,6 +45,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run_tests(messages: &Path) -> ExitCode {
+    programs::run(messages).unwrap_or_else(|error| {
+        eprintln!("tests: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 type Check = fn(&Tree, &[Package]) -> anyhow::Result<Vec<Problem>>;

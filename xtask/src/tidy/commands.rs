@@ -95,7 +95,7 @@ fn built_program(tree: &Tree) -> anyhow::Result<PathBuf> {
         .args([
             "build",
             "--locked",
-            "--package=millstream",
+            "--package=millstream-cli",
             "--message-format=json",
         ])
         .current_dir(tree.root())
