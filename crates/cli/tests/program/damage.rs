@@ -168,6 +168,12 @@ fn a_server_describes_what_its_start_cut() {
         .open(file_of(data, "broken"))
         .unwrap();
     file.write_all(&[1; 777]).unwrap();
+    // After a clean stop these bytes are damage.
+    let described = run(data, &["stream", "describe", "broken"]).assert_done();
+    let text = described.text();
+    assert!(text.contains("stopped cleanly"), "{text}");
+    // Without its record the last run counts as crashed.
+    fs::remove_file(data.join("clean-stop")).unwrap();
     let server = Server::start(data, &[]);
     let text = server.run(&["stream", "describe", "broken"]).assert_done();
     assert!(

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! millstream.data                          marker with the format's version; locked while in use
+//! clean-stop                               see `recovery::clean_stop`; clean-stop.new is its next content
 //! journal/<sequence>-<secret>.journal                                see `journal`
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log     chunks, one after another
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.index   see `index`
@@ -35,6 +36,10 @@ const MARKER_TEXT: &str = "millstream data, format ";
 /// The format that this program writes, and the only one that it reads. Streams of the first one had
 /// no identity.
 pub const FORMAT: u32 = 2;
+
+/// The record of a clean stop, and its next content until it takes that name.
+const CLEAN_STOP: &str = "clean-stop";
+const NEW_CLEAN_STOP: &str = "clean-stop.new";
 
 /// A folder that file systems make at their root.
 pub const LOST_AND_FOUND: &str = "lost+found";
@@ -113,10 +118,13 @@ impl DataDir {
             Some(_) => {}
             None => return Err(LogError::ForeignFile { path }),
         }
-        if let Some(foreign) = names
-            .iter()
-            .find(|name| !matches!(name.as_str(), MARKER | JOURNAL | STREAMS | ASIDE))
-        {
+        let is_known = |name: &&String| {
+            matches!(
+                name.as_str(),
+                MARKER | JOURNAL | STREAMS | ASIDE | CLEAN_STOP | NEW_CLEAN_STOP
+            )
+        };
+        if let Some(foreign) = names.iter().find(|name| !is_known(name)) {
             return Err(LogError::ForeignFile {
                 path: root.join(foreign),
             });
@@ -152,6 +160,14 @@ impl DataDir {
     /// Lets another log open the directory; nothing may be written any more.
     pub fn unlock(&self) {
         *self.marker.lock() = None;
+    }
+
+    pub fn clean_stop_path(&self) -> PathBuf {
+        self.root.join(CLEAN_STOP)
+    }
+
+    pub fn new_clean_stop_path(&self) -> PathBuf {
+        self.root.join(NEW_CLEAN_STOP)
     }
 
     pub fn journal_dir(&self) -> PathBuf {

@@ -1,13 +1,18 @@
 //! The end of a log: all that was appended becomes durable, and the files hold it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::catalog::lanes_with_data::note_all_data;
 use crate::error::Result;
+use crate::group::Group;
+use crate::ids::LaneId;
+use crate::journal::old::OldJournal;
 use crate::lane::LaneState;
 use crate::log::Inner;
 use crate::produce::wait::wait_durable;
+use crate::recovery::clean_stop::CleanStop;
 use crate::settings::config::Durability;
 
 impl Inner {
@@ -57,6 +62,11 @@ impl Inner {
         self.core.persist(open);
         self.core.release_journal(1.0);
         self.core.journal.remove_files(&self.core.dir)?;
+
+        // Step 3: from here on nothing is written, so the next start need not expect a torn write.
+        if let Err(error) = self.record_clean_stop(&lanes) {
+            tracing::warn!(%error, "the stop is not recorded as clean; the next start treats it as a crash");
+        }
         self.core.dir.unlock();
         // Chunks that could not go to their files on a full disk are durable in the journal.
         match recovered {
@@ -68,6 +78,30 @@ impl Inner {
             return Err(self.core.appends.disk.full_error());
         }
         Ok(())
+    }
+}
+
+impl Inner {
+    /// Records that the files of all lanes end behind their last chunks, but for those that failed in this run. Records
+    /// nothing where the journal still holds chunks, or some are not durable.
+    fn record_clean_stop(&self, lanes: &[Arc<LaneState>]) -> Result<()> {
+        let dir = &self.core.dir;
+        let (failed, others): (Vec<_>, Vec<_>) = lanes
+            .iter()
+            .filter(|lane| !lane.is_memory_only())
+            .partition(|lane| lane.fault().is_some());
+        let is_synced = |group: Arc<Group>| group.is_removed() || group.synced() == group.durable();
+        let is_whole = |lane: &&Arc<LaneState>| {
+            lane.durable_offset() == lane.next_offset() && lane.groups().into_iter().all(is_synced)
+        };
+        if !OldJournal::find(dir)?.is_empty() || !others.iter().all(is_whole) {
+            return Ok(());
+        }
+        // Lanes that this run found damaged after the last clean stop took no writes.
+        let still_untorn = CleanStop::read(dir, true)?;
+        let mut torn: BTreeSet<LaneId> = failed.iter().map(|lane| lane.id).collect();
+        torn.retain(|lane| !still_untorn.covers(*lane));
+        CleanStop::AllBut(torn).store(dir)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::log::{Inner, Log};
 use crate::memory::pool::Pool;
 use crate::object::ObjectInfo;
 use crate::recovery::Recovered;
+use crate::recovery::clean_stop::CleanStop;
 use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::stream::{Shape, StreamIdentity, StreamKind, StreamState};
 
@@ -57,7 +58,8 @@ impl Log {
 
         // The files and the journal of the last run.
         let old_journal = OldJournal::find(&dir)?;
-        let mut recovered = Recovered::read(&dir, &pool, &old_journal)?;
+        let clean_stop = CleanStop::read(&dir, !old_journal.is_empty())?;
+        let mut recovered = Recovered::read(&dir, &pool, &old_journal, &clean_stop)?;
         let secret = draw(&*random)?;
         let journal = Journal::new(
             old_journal.next_sequence(clock.now()),
@@ -140,6 +142,8 @@ impl Log {
         if let Some(fault) = positions.lane().fault() {
             return Err(damaged_table("__positions", fault.clone()));
         }
+        // From here on this run may be interrupted in a write.
+        recovered.still_untorn().replace(&core.dir)?;
         if may_lack_streams {
             must_retain_journal |= orphans.iter().any(|id| recovered.has_gap(*id));
             // The lost entries of the catalog may have named these.

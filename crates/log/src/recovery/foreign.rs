@@ -75,8 +75,8 @@ pub fn foreign(
     }
 }
 
-/// Why this is not the file that the entry was made for, if whole chunks of another one are in it. One
-/// that is damaged is left to the readers.
+/// Why this is not the file that the entry was made for, if whole chunks of another one are in it: they may reach
+/// beyond the entry. One that is damaged is left to the readers.
 fn other_file(
     file: &dyn DiskFile,
     path: &PathBuf,
@@ -92,6 +92,9 @@ fn other_file(
         return Ok(None);
     }
     let last = entry.position.0.saturating_sub(u64::from(last_bytes));
+    let len = file
+        .len()
+        .map_err(|error| LogError::io("read", path, error))?;
     let mut what = None;
     for (at, crc) in [(0, first_crc), (last, last_crc)] {
         let header = read_header(file, path, at)?;
@@ -102,7 +105,7 @@ fn other_file(
         let Some(header) = header else {
             continue;
         };
-        scan(file, path, Position(at), entry.position, |_| {
+        scan(file, path, Position(at), Position(len), |_| {
             what = Some(format!(
                 "a chunk at byte {at} is not the one that was written there, though it is whole \
                  (offset {}, the group begins with {first_offset}): another file was copied here",

@@ -20,7 +20,7 @@ use crate::recovery::closed::ClosedGroup;
 use crate::recovery::foreign::indexed_end;
 use crate::recovery::producers::producers_after;
 use crate::recovery::scan::open;
-use crate::recovery::tail::Tail;
+use crate::recovery::tail::{Tail, TailPlace};
 use crate::recovery::truncated::TruncatedTails;
 
 pub struct RecoveredLane {
@@ -37,6 +37,8 @@ pub struct RecoveredLane {
     pub truncated_bytes: u64,
     /// Bytes that were read of its files may not be synced; some were written again.
     pub is_unsynced: bool,
+    /// No write can have torn its files: bytes that do not fit are damage.
+    pub is_untorn: bool,
 }
 
 pub struct Damage {
@@ -64,6 +66,7 @@ impl RecoveredLane {
             damage: None,
             truncated_bytes: 0,
             is_unsynced: false,
+            is_untorn: false,
         }
     }
 
@@ -84,10 +87,17 @@ impl RecoveredLane {
             return Ok(());
         }
         let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
-        if lost > torn.bytes_max() {
-            let what = format!(
-                "the bytes that follow are no whole chunk, and {lost} bytes are more than an interrupted write leaves"
-            );
+        let why = if lost > 0 && self.is_untorn {
+            Some("the last write to this file ended before the program stopped cleanly".to_owned())
+        } else if lost > torn.bytes_max() {
+            Some(format!(
+                "{lost} bytes are more than an interrupted write leaves"
+            ))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let what = format!("the bytes that follow are no whole chunk, and {why}");
             let error = LogError::corrupted(path, position, what);
             self.tail.damage = Some(error.clone());
             self.damage = Some(Damage::for_ever(error));
@@ -108,10 +118,12 @@ impl RecoveredLane {
         dir: &DataDir,
         lane: LaneId,
         groups: &[(GroupId, Offset)],
+        is_untorn: bool,
     ) -> Result<RecoveredLane> {
         let (first, first_offset) = *groups.first().expect("a lane with files");
         let mut recovered = RecoveredLane {
             waiting: groups.iter().copied().collect(),
+            is_untorn,
             ..RecoveredLane::begin(first, first_offset)
         };
         recovered.read_files(dir, lane)?;
@@ -131,15 +143,20 @@ impl RecoveredLane {
                 producers = None;
                 continue;
             }
-            let is_last = self.waiting.is_empty();
+            let place = match (self.waiting.is_empty(), self.is_untorn) {
+                (true, false) => TailPlace::LastMayBeTorn,
+                (true, true) => TailPlace::Last,
+                (false, _) => TailPlace::Before,
+            };
             let known = || match producers.take() {
                 Some(producers) => Ok(producers),
                 None => producers_after(dir, lane, &self.closed),
             };
-            let (mut tail, damage) = Tail::read(dir, lane, id, first_offset, is_last, known)?;
+            let (mut tail, damage) = Tail::read(dir, lane, id, first_offset, place, known)?;
             tail.damage = damage.as_ref().map(|damage| damage.error.clone());
             // A file that has an index was synced, with its name, up to the last entry.
-            self.is_unsynced |= tail.index_len == 0 || !tail.buffer.is_empty();
+            self.is_unsynced |=
+                tail.index_len == 0 || !tail.buffer.is_empty() || place == TailPlace::LastMayBeTorn;
             self.tail = tail;
             self.damage = self.damage.take().or(damage);
             if !self.close_if_whole(dir, lane)? {

@@ -7,7 +7,8 @@
 //! 2. Replay the journal: chunks that the files lack go into segments in the pool, as they lay there before
 //!    the end of the last run. Only where the pool is too small for them they go to the files now.
 //! 3. The torn end of a write behind the whole chunks, which the journal did not bring back, is
-//!    moved aside. More bytes than such a write can leave are damage: the file stays as it is.
+//!    moved aside. More bytes than such a write can leave are damage: the file stays as it is. So are any bytes
+//!    after a clean stop ([`clean_stop`]), which leaves no torn ends.
 //! 4. The log is ready. In the background the segments of step 2 are persisted as any others, as soon
 //!    as the disk has room for them; then the old journal, which holds them until then, is removed.
 //!
@@ -16,6 +17,7 @@
 //!
 //! Recovery knows files, groups and the journal, and neither the catalog nor the pool's eviction.
 
+pub mod clean_stop;
 pub mod closed;
 pub mod foreign;
 pub mod lane;
@@ -40,6 +42,7 @@ use crate::journal::run::RecoveredRun;
 use crate::lane::stored::StoredLane;
 use crate::lane::virtual_log::COMMIT_BYTES_MAX;
 use crate::memory::pool::{Arena, Pool};
+use crate::recovery::clean_stop::CleanStop;
 use crate::recovery::closed::Replayed;
 use crate::recovery::lane::{RecoveredLane, ReplayStep};
 use crate::recovery::truncated::TruncatedTails;
@@ -54,11 +57,19 @@ pub struct Recovered {
     buffered_bytes: usize,
     /// Files were written that are not synced yet.
     is_unsynced: bool,
+    /// Damaged lanes whose files no write can have torn.
+    damaged_untorn: BTreeSet<LaneId>,
 }
 
 impl Recovered {
-    /// Does steps 1 to 3. The journal stays until the caller removes it.
-    pub fn read(dir: &DataDir, pool: &Arc<Pool>, journal: &OldJournal) -> Result<Recovered> {
+    /// Does steps 1 to 3. The journal stays until the caller removes it, and `clean_stop` until the caller stores
+    /// [`Recovered::still_untorn`].
+    pub fn read(
+        dir: &DataDir,
+        pool: &Arc<Pool>,
+        journal: &OldJournal,
+        clean_stop: &CleanStop,
+    ) -> Result<Recovered> {
         let mut recovered = Recovered::default();
         let mut is_unsynced = false;
         for stream in dir.list_streams()? {
@@ -71,7 +82,8 @@ impl Recovered {
             }
             for (lane, mut groups) in by_lane {
                 groups.sort_unstable();
-                let recovered_lane = RecoveredLane::read(dir, lane, &groups)?;
+                let recovered_lane =
+                    RecoveredLane::read(dir, lane, &groups, clean_stop.covers(lane))?;
                 recovered.buffered_bytes += recovered_lane.tail.buffer.len();
                 is_unsynced |= recovered_lane.is_unsynced;
                 recovered.lanes.insert(lane, recovered_lane);
@@ -98,12 +110,20 @@ impl Recovered {
             recovered_lane.skip_missing(dir, *lane, GroupId(u64::MAX))?;
             recovered_lane.truncate_tail(dir, *lane, &mut torn)?;
             recovered.is_unsynced |= recovered_lane.is_unsynced;
+            if recovered_lane.is_untorn && recovered_lane.damage.is_some() {
+                recovered.damaged_untorn.insert(*lane);
+            }
         }
         torn.sync(dir)?;
         if recovered.is_unsynced {
             dir.sync_streams()?;
         }
         Ok(recovered)
+    }
+
+    /// The record of the lanes whose files no write of this run can tear.
+    pub fn still_untorn(&self) -> CleanStop {
+        CleanStop::Only(self.damaged_untorn.clone())
     }
 
     /// Whether the journal holds chunks of the stream that cannot be appended: removing it would lose

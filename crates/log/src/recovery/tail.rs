@@ -57,6 +57,17 @@ pub struct Tail {
     pub is_foreign: bool,
 }
 
+/// The place of a group in its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TailPlace {
+    /// Other groups with files follow.
+    Before,
+    /// It is the last one, and no write can have torn it.
+    Last,
+    /// It is the last one, and may end within a write.
+    LastMayBeTorn,
+}
+
 impl Tail {
     pub fn begin(id: GroupId, first_offset: Offset, producers: Producers) -> Tail {
         let mut tail = Tail {
@@ -92,7 +103,7 @@ impl Tail {
         lane: LaneId,
         id: GroupId,
         first_offset: Offset,
-        is_last: bool,
+        place: TailPlace,
         mut producers: impl FnMut() -> Result<Producers>,
     ) -> Result<(Tail, Option<Damage>)> {
         let path = dir.group_path(lane, id, first_offset);
@@ -178,8 +189,14 @@ impl Tail {
 
         // Step 3: the torn end is truncated when the journal was replayed; the rest of the bytes behind the last entry is
         // written again.
-        if len > tail.position.0 && damage.is_none() && is_last {
-            tail.truncate_from = Position(len);
+        if damage.is_none() && place != TailPlace::Before {
+            if len > tail.position.0 {
+                tail.truncate_from = Position(len);
+            } else if place == TailPlace::LastMayBeTorn {
+                // The sync behind a truncation may have failed: without this, the bytes could come back.
+                file.set_len(len)
+                    .map_err(|error| LogError::io("truncate", &path, error))?;
+            }
         }
         if let Some(entry) = end
             && damage.is_none()

@@ -371,9 +371,10 @@ impl Repair {
             let end = Position(len);
             self.dir.copy_aside(&*file, path, position..end, &to)?;
             self.note(to, len - position.0)?;
-            file.set_len(position.0).map_err(error)?;
-            file.sync().map_err(error)?;
         }
+        // Also where a repair before has done it: its sync may have failed.
+        file.set_len(len.min(position.0)).map_err(error)?;
+        file.sync().map_err(error)?;
         Ok(())
     }
 

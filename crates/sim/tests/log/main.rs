@@ -1,5 +1,6 @@
 //! Runs the log on the simulated disk, and compares it with a model that never crashes.
 
+mod clean_stop;
 mod corruption;
 mod crash;
 mod misplaced;
