@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::produce::wait::wait_durable;
+use crate::read::from_cursor::{beyond_end, no_chunk, starts_chunk};
 use crate::stream::StreamState;
 
 /// The progress of a shared group in one streamlet.
@@ -184,7 +185,7 @@ impl SharedGroup {
     /// to its end is never handed out again. Returns when the position is durable.
     ///
     /// # Errors
-    /// When the group is not handed out to this consumer, or the position cannot be stored.
+    /// When the group is not handed out to this consumer, no chunk starts at the position, or it cannot be stored.
     pub fn commit(&self, consumer: &str, cursor: &Cursor) -> Result<()> {
         self.finish_commit(self.begin_commit(consumer, cursor)?)
     }
@@ -195,6 +196,34 @@ impl SharedGroup {
     /// # Errors
     /// See [`SharedGroup::commit`].
     pub fn begin_commit(&self, consumer: &str, cursor: &Cursor) -> Result<Commit> {
+        let is_chunk_start = self.is_chunk_start(cursor)?;
+        self.begin_commit_at(consumer, cursor, is_chunk_start)
+    }
+
+    /// Commits a cursor that a read has returned, and that needs no check.
+    pub(crate) fn commit_read(&self, consumer: &str, cursor: &Cursor) -> Result<()> {
+        self.finish_commit(self.begin_commit_at(consumer, cursor, true)?)
+    }
+
+    /// Returns whether the next consumer can read from a cursor. One that no read can check counts as good.
+    fn is_chunk_start(&self, cursor: &Cursor) -> Result<bool> {
+        let groups = self.groups(cursor.streamlet)?;
+        let group = groups.iter().find(|group| group.id == cursor.group);
+        let group = group.filter(|group| cursor.position < group.durable());
+        let lane = group.and_then(|group| self.stream.lane(cursor.streamlet, group.lane.lane));
+        let Some((group, lane)) = group.zip(lane) else {
+            return Ok(true);
+        };
+        let checked = starts_chunk(&self.core.reads, &lane, group, cursor.position);
+        Ok(checked.unwrap_or(true))
+    }
+
+    fn begin_commit_at(
+        &self,
+        consumer: &str,
+        cursor: &Cursor,
+        is_chunk_start: bool,
+    ) -> Result<Commit> {
         let groups = self.groups(cursor.streamlet)?;
         let mut streamlets = self.streamlets.lock();
         let hand_out = streamlets.entry(cursor.streamlet).or_default();
@@ -214,10 +243,10 @@ impl SharedGroup {
         };
         let group = &groups[n];
         if cursor.position > group.durable() {
-            return Err(LogError::BadCursor {
-                cursor: *cursor,
-                why: format!("the group holds {} bytes", group.durable()),
-            });
+            return Err(beyond_end(group, cursor.position));
+        }
+        if !is_chunk_start {
+            return Err(no_chunk(group, cursor.position));
         }
         let mut progress = hand_out.progress.clone();
         progress.begun.insert(cursor.group, cursor.position);

@@ -95,6 +95,35 @@ fn reads_with_any_byte_bound_return_all_records() {
 }
 
 #[test]
+fn a_cursor_where_no_chunk_starts_is_the_clients_error_after_a_restart_too() {
+    let mut broker = Broker::start();
+    let mut client = broker.client();
+    let stream = client.create("read", 1, 1);
+    write(&mut client, stream, 0, &chunk(&[1; 1000]));
+    for _ in 0..2 {
+        let mut client = broker.client();
+        let start = start_of(stream, 1);
+        let cursors = [10, 60, 1_000_000, u64::MAX].map(|position| Cursor {
+            position: Position(position),
+            ..start
+        });
+        let out_of_range = ResponseError::OffsetOutOfRange.code();
+        for answer in read(&mut client, &cursors, 5000).reads {
+            assert_eq!(
+                answer.error_code, out_of_range,
+                "{:?}",
+                answer.error_message
+            );
+        }
+        let lane = broker.log().stream("read").unwrap().partition(0).unwrap();
+        assert!(lane.damage().is_none());
+        assert_eq!(broker.log().stats().damaged_reads, 0);
+        assert_eq!(values(&read(&mut client, &[start], 5000).reads[0]).len(), 1);
+        broker.restart();
+    }
+}
+
+#[test]
 fn an_answer_has_no_more_than_it_may_and_is_shared_by_the_cursors() {
     let broker = Broker::start();
     let mut client = broker.client();

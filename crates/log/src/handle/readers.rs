@@ -11,7 +11,7 @@ use crate::error::{LogError, Result};
 use crate::lane::LaneState;
 use crate::lane::reader_position::ReaderPosition;
 use crate::memory::buffer::Slice;
-use crate::read::group::read_group;
+use crate::read::from_cursor::read_from_cursor;
 use crate::stream::StreamState;
 
 /// Whole chunks of one lane that follow each other.
@@ -72,7 +72,8 @@ impl PartitionReader {
     /// Reads durable chunks from here on, at most about `bytes_max`; `None` when there is nothing yet.
     ///
     /// # Errors
-    /// When retention has removed the next chunks, or the disk does not give back what was stored.
+    /// When retention has removed the next chunks, the reader began where no chunk starts, or the disk does not give back
+    /// what was stored.
     pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
         loop {
             if self.lane.stream.removed.load(Ordering::Acquire) {
@@ -106,7 +107,7 @@ impl PartitionReader {
                     earliest: self.lane.earliest_cursor(),
                 });
             }
-            if let Some(bytes) = read_group(
+            if let Some(bytes) = read_from_cursor(
                 &self.core.reads,
                 &self.lane,
                 &group,

@@ -9,7 +9,7 @@ use crate::handle::readers::ReadChunks;
 use crate::lane::LaneState;
 use crate::log::Log;
 use crate::names::check_name;
-use crate::read::group::read_group;
+use crate::read::from_cursor::read_from_cursor;
 use crate::shared_group::SharedGroup;
 
 impl Log {
@@ -44,19 +44,13 @@ impl Log {
                 },
             });
         };
-        if cursor.position > group.durable() {
-            return Err(LogError::BadCursor {
-                cursor: *cursor,
-                why: format!("the group holds {} bytes", group.durable()),
-            });
-        }
         if lane.start.is_behind(&group, cursor.position) {
             return Err(LogError::CursorRemoved {
                 cursor: *cursor,
                 earliest: lane.earliest_cursor(),
             });
         }
-        let bytes = read_group(
+        let bytes = read_from_cursor(
             &self.inner.core.reads,
             lane,
             &group,

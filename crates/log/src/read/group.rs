@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use millstream_base::{Cursor, Position};
-use millstream_record::{ChunkHeader, Chunks};
+use millstream_base::Position;
+use millstream_record::Chunks;
 
-use crate::error::{LogError, Result};
+use crate::error::Result;
 use crate::group::Group;
 use crate::lane::LaneState;
 use crate::memory::buffer::Slice;
 use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
 
-/// Reads durable chunks behind a position of a group, at most `bytes_max` unless one chunk is larger.
+/// Reads durable chunks behind a position of a group, where a chunk starts, at most `bytes_max` unless one chunk is larger.
 /// `None` at the durable position.
 pub fn read_group(
     reads: &ReadContext,
@@ -21,15 +21,8 @@ pub fn read_group(
     from: Position,
     bytes_max: usize,
 ) -> Result<Option<Slice>> {
-    let Some(slice) = read_durable(reads, lane, group, from, bytes_max)? else {
-        return Ok(None);
-    };
-    let whole =
-        ChunkHeader::parse(&slice).is_ok_and(|header| header.total_bytes as usize <= slice.len());
-    if !whole {
-        return Err(no_chunk(group, from));
-    }
-    Ok(Some(truncate_to_chunks(slice, bytes_max)))
+    let slice = read_durable(reads, lane, group, from, bytes_max)?;
+    Ok(slice.map(|slice| truncate_to_chunks(slice, bytes_max)))
 }
 
 /// Reads durable bytes behind a position of a group, where a chunk starts: all that memory has of its
@@ -86,7 +79,8 @@ pub fn read_up_to(
     read.inspect_err(|error| reads.damage.report_read(&*reads.clock, lane, error))
 }
 
-fn read_at(
+/// As [`read_up_to`], without a report of damage.
+pub fn read_at(
     reads: &ReadContext,
     lane: &LaneState,
     group: &Arc<Group>,
@@ -125,21 +119,8 @@ fn read_at(
     }
 }
 
-fn no_chunk(group: &Group, position: Position) -> LogError {
-    LogError::BadCursor {
-        cursor: Cursor {
-            stream: group.lane.stream,
-            streamlet: group.lane.streamlet,
-            group: group.id,
-            segment: group.segment_at(position),
-            position,
-        },
-        why: "no chunk starts there".to_owned(),
-    }
-}
-
 /// Cuts a slice of whole chunks behind the last one that ends within `bytes_max`.
-fn truncate_to_chunks(slice: Slice, bytes_max: usize) -> Slice {
+pub fn truncate_to_chunks(slice: Slice, bytes_max: usize) -> Slice {
     if slice.len() <= bytes_max {
         return slice;
     }

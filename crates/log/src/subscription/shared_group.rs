@@ -246,7 +246,7 @@ impl SharedGroupReader {
         for group in self.passed.iter_mut().chain(reading) {
             if group.committed < group.cursor.position {
                 let consumer = self.holder.consumer();
-                self.shared_group.commit(consumer, &group.cursor)?;
+                self.shared_group.commit_read(consumer, &group.cursor)?;
                 group.committed = group.cursor.position;
             }
         }

@@ -1,6 +1,6 @@
 //! Readers and cursors, also where groups or the stream go while they read.
 
-use millstream_base::{ByteSize, GroupId, LaneIndex, Offset, StreamletIndex};
+use millstream_base::{ByteSize, Cursor, GroupId, LaneIndex, Offset, Position, StreamletIndex};
 use millstream_log::{Durability, Log, LogConfig, LogError, ReadStart, Stream, StreamConfig};
 
 use crate::{S0, append, chunk, config, values};
@@ -174,14 +174,146 @@ fn a_reader_of_a_deleted_stream_fails() {
     assert!(matches!(error, LogError::UnknownStream { .. }), "{error}");
 }
 
+/// Positions of a group of two chunks where no chunk starts.
+fn bad_positions(first: u64, end: u64) -> [u64; 9] {
+    [
+        1,
+        10,
+        60,
+        first - 1,
+        first + 1,
+        first + 10,
+        end - 1,
+        end + 1,
+        u64::MAX,
+    ]
+}
+
 #[test]
-fn a_cursor_within_a_chunk_is_refused() {
+fn a_position_where_no_chunk_starts_is_the_callers_error_and_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+    let chunks = [chunk(&["a", "b", "c"], None), chunk(&["d"; 100], None)];
+    for chunk in &chunks {
+        append(&stream, chunk);
+    }
+    let first = chunks[0].len() as u64;
+    let end = first + chunks[1].len() as u64;
+    for step in [
+        "in memory",
+        "evicted",
+        "after a restart",
+        "without an index",
+    ] {
+        match step {
+            "evicted" => {
+                log.persist();
+                log.evict();
+            }
+            "after a restart" | "without an index" => {
+                log.close().unwrap();
+                if step == "without an index" {
+                    std::fs::remove_file(file_of(dir.path(), "index")).unwrap();
+                }
+                log = Log::open(config(dir.path())).unwrap();
+            }
+            _ => {}
+        }
+        let lane = log.stream("s").unwrap().partition(0).unwrap();
+        for position in bad_positions(first, end) {
+            let mut cursor = lane.earliest();
+            cursor.position = Position(position);
+            for bytes_max in [1, 1000, 1 << 20] {
+                let error = log.read(&cursor, bytes_max).unwrap_err();
+                let is_refused = matches!(error, LogError::BadCursor { .. });
+                assert!(is_refused, "{position} {step}: {error}");
+            }
+            let error = lane.reader(cursor).read(1000).unwrap_err();
+            let is_refused = matches!(error, LogError::BadCursor { .. });
+            assert!(is_refused, "{position} {step}: {error}");
+        }
+        for (position, count) in [(0, 2), (first, 1), (end, 0)] {
+            let mut cursor = lane.earliest();
+            cursor.position = Position(position);
+            let read = log.read(&cursor, 1 << 20).unwrap();
+            assert_eq!(read.map_or(0, |read| read.chunks().count()), count);
+        }
+        assert!(lane.damage().is_none(), "{step}");
+        assert_eq!(log.stats().damaged_reads, 0, "{step}");
+    }
+}
+
+#[test]
+fn damage_is_reported_from_a_chunks_start_and_from_within_it() {
+    for (chunk_start, from) in [(false, 0), (false, 10), (true, 0), (true, 10)] {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(config(dir.path())).unwrap();
+        let stream = log.create_stream("s", StreamConfig::default()).unwrap();
+        let chunks = [chunk(&["a"; 50], None), chunk(&["d"; 50], None)];
+        for chunk in &chunks {
+            append(&stream, chunk);
+        }
+        log.close().unwrap();
+        let first = chunks[0].len();
+        let start = if chunk_start { first } else { 0 };
+        let path = file_of(dir.path(), "log");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[start + 200] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let log = Log::open(config(dir.path())).unwrap();
+        let lane = log.stream("s").unwrap().partition(0).unwrap();
+        assert!(lane.damage().is_none(), "a start does not read so far");
+        let mut cursor = lane.earliest();
+        cursor.position = Position((start + from) as u64);
+        let error = log.read(&cursor, 1000).unwrap_err();
+        let LogError::Corrupted { position, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(position, start as u64);
+        assert!(lane.damage().is_some() && log.stats().damaged_reads > 0);
+    }
+}
+
+#[test]
+fn a_shared_group_does_not_commit_a_position_where_no_chunk_starts() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
-    let (lane, _) = append(&stream, &chunk(&["a", "b", "c"], None));
-    let mut cursor = lane.earliest();
-    cursor.position.0 += 10;
-    let error = log.read(&cursor, 1000).unwrap_err();
-    assert!(matches!(error, LogError::BadCursor { .. }), "{error}");
+    let chunks = [chunk(&["a", "b", "c"], None), chunk(&["d"; 100], None)];
+    for chunk in &chunks {
+        append(&stream, chunk);
+    }
+    let first = chunks[0].len() as u64;
+    let end = first + chunks[1].len() as u64;
+    let shared_group = log.shared_group("s", "g").unwrap();
+    let [start] = shared_group.next_groups(S0, "one", 1).unwrap()[..] else {
+        panic!("one group");
+    };
+    let at = |position| Cursor {
+        position: Position(position),
+        ..start
+    };
+    for position in bad_positions(first, end) {
+        let error = shared_group.commit("one", &at(position)).unwrap_err();
+        let is_refused = matches!(error, LogError::BadCursor { .. });
+        assert!(is_refused, "{position}: {error}");
+    }
+    shared_group.commit("one", &at(first)).unwrap();
+    shared_group.release("one");
+    let next = shared_group.next_groups(S0, "two", 1).unwrap();
+    assert_eq!(next[0].position, Position(first));
+    assert_eq!(
+        log.read(&next[0], 1000).unwrap().unwrap().chunks().count(),
+        1
+    );
+    shared_group.commit("two", &at(end)).unwrap();
+}
+
+/// The file of the first users' stream with this extension.
+fn file_of(dir: &std::path::Path, extension: &str) -> std::path::PathBuf {
+    let folder = std::fs::read_dir(dir.join("streams/16")).unwrap();
+    let mut paths = folder.map(|entry| entry.unwrap().path());
+    let found = paths.find(|path| path.extension().is_some_and(|found| found == extension));
+    found.unwrap()
 }
