@@ -81,7 +81,9 @@ pub use settings::config::{
     Background, Durability, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, STREAM_PARTITIONS_MAX,
     StreamConfig,
 };
-pub use settings::defaults::{RETENTION_BYTES, RETENTION_MS, StreamDefaults};
+pub use settings::defaults::{
+    CLEANUP_POLICY, COMPACT, DELETE, RETENTION_BYTES, RETENTION_MS, StreamDefaults,
+};
 pub use settings::intake::{
     COMPRESSION, COMPRESSION_OF_PRODUCER, GZIP_LEVEL, LOG_APPEND_TIME, TIMESTAMP_AFTER_MAX,
     TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, UNCOMPRESSED, ZSTD_LEVEL,

@@ -12,7 +12,6 @@ mod setting;
 mod store;
 mod tables;
 mod topics;
-mod uncompacted;
 mod value;
 
 use std::collections::HashSet;

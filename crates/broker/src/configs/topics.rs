@@ -7,7 +7,6 @@ use millstream_log::{StreamConfig, StreamDefaults};
 use super::change::{Change, Changes, Own, apply};
 use super::setting::{Refused, Setting};
 use super::tables::topics::{Reader, SETTINGS, TopicSetting};
-use super::uncompacted::keep_whole;
 
 /// The settings of topics, without their names at the broker.
 pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
@@ -104,17 +103,14 @@ pub fn defaults<'a>(broker: impl Fn(&str) -> Option<&'a str>) -> StreamDefaults 
     }
 }
 
-/// Gives a topic that is to be created its settings: values by their names, and `None` for the default. A topic that
-/// asks for compaction keeps every record.
+/// Gives a topic that is to be created its settings: values by their names, and `None` for the default.
 ///
 /// # Errors
 /// When a setting does not exist, or a value is not valid for it.
 pub fn set_of_created<'a>(
     config: &mut StreamConfig,
-    topic: &str,
     settings: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Result<(), Refused> {
-    let settings = keep_whole(topic, settings).into_iter();
     let changes = settings.map(|(name, value)| (name, value.map_or(Change::Delete, Change::Set)));
     let changes: Changes<'_> = changes.collect();
     let before = own(config);

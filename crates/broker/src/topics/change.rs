@@ -91,7 +91,7 @@ fn create_topic(
     };
     let settings = topic.configs.iter();
     let settings = settings.map(|setting| (&*setting.name, setting.value.as_deref()));
-    configs::set_of_created(&mut config, &topic.name, settings)
+    configs::set_of_created(&mut config, settings)
         .map_err(|refused| Refusal::new(refused.error, refused.message))?;
     let id = match validate_only {
         true if broker.log().stream(&topic.name).is_ok() => {

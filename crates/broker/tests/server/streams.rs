@@ -146,12 +146,10 @@ fn topics_are_made_for_a_group_and_its_tasks_begin() {
     };
     assert_eq!(answer.active_tasks, Some(vec![tasks("0"), tasks("1")]));
     assert_eq!(answer.status, Some(Vec::new()));
-    // No record of the changelog may be removed before there is compaction.
     assert_eq!(
         setting(&mut client, "c", "cleanup.policy").unwrap(),
-        "delete"
+        "compact"
     );
-    assert_eq!(setting(&mut client, "c", "retention.ms").unwrap(), "-1");
     let request = StreamsGroupDescribeRequest {
         group_ids: vec![text("g"), text("none")],
         include_authorized_operations: false,

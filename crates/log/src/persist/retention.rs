@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::group::Group;
 use crate::lane::LaneState;
 use crate::settings::config::{Durability, StreamConfig};
+use crate::settings::defaults::is_without_retention;
 use crate::stream::StreamState;
 
 impl Core {
@@ -20,7 +21,8 @@ impl Core {
         let mut result = Ok(());
         for stream in streams {
             let config = self.effective(stream.kind, stream.shared.config.read().clone());
-            let is_bounded = config.retention.is_some() || config.retention_ms.is_some();
+            let is_bounded = (config.retention.is_some() || config.retention_ms.is_some())
+                && !is_without_retention(&config.settings);
             for lane in stream.made_lanes() {
                 let mut retained = self.remove_deleted(&lane);
                 if is_bounded {

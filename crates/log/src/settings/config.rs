@@ -174,14 +174,15 @@ pub struct StreamConfig {
     pub group_segments: u32,
     /// The largest segment of a lane; lanes start with 64 KiB and double.
     pub segment: ByteSize,
-    /// Closed groups whose newest record is older are removed.
+    /// Closed groups whose newest record is older are removed, unless the setting `cleanup.policy` is `compact` alone.
     pub retention_ms: Option<u64>,
-    /// Closed groups are removed, oldest first, while a lane holds more than this.
+    /// Closed groups are removed, oldest first, while a lane holds more than this, with the same exception.
     pub retention: Option<ByteSize>,
     /// The largest chunk that the stream accepts, where that is less than a segment.
     pub chunk_bytes_max: Option<ByteSize>,
     /// Further settings, under the names that Kafka gives them. The log reads those about compression and timestamps,
-    /// such as [`COMPRESSION`](crate::COMPRESSION), and keeps the others for the callers that set them.
+    /// such as [`COMPRESSION`](crate::COMPRESSION), and [`CLEANUP_POLICY`](crate::CLEANUP_POLICY), and keeps the others for
+    /// the callers that set them.
     pub settings: BTreeMap<String, String>,
 }
 

@@ -11,6 +11,22 @@ pub const RETENTION_MS: &str = "retention.ms";
 /// The same for how much it keeps.
 pub const RETENTION_BYTES: &str = "retention.bytes";
 
+/// The setting for what happens to old records.
+pub const CLEANUP_POLICY: &str = "cleanup.policy";
+/// The policy of streams whose old records are removed by retention.
+pub const DELETE: &str = "delete";
+/// The policy of streams that keep the last record of each key. This version keeps every record.
+pub const COMPACT: &str = "compact";
+
+/// Returns whether a stream with these settings is compacted alone: retention removes nothing of it.
+pub fn is_without_retention(settings: &BTreeMap<String, String>) -> bool {
+    let policy = settings.get(CLEANUP_POLICY);
+    policy.is_some_and(|policy| {
+        let mut items = policy.split(',').map(str::trim);
+        items.clone().any(|item| item == COMPACT) && !items.any(|item| item == DELETE)
+    })
+}
+
 /// Settings of users' streams that have none of their own. By default there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDefaults {
@@ -46,6 +62,21 @@ impl StreamDefaults {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_streams_that_are_compacted_alone_are_without_retention() {
+        for (policy, expected) in [
+            (Some("compact"), true),
+            (Some("delete"), false),
+            (Some("compact,delete"), false),
+            (Some("delete, compact"), false),
+            (None, false),
+        ] {
+            let policy = policy.map(|policy| (CLEANUP_POLICY.to_owned(), policy.to_owned()));
+            let settings = policy.into_iter().collect();
+            assert_eq!(is_without_retention(&settings), expected, "{settings:?}");
+        }
+    }
 
     #[test]
     fn settings_of_a_stream_override_the_defaults_even_without_a_bound() {

@@ -2,21 +2,13 @@
 
 use millstream_base::ByteSize;
 use millstream_log::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, COMPRESSION, Durability, GZIP_LEVEL, RETENTION_BYTES,
-    RETENTION_MS, StreamConfig, TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE,
-    ZSTD_LEVEL,
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLEANUP_POLICY, COMPACT, COMPRESSION, DELETE, Durability,
+    GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, StreamConfig, TIMESTAMP_AFTER_MAX,
+    TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, ZSTD_LEVEL,
 };
 
 use crate::configs::setting::Setting;
-use crate::configs::value::{Values, items_of};
-
-/// The setting for what happens to old records.
-pub const CLEANUP: &str = "cleanup.policy";
-
-/// The policy of topics whose old records are deleted; the only policy supported.
-pub const DELETE: &str = "delete";
-/// The policy of topics that retain the last record of each key. It is not supported.
-pub const COMPACT: &str = "compact";
+use crate::configs::value::Values;
 
 /// The default size of a group: that of a new stream.
 pub const GROUP_BYTES_DEFAULT: &str = "134217728";
@@ -119,12 +111,12 @@ const fn topic(
 /// All settings of topics, by their names. Others are refused, as Kafka does.
 pub const SETTINGS: [TopicSetting; 34] = [
     topic(
-        CLEANUP,
+        CLEANUP_POLICY,
         Some("log.cleanup.policy"),
         Values::List(&[COMPACT, DELETE]),
         DELETE,
-        "The policy for old records: they are deleted when their retention ends. Compaction is not supported yet.",
-    ).refusing(refuse_policy),
+        "The policy for old records: delete for their removal when their retention ends. With compact alone every record stays, since this version does not compact yet; with both, retention counts.",
+    ).refusing(refuse_policy).read_by_log(),
     topic(
         GZIP_LEVEL,
         Some(GZIP_LEVEL),
@@ -313,7 +305,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.retention.bytes"),
         Values::Long(-1),
         "-1",
-        "Closed groups are removed, oldest first, while a partition holds more bytes than this; -1 for no bound.",
+        "Closed groups are removed, oldest first, while a partition holds more bytes than this; -1 for no bound. Does not count where cleanup.policy is compact alone.",
     ).field(
         |config, is_set| bound(config.retention.map(|bytes| bytes.0), is_set),
         |config, value| config.retention = number(value).map(ByteSize),
@@ -323,7 +315,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.retention.ms"),
         Values::Long(-1),
         "-1",
-        "Closed groups whose newest record is older are removed; -1 for never. Without bound by default, where Kafka takes a week.",
+        "Closed groups whose newest record is older are removed; -1 for never. Without bound by default, where Kafka takes a week. Does not count where cleanup.policy is compact alone.",
     ).field(
         |config, is_set| bound(config.retention_ms, is_set),
         |config, value| config.retention_ms = number(value),
@@ -374,13 +366,8 @@ pub const SETTINGS: [TopicSetting; 34] = [
 ];
 
 fn refuse_policy(policy: &str) -> Option<String> {
-    match policy {
-        DELETE => None,
-        policy if items_of(policy).contains(&COMPACT) => Some(format!(
-            "this server does not compact yet: records stay until retention removes them, so only {DELETE} is taken"
-        )),
-        policy => Some(format!("{policy:?} is no policy; only {DELETE} is taken")),
-    }
+    let why = || format!("{policy:?} is no policy; {DELETE}, {COMPACT} or both are taken");
+    policy.is_empty().then(why)
 }
 
 fn number(value: Option<&str>) -> Option<u64> {

@@ -64,7 +64,7 @@ fn create_one(
     };
     let settings = topic.settings.iter();
     let settings = settings.map(|(setting, value)| (&**setting, Some(&**value)));
-    configs::set_of_created(&mut config, name, settings)
+    configs::set_of_created(&mut config, settings)
         .map_err(|refused| format!("Topic {name}: {}.", refused.message))?;
     let made = log.stream_or_create(name, config);
     made.map(drop)

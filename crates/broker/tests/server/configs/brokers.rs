@@ -150,7 +150,7 @@ fn settings_of_the_broker_that_cannot_change_are_refused_as_kafka_does() {
             ("log.segment.bytes", "1048576", "cannot be changed"),
             ("log.dirs", "/x", "cannot be changed"),
             ("message.max.bytes", "x", "whole number"),
-            ("log.cleanup.policy", "compact", "does not compact"),
+            ("log.cleanup.policy", "none", "compact, delete"),
             ("log.retention.mss", "1", "did you mean log.retention.ms?"),
         ] {
             let (error, message) = alter(&mut client, (BROKER, broker), (name, SET, value));

@@ -7,7 +7,8 @@ use millstream_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use millstream_wire::messages::{
-    CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest,
+    AlterConfigsRequest, CreateTopicsRequest, DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest, alter_configs_request,
 };
 
 use super::{TOPIC, creatable};
@@ -70,7 +71,6 @@ fn settings_are_changed_one_by_one() {
         (retention, "x"),
         (retention, "-2"),
         ("segment.bytes", "0"),
-        ("cleanup.policy", "compact"),
         ("no.such.setting", "1"),
     ] {
         assert_eq!(
@@ -109,7 +109,7 @@ fn the_smallest_chunk_size_bound_is_enforced() {
 }
 
 #[test]
-fn a_new_topic_that_asks_for_compaction_keeps_every_record() {
+fn a_policy_is_stored_and_shown_as_given_for_new_topics_and_old_ones() {
     let node = Node::start();
     let mut client = node.connect();
     let mut create = |name: &str, policy: &'static str| {
@@ -123,7 +123,7 @@ fn a_new_topic_that_asks_for_compaction_keeps_every_record() {
         let mut created = ask!(client, CreateTopics, 5, request);
         let topic = created.topics.remove(0);
         let mut reported = topic.configs.unwrap_or_default();
-        reported.retain(|config| is_checked(&config.name));
+        reported.retain(|config| ["cleanup.policy", "retention.ms"].contains(&&*config.name));
         reported.sort_by(|one, other| one.name.cmp(&other.name));
         let reported = reported
             .into_iter()
@@ -131,14 +131,94 @@ fn a_new_topic_that_asks_for_compaction_keeps_every_record() {
         (topic.error_code, reported.collect::<Vec<String>>())
     };
     let reported = |values: [&str; 2]| (0, values.map(str::to_owned).to_vec());
-    assert_eq!(create("a", "compact"), reported(["delete", "-1"]));
-    assert_eq!(create("b", "compact,delete"), reported(["delete", "5000"]));
+    assert_eq!(create("a", "compact"), reported(["compact", "5000"]));
+    assert_eq!(
+        create("b", "compact,delete"),
+        reported(["compact,delete", "5000"])
+    );
     let invalid = ResponseError::InvalidConfig.code();
     assert_eq!(create("c", "compact,other").0, invalid);
-    let retention = |name| node.log().stream(name).unwrap().config().retention_ms;
-    assert_eq!((retention("a"), retention("b")), (None, Some(5000)));
+    client.create_topic("c", 1);
+    client.create_topic("d", 1);
+    let policy = "cleanup.policy";
+    assert_eq!(alter(&mut client, "c", policy, Some("compact")), 0);
+    replace(&mut client, "d", policy, "delete,compact");
+
+    drop(client);
+    let node = node.restart();
+    let mut client = node.connect();
+    // Kafka Connect refuses to start unless its topics show this.
+    for (topic, expected) in [
+        ("a", "compact"),
+        ("b", "compact,delete"),
+        ("c", "compact"),
+        ("d", "delete,compact"),
+    ] {
+        assert_eq!(setting(&mut client, topic, policy).unwrap(), expected);
+    }
+    assert_eq!(setting(&mut client, "a", "retention.ms").unwrap(), "5000");
+    assert_eq!(alter(&mut client, "a", policy, None), 0);
+    assert_eq!(setting(&mut client, "a", policy).unwrap(), "delete");
 }
 
-fn is_checked(name: &str) -> bool {
-    ["cleanup.policy", "retention.ms"].contains(&name)
+/// Gives a topic one setting instead of all that it has, as AlterConfigs does.
+fn replace(client: &mut Connection, topic: &str, name: &'static str, value: &'static str) {
+    let config = alter_configs_request::AlterableConfig::default()
+        .with_name(text(name))
+        .with_value(Some(text(value)));
+    let resource = alter_configs_request::AlterConfigsResource::default()
+        .with_resource_type(TOPIC)
+        .with_resource_name(text(topic))
+        .with_configs(vec![config]);
+    let request = AlterConfigsRequest::default().with_resources(vec![resource]);
+    assert_eq!(
+        ask!(client, AlterConfigs, 2, request).responses[0].error_code,
+        0
+    );
+}
+
+#[test]
+fn retention_leaves_topics_alone_that_are_compacted_alone() {
+    const POLICIES: [&str; 2] = ["compact", "compact,delete"];
+    let mut node = Node::start();
+    let mut client = node.connect();
+    for policy in POLICIES {
+        client.create_topic(policy_topic(policy), 1);
+        for (name, value) in [
+            ("cleanup.policy", policy),
+            ("retention.ms", "1"),
+            ("retention.bytes", "1"),
+        ] {
+            let altered = alter(&mut client, policy_topic(policy), name, Some(value));
+            assert_eq!(altered, 0, "{name}");
+        }
+    }
+    for run in 1..3 {
+        for policy in POLICIES {
+            client.produce(policy_topic(policy), 0, &["old"]);
+        }
+        node.log().persist();
+        node.log().apply_retention().unwrap();
+        let earliest = |policy| {
+            let stream = node.log().stream(policy_topic(policy)).unwrap();
+            stream.partition(0).unwrap().earliest_offset().0
+        };
+        assert_eq!(POLICIES.map(earliest), [0, run], "run {run}");
+        drop(client);
+        node = node.restart();
+        client = node.connect();
+    }
+    // From now on retention counts.
+    let policy = Some("delete");
+    assert_eq!(alter(&mut client, "compact", "cleanup.policy", policy), 0);
+    node.log().apply_retention().unwrap();
+    let lane = node.log().stream("compact").unwrap().partition(0).unwrap();
+    assert_eq!(lane.earliest_offset().0, 2);
+}
+
+fn policy_topic(policy: &str) -> &'static str {
+    match policy {
+        "compact" => "compact",
+        _ => "both",
+    }
 }
