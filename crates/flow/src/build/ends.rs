@@ -112,6 +112,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
             label: label.clone(),
             waiting: PendingItems::default(),
             unflushed: false,
+            has_progress: false,
         })
     }
 

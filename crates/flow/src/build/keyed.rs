@@ -339,7 +339,6 @@ impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
         partitioned.is_shared = false;
         let results_name = format!("{name}/results");
         let results = partitioned.flow.channel(&results_name);
-        let waker = partitioned.flow.waker();
         let clock = Arc::clone(&partitioned.flow.settings.clock);
         let label = partitioned.label("aggregate");
         let channels = [results.clone()];
@@ -349,7 +348,6 @@ impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
             label: label.clone(),
             outbox: Outbox::of_channels(writing, &channels),
             clock: Arc::clone(&clock),
-            waker: waker.clone(),
             release: Release::default(),
             stamp: 0,
         });

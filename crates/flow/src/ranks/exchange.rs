@@ -60,6 +60,15 @@ impl<T: Message> Exchange<T> {
         self.remote.as_mut().map_or(Ok(true), Remote::pause)
     }
 
+    pub fn take_progress(&mut self) -> bool {
+        self.local.take_progress()
+    }
+
+    /// Whether messages wait for credit of other ranks.
+    pub fn waits_outside(&self) -> bool {
+        !self.is_at_rest()
+    }
+
     pub fn outlets(&self) -> Vec<Arc<Outlets>> {
         self.remote.iter().map(Remote::outlets).collect()
     }
@@ -70,15 +79,15 @@ impl<T: Message> Exchange<T> {
 
     /// Emits the end; `false` when there is no room for that. The next call emits the rest.
     pub fn finish(&mut self, end: InputEnd, has_ended: &mut bool) -> Result<bool, Failure> {
-        if !self.local.finish(end) {
-            return Ok(false);
+        if !*has_ended {
+            if !self.local.finish(end) {
+                return Ok(false);
+            }
+            *has_ended = true;
+            if let Some(remote) = &mut self.remote {
+                remote.end(end)?;
+            }
         }
-        let Some(remote) = &mut self.remote else {
-            return Ok(true);
-        };
-        if !std::mem::replace(has_ended, true) {
-            remote.end(end)?;
-        }
-        remote.pause()
+        self.pause()
     }
 }

@@ -37,6 +37,14 @@ impl<T: Message + Clone> End for ToRank<T> {
         self.exchange.pause()
     }
 
+    fn take_progress(&mut self) -> bool {
+        self.exchange.take_progress()
+    }
+
+    fn waits_outside(&self) -> bool {
+        self.exchange.waits_outside()
+    }
+
     fn is_at_rest(&self) -> bool {
         self.exchange.is_at_rest()
     }

@@ -1,4 +1,28 @@
 //! How workers sleep and are woken.
+//!
+//! # Why no wake-up is lost
+//!
+//! A worker sleeps only after a *round*: it has tried every stage since it last noted [`Doorbell::look`], and none of
+//! them did anything. The round proves that nothing is to do, unless something changed behind the worker's back:
+//!
+//! 1. *Something changed outside of the flow*: a source has items, a sink has room, another rank sent a message, or a time
+//!    has come. Then the bell is rung. A worker notes the count of rings before its round, and [`Doorbell::wait`]
+//!    returns at once when the count has changed.
+//! 2. *The worker itself changed something.* Then the activation is [`Done`](crate::stage::activation::Activation), also
+//!    when it took no item but only passed on results of former slices or let a ring grow
+//!    ([`End::take_progress`](crate::stage::terminal::End::take_progress)), and a new round begins.
+//! 3. *Another worker changed something.* If that worker's activation is `Done`, the worker begins a new round itself.
+//!    But an activation that does nothing also changes something for a moment: it holds its instance, room in rings, or
+//!    the memory of a ring. A worker that comes meanwhile finds the stage locked, blocked or empty. So the last worker
+//!    that is awake sleeps only after a round that began when all others were asleep. In that round no other worker
+//!    held anything, and what the worker itself held it gave back.
+//!
+//! Hence when all workers sleep, no stage has anything to do before the bell rings. While a worker is awake, others
+//! may sleep although there is work: the worker calls for them when the work is enough for two.
+//!
+//! Timers are no part of this. They end sleeps at times that sources, watermarks and checkpoints ask for, adjust the
+//! scheduler, and let workers leave that have nothing to do. A sleep of all workers that a timer ends while a stage has
+//! input and room is counted as a lost wake-up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,18 +34,20 @@ use parking_lot::{Condvar, Mutex};
 
 /// Rung when there may be work. A worker that finds none sleeps until the next ring.
 ///
-/// No ring is missed: a worker notes [`rings`](Doorbell::rings) *before* it looks for work, and
-/// [`wait`](Doorbell::wait) returns at once when that has changed.
-///
 /// It is rung from outside of the flow: by sources, sinks, and timers. A worker's own work rings nothing: the worker
 /// looks at all stages again before it sleeps.
 pub struct Doorbell {
     clock: Arc<dyn Clock>,
     rings: AtomicU64,
+    /// How often a worker has gone to sleep. Written under the lock of `alarm`, read by workers before they look for
+    /// work.
+    sleeps: AtomicU64,
     /// Workers in `wait`. Written under the lock of `alarm`; read by `wake` after it has counted
     /// its ring. All four accesses are SeqCst: either the ringer sees the sleeper, or the sleeper
     /// sees the ring.
     sleepers: AtomicUsize,
+    /// Sleeps of all workers that a timer ended while a stage had input and room. Written under the lock of `alarm`.
+    lost_wakeups: AtomicU64,
     /// The earliest time at which the bell rings by itself.
     alarm: Mutex<Option<Duration>>,
     /// The same in nanoseconds, `u64::MAX` for none. Written under the lock, read by workers that are
@@ -33,12 +59,34 @@ pub struct Doorbell {
 /// A worker that has slept for this long is one too many.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
-/// Why a worker does not sleep any more.
+/// The state of the bell before a worker looks for work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// How often it had been rung.
+    pub rings: u64,
+    /// How often a worker had gone to sleep.
+    sleeps: u64,
+}
+
+/// The reason why a worker sleeps no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
+    /// There may be work.
     Rung,
-    /// No ring came for a long time.
-    Forgotten,
+    /// No ring came for a long time, and the worker was taken off the count.
+    Retired,
+}
+
+/// The workers that share a bell. The bell calls these while no worker goes to sleep or wakes up.
+pub trait Crew {
+    /// Returns how many workers there are, asleep or not.
+    fn count(&self) -> usize;
+
+    /// Whether a stage has input and room. All workers are asleep.
+    fn could_work(&self) -> bool;
+
+    /// Takes the calling worker, which is asleep, off the count, unless it is the last.
+    fn retire(&self) -> bool;
 }
 
 impl Doorbell {
@@ -46,7 +94,9 @@ impl Doorbell {
         Doorbell {
             clock,
             rings: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
+            lost_wakeups: AtomicU64::new(0),
             alarm: Mutex::new(None),
             alarm_ns: AtomicU64::new(u64::MAX),
             rung: Condvar::new(),
@@ -58,9 +108,22 @@ impl Doorbell {
         self.rings.load(Ordering::SeqCst)
     }
 
+    /// Notes the state of the bell. A worker calls it before it looks for work.
+    pub fn look(&self) -> Look {
+        Look {
+            rings: self.rings(),
+            sleeps: self.sleeps.load(Ordering::SeqCst),
+        }
+    }
+
     /// Whether workers sleep.
     pub fn has_sleepers(&self) -> bool {
         self.sleepers.load(Ordering::Relaxed) > 0
+    }
+
+    /// How often a timer had to wake the flow although a stage had input and room.
+    pub fn lost_wakeups(&self) -> u64 {
+        self.lost_wakeups.load(Ordering::Relaxed)
     }
 
     /// Wakes all workers: the flow's course has changed, not just its load.
@@ -105,20 +168,31 @@ impl Doorbell {
         self.alarm_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Sleeps until the bell has been rung more than `rings` times, or the alarm goes off.
-    pub fn wait(&self, rings: u64) -> Woken {
+    /// Sleeps until the bell has been rung since `look`, or the alarm goes off. Returns at once where the caller is the
+    /// last worker that is awake, and another one has gone to sleep since `look`.
+    pub fn wait(&self, look: Look, crew: &impl Crew) -> Woken {
         let mut alarm = self.alarm.lock();
+        let is_last = self.sleepers.load(Ordering::SeqCst) + 1 >= crew.count();
+        if is_last && self.sleeps.load(Ordering::SeqCst) != look.sleeps {
+            return Woken::Rung;
+        }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let began_at = self.clock.monotonic();
+        self.sleeps.fetch_add(1, Ordering::SeqCst);
+        let end = self.clock.monotonic() + SLEEP_MAX;
         let mut woken = Woken::Rung;
-        while self.rings.load(Ordering::SeqCst) == rings {
+        while self.rings.load(Ordering::SeqCst) == look.rings {
             let now = self.clock.monotonic();
-            let end = began_at + SLEEP_MAX;
             if self.go_off(&mut alarm, now) {
+                self.count_lost(crew);
                 break;
             }
             if now >= end {
-                woken = Woken::Forgotten;
+                self.count_lost(crew);
+                if crew.retire() {
+                    woken = Woken::Retired;
+                    // Perhaps this worker alone knew of the alarm.
+                    self.rung.notify_one();
+                }
                 break;
             }
             let until = alarm.map_or(end, |time| time.min(end));
@@ -126,6 +200,13 @@ impl Doorbell {
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         woken
+    }
+
+    /// A timer ends the sleep of a worker: counts that if all workers sleep although there is work.
+    fn count_lost(&self, crew: &impl Crew) {
+        if self.sleepers.load(Ordering::SeqCst) >= crew.count() && crew.could_work() {
+            self.lost_wakeups.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -143,3 +224,6 @@ impl Wake for Doorbell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 
 pub mod align;
 pub mod begin;
+pub mod crew;
 pub mod cycles;
 pub mod doorbell;
 pub mod failures;

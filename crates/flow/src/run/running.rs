@@ -40,6 +40,8 @@ pub struct Summary {
     pub workers_died: u64,
     /// Workers that died and were replaced.
     pub workers_replaced: u64,
+    /// See [`Running::lost_wakeups`].
+    pub lost_wakeups: u64,
     /// Its stages, in the order of the graph.
     pub stages: Vec<StageMetrics>,
 }
@@ -109,6 +111,7 @@ impl Running {
             duration,
             workers_died: self.workers.died(),
             workers_replaced: self.workers.replaced(),
+            lost_wakeups: self.workers.lost_wakeups(),
             stages: self.metrics(),
         })
     }
@@ -204,6 +207,12 @@ impl Running {
     /// Workers that have died so far, and were replaced.
     pub fn workers_replaced(&self) -> u64 {
         self.workers.replaced()
+    }
+
+    /// How often all workers slept although a stage had input and room, until a timer woke one of them. It stays 0: any
+    /// other number is a fault of the engine.
+    pub fn lost_wakeups(&self) -> u64 {
+        self.workers.lost_wakeups()
     }
 
     /// Kills `count` workers in the middle of their work, as a demonstration: others take their place, unless the

@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
 use crate::error::FlowError;
-use crate::run::doorbell::Woken;
+use crate::run::crew::{Ended, Sleeper};
+use crate::run::doorbell::{Look, Woken};
 use crate::run::workers::Workers;
 use crate::stage::activation::{Activation, Killed};
 
@@ -132,8 +133,8 @@ impl Workers {
     fn work(self: &Arc<Self>, number: usize) -> Leaving {
         let mut tried = vec![false; self.stages.len()];
         let mut turn = 0;
-        // Noted before the stages are looked at: a ring from then on ends the sleep at once.
-        let mut rings = self.doorbell.rings();
+        // Noted before the stages are looked at: see `Doorbell`.
+        let mut look = self.doorbell.look();
         let mut is_blocked = false;
         let mut now = self.clock.monotonic();
         while !self.leaving.load(Ordering::Relaxed) {
@@ -143,10 +144,10 @@ impl Workers {
                 self.fail(self.error(failure));
                 return Leaving::Ended;
             }
-            let next = match self.pick(&tried, rings, turn, now) {
+            let next = match self.pick(&tried, look.rings, turn, now) {
                 Some(pick) => {
                     turn = turn.wrapping_add(1);
-                    match self.activate(pick, rings, now) {
+                    match self.activate(pick, look.rings, now) {
                         Ok(Activation::Done(_)) => Next::Worked,
                         Ok(activation) => {
                             is_blocked |= activation == Activation::Blocked;
@@ -167,9 +168,9 @@ impl Workers {
                 }
                 None if self.move_cycles(is_blocked) => Next::LookAgain,
                 None if self.snapshot_if_at_rest(now) => Next::LookAgain,
-                None => match self.sleep(rings) {
-                    Woken::Forgotten if self.retire(number) => return Leaving::Retired,
-                    Woken::Rung | Woken::Forgotten => Next::LookAgain,
+                None => match self.sleep(look, number) {
+                    Woken::Retired => return Leaving::Retired,
+                    Woken::Rung => Next::LookAgain,
                 },
             };
             if let Next::Same = next {
@@ -177,7 +178,7 @@ impl Workers {
             }
             tried.fill(false);
             is_blocked = false;
-            rings = self.doorbell.rings();
+            look = self.doorbell.look();
             now = self.clock.monotonic();
             if let Some(error) = self.failure_elsewhere() {
                 self.fail(error);
@@ -186,7 +187,7 @@ impl Workers {
             if let Next::Worked = next {
                 self.unsettle();
                 self.coordinator.worked();
-                self.call_for_help(rings, now);
+                self.call_for_help(look.rings, now);
             }
             self.adjust_if_due(now);
             self.coordinator.pause_if_due(now);
@@ -223,18 +224,18 @@ impl Workers {
     /// Waits until there may be something to decide; `false` when the flow was dropped.
     fn wait_for(&self, decisions: &Decisions) -> bool {
         loop {
-            let rings = self.doorbell.rings();
+            let look = self.doorbell.look();
             if self.is_dropped.load(Ordering::SeqCst) {
                 return false;
             }
             if decisions.are_due() {
                 return true;
             }
-            self.doorbell.wait(rings);
+            self.doorbell.wait(look, &Ended);
         }
     }
 
-    fn sleep(&self, rings: u64) -> Woken {
+    fn sleep(&self, look: Look, number: usize) -> Woken {
         if let Some(at) = self.coordinator.alarm() {
             self.doorbell.ring_at(at);
         }
@@ -242,11 +243,12 @@ impl Workers {
             let at_ns = self.adjust_at_ns.load(Ordering::Relaxed);
             self.doorbell.ring_at(Duration::from_nanos(at_ns));
         }
-        self.doorbell.wait(rings)
+        let workers = self;
+        self.doorbell.wait(look, &Sleeper { workers, number })
     }
 
     /// Takes this worker off the count, unless it is the last.
-    fn retire(&self, number: usize) -> bool {
+    pub(super) fn retire(&self, number: usize) -> bool {
         // Locked first: a worker that sees the count and takes the place finds the number.
         let mut numbers = self.numbers.lock();
         let others = |count: usize| (count > 1).then(|| count - 1);

@@ -209,6 +209,10 @@ impl Workers {
         self.died.load(Ordering::Relaxed)
     }
 
+    pub fn lost_wakeups(&self) -> u64 {
+        self.doorbell.lost_wakeups()
+    }
+
     pub fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::Relaxed)
     }

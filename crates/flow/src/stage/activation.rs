@@ -10,7 +10,8 @@ use crate::stage::dead_letter::DeadLetters;
 /// The outcome of an activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// The stage processed so many items, or came to its end.
+    /// The stage processed so many items, passed on results of former ones, or came to its end. Other stages may have
+    /// something to do now.
     Done(usize),
     /// There is no room downstream.
     Blocked,
@@ -25,7 +26,7 @@ pub struct Context<'a> {
     pub clock: &'a dyn Clock,
     /// Items to process, instead of as many as take a slice's time.
     pub items: Option<usize>,
-    /// The number of rings of the doorbell before the worker looked for work.
+    /// How often the doorbell had been rung before the worker looked for work.
     pub rings: u64,
     /// Workers that are to die; see [`Running::kill_workers`](crate::Running::kill_workers).
     pub condemned: &'a AtomicUsize,

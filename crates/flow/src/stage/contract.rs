@@ -63,6 +63,10 @@ pub trait Activate: Send + Sync {
     /// Whether another worker could come to help, as far as is known.
     fn has_free_instance(&self) -> bool;
 
+    /// Whether it has input and room, while no worker is in it: an activation would not be blocked or idle. `false`
+    /// where only an activation shows that.
+    fn could_work(&self) -> bool;
+
     /// Whether workers are in it.
     fn is_busy(&self) -> bool;
 

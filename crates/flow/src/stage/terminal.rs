@@ -52,6 +52,18 @@ pub trait End: Send + 'static {
         false
     }
 
+    /// Whether it has passed on a part of what it holds, or let a ring grow, since the last call. So an activation that
+    /// takes no item, but passes on results of former slices, counts as work: another stage may have something to do
+    /// behind it, or this one more.
+    fn take_progress(&mut self) -> bool {
+        false
+    }
+
+    /// Whether it waits for a sink or another rank, which ring the bell when they are ready.
+    fn waits_outside(&self) -> bool {
+        false
+    }
+
     /// Whether nothing is left of former slices, and all of it has arrived for good.
     fn is_at_rest(&self) -> bool {
         true

@@ -20,6 +20,7 @@ mod ranks;
 mod running;
 mod shapes;
 mod skew;
+mod sleeps;
 mod support;
 mod top;
 mod turns;

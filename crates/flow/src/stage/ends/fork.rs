@@ -262,6 +262,18 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         self.ends().any(|end| end.has_more())
     }
 
+    fn take_progress(&mut self) -> bool {
+        let mut has_progress = false;
+        for end in self.ends_mut() {
+            has_progress |= end.take_progress();
+        }
+        has_progress
+    }
+
+    fn waits_outside(&self) -> bool {
+        self.ends().any(|end| end.waits_outside())
+    }
+
     fn is_at_rest(&self) -> bool {
         self.ends().all(|end| end.is_at_rest())
     }

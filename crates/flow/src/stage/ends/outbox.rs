@@ -1,5 +1,6 @@
 //! Rings of later stages, as an instance of a stage writes them.
 
+use std::mem;
 use std::sync::Arc;
 
 use millstream_ring::{Ring, WriteSlice};
@@ -18,6 +19,8 @@ pub struct Outbox<T> {
     open: Vec<WriteSlice<T>>,
     /// Those of them that are smaller than was asked for.
     small: Vec<usize>,
+    /// Something was passed on, or a ring may have grown, since this was last taken.
+    has_progress: bool,
 }
 
 struct Outlet<T> {
@@ -96,6 +99,7 @@ impl<T> Outbox<T> {
             writer: writing.writer,
             open: Vec::new(),
             small: Vec::new(),
+            has_progress: false,
         }
     }
 
@@ -144,9 +148,8 @@ impl<T> Outbox<T> {
             let room = slice.as_ref().map_or(0, WriteSlice::room);
             let may_grow = room < share && channel.may_grow(ring.capacity());
             let Some(slice) = slice else {
-                if may_grow {
-                    ring.grow();
-                }
+                // There may be room now.
+                self.has_progress |= may_grow && ring.grow();
                 self.cancel();
                 return None;
             };
@@ -176,6 +179,7 @@ impl<T> Outbox<T> {
     /// Passes the results on, and emits `event` behind them.
     pub fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> usize {
         let mut count = 0;
+        self.has_progress |= event.is_some();
         for (outlet, mut slice) in self.outlets.iter().zip(self.open.drain(..)) {
             count += slice.len();
             slice.set_stamp(stamp);
@@ -183,11 +187,17 @@ impl<T> Outbox<T> {
             let emitted = event.map(|event| (self.writer, event));
             outlet.end_slice(slice, emitted, WriteSlice::commit);
         }
+        self.has_progress |= count > 0;
         // Not before there are results: a source that finds nothing needs no room.
         for index in self.small.drain(..).filter(|_| count > 0) {
             self.outlets[index].ring.grow();
         }
         count
+    }
+
+    /// Whether something was passed on, or a ring may have grown, since the last call.
+    pub fn take_progress(&mut self) -> bool {
+        mem::take(&mut self.has_progress)
     }
 
     /// Whether a stage further on needs event time.

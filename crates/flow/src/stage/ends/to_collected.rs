@@ -142,6 +142,12 @@ where
         Ok(self.send())
     }
 
+    fn take_progress(&mut self) -> bool {
+        let late = self.late.as_mut();
+        let has_late_progress = late.is_some_and(|late| late.outbox.take_progress());
+        self.outbox.take_progress() | has_late_progress
+    }
+
     fn is_at_rest(&self) -> bool {
         let late = self.late.as_ref();
         let is_sent = self.waiting.is_none() && !self.store.has_changed();

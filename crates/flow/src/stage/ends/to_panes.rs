@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -60,8 +61,12 @@ pub struct PendingFlush {
     /// The time up to which panes are to be passed on.
     until: Option<Timestamp>,
     event: Option<ControlEvent>,
+    /// The same for late items, which have their own way.
+    late_event: Option<ControlEvent>,
     /// The last watermark that was passed on.
     emitted: Option<Timestamp>,
+    /// Panes were looked at since this was last taken, and there are more: perhaps none of them gave a result.
+    has_progress: bool,
 }
 
 impl<K, T, A, F, E> ToPanes<K, T, A, F, E>
@@ -72,9 +77,10 @@ where
 {
     /// Sends the results that are due; `false` when there is no room.
     fn send(&mut self) -> Result<bool, Failure> {
-        if !self.send_late(self.waiting.event) {
+        if !self.send_late(self.waiting.late_event) {
             return Ok(false);
         }
+        self.waiting.late_event = None;
         let PendingFlush { until, event, .. } = &self.waiting;
         if until.is_none() && event.is_none() {
             return Ok(true);
@@ -88,6 +94,7 @@ where
         // The event comes only behind all partial results of the panes that it closes.
         let event = self.waiting.event.take_if(|_| is_done);
         self.exchange.commit(self.stamp, event)?;
+        self.waiting.has_progress |= !is_done;
         if is_done {
             self.waiting.until = None;
         }
@@ -182,6 +189,7 @@ where
             return;
         }
         self.waiting.event = event;
+        self.waiting.late_event = event;
         self.waiting.emitted = is_watermark.then_some(time);
         self.waiting.until = self.waiting.until.max(Some(time));
     }
@@ -238,6 +246,17 @@ where
 
     fn has_more(&self) -> bool {
         self.waiting.until.is_some() || self.waiting.event.is_some()
+    }
+
+    fn take_progress(&mut self) -> bool {
+        let late = self.late.as_mut();
+        let has_late_progress = late.is_some_and(Outbox::take_progress);
+        let has_more = mem::take(&mut self.waiting.has_progress);
+        self.exchange.take_progress() | has_late_progress | has_more
+    }
+
+    fn waits_outside(&self) -> bool {
+        self.exchange.waits_outside()
     }
 
     fn is_at_rest(&self) -> bool {

@@ -117,6 +117,10 @@ impl<T: Send + 'static, W: Partitioner<T>> End for ToRings<T, W> {
         Ok(self.outbox.commit(stamp, event) / self.copies())
     }
 
+    fn take_progress(&mut self) -> bool {
+        self.outbox.take_progress()
+    }
+
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
         Ok(self.outbox.finish(end).then_some(0))
     }

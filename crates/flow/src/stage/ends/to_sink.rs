@@ -1,5 +1,6 @@
 //! Items that end in a sink.
 
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -24,6 +25,8 @@ pub struct ToSink<T, K> {
     pub waiting: PendingItems<T>,
     /// Whether the sink got something since it was last flushed.
     pub unflushed: bool,
+    /// Whether the sink has taken something since this was last taken.
+    pub has_progress: bool,
 }
 
 /// Items that the sink has yet to take. They are bounded by the results of one slice of input: nothing is read before
@@ -84,13 +87,12 @@ impl<T, K: Sink<T>> ToSink<T, K> {
                 taken => self.waiting.take(taken),
             }
             self.unflushed = true;
+            self.has_progress = true;
         }
-        if self.waiting.rest().is_empty() {
-            return Ok(Sent::All);
-        }
-        // The sink wakes the waker only after it has taken fewer items than it was given.
-        self.waker.wake_by_ref();
-        Ok(Sent::Some)
+        Ok(match self.waiting.rest() {
+            [] => Sent::All,
+            _ => Sent::Some,
+        })
     }
 
     fn flush(&mut self) -> Result<bool, Failure> {
@@ -144,6 +146,15 @@ impl<T: Clone + Send + 'static, K: Sink<T>> End for ToSink<T, K> {
             self.flush()?;
         }
         Ok(sent == Sent::All)
+    }
+
+    /// A worker comes again after progress: the sink wakes the waker only after it has taken fewer items than it was given.
+    fn take_progress(&mut self) -> bool {
+        mem::take(&mut self.has_progress)
+    }
+
+    fn waits_outside(&self) -> bool {
+        !self.waiting.items.is_empty()
     }
 
     fn is_at_rest(&self) -> bool {

@@ -4,7 +4,6 @@ use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
 use std::time::Duration;
 
 use millstream_base::{Clock, Timestamp};
@@ -34,8 +33,6 @@ pub struct ToWindows<K, A: Combine> {
     pub label: Label,
     pub outbox: Outbox<WindowResult<K, A::Out>>,
     pub clock: Arc<dyn Clock>,
-    /// Calls a worker when there is more to release.
-    pub waker: Waker,
     pub release: Release,
     /// When the newest item entered the flow.
     pub stamp: u64,
@@ -51,6 +48,8 @@ pub struct Release {
     at_once: usize,
     /// Results that were sent and not yet counted.
     sent: usize,
+    /// Windows were looked at since this was last taken, and there are more: perhaps none of them gave a result.
+    has_progress: bool,
     has_closed: bool,
 }
 
@@ -61,6 +60,7 @@ impl Default for Release {
             event: None,
             at_once: *RESULTS_AT_ONCE.start(),
             sent: 0,
+            has_progress: false,
             has_closed: false,
         }
     }
@@ -97,7 +97,7 @@ impl<K: Key, A: Combine> ToWindows<K, A> {
                 at_once / 2
             };
             self.release.at_once = next.clamp(*RESULTS_AT_ONCE.start(), *RESULTS_AT_ONCE.end());
-            self.waker.wake_by_ref();
+            self.release.has_progress = true;
         }
         is_all
     }
@@ -133,6 +133,10 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
 
     fn has_more(&self) -> bool {
         self.release.until.is_some()
+    }
+
+    fn take_progress(&mut self) -> bool {
+        self.outbox.take_progress() | mem::take(&mut self.release.has_progress)
     }
 
     fn is_at_rest(&self) -> bool {

@@ -1,11 +1,13 @@
 //! A fused stage as workers see it: a worker enters the next free instance.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Failure;
 use crate::stage::activation::{Activation, Context, Killed};
 use crate::stage::chain::Chain;
+use crate::stage::channel::ChannelState;
 use crate::stage::contract::Activate;
 use crate::stage::fused::instance::Instance;
 use crate::stage::fused::stage::FusedStage;
@@ -113,6 +115,18 @@ where
         self.busy.load(Ordering::Relaxed) > 0
     }
 
+    fn could_work(&self) -> bool {
+        // Room in a cycle depends on the item.
+        let has_room = |output: &Arc<ChannelState>| !output.is_full() && !output.is_in_cycle();
+        self.outputs.iter().all(has_room)
+            && self.instances.iter().any(|slot| {
+                slot.instance.try_lock().is_some_and(|instance| {
+                    let is_stopped = instance.ended || instance.is_broken;
+                    !is_stopped && !instance.terminal.waits_outside() && self.has_input(&instance)
+                })
+            })
+    }
+
     fn has_ended(&self) -> bool {
         self.live.load(Ordering::Acquire) == 0
     }
@@ -150,7 +164,32 @@ where
             Err(panic) => panic.is::<Killed>(),
         };
         instance.is_broken = !is_whole;
-        activation.unwrap_or_else(|panic| panic::resume_unwind(panic))
+        let activation = activation.unwrap_or_else(|panic| panic::resume_unwind(panic))?;
+        // Other stages may have something to do behind results of former slices, though no item was taken.
+        Ok(match instance.terminal.take_progress() {
+            true if !matches!(activation, Activation::Done(_)) => Activation::Done(0),
+            _ => activation,
+        })
+    }
+
+    /// Whether the instance, which no worker is in, has input; a source has some if it was found blocked.
+    fn has_input(&self, instance: &Instance<I, T>) -> bool {
+        let Instance {
+            input, terminal, ..
+        } = instance;
+        if instance.is_working || terminal.has_more() {
+            return true;
+        }
+        match &self.input {
+            Some(_) => {
+                let is_over = input.is_finished() && terminal.is_at_rest();
+                input.readable() > 0 || input.has_due_event() || is_over
+            }
+            None => {
+                let is_blocked = self.is_blocked.load(Ordering::Relaxed);
+                is_blocked && input.readable() > 0 && !instance.time.is_held()
+            }
+        }
     }
 
     /// Notes whether the instance has left something behind, so that schedulers see work where nothing is readable.
