@@ -15,7 +15,7 @@
 //! | `/state/<flow>/<element>?limit=<n>` | up to `n` entries of a state element (100, at most 10,000), ordered by key: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>/<key>` | the value of one key |
 //!
-//! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `workers_replaced`,
+//! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
 //! `stages` (a [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph),
 //! `latency` (a [`Latency`](millstream_flow::Latency)), `lag_records` and `positions` (its progress in the streams
 //! that it reads: a [`Position`](millstream_flow::Position) per partition), `late_events` (by state element, a

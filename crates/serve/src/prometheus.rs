@@ -99,13 +99,15 @@ const fn family<T>(
 }
 
 #[rustfmt::skip]
-const OF_FLOWS: [Family<Running>; 5] = [
+const OF_FLOWS: [Family<Running>; 6] = [
     family("flow_finished", Gauge, |flow| Some(f64::from(u8::from(flow.is_finished()))),
         "1 when the flow has ended, and 0 before."),
     family("flow_workers", Gauge, |flow| Some(flow.workers() as f64),
         "Workers that exist now, including sleeping ones."),
     family("flow_workers_replaced_total", Counter, |flow| Some(flow.workers_replaced() as f64),
         "Workers that died and were replaced."),
+    family("flow_lost_wakeups_total", Counter, |flow| Some(flow.lost_wakeups() as f64),
+        "Sleeps of all workers that a timer ended although a stage had input and room; 0 unless the engine has a fault."),
     family("flow_lag_records", Gauge, |flow| Some(flow.lag_records()? as f64),
         "Records of its streams that the flow could read and has not read."),
     family("flow_waiting_sources", Gauge, |flow| Some(flow.waits().len() as f64),

@@ -63,6 +63,7 @@ fn the_metrics_of_one_flow_are_json() {
     assert_eq!(metrics["flow"], "ads");
     assert_eq!(metrics["is_finished"], true);
     assert_eq!(metrics["workers_replaced"], 0);
+    assert_eq!(metrics["lost_wakeups"], 0);
     let stages = metrics["stages"].as_array().expect("a list");
     let names = stages.iter().map(|stage| stage["stage"].as_str());
     let expected = [
