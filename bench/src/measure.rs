@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use millstream_base::EnergyMeter;
 use millstream_base::energy::ENERGY_FOLDER;
+use millstream_flow::{Running, Summary};
 use rustix::time::ClockId;
 
 use crate::clock::cpu_s;
@@ -207,6 +208,19 @@ pub fn time(work: impl FnOnce() -> Result<()>) -> Result<Took> {
         cpu_seconds: cpu_s(ClockId::ProcessCPUTime) - cpu_before,
         joules: energy.as_mut().and_then(EnergyMeter::joules),
     })
+}
+
+/// Waits for the end of a flow. A lost wake-up is an error: the figures would be those of a timer.
+pub fn ended(flow: &Running) -> Result<Summary> {
+    let summary = flow.join()?;
+    ensure!(
+        summary.lost_wakeups == 0,
+        "the workers of the flow \"{}\" slept {} times until a timer woke them, although a stage had input and room: \
+         this is a fault of the engine",
+        summary.flow,
+        summary.lost_wakeups
+    );
+    Ok(summary)
 }
 
 /// The rate of each round.

@@ -1,4 +1,4 @@
-//! Every case runs, at a small size, so that no benchmark breaks unseen.
+//! Every case runs, at a small size, so that no benchmark breaks unseen. A flow that loses a wake-up fails its case.
 
 use std::path::Path;
 use std::process::Command;

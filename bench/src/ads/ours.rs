@@ -7,7 +7,7 @@ use millstream_ads::benchmark::{App, BenchmarkFlow, Order};
 use millstream_flow::FlowSettings;
 
 use super::contender::{Contender, Counted, INSTANCES};
-use crate::measure::time;
+use crate::measure::{ended, time};
 
 /// The flow of one application.
 pub struct Ours {
@@ -29,7 +29,7 @@ impl Contender for Ours {
         let mut outcome = None;
         let took = time(|| {
             let flow = BenchmarkFlow::start(self.app, *order, settings, 0)?;
-            flow.running().join()?;
+            ended(flow.running())?;
             outcome = Some(flow.gather()?);
             Ok(())
         })?;

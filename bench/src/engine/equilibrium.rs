@@ -11,7 +11,7 @@ use millstream_logparser::Staging;
 
 use super::by_hand;
 use super::ours::{self, WORKERS};
-use crate::measure::{Bench, ROUNDS, median, rounds_of};
+use crate::measure::{Bench, ROUNDS, ended, median, rounds_of};
 use crate::plot;
 use crate::report::{Better, Case};
 use crate::text::Text;
@@ -139,7 +139,7 @@ fn rates_of_ours(text: &Text, passes: usize, interval: Duration) -> Result<Rates
     )?;
     let running = parser.running();
     let rates = watch(interval, || running.is_finished(), || parser.bytes());
-    running.join()?;
+    ended(running)?;
     text.check(ours::counted(&parser), passes)?;
     Ok(rates)
 }

@@ -10,7 +10,7 @@ use millstream_logparser::Staging;
 
 use super::ours;
 use crate::measure::{
-    Bench, ROUNDS, Took, cpu_median, energy_median, energy_suffix, median, rounds_of, time,
+    Bench, ROUNDS, Took, cpu_median, ended, energy_median, energy_suffix, median, rounds_of, time,
 };
 use crate::report::{Better, Case};
 use crate::text::Text;
@@ -123,7 +123,7 @@ fn run(text: &Text, passes: usize, every: Duration, way: Way) -> Result<Ran> {
                     first
                 })
             });
-            let summary = running.join();
+            let summary = ended(running);
             drop(done);
             if let Some(killer) = killer {
                 let first = killer.join();

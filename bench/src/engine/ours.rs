@@ -9,7 +9,7 @@ use millstream_flow::sources::{LineFiles, LineLimits};
 use millstream_flow::{FlowSettings, Order};
 use millstream_logparser::{LogParser, Staging};
 
-use crate::measure::{Took, time};
+use crate::measure::{Took, ended, time};
 use crate::text::{Counted, PREFIX, Text};
 
 /// Worker threads of a flow, and threads of a loop by hand, where the case does not vary them.
@@ -47,7 +47,7 @@ pub fn counted(parser: &LogParser) -> Counted {
 pub fn run(text: &Text, staging: Staging, settings: FlowSettings) -> Result<Took> {
     time(|| {
         let parser = start(text.paths(1), staging, settings)?;
-        parser.running().join()?;
+        ended(parser.running())?;
         text.check(counted(&parser), 1)
     })
 }

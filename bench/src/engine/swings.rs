@@ -7,7 +7,7 @@ use millstream_flow::{Emit, Flow, FlowSettings};
 use super::ours::{self, WORKERS};
 use super::schedulers::round_robin;
 use super::seda::seda;
-use crate::measure::{Bench, Took, cpu_median, energy_median, energy_suffix, time};
+use crate::measure::{Bench, Took, cpu_median, ended, energy_median, energy_suffix, time};
 use crate::report::{Better, Case};
 
 pub const SWINGS: &str = "priority-swings";
@@ -90,7 +90,7 @@ fn run(settings: FlowSettings, items: [u64; 2], phases: u64) -> Result<Took> {
             .filter(|result| !mix(*result).is_multiple_of(4))
             .boundary("count")
             .fold_local(&retained, |retained, _| *retained += 1);
-        flow.run()?.join()?;
+        ended(&flow.run()?)?;
         let part = retained.merged() as f64 / results as f64;
         // A quarter is left out by chance.
         ensure!((part - 0.75).abs() < 0.05, "{part} of the results arrived");

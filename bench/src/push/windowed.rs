@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::feed::Feed;
 use super::work::{Text, Worker};
 use crate::clock::cpu_s;
+use crate::measure::ended;
 
 /// Records of a streamlet are a millisecond apart: a window has 1,000 of each streamlet that the consumer reads.
 const WINDOW_MS: i64 = 1000;
@@ -73,8 +74,7 @@ pub fn run(
         .key_by(|(word, _): &(Word, Timestamp)| word.clone())
         .aggregate("count", &counts, |(_, time)| *time)
         .fold_local(&most, MostFrequent::add);
-    let running = flow.run()?;
-    running.join()?;
+    ended(&flow.run()?)?;
     let counted = most.merged().words;
     ensure!(
         counted == words && counts.late_events() == 0,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::measure::{Bench, time};
+use crate::measure::{Bench, ended, time};
 use crate::report::{Better, Case};
 
 pub const PIPELINING: &str = "pipelining";
@@ -211,7 +211,7 @@ fn run_rank(way: Way, ranks: Ranks, events: u64) -> Result<u64> {
                 .fold_local(&views, Views::add);
         }),
     }
-    flow.run()?.join()?;
+    ended(&flow.run()?)?;
     ranks.leave()?;
     Ok(views.merged().sum())
 }

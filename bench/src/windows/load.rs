@@ -10,7 +10,7 @@ use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{Flow, FlowSettings, PartialState, Watermarks};
 use serde_json::Value;
 
-use crate::measure::{Took, time};
+use crate::measure::{Took, ended, time};
 
 /// Instances of the source, and workers.
 pub const INSTANCES: u64 = 2;
@@ -57,7 +57,7 @@ impl Load {
                 .key_by(|(key, _): &Event| *key)
                 .aggregate("count", &counts, |(_, time)| *time)
                 .fold_local(&sums, Sums::add);
-            flow.run()?.join()?;
+            ended(&flow.run()?)?;
             let sums = sums.merged();
             self.check(sums.counted, windows_each)?;
             ensure!(

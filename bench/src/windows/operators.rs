@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::copies::{Copies, Event};
 use crate::child::{self, report};
-use crate::measure::{median, time};
+use crate::measure::{ended, median, time};
 use crate::proc::status_mib;
 
 /// A window lasts a second: at full size it has 100,000 events.
@@ -149,7 +149,7 @@ fn run(task: &Task) -> Result<()> {
         measured
     })?;
     ending.end_at_durable_head();
-    running.join()?;
+    ended(&running)?;
     ensure!(read.load(Ordering::Relaxed) > 0, "nothing was read");
     if task.keep == Keep::Copies || task.operators == 0 || !in_place.load(Ordering::Relaxed) {
         // Events that are not in place were allocated.
