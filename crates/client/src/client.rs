@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millstream_wire::messages::FindCoordinatorRequest;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
-use millstream_wire::messages::{BrokerId, MetadataRequest, MetadataResponse, TopicName};
-use millstream_wire::{Question, ResponseError, StrBytes, Uuid};
+use millstream_wire::messages::{BrokerId, MetadataRequest, TopicName};
+use millstream_wire::{MetadataResponse, Question, ResponseError, StrBytes, Uuid};
 use parking_lot::Mutex;
 
 use crate::config::ClientConfig;

@@ -68,6 +68,7 @@ mod header;
 mod init_producer_id;
 mod input;
 mod message;
+mod metadata;
 pub mod native;
 mod pieces;
 mod produce;
@@ -93,6 +94,7 @@ pub use input::{REQUEST_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 pub use message::{
     correlation_id, decode_request, decode_response, encode_request, encode_response,
 };
+pub use metadata::{Brokers, MetadataPartition, MetadataResponse, MetadataTopic};
 pub use pieces::Pieces;
 pub use refusal::refuse;
 pub use request::{Question, Request, Response};

@@ -8,7 +8,7 @@ use crate::error::{EncodeError, Malformed};
 use crate::input::Input;
 use crate::pieces::Output;
 use crate::table::apis;
-use crate::{fetch, native, share, streams_group};
+use crate::{fetch, metadata, native, share, streams_group};
 
 /// The body of a request, which names the type of its response.
 pub trait Question: Into<Request> {

@@ -8,7 +8,7 @@ macro_rules! apis {
             Produce = 0, messages::ProduceRequest, messages::ProduceResponse, 3..=13, 9;
             Fetch = 1, messages::FetchRequest, fetch::FetchResponse, 4..=18, 12;
             ListOffsets = 2, messages::ListOffsetsRequest, messages::ListOffsetsResponse, 1..=10, 6;
-            Metadata = 3, messages::MetadataRequest, messages::MetadataResponse, 0..=13, 9;
+            Metadata = 3, messages::MetadataRequest, metadata::MetadataResponse, 0..=13, 9;
             OffsetCommit = 8, messages::OffsetCommitRequest, messages::OffsetCommitResponse, 2..=9, 8;
             OffsetFetch = 9, messages::OffsetFetchRequest, messages::OffsetFetchResponse, 1..=9, 6;
             FindCoordinator = 10, messages::FindCoordinatorRequest, messages::FindCoordinatorResponse, 0..=6, 3;

@@ -4,6 +4,7 @@ mod bad_input;
 mod documented;
 mod fetching;
 mod golden;
+mod metadata;
 mod refusals;
 mod round_trips;
 mod table;

@@ -8,11 +8,11 @@ use millstream_wire::messages::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponse, DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 };
-use millstream_wire::messages::metadata_response::{
-    MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
-};
+use millstream_wire::messages::metadata_response::MetadataResponseBroker;
 use millstream_wire::messages::{DescribeTopicPartitionsRequest, MetadataRequest, TopicName};
-use millstream_wire::{ResponseError, StrBytes, Uuid};
+use millstream_wire::{
+    Brokers, MetadataPartition, MetadataResponse, MetadataTopic, ResponseError, StrBytes, Uuid,
+};
 
 use super::{LEADER_EPOCH, Named, topic_name};
 use crate::broker::{Broker, OFFSETS};
@@ -33,15 +33,17 @@ pub fn metadata(
     request: MetadataRequest,
 ) -> Reply {
     let (host, port) = client.advertised();
-    let response = MetadataResponse::default()
-        .with_brokers(vec![
+    let response = MetadataResponse {
+        brokers: vec![
             MetadataResponseBroker::default()
                 .with_node_id(broker.node_id())
                 .with_host(StrBytes::from_string(host))
                 .with_port(port.into()),
-        ])
-        .with_cluster_id(Some(StrBytes::from_string(broker.cluster_id().to_owned())))
-        .with_controller_id(broker.node_id());
+        ],
+        cluster_id: Some(StrBytes::from_string(broker.cluster_id().to_owned())),
+        controller_id: broker.node_id(),
+        ..MetadataResponse::default()
+    };
     // In the oldest version, none means all.
     let asked = request
         .topics
@@ -56,7 +58,8 @@ pub fn metadata(
             .chain(offsets)
             .filter(|stream| client.access().sees_topic(stream.name()))
             .map(|stream| describe_topic(broker, &stream));
-        return response.with_topics(topics.collect()).into();
+        let topics = topics.collect();
+        return MetadataResponse { topics, ..response }.into();
     };
     // Listed once, even if the request names it several times: an answer is no larger than all
     // topics together.
@@ -101,14 +104,14 @@ pub fn metadata(
             }
             (Err(ResponseError::UnknownTopicOrPartition), Some(name)) if may_create => {
                 missing.push((topics.len(), name.clone()));
-                MetadataResponseTopic::default()
+                MetadataTopic::default()
             }
             (Err(error), _) => refused_topic(topic.name, topic.topic_id, *error),
         };
         topics.push(described);
     }
     if missing.is_empty() {
-        return response.with_topics(topics).into();
+        return MetadataResponse { topics, ..response }.into();
     }
     let broker = Arc::clone(broker);
     Reply::blocking(move || {
@@ -118,7 +121,7 @@ pub fn metadata(
                 Err(error) => refused_topic(Some(name), Uuid::nil(), response_error(&error)),
             };
         }
-        response.with_topics(topics)
+        MetadataResponse { topics, ..response }
     })
 }
 
@@ -137,20 +140,23 @@ fn is_topic(stream: &Stream) -> bool {
     check_name(stream.name()).is_ok()
 }
 
-fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataResponseTopic {
-    let partitions = (0..stream.partition_count() as i32).map(|partition| {
-        MetadataResponsePartition::default()
-            .with_partition_index(partition)
-            .with_leader_id(broker.node_id())
-            .with_leader_epoch(LEADER_EPOCH)
-            .with_replica_nodes(vec![broker.node_id()])
-            .with_isr_nodes(vec![broker.node_id()])
+fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataTopic {
+    let only = broker.node_id();
+    let partitions = (0..stream.partition_count() as i32).map(|partition| MetadataPartition {
+        partition_index: partition,
+        leader_id: only,
+        leader_epoch: LEADER_EPOCH,
+        replica_nodes: Brokers::One(only),
+        isr_nodes: Brokers::One(only),
+        ..MetadataPartition::default()
     });
-    MetadataResponseTopic::default()
-        .with_name(Some(topic_name(stream.name())))
-        .with_topic_id(shown_id(stream))
-        .with_is_internal(stream.is_internal())
-        .with_partitions(partitions.collect())
+    MetadataTopic {
+        name: Some(topic_name(stream.name())),
+        topic_id: shown_id(stream),
+        is_internal: stream.is_internal(),
+        partitions: partitions.collect(),
+        ..MetadataTopic::default()
+    }
 }
 
 /// Returns the id that clients see. A stream that they can only read has none, since the lookup by
@@ -162,11 +168,13 @@ fn shown_id(stream: &Stream) -> Uuid {
     }
 }
 
-fn refused_topic(name: Option<TopicName>, id: Uuid, error: ResponseError) -> MetadataResponseTopic {
-    MetadataResponseTopic::default()
-        .with_name(name)
-        .with_topic_id(id)
-        .with_error_code(error.code())
+fn refused_topic(name: Option<TopicName>, id: Uuid, error: ResponseError) -> MetadataTopic {
+    MetadataTopic {
+        error_code: error.code(),
+        name,
+        topic_id: id,
+        ..MetadataTopic::default()
+    }
 }
 
 /// Describes topics, a page at a time.

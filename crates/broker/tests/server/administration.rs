@@ -16,7 +16,6 @@ use millstream_wire::messages::describe_quorum_request::{PartitionData, TopicDat
 use millstream_wire::messages::elect_leaders_request::TopicPartitions;
 use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
-use millstream_wire::messages::metadata_response::MetadataResponseTopic;
 use millstream_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -27,7 +26,7 @@ use millstream_wire::messages::{
     DescribeTopicPartitionsRequest, ElectLeadersRequest, GroupId, ListOffsetsRequest,
     ListPartitionReassignmentsRequest, MetadataRequest, OffsetCommitRequest, UpdateFeaturesRequest,
 };
-use millstream_wire::{ApiKey, ResponseError, Uuid};
+use millstream_wire::{ApiKey, MetadataTopic, ResponseError, Uuid};
 
 use crate::support::{Connection, Node, ask, chunk, produce_request, text, topic_name};
 
@@ -194,7 +193,7 @@ fn features_keep_their_levels() {
     }
 }
 
-fn metadata(client: &mut Connection, names: Option<&[&str]>) -> Vec<MetadataResponseTopic> {
+fn metadata(client: &mut Connection, names: Option<&[&str]>) -> Vec<MetadataTopic> {
     let requested = names.map(|names| {
         let names = names.iter();
         let requested =

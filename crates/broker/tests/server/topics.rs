@@ -3,15 +3,14 @@
 mod descriptions;
 pub mod settings;
 
-use millstream_wire::ResponseError;
 use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
-use millstream_wire::messages::metadata_response::MetadataResponse;
 use millstream_wire::messages::{
     CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest,
 };
+use millstream_wire::{MetadataResponse, ResponseError};
 
 use crate::support::{Connection, Node, ask, text, topic_name};
 

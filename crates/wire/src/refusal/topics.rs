@@ -8,10 +8,10 @@ use kafka_protocol::messages::describe_configs_response::DescribeConfigsResult;
 use kafka_protocol::messages::describe_log_dirs_response::DescribeLogDirsResult;
 use kafka_protocol::messages::describe_topic_partitions_response::DescribeTopicPartitionsResponseTopic;
 use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse as IncrementalResponse;
-use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::*;
 
 use super::{Refusal, each};
+use crate::metadata::{MetadataResponse, MetadataTopic};
 
 /// The first version of Metadata in which a topic that the request names by its id has a null name.
 const METADATA_NULL_NAME_FROM: i16 = 12;
@@ -30,15 +30,18 @@ impl Refusal {
                 true => topic.name.clone(),
                 false => Some(topic.name.clone().unwrap_or_default()),
             };
-            MetadataResponseTopic::default()
-                .with_name(name)
-                .with_topic_id(topic.topic_id)
-                .with_error_code(self.code)
+            MetadataTopic {
+                error_code: self.code,
+                name,
+                topic_id: topic.topic_id,
+                ..MetadataTopic::default()
+            }
         });
-        let response = MetadataResponse::default().with_topics(topics);
-        match self.version >= METADATA_ERROR_FROM {
-            true => response.with_error_code(self.code),
-            false => response,
+        let is_told = self.version >= METADATA_ERROR_FROM;
+        MetadataResponse {
+            error_code: if is_told { self.code } else { 0 },
+            topics,
+            ..MetadataResponse::default()
         }
     }
 
