@@ -313,7 +313,7 @@ impl Pattern {
 }
 
 /// The patterns that a filter finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PatternFilter {
     /// Patterns of either type.
     Any,
@@ -324,7 +324,7 @@ pub enum PatternFilter {
 }
 
 /// A filter of access rules. A field that is `None` matches every rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AclFilter {
     /// The type of the resource.
     pub kind: Option<ResourceType>,

@@ -125,10 +125,15 @@ impl Store {
     pub fn delete_acls(&self, request: &DeleteAclsRequest) -> (DeleteAclsResponse, Vec<Record>) {
         let mut records = Vec::new();
         let mut removed = HashSet::new();
+        let mut earlier = HashSet::new();
         let results = request
             .filters
             .iter()
             .map(|wanted| match filter_of(wanted) {
+                // The first of two equal filters leaves no rule for the second.
+                Ok(filter) if !earlier.insert(filter.clone()) => {
+                    DeleteAclsFilterResult::default().with_error_message(None)
+                }
                 Ok(filter) => {
                     let found = self.acls().find(&filter);
                     let matching = found.iter().map(matching).collect();

@@ -243,13 +243,10 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, Res
     {
         return Err(ResponseError::InvalidRequest);
     }
-    let partitions = |indexes: &[i32]| indexes.iter().copied().map(Partition).collect::<Vec<_>>();
     if version < 8 {
         let topics = request.topics.as_ref().map(|topics| {
             let topics = topics.iter();
-            let topics =
-                topics.map(|asked| (topic(&asked.name), partitions(&asked.partition_indexes)));
-            topics.collect()
+            each_once(topics.map(|asked| (&asked.name, &asked.partition_indexes[..])))
         });
         return Ok(vec![Request::FetchOffsets(FetchOffsets {
             group: group(&request.group_id),
@@ -262,9 +259,7 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, Res
     let groups = request.groups.iter().map(|asked| {
         let topics = asked.topics.as_ref().map(|topics| {
             let topics = topics.iter();
-            let topics =
-                topics.map(|asked| (topic(&asked.name), partitions(&asked.partition_indexes)));
-            topics.collect()
+            each_once(topics.map(|asked| (&asked.name, &asked.partition_indexes[..])))
         });
         Request::FetchOffsets(FetchOffsets {
             group: group(&asked.group_id),
@@ -275,6 +270,20 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, Res
         })
     });
     Ok(groups.collect())
+}
+
+/// Returns the partitions of each topic. A repeated partition is left out: an answer has the text of
+/// each commit once.
+fn each_once<'a>(
+    topics: impl Iterator<Item = (&'a messages::TopicName, &'a [i32])>,
+) -> Vec<(TopicName, Vec<Partition>)> {
+    let mut named = HashSet::new();
+    let topics = topics.map(|(name, indexes)| {
+        let indexes = indexes.iter().copied();
+        let once = indexes.filter(|index| named.insert((name, *index)));
+        (topic(name), once.map(Partition).collect())
+    });
+    topics.collect()
 }
 
 fn delete_offsets(request: &OffsetDeleteRequest) -> Request {

@@ -1,6 +1,6 @@
 //! The positions of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use millstream_base::Offset;
@@ -48,7 +48,12 @@ pub fn describe_offsets(
     request: DescribeShareGroupOffsetsRequest,
 ) -> Reply {
     let service = broker.shares();
-    let groups = request.groups.into_iter().map(|asked| {
+    // Each group is described once, however often it is named: an answer is no larger than all
+    // groups together.
+    let mut named = HashSet::new();
+    let mut asked = request.groups;
+    asked.retain(|asked| named.insert(asked.group_id.clone()));
+    let groups = asked.into_iter().map(|asked| {
         let group = GroupName::from(&**asked.group_id);
         let response = ShareGroupOffsets {
             group_id: asked.group_id.clone(),

@@ -1,5 +1,6 @@
 //! Answers the requests that describe and list transactions.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,11 @@ pub async fn describe(
     transactions: &Arc<TransactionService>,
     request: &DescribeTransactionsRequest,
 ) -> Result<Response, ResponseError> {
-    let ids = request.transactional_ids.iter().map(transactional_id);
+    // Each is described once, however often it is named: an answer is no larger than all
+    // transactions together.
+    let mut named = HashSet::new();
+    let ids = request.transactional_ids.iter();
+    let ids = ids.filter(|id| named.insert(*id)).map(transactional_id);
     let asked = Request::DescribeTransactions(ids.collect());
     let Answer::DescribeTransactions(found) = ask(transactions, asked).await? else {
         return Err(MISMATCH);
