@@ -8,6 +8,7 @@ use millstream_base::{Clock, Random};
 use millstream_log::{Log, LogError, Stream};
 use millstream_wire::messages::BrokerId;
 
+use crate::answer_memory::AnswerMemory;
 use crate::config::{BrokerConfig, SecurityConfig};
 use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
@@ -31,6 +32,7 @@ pub struct Broker {
     log: Log,
     random: Arc<dyn Random>,
     memory: Memory,
+    answers: Arc<AnswerMemory>,
     pub(crate) sessions: Sessions,
     pub(crate) native: native::Shared,
     groups: Arc<GroupService>,
@@ -75,6 +77,7 @@ impl Broker {
         let groups = Arc::new(groups);
         let broker = Arc::new(Broker {
             memory: Memory::new(config.requests_bytes_max),
+            answers: Arc::new(AnswerMemory::new(config.answers_bytes_max)),
             sessions: Sessions::default(),
             native: native::Shared::default(),
             // Taken from a stream that is created once: random enough, and it stays the same over
@@ -184,5 +187,10 @@ impl Broker {
     /// Returns the memory for requests in progress.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Returns the memory for answers.
+    pub(crate) fn answers(&self) -> &Arc<AnswerMemory> {
+        &self.answers
     }
 }

@@ -11,6 +11,7 @@ use millstream_wire::{ApiKey, ResponseError, Uuid};
 use tokio::sync::watch;
 
 use crate::access::Access;
+use crate::answer_memory::AnswerMemory;
 use crate::broker::Broker;
 use crate::groups::{GroupName, MemberId};
 use crate::listener::LogIn;
@@ -117,6 +118,11 @@ impl Client {
             Some(rate) => bytes_max.min(throttle::answer_bytes_max(rate)),
             None => bytes_max,
         }
+    }
+
+    /// Returns the memory for answers.
+    pub fn answers(&self) -> &Arc<AnswerMemory> {
+        self.broker.answers()
     }
 
     /// Notes a share session, so that it ends with the connection if it has not ended before.

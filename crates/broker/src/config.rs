@@ -27,6 +27,9 @@ pub struct BrokerConfig {
     pub request_bytes_max: usize,
     /// Memory of all requests in progress, in bytes. Connections wait for their turn.
     pub requests_bytes_max: usize,
+    /// Memory of all answers, from before each is built until its client has read it, in bytes.
+    /// Requests wait for their turn. An answer that is larger waits until it is alone.
+    pub answers_bytes_max: usize,
     /// Connections at the same time; further ones are closed at once.
     pub connections_max: usize,
     /// The broker closes a connection that is silent for this long.
@@ -79,6 +82,7 @@ impl BrokerConfig {
             local_socket: None,
             request_bytes_max: 100 << 20,
             requests_bytes_max: 512 << 20,
+            answers_bytes_max: 256 << 20,
             connections_max: 20_000,
             idle_max: Duration::from_secs(600),
             write_stall_max: Duration::from_secs(30),

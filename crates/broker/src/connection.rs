@@ -1,6 +1,7 @@
 //! One connection: it reads requests and writes answers in the order of the requests.
 
 mod answers;
+mod room;
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,6 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 
 use self::answers::{Pending, first_reply};
+use self::room::{PRESSED_LOOK_EVERY, Room};
+use crate::answer_bounds::bound;
+use crate::answer_memory::AnswerRooms;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::copied::copy_of;
@@ -163,6 +167,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             self.take_requests().await?;
             let may_read = self.may_take();
             let is_idle = self.pending.is_empty();
+            self.check_pressed()?;
             if may_read && !self.make_room().await? {
                 continue;
             }
@@ -187,6 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 }
                 () = sleep_until(resume_at), if is_held => Event::Resume,
                 () = sleep(session_max), if session.is_some() => continue,
+                () = sleep(PRESSED_LOOK_EVERY), if self.pending.len() > 1 => continue,
             };
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,
@@ -210,10 +216,13 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     }
 
     /// Returns whether another request may begin now. It must not while the bytes of the last
-    /// answer have yet to be taken from a quota, which they may use up.
+    /// answer have yet to be taken from a quota, which they may use up, nor before the last answer
+    /// has its memory.
     fn may_take(&self) -> bool {
-        let may_follow =
-            |last: &Pending| !last.is_limited && !matches!(last.reply, Reply::Alone(_));
+        let may_follow = |last: &Pending| {
+            let is_alone = matches!(last.reply, Reply::Alone(_));
+            !last.is_limited && !is_alone && !matches!(last.room, Room::Turn { .. })
+        };
         let has_room = self.pending.len() < REQUESTS_MAX;
         self.hold.is_none() && has_room && self.pending.back().is_none_or(may_follow)
     }
@@ -307,13 +316,21 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 Err(error) => {
                     if let Some(answer) = error.answer() {
                         self.finish().await?;
-                        self.write(answer).await?;
+                        self.write(answer, AnswerRooms::default()).await?;
                         continue;
                     }
                     return Err(End::Malformed(error.to_string()));
                 }
             };
+            let bound = bound(
+                &self.broker,
+                &mut self.client,
+                header.version,
+                bytes,
+                &request,
+            );
             let began = Instant::now();
+            let room = self.room_for(bound).await?;
             let reply = dispatch::handle(&self.broker, &mut self.client, &header, request);
             // A slice of the frame would keep the memory of later bytes until the answer is sent.
             header.client_id = header.client_id.as_deref().map(copy_of);
@@ -326,6 +343,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 wait,
                 is_limited: limit.is_some(),
                 reply,
+                room,
                 _memory: memory,
             });
         }
@@ -341,7 +359,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         let mut frame = BytesMut::with_capacity(4 + answer.len());
         frame.put_u32(answer.len() as u32);
         frame.put(answer);
-        self.write(Pieces::from_iter([frame.freeze()])).await
+        let frame = Pieces::from_iter([frame.freeze()]);
+        self.write(frame, AnswerRooms::default()).await
     }
 
     /// Waits for memory for a request of `bytes` bytes. The connection gives back its own memory
@@ -354,8 +373,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             if self.pending.is_empty() {
                 return Ok(self.broker.memory().take(bytes).await);
             }
-            let reply = first_reply(&mut self.pending).await;
-            self.answer(reply).await?;
+            self.answer_first().await?;
         }
     }
 

@@ -8,7 +8,9 @@
 //! A topic of Kafka is a stream, and a partition of the topic a [`StreamPartition`](millstream_log::StreamPartition) of it.
 
 mod access;
+mod answer_bounds;
 mod answer_errors;
+mod answer_memory;
 mod broker;
 mod buckets;
 mod client;

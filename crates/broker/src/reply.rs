@@ -5,6 +5,8 @@ use std::pin::Pin;
 
 use millstream_wire::Response;
 
+use crate::answer_memory::AnswerRoom;
+
 /// The future of a reply.
 pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
@@ -15,6 +17,8 @@ pub type Change = Box<dyn FnOnce(&mut Response) + Send>;
 pub enum Reply {
     /// The answer is ready.
     Now(Box<Response>),
+    /// The answer is ready, and has the memory that was taken before it was built.
+    Counted(Box<Response>, AnswerRoom),
     /// The answer comes later. The request's changes are made already, so later requests of the
     /// connection come after it.
     Later(Answer),
@@ -31,6 +35,17 @@ impl Reply {
     /// Returns a reply that answers when `answer` is done.
     pub fn later<R: Into<Response>>(answer: impl Future<Output = R> + Send + 'static) -> Reply {
         Reply::Later(Box::pin(async move { Reply::from(answer.await) }))
+    }
+
+    /// Returns a reply that answers when `answer` is done, which takes the memory of the answer
+    /// before it builds it.
+    pub fn counted<R: Into<Response>>(
+        answer: impl Future<Output = (R, AnswerRoom)> + Send + 'static,
+    ) -> Reply {
+        Reply::Later(Box::pin(async move {
+            let (response, room) = answer.await;
+            Reply::Counted(Box::new(response.into()), room)
+        }))
     }
 
     /// Returns a reply that answers when `work`, which may block, is done. Later requests of the
@@ -51,6 +66,10 @@ impl Reply {
             Reply::Now(mut response) => {
                 change(&mut response);
                 Reply::Now(response)
+            }
+            Reply::Counted(mut response, room) => {
+                change(&mut response);
+                Reply::Counted(response, room)
             }
             Reply::Later(answer) => Reply::Later(Box::pin(async move { answer.await.map(change) })),
             Reply::Alone(answer) => Reply::Alone(Box::pin(async move { answer.await.map(change) })),

@@ -29,6 +29,10 @@ pub struct Status {
     pub requests_bytes: u64,
     /// The bound of `requests_bytes`.
     pub requests_bytes_max: u64,
+    /// Memory of answers, from before they are built until they are written, in bytes.
+    pub answers_bytes: u64,
+    /// The bound of `answers_bytes`.
+    pub answers_bytes_max: u64,
     /// The kinds of requests that have been answered so far.
     pub requests: Vec<RequestStatus>,
     /// The groups, in the order of their names.
@@ -75,6 +79,8 @@ impl Broker {
             denied: self.security().denied(),
             requests_bytes: self.memory().used(),
             requests_bytes_max: self.config().requests_bytes_max as u64,
+            answers_bytes: self.answers().used(),
+            answers_bytes_max: self.config().answers_bytes_max as u64,
             requests: counters.requests(),
             groups: self.group_statuses(),
         }

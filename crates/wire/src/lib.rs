@@ -95,7 +95,7 @@ pub use message::{
     correlation_id, decode_request, decode_response, encode_request, encode_response,
 };
 pub use metadata::{Brokers, MetadataPartition, MetadataResponse, MetadataTopic};
-pub use pieces::Pieces;
+pub use pieces::{Pieces, SHARED_BYTES_MIN};
 pub use refusal::refuse;
 pub use request::{Question, Request, Response};
 pub use request_error::RequestError;

@@ -9,7 +9,7 @@ use crate::error::EncodeError;
 use crate::frame::FRAME_HEADER_BYTES;
 
 /// Payloads of fewer bytes are copied, since a separate piece costs more.
-const SHARED_BYTES_MIN: usize = 1024;
+pub const SHARED_BYTES_MIN: usize = 1024;
 
 /// A whole frame, with its length, in pieces for vectored writes. As a [`Buf`] it is the unwritten rest
 /// of the frame.
@@ -17,6 +17,8 @@ const SHARED_BYTES_MIN: usize = 1024;
 pub struct Pieces {
     pieces: VecDeque<Bytes>,
     bytes: usize,
+    /// The bytes of payloads that were not copied, written ones included.
+    in_place_bytes: usize,
 }
 
 impl Pieces {
@@ -25,9 +27,15 @@ impl Pieces {
         self.pieces.iter()
     }
 
+    /// Returns the bytes of payloads that were not copied into the frames, written ones included.
+    pub fn in_place_bytes(&self) -> usize {
+        self.in_place_bytes
+    }
+
     /// Appends another frame.
     pub fn append(&mut self, mut other: Pieces) {
         self.bytes += other.bytes;
+        self.in_place_bytes += other.in_place_bytes;
         self.pieces.append(&mut other.pieces);
     }
 
@@ -53,6 +61,7 @@ impl FromIterator<Bytes> for Pieces {
         Pieces {
             bytes: pieces.iter().map(Bytes::len).sum(),
             pieces,
+            in_place_bytes: 0,
         }
     }
 }
@@ -159,7 +168,10 @@ impl Output {
             position = at;
         }
         pieces.push(copied);
-        Ok(pieces.into_iter().collect())
+        Ok(Pieces {
+            in_place_bytes: self.shared_bytes,
+            ..pieces.into_iter().collect()
+        })
     }
 }
 
@@ -181,6 +193,7 @@ mod tests {
         let pieces = frame();
         let lengths: Vec<usize> = pieces.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [8, SHARED_BYTES_MIN, SHARED_BYTES_MIN, 5]);
+        assert_eq!(pieces.in_place_bytes(), 2 * SHARED_BYTES_MIN);
         let bytes = pieces.into_bytes();
         assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_be_bytes());
         assert_eq!(&bytes[4..9], b"head\x01");

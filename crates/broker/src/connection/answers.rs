@@ -1,4 +1,7 @@
 //! The answers of a connection: in the order of the requests, to a client that may be slow.
+//!
+//! An encoded answer keeps its memory until it is written. Meanwhile the connection reads no
+//! further requests.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,7 +14,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::room::{PRESSED_LOOK_EVERY, Room, patience};
 use super::{Connection, End};
+use crate::answer_memory::{AnswerRooms, Part, SMALL_BYTES_MAX};
 use crate::reply::Reply;
 use crate::security::Traffic;
 use crate::throttle;
@@ -32,6 +37,8 @@ pub struct Pending {
     /// Whether the bytes of the answer will be taken from the client's quota.
     pub is_limited: bool,
     pub reply: Reply,
+    /// The memory of the answer.
+    pub room: Room,
     /// The memory of the request.
     pub _memory: OwnedSemaphorePermit,
 }
@@ -40,17 +47,25 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     /// Sends the first pending reply, and those behind it that are ready by now.
     pub(super) async fn answer(&mut self, reply: Reply) -> Result<(), End> {
         let mut out = Pieces::default();
+        let mut rooms = AnswerRooms::default();
         let mut reply = Some(reply);
         while let Some(next) = reply.take() {
-            let Some(pending) = self.pending.pop_front() else {
+            let Some(mut pending) = self.pending.pop_front() else {
                 break;
+            };
+            let next = match next {
+                Reply::Counted(response, room) => {
+                    pending.room = Room::Taken(room);
+                    Reply::Now(response)
+                }
+                next => next,
             };
             let counters = &self.broker.counters;
             let (api, time) = (pending.header.api, pending.began.elapsed());
             match &next {
                 Reply::Now(response) => counters.answered(api, time, Some(response)),
                 Reply::Nothing => counters.answered(api, time, None),
-                Reply::Close(_) | Reply::Later(_) | Reply::Alone(_) => {}
+                _ => {}
             }
             match next {
                 Reply::Now(mut response) => {
@@ -62,68 +77,103 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     {
                         pieces = encode(&pending, &response)?;
                     }
+                    drop(response);
+                    let bytes = pieces.remaining() - pieces.in_place_bytes();
+                    let room = self.settle(pending.room, bytes, &mut out, &mut rooms);
+                    let room = room.await?;
+                    rooms.add(room);
                     out.append(pieces);
                 }
                 Reply::Nothing => {}
-                Reply::Close(why) => return self.close(out, why).await,
-                Reply::Later(_) | Reply::Alone(_) => {
+                Reply::Close(why) => return self.close(out, rooms, why).await,
+                Reply::Later(_) | Reply::Alone(_) | Reply::Counted(..) => {
                     unreachable!("a reply that was waited for is whole")
                 }
             }
             if self.client.is_refused() {
                 let why = "it has not logged in".to_owned();
-                return self.close(out, why).await;
+                return self.close(out, rooms, why).await;
             }
             if out.remaining() < WRITE_BYTES {
                 reply = ready_reply(&mut self.pending).await;
             }
         }
-        self.write(out).await
+        self.write(out, rooms).await
     }
 
     /// Sends the remaining pieces, and closes.
-    async fn close(&mut self, pieces: Pieces, why: String) -> Result<(), End> {
-        self.write(pieces).await?;
+    async fn close(&mut self, pieces: Pieces, rooms: AnswerRooms, why: String) -> Result<(), End> {
+        self.write(pieces, rooms).await?;
         Err(End::Refused(why))
     }
 
-    pub(super) async fn write(&mut self, mut pieces: Pieces) -> Result<(), End> {
+    /// Sends answers, and gives their memory back.
+    pub(super) async fn write(
+        &mut self,
+        mut pieces: Pieces,
+        rooms: AnswerRooms,
+    ) -> Result<(), End> {
         let (began, bytes) = (Instant::now(), pieces.remaining());
-        let in_time = timeout_at(began + SLOW_AFTER, self.write_all(&mut pieces)).await;
+        let in_time = timeout_at(began + SLOW_AFTER, self.write_all(&mut pieces, &rooms)).await;
         let written = match in_time {
             Ok(written) => written,
-            Err(_) => self.write_slowly(pieces).await,
+            Err(_) => self.write_slowly(pieces, rooms).await,
         };
         self.client.pace_mut().took(bytes, began.elapsed());
         written
     }
 
-    async fn write_all(&mut self, pieces: &mut Pieces) -> Result<(), End> {
+    async fn write_all(&mut self, pieces: &mut Pieces, rooms: &AnswerRooms) -> Result<(), End> {
         let stall_max: Duration = self.broker.config().write_stall_max;
+        let look_every = PRESSED_LOOK_EVERY.min(stall_max);
+        let (began, bytes) = (Instant::now(), pieces.remaining());
+        let mut moved = began;
         while pieces.has_remaining() {
-            match timeout(stall_max, self.writer.write_buf(pieces)).await {
+            match timeout(look_every, self.writer.write_buf(pieces)).await {
                 Ok(Ok(0)) => return Err(End::Gone),
-                Ok(written) => drop(written?),
-                Err(_) => {
+                Ok(written) => {
+                    written?;
+                    moved = Instant::now();
+                }
+                Err(_) if moved.elapsed() >= stall_max => {
                     return Err(End::Refused(format!(
                         "it has taken nothing of an answer for {} s",
                         stall_max.as_secs()
                     )));
                 }
+                Err(_) => {}
+            }
+            let taken = bytes - pieces.remaining();
+            if rooms.are_wanted() && began.elapsed() > patience(taken) {
+                let why = "it takes its answer slowly, and others need the memory";
+                return Err(End::Refused(why.to_owned()));
             }
         }
         Ok(())
     }
 
-    /// Copies the rest of the answer: in place it would hold segments, and other readers' disk
-    /// buffers.
-    async fn write_slowly(&mut self, pieces: Pieces) -> Result<(), End> {
-        let Some(_memory) = self.broker.memory().try_take(pieces.remaining()) else {
-            let why = "it does not take its answer, and there is no memory to keep it".to_owned();
-            return Err(End::Refused(why));
-        };
-        let mut rest = Pieces::from_iter([pieces.into_copy()]);
-        self.write_all(&mut rest).await
+    /// Copies the rest of the answer if parts of it lie in place, where they would hold segments,
+    /// and other readers' disk buffers.
+    async fn write_slowly(
+        &mut self,
+        mut pieces: Pieces,
+        mut rooms: AnswerRooms,
+    ) -> Result<(), End> {
+        if pieces.in_place_bytes() > 0 {
+            let bytes = pieces.remaining();
+            let part = match bytes <= SMALL_BYTES_MAX {
+                true => Part::Small,
+                false => Part::Late,
+            };
+            let Some(room) = self.broker.answers().try_take(part, bytes) else {
+                let why = "it does not take its answer, and there is no memory to keep it";
+                return Err(End::Refused(why.to_owned()));
+            };
+            rooms = AnswerRooms::default();
+            rooms.add(room);
+            pieces = Pieces::from_iter([pieces.into_copy()]);
+        }
+        self.write_all(&mut pieces, &rooms).await
     }
 }
 

@@ -6,17 +6,21 @@ mod session;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_log::{AtLeast, LogError, Watch, Watched};
 use millstream_wire::messages::FetchRequest;
 use millstream_wire::messages::fetch_response::AbortedTransaction;
-use millstream_wire::{FetchResponse, FetchedPartition, FetchedTopic, ResponseError};
+use millstream_wire::{
+    FetchResponse, FetchedPartition, FetchedTopic, ResponseError, SHARED_BYTES_MIN,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use self::begin::{Begun, begin};
 pub use self::session::Sessions;
 use self::session::{Partition, Reported, Session};
+use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
@@ -46,7 +50,7 @@ pub fn fetch(
     let has_ids = version >= TOPIC_ID_FROM;
     let begun = begin(&broker.sessions, client, broker.random(), has_ids, request);
     match begun {
-        Ok(begun) => Reply::later(answer(begun, bounds)),
+        Ok(begun) => Reply::counted(answer(begun, bounds, Arc::clone(broker.answers()))),
         Err(error) => FetchResponse {
             error_code: error.code(),
             ..FetchResponse::default()
@@ -54,6 +58,15 @@ pub fn fetch(
         .into(),
     }
 }
+
+/// An answer's own memory, with that of a small piece of records.
+const ANSWER_BYTES: usize = 4 << 10;
+
+/// The memory of a partition in an answer, beside its records.
+const PARTITION_BYTES: usize = 512;
+
+/// The memory of a piece of records, which lies elsewhere, and of an aborted transaction.
+const PIECE_BYTES: usize = 128;
 
 /// The limits of an answer, and its deadline.
 struct Bounds {
@@ -66,10 +79,23 @@ struct Bounds {
     ending: watch::Receiver<bool>,
 }
 
-async fn answer(begun: Begun, mut bounds: Bounds) -> FetchResponse {
+async fn answer(
+    begun: Begun,
+    mut bounds: Bounds,
+    answers: Arc<AnswerMemory>,
+) -> (FetchResponse, AnswerRoom) {
     let mut session = begun.session.lock().await;
+    let names_bytes = session.names_bytes();
+    let mut bytes = ANSWER_BYTES + names_bytes + session.partitions.len() * PARTITION_BYTES;
     loop {
+        let mut room = answers.take(Part::Late, bytes).await;
         let mut round = read(&mut session, bounds.is_committed, bounds.bytes_max);
+        let needed = names_bytes + round.memory_bytes();
+        if !room.grow(needed) {
+            // Nothing waits between the read and this, so this memory is soon free.
+            bytes = needed + needed / 4;
+            continue;
+        }
         let is_enough = round.bytes >= bounds.bytes_min || round.is_full || round.has_errors;
         if is_enough || Instant::now() >= bounds.until {
             if begun.is_new {
@@ -79,10 +105,10 @@ async fn answer(begun: Begun, mut bounds: Bounds) -> FetchResponse {
                     .iter_mut()
                     .for_each(|reported| *reported = true);
             }
-            return session.response(&begun, round);
+            return (session.response(&begun, round), room);
         }
         // A waiting fetch must not hold the memory of the records it has read.
-        drop(round);
+        drop((round, room));
         tokio::select! {
             () = session.wait(bounds.until) => {}
             _ = bounds.ending.wait_for(|ends| *ends) => bounds.until = Instant::now(),
@@ -100,6 +126,20 @@ struct Round {
     has_errors: bool,
     /// Whether there is more than fits.
     is_full: bool,
+}
+
+impl Round {
+    /// Returns the memory of the answer, beside the records that lie in place.
+    fn memory_bytes(&self) -> usize {
+        let of_partition = |fetched: &FetchedPartition| {
+            let small = fetched.records.iter().map(Bytes::len);
+            let copied: usize = small.filter(|bytes| *bytes < SHARED_BYTES_MIN).sum();
+            let aborted = fetched.aborted_transactions.as_ref().map_or(0, Vec::len);
+            let pieces = fetched.records.len() + aborted;
+            PARTITION_BYTES + pieces.saturating_sub(1) * PIECE_BYTES + 2 * copied
+        };
+        self.fetched.iter().map(of_partition).sum::<usize>() + PARTITION_BYTES
+    }
 }
 
 /// Reads all partitions in turn. The first is the one after the last answer's first, so that none
@@ -201,6 +241,20 @@ fn aborted_of(aborted: &[millstream_log::AbortedTransaction]) -> Vec<AbortedTran
 }
 
 impl Session {
+    /// Returns the memory of the topics' names in an answer.
+    fn names_bytes(&self) -> usize {
+        let mut last: &str = "";
+        let mut bytes = 0;
+        for partition in &self.partitions {
+            let name: &str = &partition.place.name;
+            if name != last {
+                bytes += 3 * name.len();
+                last = name;
+            }
+        }
+        bytes
+    }
+
     /// Waits until a partition has more than at the last look, or until the deadline.
     async fn wait(&mut self, until: Instant) {
         let watch = self.watch.get_or_insert_with(Watch::default);

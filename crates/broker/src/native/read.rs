@@ -9,19 +9,29 @@ use millstream_base::{Cursor, Offset};
 use millstream_log::{
     Log, LogError, STREAM_PARTITIONS_MAX, StreamPartition, WINDOW_BYTES, Watch, Watched,
 };
-use millstream_wire::ResponseError;
 use millstream_wire::native::{Payload, ReadChunksRequest, ReadChunksResponse, ReadFromCursor};
+use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::find::{stream_of, unknown_id};
 use super::refused::Refused;
+use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;
 
 /// The most cursors of one request: as many as a stream has partitions.
 pub const CURSORS_MAX: usize = STREAM_PARTITIONS_MAX as usize;
+
+/// An answer's own memory, with that of a few pieces.
+const ANSWER_BYTES: usize = 2 << 10;
+
+/// The memory of a cursor in an answer, beside its chunks.
+const READ_BYTES: usize = 320;
+
+/// The memory of a piece of chunks, which lies elsewhere.
+const PIECE_BYTES: usize = 128;
 
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;
@@ -43,7 +53,13 @@ pub fn read(broker: &Arc<Broker>, client: &Client, request: ReadChunksRequest) -
         until: Instant::now() + wait,
         ending: client.ending(),
     };
-    Reply::later(answer(broker.log().clone(), request.cursors, bounds))
+    let answers = Arc::clone(broker.answers());
+    Reply::counted(answer(
+        broker.log().clone(),
+        request.cursors,
+        bounds,
+        answers,
+    ))
 }
 
 /// The limits of an answer, and its deadline.
@@ -64,21 +80,35 @@ impl Bounds {
     }
 }
 
-async fn answer(log: Log, cursors: Vec<Cursor>, mut bounds: Bounds) -> ReadChunksResponse {
+async fn answer(
+    log: Log,
+    cursors: Vec<Cursor>,
+    mut bounds: Bounds,
+    answers: Arc<AnswerMemory>,
+) -> (ReadChunksResponse, AnswerRoom) {
     let mut lanes: Option<Lanes> = None;
+    let mut bytes = cursors.len() * READ_BYTES + ANSWER_BYTES;
     loop {
+        let mut room = answers.take(Part::Late, bytes).await;
         if let Some(lanes) = &mut lanes {
             lanes.note_heads();
         }
         let round = Round::read(&log, &cursors, bounds.bytes_max);
+        let needed = round.memory_bytes();
+        if !room.grow(needed) {
+            // Nothing waits between the read and this, so this memory is soon free.
+            bytes = needed + needed / 4;
+            continue;
+        }
         if bounds.are_met_by(&round) {
-            return ReadChunksResponse {
+            let response = ReadChunksResponse {
                 reads: round.reads,
                 ..ReadChunksResponse::default()
             };
+            return (response, room);
         }
         // A waiting request must not hold the memory of the records it has read.
-        drop(round);
+        drop((round, room));
         match &lanes {
             Some(lanes) => tokio::select! {
                 () = lanes.wait(bounds.until) => {}
@@ -150,6 +180,17 @@ struct Round {
 }
 
 impl Round {
+    /// Returns the memory of the answer, beside the chunks that lie in place.
+    fn memory_bytes(&self) -> usize {
+        let of_read = |read: &ReadFromCursor| {
+            let message = read.error_message.as_ref().map_or(0, |told| told.len());
+            let small = read.chunks.0.iter().map(Bytes::len);
+            let copied: usize = small.filter(|bytes| *bytes < SHARED_BYTES_MIN).sum();
+            READ_BYTES + read.chunks.0.len() * PIECE_BYTES + 3 * message + 2 * copied
+        };
+        READ_BYTES + self.reads.iter().map(of_read).sum::<usize>()
+    }
+
     /// Reads the available chunks: a window from each cursor in turn, until no cursor has more or
     /// the answer is full.
     fn read(log: &Log, cursors: &[Cursor], bytes_max: usize) -> Round {

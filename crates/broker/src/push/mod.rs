@@ -236,16 +236,22 @@ pub fn receive(client: &Client, request: ReceiveRequest) -> Reply {
                 None => client.idle_max(),
             };
             let until = Instant::now() + wait_max;
-            Reply::later(async move {
-                let received = on_request.receive(bytes_max.max(1), until, ending).await;
+            let answers = Arc::clone(client.answers());
+            Reply::Later(Box::pin(async move {
+                let received = on_request.receive(bytes_max.max(1), until, ending, &answers);
+                let (received, room) = received.await;
                 // The request may have waited for long, and the rules may have changed.
-                if reads.are_allowed(&access) {
-                    return received;
+                if !reads.are_allowed(&access) {
+                    on_request.end();
+                    let message = "the client may no longer read the streams of its subscription";
+                    let refused = Refused::new(ResponseError::TopicAuthorizationFailed, message);
+                    return ReceiveResponse::from(refused).into();
                 }
-                on_request.end();
-                let message = "the client may no longer read the streams of its subscription";
-                Refused::new(ResponseError::TopicAuthorizationFailed, message).into()
-            })
+                match room {
+                    Some(room) => Reply::Counted(Box::new(received.into()), room),
+                    None => received.into(),
+                }
+            }))
         }
         Kind::Shared(shared) => {
             let source = (request.bytes_max > 0).then_some(request.source as usize);

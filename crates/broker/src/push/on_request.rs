@@ -5,17 +5,22 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use millstream_base::Cursor;
-use millstream_wire::ResponseError;
 use millstream_wire::native::{DeliveredChunks, Payload, ReceiveResponse};
+use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 use tokio::sync::{Mutex, watch};
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::outlet::{Delivery, Outlet, Progress, RefusedPlace};
+use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
 use crate::native::refused::Refused;
 
 /// The most pieces of one answer.
 const PIECES_MAX: usize = 1024;
+
+/// The memory of an answer with that many pieces, beside the chunks that lie in place: each piece
+/// has its place in the stream, and a small one is copied.
+const ANSWER_BYTES: usize = PIECES_MAX * (512 + SHARED_BYTES_MIN);
 
 /// A subscription of a consumer that asks for each answer.
 pub struct OnRequest {
@@ -46,38 +51,49 @@ impl OnRequest {
         bytes_max: usize,
         until: Instant,
         mut ending: watch::Receiver<bool>,
-    ) -> ReceiveResponse {
+        answers: &AnswerMemory,
+    ) -> (ReceiveResponse, Option<AnswerRoom>) {
         let mut has_ended = self.has_ended.subscribe();
         let received = tokio::select! {
             biased;
             _ = has_ended.wait_for(|has_ended| *has_ended) => Err(ended()),
-            received = self.next(bytes_max) => received,
-            _ = ending.wait_for(|ends| *ends) => Ok(Vec::new()),
+            received = self.next(bytes_max, answers) => received,
+            _ = ending.wait_for(|ends| *ends) => Ok((Vec::new(), None)),
             // A consumer that has vanished is detected when it sends no further request.
-            () = sleep_until(until) => Ok(Vec::new()),
+            () = sleep_until(until) => Ok((Vec::new(), None)),
         };
         match received {
-            Ok(delivered) => ReceiveResponse {
-                delivered,
-                ..ReceiveResponse::default()
-            },
-            Err(refused) => refused.into(),
+            Ok((delivered, room)) => {
+                let response = ReceiveResponse {
+                    delivered,
+                    ..ReceiveResponse::default()
+                };
+                (response, room)
+            }
+            Err(refused) => (refused.into(), None),
         }
     }
 
-    /// Waits for the next chunks. Cancelling this loses no chunk: every chunk that it has taken is
-    /// in its answer.
-    async fn next(&self, bytes_max: usize) -> Result<Vec<DeliveredChunks>, Refused> {
+    /// Waits for the next chunks, and returns them with the memory of their answer. Cancelling this
+    /// loses no chunk: every chunk that it has taken is in its answer.
+    async fn next(
+        &self,
+        bytes_max: usize,
+        answers: &AnswerMemory,
+    ) -> Result<(Vec<DeliveredChunks>, Option<AnswerRoom>), Refused> {
         let mut outlet = self.outlet.lock().await;
         loop {
+            let room = answers.take(Part::Late, ANSWER_BYTES).await;
             let handed = match outlet.has_filter() {
                 // A filter takes long, and must not block the threads that answer producers.
                 true => block_in_place(|| self.take(&mut outlet, bytes_max)),
                 false => self.take(&mut outlet, bytes_max),
             }?;
             if !handed.is_empty() {
-                return Ok(handed);
+                return Ok((handed, Some(room)));
             }
+            // A waiting request must not hold memory.
+            drop(room);
             let told_in = outlet.told_in();
             let more = poll_fn(|context| match outlet.has_more(context.waker()) {
                 true => Poll::Ready(()),

@@ -15,15 +15,13 @@ use millstream_wire::{
 };
 
 use super::{LEADER_EPOCH, Named, topic_name};
+use crate::answer_bounds::PAGE_PARTITIONS_MAX;
 use crate::broker::{Broker, OFFSETS};
 use crate::client::Client;
 use crate::error::response_error;
 use crate::reply::Reply;
 use crate::security::Operation;
 use crate::topic_names::check_name;
-
-/// The most partitions in one page of a description.
-const PAGE_PARTITIONS_MAX: i32 = 2_000;
 
 /// Lists the topics and the places of their partitions.
 pub fn metadata(

@@ -2,6 +2,7 @@
 //! requests, and invalid ones.
 
 mod administration;
+mod answers;
 mod authorized_operations;
 mod bounds;
 mod configs;

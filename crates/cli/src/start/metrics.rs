@@ -29,6 +29,8 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
         Metric::new("denied_total", Counter, broker.denied, "What users wanted to do and no access rule allows."),
         Metric::new("requests_memory_bytes", Gauge, broker.requests_bytes, "Memory of requests that are being worked on."),
         Metric::new("requests_memory_max_bytes", Gauge, broker.requests_bytes_max, "The bound of that memory."),
+        Metric::new("answers_memory_bytes", Gauge, broker.answers_bytes, "Memory of answers, from before they are built until they are written."),
+        Metric::new("answers_memory_max_bytes", Gauge, broker.answers_bytes_max, "The bound of that memory."),
         log_lines_metric(),
     ];
     metrics.extend(log_metrics(&look.log));

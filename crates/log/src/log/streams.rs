@@ -127,6 +127,16 @@ impl Log {
         self.stream_by_id(id)
     }
 
+    /// Returns the number of streams, with internal ones and objects.
+    pub fn stream_count(&self) -> usize {
+        self.inner.core.streams.read().by_id.len()
+    }
+
+    /// Returns the number of partitions of all streams and objects.
+    pub fn partition_count(&self) -> u64 {
+        self.inner.core.partitions.get()
+    }
+
     /// The names of all streams of users, sorted.
     pub fn stream_names(&self) -> Vec<String> {
         let streams = self.inner.core.streams.read();

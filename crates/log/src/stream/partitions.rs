@@ -35,6 +35,11 @@ impl PartitionCount {
         }
     }
 
+    /// Returns the number of partitions, including those that are being made.
+    pub fn get(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Counts partitions that are there already.
     pub fn add(&self, count: u64) {
         self.count.fetch_add(count, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use super::acknowledge::{Acknowledged, Acknowledgements, fail};
 use super::read::{Read, Wanted};
 use super::sessions::{FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, Reading};
 use super::{ShareService, names};
+use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
@@ -40,7 +41,7 @@ mod acquire_mode {
 /// Applies acknowledgements, and answers once there are records, or the client's wait has timed out.
 pub fn fetch(broker: &Arc<Broker>, client: &mut Client, request: ShareFetchRequest) -> Reply {
     match begin(broker, client, request) {
-        Ok(fetching) => Reply::later(fetching.answer()),
+        Ok(fetching) => Reply::counted(fetching.answer(Arc::clone(broker.answers()))),
         Err(error) => ShareFetchResponse {
             error_code: error.code(),
             error_message: Some(StrBytes::from_string(error.to_string())),
@@ -49,6 +50,12 @@ pub fn fetch(broker: &Arc<Broker>, client: &mut Client, request: ShareFetchReque
         .into(),
     }
 }
+
+/// The memory of a partition in an answer, with an error's message.
+const PARTITION_BYTES: usize = 1 << 10;
+
+/// The memory of a run of acquired records in an answer, and of a piece of records.
+const RUN_BYTES: usize = 256;
 
 /// A ShareFetch request in progress.
 struct Fetching {
@@ -235,21 +242,25 @@ fn targets(client: &mut Client, places: &[PartitionKey]) -> Vec<Target> {
 }
 
 impl Fetching {
-    async fn answer(mut self) -> ShareFetchResponse {
+    async fn answer(mut self, answers: Arc<AnswerMemory>) -> (ShareFetchResponse, AnswerRoom) {
         let watch = Watch::default();
-        let look = loop {
+        let (look, room) = loop {
             // Listen before the read, so that no ring is missed.
             let bell = Arc::clone(&self.reading.bell);
             let rung = bell.notified();
             tokio::pin!(rung);
             rung.as_mut().enable();
+            let room = answers.take(Part::Late, self.memory_bytes()).await;
             let look = self.look();
             let reads_nothing = self.targets.is_empty() || self.records_max == 0;
             let is_late = Instant::now() >= self.until;
             if look.records > 0 || look.has_errors || reads_nothing || is_late {
-                break look;
+                break (look, room);
             }
-            let until = self.watch_until(&watch, look.deadline);
+            // A waiting fetch must not hold memory.
+            let deadline = look.deadline;
+            drop((look, room));
+            let until = self.watch_until(&watch, deadline);
             tokio::select! {
                 _ = timeout_at(until, watch.ready()) => {}
                 () = rung => {}
@@ -259,7 +270,17 @@ impl Fetching {
         if let Err(error) = self.service.durable(self.durable).await {
             fail(&mut self.acknowledged, error);
         }
-        self.respond(look)
+        (self.respond(look), room)
+    }
+
+    /// Returns the memory of an answer, beside the records that lie in place.
+    fn memory_bytes(&self) -> usize {
+        let records = u64::try_from(self.targets.len()).unwrap_or(u64::MAX);
+        let records = records.saturating_mul(self.settings.record_locks_max);
+        let records = records.min(self.records_max.saturating_add(self.excess_max));
+        let runs = usize::try_from(records).unwrap_or(usize::MAX);
+        let partitions = self.targets.len() + self.acknowledged.len() + 1;
+        (partitions * PARTITION_BYTES).saturating_add(runs.saturating_mul(RUN_BYTES))
     }
 
     /// Acquires the available records of all partitions.
