@@ -18,6 +18,9 @@ const MARK: &str = "TEST_PROGRAM_MARK";
 /// Processes of a program that has ended may take this long to end.
 const END_MAX: Duration = Duration::from_secs(5);
 
+/// The unit in which Linux shows the processor time of a process.
+const TICK_MS: u64 = 10;
+
 /// The kernel cuts the name of a thread to so many bytes. The test harness names each thread after its test.
 const THREAD_NAME_BYTES_MAX: usize = 15;
 
@@ -28,6 +31,8 @@ pub struct Running {
     output: PathBuf,
     child: Child,
     started_at: Instant,
+    /// The processor time when it was last polled, with that of its processes that have ended.
+    cpu: Duration,
     /// The value of [`MARK`].
     mark: String,
 }
@@ -36,6 +41,8 @@ pub struct Running {
 pub struct Outcome {
     pub end: End,
     pub time: Duration,
+    /// The processor time, but for the last moment.
+    pub cpu: Duration,
     /// The program's output.
     pub text: String,
 }
@@ -69,12 +76,14 @@ impl Running {
             output,
             child,
             started_at: Instant::now(),
+            cpu: Duration::ZERO,
             mark,
         })
     }
 
     /// Returns the outcome if the program has ended; ends it if its time is over.
     pub fn poll(&mut self) -> anyhow::Result<Option<Outcome>> {
+        self.cpu = processor_time(self.child.id()).unwrap_or(self.cpu);
         let end = match self.child.try_wait()? {
             Some(status) => match self.left_processes() {
                 left if left.is_empty() => End::Exited(status),
@@ -93,6 +102,7 @@ impl Running {
         Ok(Some(Outcome {
             end,
             time: self.started_at.elapsed(),
+            cpu: self.cpu,
             text: self.text()?,
         }))
     }
@@ -167,6 +177,19 @@ fn unfinished<'a>(tests: &'a [String], output: &str) -> impl Iterator<Item = &'a
 /// Returns whether a thread of this name may run the test.
 fn is_thread_of(thread: &str, test: &str) -> bool {
     test.starts_with(thread) && (thread == test || thread.len() == THREAD_NAME_BYTES_MAX)
+}
+
+/// Returns the processor time of a process and of its children that have ended.
+fn processor_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The fields 14 to 17 of proc(5). The second field, the name, may contain spaces.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let fields = fields.split(' ').skip(11).take(4);
+    let ticks = fields
+        .map(|field| field.parse::<u64>().ok())
+        .sum::<Option<u64>>()?;
+    // Of an ended process the kernel shows zeros.
+    (ticks > 0).then(|| Duration::from_millis(ticks * TICK_MS))
 }
 
 fn thread_names(pid: u32) -> Vec<String> {

@@ -22,13 +22,14 @@ impl Totals {
         self.passed += counts.passed;
         self.failed += counts.failed;
         self.ignored += counts.ignored;
-        let seconds = outcome.time.as_secs_f64();
+        let (time, cpu) = (outcome.time.as_secs_f64(), outcome.cpu.as_secs_f64());
+        let times = format!("{time:6.1} s {cpu:6.1} CPU-s");
         let Some(reason) = failure(program, outcome) else {
-            println!("{seconds:6.1} s  {name}: {} passed", counts.passed);
+            println!("{times}  {name}: {} passed", counts.passed);
             return;
         };
         println!("{}", outcome.text);
-        println!("{seconds:6.1} s  {name}: FAILED: {reason}");
+        println!("{times}  {name}: FAILED: {reason}");
         // A program that was ended has no count of its own.
         self.failed += u64::from(counts.failed == 0);
         self.failures.push(format!("{name}: {reason}"));

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -136,6 +136,22 @@ fn a_killed_server_has_all_that_a_written_stream_acknowledged() {
     assert_eq!(check_stored(&data, 0), stored);
 }
 
+/// Returns the bytes in the group files of all streams but the node's own, whose ids are below 16.
+fn stored_bytes(data: &Path) -> u64 {
+    let streams = fs::read_dir(data.join("streams")).into_iter().flatten();
+    let streams = streams.flatten().map(|stream| stream.path());
+    let is_users = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.parse::<u64>().is_ok_and(|id| id >= 16))
+    };
+    let files = streams.filter(is_users).flat_map(fs::read_dir).flatten();
+    let logs = files
+        .flatten()
+        .filter(|file| file.path().extension() == Some("log".as_ref()));
+    logs.filter_map(|file| Some(file.metadata().ok()?.len()))
+        .sum()
+}
+
 #[test]
 fn a_killed_quickstart_is_counted_by_the_next() {
     let dir = tempdir().unwrap();
@@ -148,8 +164,9 @@ fn a_killed_quickstart_is_counted_by_the_next() {
         "127.0.0.1:0",
     ];
     for _ in 0..3 {
+        let before = stored_bytes(dir.path());
         let mut child = spawn(dir.path(), &args);
-        thread::sleep(Duration::from_millis(300));
+        wait_until("events are stored", || stored_bytes(dir.path()) > before);
         child.kill().unwrap();
         child.wait().unwrap();
     }
