@@ -25,9 +25,8 @@ pub struct Arguments {
     pub budget: Option<Duration>,
     /// How long soak and torture last.
     pub lasts: Option<Duration>,
-    /// Decides what the first trial of torture does.
-    pub seed: Option<u32>,
     pub soak: soak::Options,
+    pub torture: torture::Options,
 }
 
 impl Arguments {
@@ -43,7 +42,9 @@ impl Arguments {
                 "--out" => arguments.out = Some(value()?.into()),
                 "--for" => arguments.lasts = Some(lasts(value()?)?),
                 "--budget" => arguments.budget = Some(budget(value()?)?),
-                "--seed" => arguments.seed = Some(seed(value()?)?),
+                "--seed" => arguments.torture.set_seed(value()?)?,
+                "--trials" => arguments.torture.set_trials(value()?)?,
+                "--loop-disk" => arguments.torture.loop_disk = true,
                 "--connections" => arguments.soak.set_connections(value()?)?,
                 "--no-kill" => arguments.soak.spares_server = true,
                 "--quick" => arguments.quick = true,
@@ -65,8 +66,13 @@ impl Arguments {
             return Err("--connections and --no-kill are for soak".to_owned());
         }
         let is_torture = |benchmark: &Benchmark| benchmark.name == torture::BENCHMARK.name;
-        if arguments.seed.is_some() && !arguments.benchmarks().any(is_torture) {
-            return Err("--seed is for torture".to_owned());
+        if arguments.torture != torture::Options::default()
+            && !arguments.benchmarks().any(is_torture)
+        {
+            return Err("--seed, --trials and --loop-disk are for torture".to_owned());
+        }
+        if arguments.torture.trials.is_some() && arguments.lasts.is_some() {
+            return Err("--for and --trials exclude each other".to_owned());
         }
         let is_either = |benchmark: &Benchmark| is_soak(benchmark) || is_torture(benchmark);
         if arguments.lasts.is_some() && !arguments.benchmarks().any(is_either) {
@@ -103,11 +109,6 @@ fn lasts(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn seed(text: &str) -> Result<u32, String> {
-    text.parse()
-        .map_err(|_| format!("--seed {text}: a number from 0 to {}", u32::MAX))
-}
-
 fn budget(text: &str) -> Result<Duration, String> {
     let budget = humantime::parse_duration(text);
     let budget = budget.map_err(|error| format!("--budget {text:?}: {error}"))?;
@@ -140,6 +141,9 @@ usage: millstream-bench [{}] [options]
                 names what was cut
   --for TIME    soak, torture: how long it lasts (default: 60s)
   --seed N      torture: decides what the first trial does, and N + 1 the second (default: at random)
+  --trials N    torture: how many trials, instead of a time
+  --loop-disk   torture: also cut the power and fill the disk. Needs root and loop devices: a file system in a file is
+                mounted where no other process sees it
   --connections N
                 soak: how many at once (default: 1000)
   --no-kill     soak: do not kill the server in the middle
@@ -168,7 +172,10 @@ mod tests {
         assert_eq!(soak.lasts, Some(Duration::from_secs(5400)));
         let torture = parse("torture --for 10m --seed 7").unwrap();
         assert_eq!(torture.lasts, Some(Duration::from_secs(600)));
-        assert_eq!(torture.seed, Some(7));
+        assert_eq!(torture.torture.seed, Some(7));
+        assert!(!torture.torture.loop_disk);
+        let torture = parse("torture --trials 3 --loop-disk").unwrap().torture;
+        assert_eq!((torture.trials, torture.loop_disk), (Some(3), true));
         assert!(soak.soak.connections == Some(200) && soak.soak.spares_server);
         let budget = parse("ysb --budget 12min").unwrap().budget;
         assert_eq!(budget, Some(Duration::from_secs(720)));
@@ -184,6 +191,9 @@ mod tests {
             "log --for 60s",
             "torture --for 0s",
             "torture --seed -1",
+            "torture --trials 0",
+            "torture --trials 3 --for 60s",
+            "soak --loop-disk",
             "torture --no-kill",
             "soak --seed 1",
             "log --budget 60s",

@@ -74,6 +74,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.write_docs {
         return docs::write(&project::root().join("docs"), &out);
     }
+    if arguments.torture.loop_disk {
+        torture::enter_own_mounts()?;
+    }
     for benchmark in arguments.benchmarks() {
         run_one(benchmark, arguments, &out.join(benchmark.name))?;
     }
@@ -87,7 +90,7 @@ fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<(
     let mut bench = Bench::new(data, out.to_owned(), arguments.quick, soak);
     bench.budget = arguments.budget;
     bench.lasts = arguments.lasts;
-    bench.seed = arguments.seed;
+    bench.torture = arguments.torture.clone();
     let cases = benchmark.run(&bench, arguments.case.as_deref())?;
     let json = out.join(format!("{}.json", benchmark.name));
     let mut report = Report::now(benchmark.name, cases);

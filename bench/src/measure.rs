@@ -12,8 +12,8 @@ use rustix::time::ClockId;
 
 use crate::clock::cpu_s;
 use crate::folder::Folder;
-use crate::soak;
 use crate::text::Text;
+use crate::{soak, torture};
 
 /// How often each contender has its turn.
 pub const ROUNDS: usize = 5;
@@ -28,8 +28,7 @@ pub struct Bench {
     pub budget: Option<Duration>,
     /// How long soak and torture last.
     pub lasts: Option<Duration>,
-    /// Decides what the first trial of torture does.
-    pub seed: Option<u32>,
+    pub torture: torture::Options,
     text: OnceCell<Text>,
 }
 
@@ -43,7 +42,7 @@ impl Bench {
             soak,
             budget: None,
             lasts: None,
-            seed: None,
+            torture: torture::Options::default(),
             text: OnceCell::new(),
         }
     }

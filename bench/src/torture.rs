@@ -1,5 +1,5 @@
-//! Random trials of crashes and damage: a server is killed, loses power, runs out of disk, and finds its files damaged;
-//! each time it starts again, and every record is read.
+//! Random trials of crashes and damage: a server is killed, and finds its files damaged; with `--loop-disk` it also loses
+//! power and runs out of disk. Each time it starts again, and every record is read.
 //! Invariants: after crashes, all acknowledged records are there, in order and once, and of an `async` stream all
 //! durable ones. After damage, each record that readers get is right; where some are missing, readers get an error or
 //! `millstream repair` lists the place; undamaged data is whole and served. The server starts, or refuses and names the
@@ -10,6 +10,8 @@ mod books;
 mod damage;
 mod drive;
 mod load;
+mod mounts;
+mod options;
 mod plan;
 mod repair;
 mod tally;
@@ -19,10 +21,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use tokio::runtime::Runtime;
 
 use self::drive::Drive;
+use self::mounts::OwnMounts;
 use self::plan::Plan;
 use self::tally::{TRIALS, Tally};
 use self::trial::{Story, Trial};
@@ -30,6 +33,9 @@ use crate::benchmark::Benchmark;
 use crate::measure::Bench;
 use crate::project::our_program;
 use crate::report::Case;
+
+pub use self::mounts::enter as enter_own_mounts;
+pub use self::options::Options;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "torture",
@@ -43,24 +49,26 @@ const FINDINGS_MAX: usize = 5;
 /// The most that a trial stores: the data, its copy, and the files that a finding keeps.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// Trials with one seed after the other, until the time is over.
+/// Trials with one seed after the other: the given number of them, or until the time is over.
 fn trials(bench: &Bench) -> Result<Vec<Case>> {
     ensure!(
         our_program().is_some(),
         "build the program millstream first"
     );
-    let first = bench.seed.unwrap_or_else(|| fastrand::u32(..));
+    let options = &bench.torture;
+    let first = options.seed.unwrap_or_else(|| fastrand::u32(..));
     let quick = Duration::from_secs(5);
     let lasts = bench.lasts;
     let lasts = lasts.unwrap_or(bench.size(Duration::from_secs(60), quick));
-    drive::unmount_left(&bench.path("torture"))?;
     let folder = bench.folder("torture", BYTES_MAX * (1 + FINDINGS_MAX as u64))?;
-    eprintln!("torture: seed {first}, for {lasts:?}");
-    let may_mount = Drive::try_out(folder.path());
-    if let Err(error) = &may_mount {
-        eprintln!(
-            "torture: power cuts and full disks are left out, and the server is killed instead: {error:#}"
-        );
+    match options.trials {
+        Some(trials) => eprintln!("torture: seed {first}, {trials} trials"),
+        None => eprintln!("torture: seed {first}, for {lasts:?}"),
+    }
+    let mounts = options.loop_disk.then(OwnMounts::check).transpose()?;
+    if let Some(mounts) = &mounts {
+        Drive::try_out(mounts, folder.path())
+            .context("--loop-disk needs root, loop devices, mkfs.ext4 and perl")?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -68,15 +76,24 @@ fn trials(bench: &Bench) -> Result<Vec<Case>> {
     let started_at = Instant::now();
     let mut tally = Tally::default();
     let mut findings = Vec::new();
-    while tally.trials == 0 || started_at.elapsed() < lasts && findings.len() < FINDINGS_MAX {
+    let is_over = |tally: &Tally| match options.trials {
+        Some(trials) => tally.trials >= trials,
+        None => tally.trials > 0 && started_at.elapsed() >= lasts,
+    };
+    while !is_over(&tally) && findings.len() < FINDINGS_MAX {
         let seed = first.wrapping_add(tally.trials);
         tally.trials += 1;
         let own = folder.path().join(seed.to_string());
-        if let Err(error) = trial(&runtime, &mut tally, seed, &own, may_mount.is_ok()) {
+        if let Err(error) = trial(&runtime, &mut tally, seed, &own, mounts.as_ref()) {
             eprintln!(
                 "torture: FINDING: {error:#}\n  its files stay in {} until the next run; the same again: \
-                 --seed {seed} --for 1s",
-                own.display()
+                 --seed {seed} --trials 1{}",
+                own.display(),
+                if options.loop_disk {
+                    " --loop-disk"
+                } else {
+                    ""
+                }
             );
             findings.push(seed.to_string());
         }
@@ -104,13 +121,13 @@ fn trial(
     tally: &mut Tally,
     seed: u32,
     own: &Path,
-    may_mount: bool,
+    mounts: Option<&OwnMounts>,
 ) -> Result<()> {
     let started_at = Instant::now();
-    let plan = Plan::draw(seed);
+    let plan = Plan::draw(seed, mounts.is_some());
     let mut story = Story::new();
     fs::create_dir_all(own)?;
-    let trial = Trial::begin(runtime, tally, &mut story, own, &plan, may_mount);
+    let trial = Trial::begin(runtime, tally, &mut story, own, &plan, mounts);
     let result = trial.and_then(|trial| trial.run(&plan));
     eprintln!(
         "torture: seed {seed}, {:.1} s: {}",

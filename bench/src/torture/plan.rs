@@ -57,9 +57,11 @@ pub enum Blow {
 }
 
 impl Plan {
-    pub fn draw(seed: u32) -> Plan {
+    /// With a drive, crashes are also power cuts and full disks.
+    pub fn draw(seed: u32, has_drive: bool) -> Plan {
         let mut random = Rng::with_seed(u64::from(seed));
-        let crashes = (0..random.usize(1..=CRASHES_MAX)).map(|_| Crash::draw(&mut random));
+        let crashes = 0..random.usize(1..=CRASHES_MAX);
+        let crashes = crashes.map(|_| Crash::draw(&mut random, has_drive));
         let crashes = crashes.collect();
         let is_damaged = random.u32(0..UNDAMAGED_EVERY) > 0;
         let damage = Damage::draw(&mut random);
@@ -72,16 +74,16 @@ impl Plan {
         }
     }
 
-    /// Returns whether it takes a file system of its own.
+    /// Returns whether it takes a drive.
     pub fn needs_drive(&self) -> bool {
         self.crashes.iter().any(|crash| crash.needs_drive())
     }
 }
 
 impl Crash {
-    fn draw(random: &mut Rng) -> Crash {
+    fn draw(random: &mut Rng, has_drive: bool) -> Crash {
         let coin = random.bool();
-        match random.u8(0..6) {
+        match random.u8(0..if has_drive { 6 } else { 3 }) {
             0 | 1 => Crash::Kill { in_start: coin },
             2 => Crash::Stop,
             3 | 4 => Crash::PowerCut,
@@ -91,7 +93,8 @@ impl Crash {
 
     pub fn name(self) -> &'static str {
         match self {
-            Crash::Kill { .. } => "kill",
+            Crash::Kill { in_start: false } => "kill",
+            Crash::Kill { in_start: true } => "kill-in-start",
             Crash::Stop => "stop",
             Crash::PowerCut => "power-cut",
             Crash::DiskFull { .. } => "disk-full",
@@ -105,11 +108,10 @@ impl Crash {
 
 impl fmt::Display for Crash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
         f.write_str(match self {
-            Crash::Kill { in_start: true } => " and kill in the start",
-            Crash::DiskFull { is_killed: true } => " and kill",
-            _ => "",
+            Crash::Kill { in_start: true } => "kill and kill in the start",
+            Crash::DiskFull { is_killed: true } => "disk-full and kill",
+            _ => self.name(),
         })
     }
 }
@@ -152,13 +154,17 @@ mod tests {
 
     #[test]
     fn a_seed_decides_and_seeds_reach_everything() {
-        let mut seen = std::collections::BTreeSet::new();
-        for seed in 0..500 {
-            let plan = Plan::draw(seed);
-            assert_eq!(format!("{plan:?}"), format!("{:?}", Plan::draw(seed)));
-            seen.extend(plan.crashes.iter().map(|crash| crash.name()));
-            seen.extend(plan.damage.map(|damage| damage.blow.name()));
+        for (has_drive, kinds) in [(false, 9), (true, 11)] {
+            let mut seen = std::collections::BTreeSet::new();
+            for seed in 0..500 {
+                let plan = Plan::draw(seed, has_drive);
+                let again = Plan::draw(seed, has_drive);
+                assert_eq!(format!("{plan:?}"), format!("{again:?}"));
+                assert!(has_drive || !plan.needs_drive());
+                seen.extend(plan.crashes.iter().map(|crash| crash.name()));
+                seen.extend(plan.damage.map(|damage| damage.blow.name()));
+            }
+            assert_eq!(seen.len(), kinds, "{seen:?}");
         }
-        assert_eq!(seen.len(), 10, "{seen:?}");
     }
 }

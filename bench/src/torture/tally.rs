@@ -9,6 +9,9 @@ use crate::report::{Better, Case};
 /// The name of the only case.
 pub const TRIALS: &str = "trials";
 
+/// Counts the damage that `millstream repair` truncated.
+pub const REPAIR: &str = "repair";
+
 /// Everything that was done.
 #[derive(Default)]
 pub struct Tally {
@@ -22,8 +25,6 @@ pub struct Tally {
 #[derive(Default)]
 pub struct Counts {
     pub times: u32,
-    /// Not done, since it is not allowed here.
-    pub left_out: u32,
     /// Nothing was missing.
     pub whole: u32,
     /// Readers got an error, or `repair` listed the damage.
@@ -72,7 +73,6 @@ impl Counts {
             ("reported", self.reported),
             ("start refused", self.refused),
             ("end lost after a crash", self.ends_lost),
-            ("left out", self.left_out),
             ("findings", self.findings),
         ];
         outcomes.into_iter().filter(|(_, count)| *count > 0)

@@ -16,9 +16,10 @@ use super::books::{Books, End, Partition, client};
 use super::damage::{Hit, copy_all, strike};
 use super::drive::Drive;
 use super::load::{Load, commit};
+use super::mounts::OwnMounts;
 use super::plan::{Crash, Damage, Plan};
 use super::repair;
-use super::tally::Tally;
+use super::tally::{REPAIR, Tally};
 use crate::server::{Server, Settings};
 
 /// The server's memory for segments.
@@ -60,21 +61,20 @@ pub struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// A server with empty streams, on a file system of its own if the plan needs it.
+    /// A server with empty streams, on a drive if the plan needs it.
     pub fn begin(
         runtime: &'a Runtime,
         tally: &'a mut Tally,
         story: &'a mut Story,
         folder: &Path,
         plan: &Plan,
-        may_mount: bool,
+        mounts: Option<&OwnMounts>,
     ) -> Result<Trial<'a>> {
         let disk = folder.join(DISK);
         fs::create_dir_all(&disk)?;
-        let drive = match may_mount && plan.needs_drive() {
-            true => Some(Drive::make(&folder.join("disk.img"), &disk)?),
-            false => None,
-        };
+        let mounts = mounts.filter(|_| plan.needs_drive());
+        let drive = mounts.map(|mounts| Drive::make(mounts, &folder.join("disk.img"), &disk));
+        let drive = drive.transpose()?;
         let file = plan.journal_file_kib;
         let settings = vec![
             ("MILLSTREAM_POOL", POOL.to_owned()),
@@ -105,11 +105,7 @@ impl<'a> Trial<'a> {
     /// When something does not hold.
     pub fn run(mut self, plan: &Plan) -> Result<()> {
         for crash in &plan.crashes {
-            let mut crash = *crash;
-            if crash.needs_drive() && self.drive.is_none() {
-                self.tally.of(crash.name()).left_out += 1;
-                crash = Crash::Kill { in_start: false };
-            }
+            let crash = *crash;
             self.tally.of(crash.name()).times += 1;
             self.story.push(crash.to_string());
             let result = self.crash(crash).and_then(|()| self.check_log());
@@ -243,8 +239,8 @@ impl<'a> Trial<'a> {
         }))
     }
 
-    fn drive(&self) -> Result<&Drive> {
-        self.drive.as_ref().context("it has no file system")
+    fn drive(&mut self) -> Result<&mut Drive> {
+        self.drive.as_mut().context("the trial has no drive")
     }
 
     /// Everything that must be there after the server ended so is there, and readers get no error.
@@ -416,7 +412,11 @@ impl<'a> Trial<'a> {
         if damaged.is_empty() || !takes_writes {
             return Ok(());
         }
-        self.repair(&damaged).context("after the repair")
+        self.tally.of(REPAIR).times += 1;
+        let result = self.repair(&damaged);
+        self.counted(REPAIR, result)?;
+        self.tally.of(REPAIR).whole += 1;
+        Ok(())
     }
 
     /// Cuts damaged streams: they are whole again, with what was before the damage, and take records.
