@@ -35,4 +35,5 @@ trap 'rm -f "$sample"' EXIT
 head -c "$sample_bytes" "$file" >"$sample"
 
 started="$(date +%s.%N)"
-"${peer[@]}" "$file" "$prefix" "$sample" "$started"
+# The peer ends with this script, also by kill -9.
+setpriv --pdeathsig KILL -- "${peer[@]}" "$file" "$prefix" "$sample" "$started"

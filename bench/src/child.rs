@@ -2,7 +2,7 @@
 //! or because it measures what goes from process to process.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
@@ -77,7 +77,7 @@ pub struct Working {
 impl Working {
     pub fn start<T: Task>(task: &T) -> Result<Working> {
         let program = std::env::current_exe()?;
-        let mut child = Command::new(program)
+        let mut child = millstream_testing::command(program)
             .args(words(task)?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -71,7 +71,7 @@ fn suite(bench: &Bench) -> Result<Vec<Case>> {
     let _ = fs::remove_file(&report);
     let printed_to = bench.path("suite.log");
     let printed = File::create(&printed_to)?;
-    let mut command = Command::new(&runner);
+    let mut command = millstream_testing::command(&runner);
     command
         .current_dir(&built)
         .args(ARGUMENTS)

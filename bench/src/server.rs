@@ -211,7 +211,7 @@ impl Drop for Server {
 /// The command that starts the server, with its data in a folder of `data`.
 pub fn command(address: SocketAddr, data: &Path) -> Result<Command> {
     let program = our_program().context("build the program millstream first")?;
-    let mut command = Command::new(program);
+    let mut command = millstream_testing::command(program);
     command.args([
         "start",
         "--json",

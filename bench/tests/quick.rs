@@ -1,13 +1,12 @@
 //! Every case runs, at a small size, so that no benchmark breaks unseen. A flow that loses a wake-up fails its case.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
 /// Runs a benchmark and gives its report.
 fn run(name: &str, out: &Path, words: &[&str]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_millstream-bench"))
+    let output = millstream_testing::command(env!("CARGO_BIN_EXE_millstream-bench"))
         .args([name, "--quick", "--json", "--out"])
         .arg(out)
         .args(words)

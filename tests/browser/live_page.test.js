@@ -50,10 +50,17 @@ after(async () => {
   if (data) rmSync(data, { recursive: true, force: true });
 });
 
+// A program that the kernel kills when this process ends, also by SIGKILL.
+function spawnWithParent(program, arguments_, options) {
+  const start = '[ "$PPID" = "$0" ] && exec "$@"';
+  const words = ["--pdeathsig", "KILL", "--", "sh", "-c", start, String(process.pid), program, ...arguments_];
+  return spawn("setpriv", words, options);
+}
+
 // Starts the program, which says where it serves.
 async function start(command) {
   const arguments_ = [...command, "--http", "127.0.0.1:0"];
-  const child = spawn(PROGRAM, arguments_, { stdio: ["ignore", "ignore", "pipe"] });
+  const child = spawnWithParent(PROGRAM, arguments_, { stdio: ["ignore", "ignore", "pipe"] });
   const exited = once(child, "exit");
   const told = [];
   const url = await new Promise((resolve, reject) => {

@@ -1,11 +1,12 @@
 """Short ways to what the tests do with the clients again and again."""
 
-import subprocess
 import time
 
 import confluent_kafka
 import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+
+import processes
 
 SECONDS_MAX = 30
 
@@ -115,7 +116,7 @@ def python_consumer(address, *topics, **settings):
 
 def kcat(address, *arguments, text=""):
     """Runs kcat, which must succeed; gives what it prints."""
-    done = subprocess.run(
+    done = processes.run(
         ["kcat", "-b", address, *arguments],
         input=text,
         capture_output=True,

@@ -5,6 +5,8 @@ import os
 import subprocess
 import threading
 
+import processes
+
 STOP_SECONDS_MAX = 20
 
 
@@ -29,7 +31,7 @@ class Server:
             name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")
         }
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
+            self.process = processes.start(
                 [*command, *self.settings, "--pool", "128MiB", "--json"],
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import processes
+
 PROGRAM = Path(__file__).parents[2] / "target/clients/franz.test"
 SECONDS_MAX = 80
 
@@ -13,7 +15,7 @@ SECONDS_MAX = 80
 def test_franz_go(address):
     if not PROGRAM.exists():
         pytest.skip(f"{PROGRAM} is not built: see scripts/setup.sh")
-    done = subprocess.run(
+    done = processes.run(
         [PROGRAM, "-test.v", "-test.parallel", "6", "-test.timeout", f"{SECONDS_MAX}s"],
         env={**os.environ, "MILLSTREAM_ADDRESS": address},
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+import processes
 from clients import (
     consumer,
     create_topic,
@@ -138,7 +139,7 @@ def test_a_cooperative_rebalance_leaves_partitions_where_they_are(address, name)
 
 
 def start_member(address, group, topic, *settings):
-    return subprocess.Popen(
+    return processes.start(
         [sys.executable, Path(__file__).with_name("member.py"), address, group, topic, *settings],
         stdout=subprocess.PIPE,
         text=True,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import processes
+
 BUILT = Path(__file__).parents[2] / "target/clients"
 SECONDS_MAX = 80
 
@@ -15,7 +17,7 @@ def run_java(built, package, address, *properties, seconds_max=SECONDS_MAX):
     folder = BUILT / f"java-{built}"
     if shutil.which("java") is None or not (folder / "tests.jar").exists():
         pytest.skip(f"{folder} is not built, or there is no Java: see scripts/setup.sh")
-    done = subprocess.run(
+    done = processes.run(
         [
             *["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dmillstream.address={address}"],
             *["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *properties],

@@ -1,12 +1,12 @@
 """Addresses that clients get: names that certificates hold, behind a port mapping, with each of the libraries."""
 
 import socket
-import subprocess
 from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
 
+import processes
 from certificates import make_authority, make_certificate
 from clients import SECONDS_MAX, kcat, python_consumer, python_producer, take, wait_until
 from conftest import program
@@ -115,7 +115,7 @@ def test_only_the_mapped_port_is_reported(mapped, name):
 def test_a_client_that_refuses_the_certificate_is_logged_as_that(named, tmp_path):
     make_authority(tmp_path)
     other = ["-X", "security.protocol=SSL", "-X", f"ssl.ca.location={tmp_path / 'ca.pem'}"]
-    done = subprocess.run(
+    done = processes.run(
         ["kcat", "-b", named.address, *other, "-L", "-m", "3"], capture_output=True, text=True
     )
     assert done.returncode != 0

@@ -1,12 +1,12 @@
 """Kafka Streams: runs the tests and the application that stand in `streams`, which scripts/setup.sh builds."""
 
 import shutil
-import subprocess
 import time
 from collections import defaultdict
 
 import pytest
 
+import processes
 from clients import consumer, create_topic, produce_all, producer, wait_until
 from test_java import BUILT, run_java
 
@@ -26,7 +26,7 @@ def start(address, application, protocol, folder):
     if shutil.which("java") is None or not (FOLDER / "tests.jar").exists():
         pytest.skip(f"{FOLDER} is not built, or there is no Java: see scripts/setup.sh")
     said = open(folder / "said", "w")
-    return subprocess.Popen(
+    return processes.start(
         [
             *["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             *["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{FOLDER}/tests.jar:{FOLDER}/lib/*"],

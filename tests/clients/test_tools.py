@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import processes
+
 BUILT = Path(__file__).parents[2] / "target/clients/tools"
 
 # The id of the broker under test.
@@ -58,7 +60,7 @@ class Tools:
 
     def __init__(self, address):
         self.address = address
-        self.java = subprocess.Popen(
+        self.java = processes.start(
             [*JAVA, *CLASSES, "Tools"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -76,7 +78,7 @@ class Tools:
             props = ["--producer-props", f"bootstrap.servers={self.address}"]
             asked["args"] = [*map(str, args), *props]
         if tool in ALONE:
-            done = subprocess.run(
+            done = processes.run(
                 [*JAVA, *CLASSES, asked["main"], *asked["args"]],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -7,11 +7,12 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
+
+import processes
 
 PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "sinfo", "setpriv"]
 NODES = ["n1", "n2"]
@@ -86,6 +87,8 @@ class Cluster:
     def __init__(self, folder):
         self.folder = folder
         self.daemons = []
+        # Steps outlive the daemon of their node.
+        self.warden = processes.warden(folder)
         self.environment = {
             name: value
             for name, value in os.environ.items()
@@ -163,16 +166,8 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        # Steps outlive the daemon of their node.
-        end = time.monotonic() + STOP_SECONDS_MAX
-        while (left := self._processes()) and time.monotonic() < end:
-            for process in left:
-                try:
-                    os.kill(process, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            time.sleep(POLL_SECONDS)
-        assert not left, f"processes {left} do not end"
+        self.warden.stdin.close()
+        assert self.warden.wait(2 * STOP_SECONDS_MAX) == 0, "processes of the cluster do not end"
 
     def _configure(self):
         for name in ["state", "tmp"] + [f"{name}-{node}" for name in ["spool", "tmp"] for node in NODES]:
@@ -206,16 +201,14 @@ class Cluster:
         self.wait("the nodes", self._is_ready)
 
     def _daemon(self, name, command):
-        # It ends with the test, however that ends.
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
         with open(self.folder / f"{name}.log", "ab") as log:
-            daemon = subprocess.Popen(
+            daemon = processes.start(
                 command, env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.daemons.append(daemon)
 
     def _run(self, command, folder, environment):
-        return subprocess.run(
+        return processes.run(
             [str(word) for word in command],
             env=environment,
             cwd=folder,
@@ -228,17 +221,6 @@ class Cluster:
     def _is_ready(self):
         states = self.run("sinfo", "--Node", "--noheader", "--format=%T").stdout.split()
         return states == ["idle"] * len(NODES)
-
-    def _processes(self):
-        """The processes of this cluster: it starts each in its folder."""
-        found = []
-        for link in Path("/proc").glob("[0-9]*/cwd"):
-            try:
-                if link.readlink().is_relative_to(self.folder):
-                    found.append(int(link.parent.name))
-            except OSError:
-                pass  # It has just ended.
-        return found
 
 
 class Job:

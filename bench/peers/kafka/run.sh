@@ -33,5 +33,5 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 log.segment.delete.delay.ms=1000
 SETTINGS
-java -Xmx256m "$log" -cp "$classes" kafka.tools.StorageTool format --cluster-id bWlsbHN0cmVhbS1iZW5jaA \
+exec java -Xmx256m "$log" -cp "$classes" kafka.tools.StorageTool format --cluster-id bWlsbHN0cmVhbS1iZW5jaA \
     --config "$data/server.properties" >/dev/null

@@ -1,7 +1,7 @@
 //! Other systems, each in a process of its own that receives one order after the other.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Peer {
     /// # Errors
     /// When it does not start.
     pub fn start(name: &str, app: App) -> Result<Peer> {
-        let mut process = Command::new(project::root().join("bench/peers/ads.sh"))
+        let mut process = millstream_testing::command(project::root().join("bench/peers/ads.sh"))
             .arg(name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

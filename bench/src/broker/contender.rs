@@ -182,7 +182,7 @@ impl Drop for Node {
 
 fn kafka_command(address: SocketAddr, data: &Path) -> Result<Command> {
     let script = project::root().join("bench/peers/kafka/run.sh");
-    let prepared = Command::new(&script)
+    let prepared = millstream_testing::command(&script)
         .arg("prepare")
         .arg(data)
         .arg(address.port().to_string())
@@ -191,7 +191,7 @@ fn kafka_command(address: SocketAddr, data: &Path) -> Result<Command> {
         prepared.success(),
         "Kafka's data cannot be prepared (see above)"
     );
-    let mut command = Command::new(script);
+    let mut command = millstream_testing::command(script);
     command.arg("start").arg(data);
     Ok(command)
 }

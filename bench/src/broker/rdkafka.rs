@@ -1,6 +1,6 @@
 //! librdkafka's own program for measuring.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 
@@ -49,7 +49,7 @@ pub fn consume(node: &Node, topic: &str, records: u64) -> Result<()> {
 }
 
 fn run(node: &Node, words: &[&str], records: u64, settings: &[&str]) -> Result<()> {
-    let mut command = Command::new(project::peer(PROGRAM));
+    let mut command = millstream_testing::command(project::peer(PROGRAM));
     command.args(["-q", "-b", &node.address().to_string()]);
     command.args(words).args(["-c", &records.to_string()]);
     for setting in settings {

@@ -1,6 +1,6 @@
 //! The brokers under Kafka's own programs for measuring, ProducerPerformance and ConsumerPerformance.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -148,7 +148,7 @@ fn number(word: Option<&str>, printed: &str) -> Result<f64> {
 }
 
 fn run(program: &str, node: &Node, records: u64, words: &[&str]) -> Result<String> {
-    let done = Command::new("java")
+    let done = millstream_testing::command("java")
         .args(["-Xmx512m", "-cp"])
         .arg(project::peer("kafka/lib/*"))
         .arg(format!("org.apache.kafka.tools.{program}"))

@@ -177,14 +177,14 @@ fn beside(peer: &Peer, ours: &[Count], theirs: &[Count]) -> Vec<Case> {
 }
 
 fn run_peer(name: &str, text: &Text) -> Result<Count> {
-    let mut command = Command::new(project::root().join("bench/peers/run.sh"));
+    let mut command = millstream_testing::command(project::root().join("bench/peers/run.sh"));
     let prefix = str::from_utf8(PREFIX)?;
     command.args([name]).arg(&text.path).arg(prefix);
     run(&mut command, text, |_| 0)
 }
 
 fn run_ours(program: &Path, text: &Text) -> Result<Count> {
-    let mut command = Command::new(program);
+    let mut command = millstream_testing::command(program);
     command
         .env("MILLSTREAM_WORKERS", WORKERS.to_string())
         .args(["flow", "run", "logparser", "--json", "--stages", "fused"])

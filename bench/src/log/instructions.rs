@@ -102,7 +102,7 @@ fn count(bench: &Bench, records: u32, has_one_record: bool) -> Result<Counted> {
 /// Runs a task as a child, and counts what it does within [`counted`].
 fn run_counted(task: Task) -> Result<u64> {
     let out = task.folder.join("callgrind.out");
-    let status = Command::new("valgrind")
+    let status = millstream_testing::command("valgrind")
         .args(["--quiet", "--tool=callgrind"])
         .arg("--toggle-collect=*instructions::counted*")
         .arg(format!("--callgrind-out-file={}", out.display()))

@@ -87,7 +87,7 @@ impl Launcher {
     /// When the setting cannot be started, or the program fails.
     pub fn run<T: DeserializeOwned>(&self, setting: Setting, words: &[&str]) -> Result<T> {
         let mut command = match setting.ranks {
-            Ranks::Threads => Command::new(&self.program),
+            Ranks::Threads => millstream_testing::command(&self.program),
             Ranks::Mpi => {
                 let mpi = self.mpi.as_ref().context("there is no MPI here")?;
                 mpi.command(setting.count, &self.program)
@@ -126,7 +126,7 @@ impl Mpi {
 
     /// Returns the command that starts a program as `processes` processes.
     pub fn command(&self, processes: u32, program: &Path) -> Command {
-        let mut command = Command::new("mpirun");
+        let mut command = millstream_testing::command("mpirun");
         command.args(["-n", &processes.to_string()]);
         if self.is_open_mpi {
             // More than there are cores, and each where the system puts it, as threads are.
@@ -136,7 +136,9 @@ impl Mpi {
             command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             command.env("OMPI_MCA_plm_rsh_agent", "");
         }
-        command.arg(program);
+        command
+            .args(millstream_testing::ENDS_WITH_PARENT)
+            .arg(program);
         command
     }
 }
@@ -149,7 +151,7 @@ pub fn printed<T: DeserializeOwned>(command: &mut Command) -> Result<T> {
     let output = command
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        .context("cannot start a process")?;
     ensure!(
         output.status.success(),
         "it failed ({}): {}",

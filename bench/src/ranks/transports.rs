@@ -7,8 +7,6 @@ mod link;
 mod ours;
 mod standard;
 
-use std::process::Command;
-
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +105,7 @@ fn start(mpi: Option<&Mpi>, task: Task) -> Result<Vec<Figure>> {
     let mut command = match (task.ranks, mpi) {
         (Ranks::Mpi, Some(mpi)) => mpi.command(2, &program),
         (Ranks::Mpi, None) => bail!("there is no MPI here"),
-        (Ranks::Threads, _) => Command::new(program),
+        (Ranks::Threads, _) => millstream_testing::command(program),
     };
     command.args(child::words(&task)?);
     printed(&mut command)

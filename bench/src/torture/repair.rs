@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,8 @@ pub fn cut(folder: &Path, data: &Path, settings: &Settings, stream: &str) -> Res
 
 fn run(folder: &Path, data: &Path, settings: &Settings, words: &[&str]) -> Result<String> {
     let (out, errors) = (folder.join(OUT), folder.join(ERRORS));
-    let mut child = Command::new(our_program().context("build the program millstream first")?)
+    let program = our_program().context("build the program millstream first")?;
+    let mut child = millstream_testing::command(program)
         .args(["repair", "--json", "--data"])
         .arg(data)
         .args(words)

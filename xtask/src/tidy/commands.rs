@@ -22,7 +22,6 @@ use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +29,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use millstream_testing::Lifeline;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
@@ -120,12 +120,12 @@ struct Desk {
     /// The address on which a server listens, unless its command sets another.
     server: String,
     /// The commands that run until the page's end.
-    running: Vec<Child>,
+    running: Vec<(Child, Lifeline)>,
 }
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        for mut child in self.running.drain(..) {
+        for (mut child, _) in self.running.drain(..) {
             // An error means that no process is left.
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
             let _ = child.wait();
@@ -159,7 +159,7 @@ impl Desk {
 
     fn run(&mut self, step: &Step) -> anyhow::Result<()> {
         let (reader, writer) = std::io::pipe()?;
-        let mut command = Command::new("bash");
+        let (mut command, lifeline) = millstream_testing::group("bash")?;
         command
             .args(["-euo", "pipefail", "-c", &step.command])
             .current_dir(self.folder.path())
@@ -168,10 +168,8 @@ impl Desk {
             .env(PROGRAM_VARIABLE, &self.program)
             .env("MILLSTREAM_LISTEN", &self.server)
             .env("MILLSTREAM_SERVER", &self.server)
-            .stdin(Stdio::null())
             .stdout(writer.try_clone()?)
-            .stderr(writer)
-            .process_group(0);
+            .stderr(writer);
         for variable in INHERITED_VARIABLES {
             command.env_remove(variable);
         }
@@ -180,7 +178,7 @@ impl Desk {
         drop(command);
         let output = Output::gather(reader);
         if step.stays {
-            self.running.push(child);
+            self.running.push((child, lifeline));
             return wait_until_shown(step, &output);
         }
         let (status, interrupted) = wait(child, step, &output)?;

@@ -6,8 +6,8 @@ use super::Problem;
 use super::map::{PAGE, Row};
 use crate::workspace::{Dependency, Package};
 
-/// The crate for tests: every crate may use it in tests, and only there.
-const SIMULATOR: &str = "sim";
+/// The crates for tests: every crate may use them in tests.
+const FOR_TESTS: [&str; 2] = ["sim", "testing"];
 
 /// Crates whose tests use further crates.
 const TESTED_WITH: [(&str, &str); 3] =
@@ -90,7 +90,7 @@ impl<'a> Layout<'a> {
 
     /// The crates that the tests of a crate may use in addition to its dependencies.
     fn for_tests(&self, name: &str) -> BTreeSet<&'a str> {
-        let mut found = BTreeSet::from([SIMULATOR]);
+        let mut found = BTreeSet::from(FOR_TESTS);
         for (_, other) in TESTED_WITH.iter().filter(|(known, _)| *known == name) {
             found.insert(*other);
             found.extend(

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::tempdir;
 
-use crate::support::{Server, finish, run, send_signal, spawn, wait_until};
+use crate::support::{Server, finish, run, send_signal, spawn, start, wait_until};
 
 const KILLS: u64 = 50;
 
@@ -107,7 +107,7 @@ fn a_killed_server_has_all_that_a_written_stream_acknowledged() {
     for kill in 0..KILLS {
         let server = Server::start(&data, &[]);
         let mut command = server.command(&["produce", "s", "--acks"]);
-        let mut producer = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut producer = start(command.stdin(Stdio::piped()));
         let mut stdin = producer.stdin.take().unwrap();
         let feeder = thread::spawn(move || {
             let mut number = stored;

@@ -498,7 +498,7 @@ fn get_bytes(address: &str) -> Vec<u8> {
 fn spawn_flow(args: &[&str]) -> Child {
     let http = ["--http", "127.0.0.1:0"];
     let args = [&["flow", "run"], args, &http].concat();
-    program().args(args).spawn().unwrap()
+    crate::support::start(program().args(args))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::support::{Server, finish, program, run, send_signal, wait_until};
+use crate::support::{Server, finish, program, run, send_signal, start, wait_until};
 
 /// A server with an empty stream `s`.
 fn server(dir: &tempfile::TempDir, streamlets: &str) -> Server {
@@ -165,7 +165,7 @@ fn acknowledged_lines_are_counted_as_they_come() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "1");
     let mut command = server.command(&["produce", "s", "--acks"]);
-    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = start(command.stdin(Stdio::piped()));
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     for expected in ["1\n", "3\n"] {
@@ -186,7 +186,7 @@ fn a_follower_sees_new_records_until_it_is_stopped() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "2");
     let mut command = server.command(&["consume", "s", "--follow"]);
-    let mut child = command.spawn().unwrap();
+    let mut child = start(&mut command);
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     for number in 0..3 {
         let input = format!("{number}\n");
@@ -221,7 +221,7 @@ fn followers_and_members_read_partitions_that_are_added() {
     produce(0..10);
     let follow = |args: &[&str]| {
         let mut command = server.command(&[&["consume", "s", "--follow"], args].concat());
-        let mut child = command.spawn().unwrap();
+        let mut child = start(&mut command);
         let stdout = child.stdout.take().unwrap();
         (child, BufReader::new(stdout))
     };
@@ -283,14 +283,14 @@ fn followers_members_and_producers_end_soon_when_the_stream_is_deleted() {
         .assert_done();
     let follow = |args: &[&str]| {
         let mut command = server.command(&[&["consume", "s", "--follow"], args].concat());
-        let mut child = command.spawn().unwrap();
+        let mut child = start(&mut command);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut String::new()).unwrap();
         child.stdout = Some(stdout.into_inner());
         child
     };
     let mut command = server.command(&["produce", "s", "--acks"]);
-    let mut producer = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut producer = start(command.stdin(Stdio::piped()));
     let mut stdin = producer.stdin.take().unwrap();
     let mut acks = BufReader::new(producer.stdout.take().unwrap());
     stdin.write_all(b"line\n").unwrap();
@@ -414,7 +414,7 @@ fn a_group_with_members_is_not_reset() {
         .run_with_input(&["produce", "s"], numbers(1))
         .assert_done();
     let mut command = server.command(&["consume", "s", "--group", "g", "--follow"]);
-    let mut child = command.spawn().unwrap();
+    let mut child = start(&mut command);
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut String::new()).unwrap();
     let reset = server.run(&["group", "reset", "g", "s", "--to", "earliest"]);
@@ -485,7 +485,7 @@ fn an_object_that_does_not_come_to_its_end_leaves_the_file_as_it_was() {
     let file = folder.join("file");
     fs::write(&file, "before").unwrap();
     let get = ["object", "get", "o", "--output", file.to_str().unwrap()];
-    let child = server.command(&get).spawn().unwrap();
+    let child = start(&mut server.command(&get));
     let files = || fs::read_dir(&folder).unwrap().count();
     wait_until("it writes", || files() == 2);
     send_signal(&child, Signal::STOP);
@@ -536,12 +536,12 @@ fn without_a_server_it_says_what_to_do() {
     ] {
         let mut command = program();
         command.args([verb, &nobody].concat());
-        let run = finish(command.spawn().unwrap());
+        let run = finish(start(&mut command));
         run.assert_fails(1, &["127.0.0.1:1", "millstream start", "--server"]);
     }
     let mut command = program();
     command.args(["stream", "list", "--server", "nobody"]);
-    finish(command.spawn().unwrap()).assert_fails(2, &["--server", "a host and a port"]);
+    finish(start(&mut command)).assert_fails(2, &["--server", "a host and a port"]);
 }
 
 #[test]

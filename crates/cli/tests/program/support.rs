@@ -12,14 +12,19 @@ use serde_json::Value;
 /// Nothing that a test does takes longer.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
+/// A program that runs longer is killed, so that reads of its output end.
+const PROGRAM_MAX: Duration = Duration::from_secs(300);
+
 /// The program, without the settings of whoever runs the test, and with a small pool.
 pub fn program() -> Command {
-    prepared(Command::new(env!("CARGO_BIN_EXE_millstream")))
+    prepared(millstream_testing::command(env!(
+        "CARGO_BIN_EXE_millstream"
+    )))
 }
 
 /// As [`program`], with SIGHUP ignored or not when it starts, whatever it is here.
 pub fn program_with_hangup(is_ignored: bool) -> Command {
-    let mut command = Command::new("env");
+    let mut command = millstream_testing::command("env");
     command
         .arg(match is_ignored {
             true => "--ignore-signal=HUP",
@@ -49,7 +54,7 @@ pub fn prepared(mut command: Command) -> Command {
 /// Flows under `mpirun`, with some arguments for each of the processes.
 #[cfg(feature = "mpi")]
 pub fn mpirun(processes: &[&[&str]]) -> Command {
-    let mut command = Command::new("mpirun");
+    let mut command = millstream_testing::command("mpirun");
     command
         .args(["--oversubscribe", "-q"])
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -60,6 +65,7 @@ pub fn mpirun(processes: &[&[&str]]) -> Command {
         }
         command
             .args(["-n", "1"])
+            .args(millstream_testing::ENDS_WITH_PARENT)
             .arg(env!("CARGO_BIN_EXE_millstream"));
         command.args(["flow", "run"]).args(*args);
     }
@@ -132,15 +138,16 @@ fn finish_with_input(mut child: Child, input: Vec<u8>) -> Run {
     run
 }
 
+/// Starts a program.
+pub fn start(command: &mut Command) -> Child {
+    millstream_testing::start(command, PROGRAM_MAX).unwrap()
+}
+
 /// Starts the program with pipes to it.
 pub fn spawn(data: &Path, args: &[&str]) -> Child {
-    program()
-        .args(args)
-        .arg("--data")
-        .arg(data)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap()
+    let mut command = program();
+    command.args(args).arg("--data").arg(data);
+    start(command.stdin(Stdio::piped()))
 }
 
 /// Waits for the end.
@@ -210,13 +217,13 @@ impl Server {
 
     /// Starts it, on a free port.
     pub fn spawn(data: &Path, args: &[&str]) -> Child {
-        program()
+        let mut command = program();
+        command
             .env("MILLSTREAM_LISTEN", "127.0.0.1:0")
             .args(["start", "--data"])
             .arg(data)
-            .args(args)
-            .spawn()
-            .unwrap()
+            .args(args);
+        start(&mut command)
     }
 
     pub fn address(&self) -> &str {
@@ -244,14 +251,12 @@ impl Server {
     }
 
     pub fn run(&self, args: &[&str]) -> Run {
-        finish(self.command(args).spawn().unwrap())
+        finish(start(&mut self.command(args)))
     }
 
     pub fn run_with_input(&self, args: &[&str], input: Vec<u8>) -> Run {
-        finish_with_input(
-            self.command(args).stdin(Stdio::piped()).spawn().unwrap(),
-            input,
-        )
+        let child = start(self.command(args).stdin(Stdio::piped()));
+        finish_with_input(child, input)
     }
 
     pub fn into_child(mut self) -> Child {

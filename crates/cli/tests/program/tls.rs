@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::tempdir;
 
@@ -17,7 +16,7 @@ fn sh(folder: &Path, script: &str) {
     let mut path = std::ffi::OsString::from(program.parent().unwrap());
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
-    let mut shell = Command::new("sh");
+    let mut shell = millstream_testing::command("sh");
     shell.args(["-euc", script]).current_dir(folder);
     let child = prepared(shell).env("PATH", path).spawn().unwrap();
     finish(child).assert_done();

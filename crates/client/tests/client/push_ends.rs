@@ -221,7 +221,7 @@ fn an_idle_consumer_takes_no_processor_time() {
 }
 
 pub fn other_process(test: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = millstream_testing::command(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]);
     command
 }
@@ -257,7 +257,8 @@ impl Killed {
     fn start(folder: &Path) -> Killed {
         let mut command = other_process("push_ends::server");
         command.env(FOLDER, folder).stdout(Stdio::piped());
-        let mut child = Killed(command.spawn().unwrap());
+        let child = millstream_testing::start(&mut command, TIME_MAX);
+        let mut child = Killed(child.unwrap());
         let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
         let serves = |line: String| line.contains("serving");
         assert!(lines.map_while(Result::ok).any(serves));

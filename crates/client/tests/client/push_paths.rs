@@ -17,7 +17,7 @@ use millstream_log::SOCKET;
 use crate::consuming::{place, values};
 use crate::push::{next, pushed, remote};
 use crate::push_ends::other_process;
-use crate::support::{Node, limit_reading, produce};
+use crate::support::{Node, TIME_MAX, limit_reading, produce};
 
 /// Returns the path on which the only value of a stream arrives.
 pub async fn path_of(client: &Client, config: ConsumerConfig) -> DeliveryPath {
@@ -137,8 +137,7 @@ async fn the_client_sends_nothing_to_another_users_socket() {
         .current_dir(folder)
         .uid(65_534)
         .stdout(Stdio::piped());
-    let spawned = command.spawn();
-    let Ok(mut child) = spawned else {
+    let Ok(mut child) = millstream_testing::start(&mut command, TIME_MAX) else {
         eprintln!("skipped: no process of another user can be started here");
         return;
     };

@@ -105,6 +105,9 @@ const TESTS: [Test; 10] = [
     ),
 ];
 
+/// All ranks of a scene draw from this seed.
+const SEED: &str = "1";
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.as_slice() {
@@ -186,7 +189,7 @@ impl Launcher {
     }
 
     fn run(&self, scene: &str, ranks: u32) -> std::io::Result<Output> {
-        let mut command = Command::new("mpirun");
+        let mut command = millstream_testing::command("mpirun");
         command.args(["-n", &ranks.to_string()]);
         if self.is_open_mpi {
             command.args(["--oversubscribe", "--timeout", "60"]);
@@ -197,8 +200,9 @@ impl Launcher {
         }
         command.env("MPIEXEC_TIMEOUT", "60");
         command
+            .args(millstream_testing::ENDS_WITH_PARENT)
             .arg(env::current_exe()?)
-            .args(["scene", scene, &fastrand::u32(..).to_string()]);
+            .args(["scene", scene, SEED]);
         command.output()
     }
 }

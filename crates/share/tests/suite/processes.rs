@@ -2,7 +2,7 @@
 
 use std::env;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,9 @@ use rustix::time::{ClockId, clock_gettime};
 const PATH: &str = "MILLSTREAM_TEST_SHARED_FILE";
 const COUNT: u64 = 1_000_000;
 const ENTRIES: u32 = 16;
+
+/// The other process is killed after this time.
+const PROCESS_MAX: Duration = Duration::from_secs(120);
 
 /// The length of occasional pauses, in which the other side waits.
 const REST: Duration = Duration::from_millis(50);
@@ -102,11 +105,11 @@ fn consumer_of_nothing() {
 }
 
 fn run_again(test: &str, publisher: &Publisher) -> Child {
-    Command::new(env::current_exe().unwrap())
+    let mut command = millstream_testing::command(env::current_exe().unwrap());
+    command
         .args(["--exact", test, "--ignored", "--nocapture"])
-        .env(PATH, publisher.path())
-        .spawn()
-        .unwrap()
+        .env(PATH, publisher.path());
+    millstream_testing::start(&mut command, PROCESS_MAX).unwrap()
 }
 
 fn open_again() -> SourceRing {

@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::process::Command;
 
 use millstream_broker::security::{Operation, Resource};
 use millstream_log::SOCKET;
@@ -126,7 +125,7 @@ fn without_room() {
 
 #[test]
 fn where_there_is_no_room_for_shared_memory_chunks_are_received_without() {
-    let mut other = Command::new(std::env::current_exe().unwrap());
+    let mut other = millstream_testing::command(std::env::current_exe().unwrap());
     other.args(["--exact", "push_shared::access::without_room", "--ignored"]);
     let output = other.output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
