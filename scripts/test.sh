@@ -9,6 +9,8 @@ output=$target/test
 mkdir -p "$output"
 rm -f "$output"/*.log
 export MILLSTREAM_BIN=$target/debug/millstream PYTHONDONTWRITEBYTECODE=1
+# Property tests draw the same cases in every run, as under cargo (.cargo/config.toml).
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 
 # The groups, each with its results.
 groups=()

@@ -7,16 +7,22 @@ use fastrand::Rng;
 /// The number of runs of each kind, unless `MILLSTREAM_CASES` sets it.
 const CASES: u64 = 150;
 
-/// Runs cases with new seeds, or the one that `MILLSTREAM_SEED` names.
+/// Runs cases with seeds from 0, or the one that `MILLSTREAM_SEED` names.
 pub fn run(case: impl Fn(&mut Rng)) {
     let variable = |name| env::var(name).ok().map(|value| value.parse().unwrap());
     if let Some(seed) = variable("MILLSTREAM_SEED") {
-        return case(&mut Rng::with_seed(seed));
+        return run_one(seed, &case);
     }
-    for _ in 0..variable("MILLSTREAM_CASES").unwrap_or(CASES) {
-        let seed = PrintedSeed(fastrand::u64(..));
-        case(&mut Rng::with_seed(seed.0));
+    for seed in 0..variable("MILLSTREAM_CASES").unwrap_or(CASES) {
+        run_one(seed, &case);
     }
+}
+
+fn run_one(seed: u64, case: &impl Fn(&mut Rng)) {
+    let _seed = PrintedSeed(seed);
+    // Numbers that the case draws without `Rng`.
+    fastrand::seed(seed);
+    case(&mut Rng::with_seed(seed));
 }
 
 /// Prints the seed of a case that fails.
