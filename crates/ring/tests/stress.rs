@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 use common::ring_between;
 use millstream_ring::Ring;
 
+/// Readers have read all items by then.
+const READ_MAX: Duration = Duration::from_secs(120);
+
 const FOR: Duration = Duration::from_millis(if cfg!(miri) { 50 } else { 1000 });
 
 struct Item {
@@ -106,6 +109,7 @@ fn read(ring: &Ring<Item>, case: Case, seed: u64, writers_done: &AtomicBool) -> 
     let is_in_order = case.lanes == 1 && (case.readers == 1 || case.is_smooth);
     let mut next = vec![0; case.writers];
     let (mut count, mut sum) = (0, 0);
+    let started_at = Instant::now();
     loop {
         resize_sometimes(ring, &mut random);
         let was_done = writers_done.load(Ordering::Acquire);
@@ -113,6 +117,7 @@ fn read(ring: &Ring<Item>, case: Case, seed: u64, writers_done: &AtomicBool) -> 
             if was_done && ring.is_empty() {
                 return (count, sum);
             }
+            assert!(started_at.elapsed() < READ_MAX, "items are left");
             thread::yield_now();
             continue;
         };
