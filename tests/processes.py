@@ -5,10 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Starts the program, unless the parent has ended before the kernel knew of the wish.
 START = '[ "$PPID" = "$0" ] && exec "$@"'
+
+# The kernel takes a thread for the parent. This one lives as long as the tests.
+STARTER = ThreadPoolExecutor(max_workers=1)
 
 
 def command(words):
@@ -17,8 +21,8 @@ def command(words):
 
 
 def start(words, **options):
-    """As `subprocess.Popen`."""
-    return subprocess.Popen(command(words), **options)
+    """As `subprocess.Popen`. The thread that calls this may end before the process."""
+    return STARTER.submit(subprocess.Popen, command(words), **options).result()
 
 
 def run(words, **options):
