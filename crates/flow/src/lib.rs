@@ -119,7 +119,7 @@ pub use checkpoint::store::{Checkpointing, Checkpoints, Resume, ShardKey, StoreL
 pub use error::{BoxError, FlowError};
 pub use ranks::message::Message;
 pub use ranks::plain::Plain;
-pub use run::running::{LateEvents, Running, Summary};
+pub use run::running::{LateEvents, LateSource, Running, Summary};
 pub use run::scheduler::{Pick, Priority, RoundRobin, Scheduler, StageView, Stages};
 pub use settings::{FlowSettings, Order};
 pub use sinks::sink::{Sink, SinkStart};
@@ -131,6 +131,7 @@ pub use stage::dead_letter::{DeadLetter, DeadLetters, Origin};
 pub use stage::metrics::{Latency, StageMetrics};
 pub use stage::parts::{Flatten, Parts};
 pub use state::collected::Collected;
+pub use state::late::LateTo;
 pub use state::partial::{Counts, Partial, PartialState, StateReader};
 pub use state::table::Table;
 pub use state::windowed::Windowed;

@@ -32,8 +32,8 @@ pub struct FlowSettings {
     /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
     /// larger one is used, and shrink when they are idle.
     pub ring_items_max: NonZeroUsize,
-    /// Takes items that make user code panic twice, or for which it returns an error. Without
-    /// it they fail the flow.
+    /// Takes items that make user code panic twice, or for which it returns an error, and items that come too late for
+    /// their windows. Without it, the former fail the flow, and the latter are left out.
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// The clock of the flow.
     pub clock: Arc<dyn Clock>,

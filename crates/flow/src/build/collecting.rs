@@ -17,6 +17,7 @@ use crate::stage::parts::Parts;
 use crate::stage::ring_input::RingInput;
 use crate::stage::terminal::WritingInstance;
 use crate::state::collected::{Collected, Retained};
+use crate::state::late::LateTo;
 use crate::windows::{EventStore, TimeOf, WindowEvents, Windows};
 
 /// Operators whose results are about to be collected in windows.
@@ -24,10 +25,11 @@ use crate::windows::{EventStore, TimeOf, WindowEvents, Windows};
 pub struct Collecting<I: Entry, C: Chain<I::Item, Out: Parts + Sized>, L> {
     operators: Operators<I, C>,
     collected: Collected,
-    late: Option<LateTo<C::Out, L>>,
+    late: Option<LateChannel<C::Out, L>>,
+    drops_late: bool,
 }
 
-struct LateTo<T: Parts, L> {
+struct LateChannel<T: Parts, L> {
     channel: Channel<L>,
     function: Arc<LateFunction<T, L>>,
 }
@@ -118,6 +120,7 @@ where
             operators: self,
             collected: collected.clone(),
             late: None,
+            drops_late: false,
         }
     }
 }
@@ -129,8 +132,9 @@ where
     T: Parts + Clone + Debug + Send + Sync,
     L: Send + 'static,
 {
-    /// Events that come too late for their window go to `channel`, as `function` turns them; without this they are
-    /// dropped. They are counted in any case, by [`Collected::late_events`].
+    /// Events that come too late for their window go to `channel`, as `function` turns them. Without this, they become
+    /// [dead letters](crate::FlowSettings::dead_letters); a flow that keeps none leaves them out, and warns once. They are
+    /// counted in any case, by [`Collected::late_events`].
     pub fn late_to<M, F>(self, channel: &Channel<M>, function: F) -> Collecting<I, C, M>
     where
         M: Send + 'static,
@@ -139,10 +143,21 @@ where
         Collecting {
             operators: self.operators,
             collected: self.collected,
-            late: Some(LateTo {
+            late: Some(LateChannel {
                 channel: channel.clone(),
                 function: Arc::new(function),
             }),
+            drops_late: false,
+        }
+    }
+
+    /// Drops events that come too late for their window, also in a flow that keeps dead letters. They are counted, by
+    /// [`Collected::late_events`].
+    pub fn drop_late(self) -> Collecting<I, C, L> {
+        Collecting {
+            late: None,
+            drops_late: true,
+            ..self
         }
     }
 
@@ -157,10 +172,21 @@ where
             operators,
             collected,
             late,
+            drops_late,
         } = self;
+        let late_to = match &late {
+            Some(_) => LateTo::Channel,
+            None if !drops_late && operators.flow.settings.dead_letters.is_some() => {
+                LateTo::DeadLetters
+            }
+            None => LateTo::Dropped,
+        };
+        collected.state.late.lead(late_to);
         let results = operators.flow.channel(&format!("{name}/results"));
         let collect = Collect {
             collected,
+            late_to,
+            is_late_expected: drops_late || late.is_some(),
             late,
             time: Arc::new(time),
             results: results.clone(),
@@ -177,7 +203,9 @@ where
 /// An end of a stage.
 struct Collect<T: Parts, L> {
     collected: Collected,
-    late: Option<LateTo<T, L>>,
+    late_to: LateTo,
+    is_late_expected: bool,
+    late: Option<LateChannel<T, L>>,
     time: TimeOf<T>,
     results: Channel<WindowEvents<T>>,
 }
@@ -203,6 +231,8 @@ where
             state: Arc::clone(&self.collected.state),
             store: EventStore::new(self.collected.windows, Arc::clone(&self.time)),
             outbox: Outbox::of_channels(writing, results),
+            late_to: self.late_to,
+            is_late_expected: self.is_late_expected,
             late: self.late.as_ref().map(|late| Late {
                 outbox: Outbox::of_channels(writing, std::slice::from_ref(&late.channel)),
                 function: Arc::clone(&late.function),

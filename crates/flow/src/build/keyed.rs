@@ -22,12 +22,13 @@ use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::{Channel, ChannelState};
 use crate::stage::ends::flush_policy::FlushPolicy;
 use crate::stage::ends::outbox::Outbox;
-use crate::stage::ends::to_panes::{PaneCode, PendingFlush, ToPanes};
+use crate::stage::ends::to_panes::{Absence, PaneCode, PendingFlush, ToPanes};
 use crate::stage::ends::to_rings::{ToOne, ToRings};
 use crate::stage::ends::to_windows::{Release, ToWindows};
 use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
 use crate::stage::terminal::WritingInstance;
+use crate::state::late::LateTo;
 use crate::state::windowed::{WindowSpec, Windowed};
 use crate::windows::{Aggregate, All, Combine, Key, LocalPanes, Partial, WindowResult};
 
@@ -36,7 +37,33 @@ use crate::windows::{Aggregate, All, Combine, Key, LocalPanes, Partial, WindowRe
 pub struct Keyed<I: Entry, C: Chain<I::Item, Out: Sized>, F> {
     pub(crate) operators: Operators<I, C>,
     key: F,
-    late: Option<Channel<C::Out>>,
+    late: LateItems<C::Out>,
+}
+
+/// Where items go that come too late for their windows.
+enum LateItems<T> {
+    /// To the dead letters, if the flow keeps any.
+    DeadLetters,
+    Channel(Channel<T>),
+    Drop,
+}
+
+impl<T> LateItems<T> {
+    fn channel(&self) -> Option<&Channel<T>> {
+        match self {
+            LateItems::Channel(channel) => Some(channel),
+            LateItems::DeadLetters | LateItems::Drop => None,
+        }
+    }
+
+    /// Returns where they go in this flow.
+    fn to(&self, flow: &Flow) -> LateTo {
+        match self {
+            LateItems::Channel(_) => LateTo::Channel,
+            LateItems::DeadLetters if flow.settings.dead_letters.is_some() => LateTo::DeadLetters,
+            LateItems::DeadLetters | LateItems::Drop => LateTo::Dropped,
+        }
+    }
 }
 
 /// Says of every item that its key is that of all items.
@@ -52,7 +79,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         Keyed {
             operators: self,
             key,
-            late: None,
+            late: LateItems::DeadLetters,
         }
     }
 
@@ -104,6 +131,14 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         self.all().late_to(channel)
     }
 
+    /// As [`Keyed::drop_late`], for windows over all items.
+    pub fn drop_late(self) -> Keyed<I, C, KeyOfAll<C::Out>>
+    where
+        C::Out: Clone + Debug + Send + Sized + 'static,
+    {
+        self.all().drop_late()
+    }
+
     /// Routes the items by a key that all items have.
     fn all(self) -> Keyed<I, C, KeyOfAll<C::Out>>
     where
@@ -112,7 +147,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         Keyed {
             operators: self,
             key: |_| All,
-            late: None,
+            late: LateItems::DeadLetters,
         }
     }
 
@@ -199,11 +234,44 @@ where
     K: Key,
     F: Fn(&T) -> K + Send + Sync + 'static,
 {
-    /// Items that come too late for their window go to `channel`; else they are dropped. They are
-    /// counted in any case, by [`Windowed::late_events`].
+    /// Items that come too late for their window go to `channel`; in Flink a side output of late data. Without this, they
+    /// become [dead letters](crate::FlowSettings::dead_letters), with the records that they were made of where the flow
+    /// knows them; a flow that keeps no dead letters leaves them out, and warns once. They are counted in any case, by
+    /// [`Windowed::late_events`].
     pub fn late_to(self, channel: &Channel<T>) -> Self {
         Keyed {
-            late: Some(channel.clone()),
+            late: LateItems::Channel(channel.clone()),
+            ..self
+        }
+    }
+
+    /// Drops items that come too late for their window, also in a flow that keeps dead letters. They are counted, by
+    /// [`Windowed::late_events`].
+    ///
+    /// ```
+    /// use millstream_base::Timestamp;
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::windows::{Count, Windows};
+    /// use millstream_flow::{Flow, Watermarks};
+    /// use std::time::Duration;
+    ///
+    /// let times = [5, 25, 6];
+    /// let flow = Flow::new("numbers");
+    /// let counts = flow.windowed("counts", Windows::tumbling(10), Count);
+    /// let sum = flow.partial::<u64>("sum");
+    /// flow.source("times", Generator::new(move |number| times[number as usize]).limit(3))
+    ///     .watermarks(|time| Timestamp(*time), Watermarks::bounded(Duration::ZERO))
+    ///     .key_by(|_| 0)
+    ///     .drop_late()
+    ///     .aggregate("count", &counts, |time| Timestamp(*time))
+    ///     .fold_local(&sum, |sum, window| *sum += window.value);
+    /// flow.run()?.join()?;
+    /// assert_eq!((sum.merged(), counts.late_events()), (2, 1));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn drop_late(self) -> Self {
+        Keyed {
+            late: LateItems::Drop,
             ..self
         }
     }
@@ -246,6 +314,10 @@ where
             key,
             late,
         } = self;
+        let late_to = late.to(&operators.flow);
+        spec.late.lead(late_to);
+        let is_late_expected = !matches!(late, LateItems::DeadLetters);
+        let late = late.channel();
         let Panes { rings, channel } = panes;
         let received_name = format!("{exchange}/received");
         let clock = Arc::clone(&operators.flow.settings.clock);
@@ -261,7 +333,7 @@ where
         });
         let outputs: Vec<&Arc<ChannelState>> = [channel]
             .into_iter()
-            .chain(late.as_ref().map(|late| &late.state))
+            .chain(late.map(|late| &late.state))
             .collect();
         let flow = operators.end(&outputs, |writing: WritingInstance<'_>| {
             let panes = LocalPanes::new(spec.windows);
@@ -273,9 +345,9 @@ where
                 exchange: exchange_ends
                     .exchange(Outbox::of_rings(writing, rings, channel), writing),
                 owners: owners.clone(),
-                late: late
-                    .as_ref()
-                    .map(|late| Outbox::of_channels(writing, std::slice::from_ref(late))),
+                late_to,
+                is_late_expected,
+                late: late.map(|late| Outbox::of_channels(writing, std::slice::from_ref(late))),
                 late_items: Vec::new(),
                 step: step.clone(),
                 is_in_turn,
@@ -283,6 +355,7 @@ where
                 waiting: PendingFlush::default(),
                 stamp: 0,
                 has_ended: false,
+                absence: Absence::default(),
                 item: PhantomData,
             }
         });
@@ -341,12 +414,14 @@ impl<K: Key, S: Clone + Send + 'static> Panes<K, S> {
         let results = partitioned.flow.channel(&results_name);
         let clock = Arc::clone(&partitioned.flow.settings.clock);
         let label = partitioned.label("aggregate");
+        let has_dead_letters = partitioned.flow.settings.dead_letters.is_some();
         let channels = [results.clone()];
         let flow = partitioned.end(&[&results.state], |writing| ToWindows {
             spec: Arc::clone(&state.spec),
             store: state.add_partition(),
             label: label.clone(),
             outbox: Outbox::of_channels(writing, &channels),
+            has_dead_letters,
             clock: Arc::clone(&clock),
             release: Release::default(),
             stamp: 0,

@@ -105,7 +105,7 @@ where
         self.windows.totals()
     }
 
-    /// Items of both streams that were left out since their window's time was over.
+    /// Items of both streams that are in none of the windows since their time was over.
     pub fn late_events(&self) -> u64 {
         self.windows.late_events()
     }

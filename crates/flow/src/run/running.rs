@@ -17,8 +17,10 @@ use crate::settings::FlowSettings;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
+use crate::state::late::LateTo;
 use crate::state::partial::StateReader;
 use crate::time::control_event::RingEvents;
+use crate::time::partitions::PartitionId;
 use crate::time::waits::{self, Wait};
 
 /// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
@@ -52,6 +54,20 @@ pub struct Summary {
 pub struct LateEvents {
     /// The state element with the windows.
     pub state: String,
+    /// How many.
+    pub late_events: u64,
+    /// Where they go.
+    pub to: LateTo,
+}
+
+/// Items of a source that came too late for their window since the run began, as far as they were found in the source's
+/// stage: behind a queue or a fork, the source is not known any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LateSource {
+    /// The source's stage.
+    pub stage: String,
+    /// The partition's number; absent for a source that has but one.
+    pub partition: Option<u64>,
     /// How many.
     pub late_events: u64,
 }
@@ -171,9 +187,24 @@ impl Running {
                 Some(LateEvents {
                     state: name.clone(),
                     late_events: state.late_events()?,
+                    to: state.late_to(),
                 })
             })
             .collect()
+    }
+
+    /// By source and partition: the items that came too late for their windows; nothing for those without any.
+    pub fn late_sources(&self) -> Vec<LateSource> {
+        let stages = self.workers.stages.iter();
+        let late = stages.flat_map(|stage| {
+            let late = stage.late().into_iter();
+            late.map(|(partition, late_events)| LateSource {
+                stage: stage.name().to_owned(),
+                partition: partition.map(|PartitionId(partition)| partition),
+                late_events,
+            })
+        });
+        late.collect()
     }
 
     /// Returns the sources that hold back event time, and so the windows that wait for it; nothing for a flow without

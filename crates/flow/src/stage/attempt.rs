@@ -12,7 +12,8 @@
 //! functions of aggregates (`add`, `merge`, `result` and the like), for `fold_local`, and for code that hashes,
 //! compares, copies or drops keys and states in windows. Key and time functions run before that: an item on which
 //! they panic becomes a dead letter. So state is exact, or there is none; and each item is in it, or in a dead
-//! letter, or counted as late.
+//! letter, or counted as late. A late item counts as passed on: if the whole that it is part of panics afterwards, the
+//! second attempt does not pass it on again.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -44,6 +45,9 @@ pub trait Attempt {
     /// Notes an `item` for which code of the operator `label` returned an error.
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError);
 
+    /// Notes an item that came too late for its windows. A further attempt at its whole does not find it again.
+    fn reject_late(&self, rejected: Rejected);
+
     /// Notes rejected items that had been put off.
     fn reject_all(&self, rejected: Vec<Rejected>);
 
@@ -62,15 +66,31 @@ pub struct FirstAttempt<'a> {
     is_unsettled: Cell<bool>,
     /// Something was rejected, of whichever item.
     has_rejected: Cell<bool>,
-    /// The rejected ones of items that had been put off: they outlast the attempt.
-    put_off: &'a RefCell<Vec<Rejected>>,
+    outlasting: &'a Outlasting,
     time: &'a StageTime,
 }
 
+/// Rejected items that outlast an attempt: the next one does not find them again.
+#[derive(Default)]
+pub struct Outlasting {
+    /// Of items that had been put off. Their whole is not the one at hand, so nothing here names their origin.
+    put_off: RefCell<Vec<Rejected>>,
+    /// Late items of the whole at hand. Their results count as passed on.
+    late: RefCell<Vec<Rejected>>,
+}
+
+impl Outlasting {
+    pub fn take(&self) -> Vec<Rejected> {
+        let mut all = self.put_off.take();
+        all.append(&mut self.late.borrow_mut());
+        all
+    }
+}
+
 impl<'a> FirstAttempt<'a> {
-    pub fn new(time: &'a StageTime, put_off: &'a RefCell<Vec<Rejected>>) -> FirstAttempt<'a> {
+    pub fn new(time: &'a StageTime, outlasting: &'a Outlasting) -> FirstAttempt<'a> {
         FirstAttempt {
-            put_off,
+            outlasting,
             rejected: RefCell::default(),
             is_unsettled: Cell::new(false),
             has_rejected: Cell::new(false),
@@ -81,6 +101,14 @@ impl<'a> FirstAttempt<'a> {
     /// Notes an item of a stage that panicked outside of a call by an operator.
     pub fn reject_unseen(&self, stage: &str, panic: &(dyn Any + Send)) {
         self.add(Rejected::unseen(stage, panic));
+    }
+
+    /// The attempt has come to the last result that a former one passed on: late items that the former one has not named
+    /// the origin of are of the part at hand.
+    pub fn resume_late(&self) {
+        if !self.outlasting.late.borrow().is_empty() {
+            self.is_unsettled.set(true);
+        }
     }
 
     /// Whether anything was rejected.
@@ -102,9 +130,11 @@ impl<'a> FirstAttempt<'a> {
             return;
         };
         self.is_unsettled.set(false);
-        let mut all = self.rejected.borrow_mut();
-        for rejected in all.iter_mut().filter(|it| it.origin.is_none()) {
-            rejected.origin = Some(Arc::clone(&origin));
+        for all in [&self.rejected, &self.outlasting.late] {
+            let mut all = all.borrow_mut();
+            for rejected in all.iter_mut().filter(|it| it.origin.is_none()) {
+                rejected.origin = Some(Arc::clone(&origin));
+            }
         }
     }
 }
@@ -126,12 +156,19 @@ impl Attempt for FirstAttempt<'_> {
         self.add(Rejected::new(item, Failure::Error { operator, error }));
     }
 
+    #[cold]
+    fn reject_late(&self, rejected: Rejected) {
+        self.is_unsettled.set(true);
+        self.has_rejected.set(true);
+        self.outlasting.late.borrow_mut().push(rejected);
+    }
+
     fn reject_all(&self, rejected: Vec<Rejected>) {
         if rejected.is_empty() {
             return;
         }
         self.has_rejected.set(true);
-        self.put_off.borrow_mut().extend(rejected);
+        self.outlasting.put_off.borrow_mut().extend(rejected);
     }
 
     #[inline(always)]
@@ -174,6 +211,10 @@ impl Attempt for SecondAttempt<'_> {
 
     fn reject<T: Debug + ?Sized>(&self, label: &Label, item: &T, error: BoxError) {
         self.0.reject(label, item, error);
+    }
+
+    fn reject_late(&self, rejected: Rejected) {
+        self.0.reject_late(rejected);
     }
 
     fn reject_all(&self, rejected: Vec<Rejected>) {

@@ -11,7 +11,7 @@ use crate::stage::activation::{Activation, Context};
 use crate::stage::channel::ChannelState;
 use crate::stage::metrics::Counters;
 use crate::time::alignment::Aligned;
-use crate::time::gauge::SourceTime;
+use crate::time::gauge::{LateByPartition, SourceTime};
 
 /// The unit that workers activate: an input, a row of fused operators, and their end.
 pub trait Stage: Node + Activate + Progress + Snapshot {}
@@ -83,6 +83,10 @@ pub trait Progress: Send + Sync {
     /// The event time of each instance that has not ended, and the silence after which later stages do not wait for a
     /// source; `None` for stages that emit no watermarks of their own.
     fn source_times(&self) -> Option<(Vec<SourceTime>, Duration)>;
+
+    /// The items of its sources that came too late for their windows, by partition, as far as they were found in this
+    /// stage.
+    fn late(&self) -> LateByPartition;
 
     /// The positions of its sources in what they read; `None` for stages that read a ring, and where no source knows.
     fn positions(&self) -> Option<Vec<Position>>;

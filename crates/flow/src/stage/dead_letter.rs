@@ -11,18 +11,32 @@ use crate::sinks::sink::SinkStart;
 /// The name by which dead letters are known to checkpoints, and to errors about them.
 pub const DEAD_LETTERS: &str = "dead letters";
 
-/// An item that made user code panic twice, or for which it returned an error.
+/// An item that made user code panic twice, or for which it returned an error, or that came too late for its windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Whose code it was.
+    /// Whose code it was, or whose windows.
     pub operator: Arc<str>,
     /// The operator's argument, as text (`Debug`), cut off after 64 KiB.
     pub item: String,
-    /// The message of the panic, or the error; cut off after 64 KiB.
+    /// The message of the panic, or the error; cut off after 64 KiB. Of a late item it begins with `late:`.
     pub error: String,
     /// The record that the item was made of; `None` where the flow does not know it: of items that do not come from a
     /// stream, and of those that have left the stage of their source.
     pub origin: Option<Arc<Origin>>,
+}
+
+impl DeadLetter {
+    /// Its memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let origin = self.origin.as_deref();
+        let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
+        let record = origin.map_or(0, |origin| {
+            let headers = origin.headers.iter();
+            let headers = headers.map(|(name, value)| name.len() + len(value));
+            size_of::<Origin>() + len(&origin.key) + len(&origin.value) + headers.sum::<usize>()
+        });
+        size_of::<DeadLetter>() + self.item.len() + self.error.len() + record
+    }
 }
 
 /// A record of a stream, as it was read.
@@ -44,12 +58,13 @@ pub struct Origin {
     pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
-/// Keeps dead letters. Without one a panic or an error of user code fails the flow.
+/// Keeps dead letters. Without one a panic or an error of user code fails the flow, and late items are left out.
 ///
 /// It may take part in checkpoints as a [sink](crate::Sink#exactly-once) does: then each letter is there once,
 /// however often the flow is killed and resumes.
 pub trait DeadLetters: Send + Sync + 'static {
-    /// Keeps the letters that come of one item. It may wait: dead letters are not meant to be many.
+    /// Keeps the letters that come of one item, or of several late ones. It may wait: dead letters are not meant to be
+    /// many.
     ///
     /// # Errors
     /// Ends the flow.

@@ -1,11 +1,10 @@
 //! The loop over the items in hand: each is processed as it is, and again when user code panics.
 
-use std::cell::RefCell;
 use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 
 use crate::stage::activation::Killed;
-use crate::stage::attempt::{FirstAttempt, SecondAttempt};
+use crate::stage::attempt::{FirstAttempt, Outlasting, SecondAttempt};
 use crate::stage::chain::Chain;
 use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{Slice, Terminal};
@@ -67,19 +66,16 @@ impl<C, T> ItemLoop<'_, C, T> {
         C: Chain<Item>,
         T: Terminal<C::Out>,
     {
-        // Of items that a former attempt had put off; no other attempt finds it again.
-        let put_off = RefCell::default();
+        let outlasting = Outlasting::default();
         loop {
             let first =
-                AssertUnwindSafe(|| self.first_attempt(&put_off, in_hand, &enter, &breathe));
-            let attempted = panic::catch_unwind(first);
-            let mut all = put_off.take();
-            match attempted {
+                AssertUnwindSafe(|| self.first_attempt(&outlasting, in_hand, &enter, &breathe));
+            let (mut all, mut has_ended) = (Vec::new(), true);
+            match panic::catch_unwind(first) {
                 // User code caught the panic of code that it called by passing something on.
                 Ok(_) if is_state_broken() => {
                     panic::resume_unwind(Box::new("its state is half changed"))
                 }
-                Ok(rejected) if rejected.is_empty() && all.is_empty() => return Ok(()),
                 Ok(rejected) => all.extend(rejected),
                 Err(panic) if panic.is::<Killed>() || is_state_broken() => {
                     panic::resume_unwind(panic)
@@ -90,9 +86,13 @@ impl<C, T> ItemLoop<'_, C, T> {
                     let Some(item) = items.next() else {
                         panic::resume_unwind(panic);
                     };
-                    all.extend(self.second_attempt(&put_off, enter(item)));
-                    all.extend(put_off.take());
+                    all.extend(self.second_attempt(&outlasting, enter(item)));
+                    has_ended = false;
                 }
+            }
+            all.extend(outlasting.take());
+            if all.is_empty() && has_ended {
+                return Ok(());
             }
             keep(all)?;
         }
@@ -102,7 +102,7 @@ impl<C, T> ItemLoop<'_, C, T> {
     /// of the user panics.
     fn first_attempt<In, Item>(
         &mut self,
-        put_off: &RefCell<Vec<Rejected>>,
+        outlasting: &Outlasting,
         in_hand: [&[In]; 2],
         enter: &impl Fn(&In) -> &Item,
         breathe: &impl Fn(),
@@ -112,7 +112,7 @@ impl<C, T> ItemLoop<'_, C, T> {
         T: Terminal<C::Out>,
     {
         let progress = &mut *self.progress;
-        let first = FirstAttempt::new(self.time, put_off);
+        let first = FirstAttempt::new(self.time, outlasting);
         let mut slice = self.terminal.begin();
         let mut before = progress.items;
         for part in in_hand {
@@ -140,23 +140,22 @@ impl<C, T> ItemLoop<'_, C, T> {
 
     /// Processes the item again that user code panicked on.
     #[cold]
-    fn second_attempt<Item>(
-        &mut self,
-        put_off: &RefCell<Vec<Rejected>>,
-        item: &Item,
-    ) -> Vec<Rejected>
+    fn second_attempt<Item>(&mut self, outlasting: &Outlasting, item: &Item) -> Vec<Rejected>
     where
         C: Chain<Item>,
         T: Terminal<C::Out>,
     {
         Label::take_panicked();
-        let again = SecondAttempt(FirstAttempt::new(self.time, put_off));
+        let again = SecondAttempt(FirstAttempt::new(self.time, outlasting));
         let mut passed_on = self.progress.results;
         let mut slice = self.terminal.begin();
         let process = AssertUnwindSafe(|| {
             self.chain.process(&again, item, &mut |result| {
                 if passed_on > 0 {
                     passed_on -= 1;
+                    if passed_on == 0 {
+                        again.0.resume_late();
+                    }
                 } else {
                     slice.take(&again, result);
                 }

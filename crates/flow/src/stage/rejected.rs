@@ -1,11 +1,12 @@
-//! Items on which user code failed, before they become dead letters or end the flow.
+//! Items on which user code failed, before they become dead letters or end the flow, and late items, before they become
+//! dead letters.
 
 use std::any::Any;
 use std::fmt::{Debug, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
-use crate::error::Failure;
+use crate::error::{BoxError, Failure};
 use crate::stage::dead_letter::{DeadLetter, Origin};
 use crate::stage::user_code::{BoundedText, panic_message};
 
@@ -16,6 +17,8 @@ const TOLD_BYTES_MAX: usize = 256;
 pub struct Rejected {
     item: String,
     failure: Failure,
+    /// It came too late for its windows: no code failed.
+    pub is_late: bool,
     pub origin: Option<Arc<Origin>>,
 }
 
@@ -24,7 +27,17 @@ impl Rejected {
         Rejected {
             item: text_of(item),
             failure,
+            is_late: false,
             origin: None,
+        }
+    }
+
+    /// An item that came too late for the windows of an operator.
+    pub fn late<T: Debug + ?Sized>(operator: &Arc<str>, item: &T, error: BoxError) -> Rejected {
+        let operator = Arc::clone(operator);
+        Rejected {
+            is_late: true,
+            ..Rejected::new(item, Failure::Error { operator, error })
         }
     }
 
@@ -36,6 +49,7 @@ impl Rejected {
                 operator: stage.into(),
                 message: panic_message(panic),
             },
+            is_late: false,
             origin: None,
         }
     }

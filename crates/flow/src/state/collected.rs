@@ -1,12 +1,12 @@
 //! The state element of windows that have all of their events.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::error::BoxError;
+use crate::state::late::{LateTally, LateTo};
 use crate::state::partial::StateReader;
 use crate::windows::Windows;
 
@@ -20,8 +20,8 @@ pub struct Collected {
 
 #[derive(Default)]
 pub struct CollectedState {
-    /// Events that were left out since their time was over.
-    pub late: AtomicU64,
+    /// Events that are in none of the windows since their time was over.
+    pub late: LateTally,
     kept: Mutex<Retained>,
 }
 
@@ -37,9 +37,9 @@ const NOT_KEPT: &str =
     "windows that have all of their events refer to items, which no checkpoint holds";
 
 impl Collected {
-    /// Events that were left out since their window's time was over.
+    /// Events that are in none of the windows since their time was over.
     pub fn late_events(&self) -> u64 {
-        self.state.late.load(Ordering::Relaxed)
+        self.state.late.events()
     }
 
     /// Items that are retained, each once, whatever the number of windows that it is in.
@@ -80,6 +80,10 @@ impl StateReader for Collected {
 
     fn late_events(&self) -> Option<u64> {
         Some(self.late_events())
+    }
+
+    fn late_to(&self) -> LateTo {
+        self.state.late.to()
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {

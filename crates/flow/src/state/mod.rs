@@ -4,6 +4,7 @@
 //! does not know stages, rings or event time.
 
 pub mod collected;
+pub mod late;
 pub mod partial;
 pub mod table;
 pub mod windowed;

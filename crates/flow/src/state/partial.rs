@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::error::BoxError;
+use crate::state::late::LateTo;
 
 /// Reads a state element of any type by the text of its keys.
 pub trait StateReader: Send + Sync {
@@ -19,6 +20,11 @@ pub trait StateReader: Send + Sync {
     /// Items that came too late for their window; `None` where there are no windows.
     fn late_events(&self) -> Option<u64> {
         None
+    }
+
+    /// Where these items go.
+    fn late_to(&self) -> LateTo {
+        LateTo::Dropped
     }
 
     /// Saves the whole element, for a checkpoint.

@@ -1,14 +1,16 @@
 //! Windows as a state element: the open and the last closed windows of each key.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use millstream_base::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::BoxError;
 use crate::ranks::owners::KeyOwners;
+use crate::state::late::{LateTally, LateTo};
 use crate::state::partial::StateReader;
 use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
 
@@ -26,8 +28,11 @@ pub struct Windowed<K, A: Combine> {
 pub struct WindowSpec<A> {
     pub windows: Windows,
     pub aggregate: A,
-    /// Items that were left out since their time was over.
-    pub late: Arc<AtomicU64>,
+    /// Items that are in none of the windows since their time was over.
+    pub late: Arc<LateTally>,
+    /// The watermark of the windows when the flow resumed, `i64::MIN` otherwise. Written before the flow begins, read by
+    /// the instances that add up items.
+    resumed_at: Arc<AtomicI64>,
     /// Items of one operator come in.
     pub is_used: AtomicBool,
 }
@@ -44,8 +49,14 @@ impl<A> WindowSpec<A> {
             windows: self.windows,
             aggregate,
             late: Arc::clone(&self.late),
+            resumed_at: Arc::clone(&self.resumed_at),
             is_used: AtomicBool::new(true),
         })
+    }
+
+    /// Returns the watermark of the windows when the flow resumed.
+    pub fn resumed_at(&self) -> Timestamp {
+        Timestamp(self.resumed_at.load(Ordering::Relaxed))
     }
 }
 
@@ -81,6 +92,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
                 windows,
                 aggregate,
                 late: Arc::default(),
+                resumed_at: Arc::new(AtomicI64::new(i64::MIN)),
                 is_used: AtomicBool::new(false),
             }),
             partitions: Arc::default(),
@@ -112,9 +124,9 @@ impl<K: Key, A: Combine> Windowed<K, A> {
         sum
     }
 
-    /// Items that were left out since their window's time was over.
+    /// Items that are in none of the windows since their time was over.
     pub fn late_events(&self) -> u64 {
-        self.spec.late.load(Ordering::Relaxed)
+        self.spec.late.events()
     }
 
     pub(crate) fn add_partition(&self) -> SharedStore<K, A> {
@@ -155,10 +167,14 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
         Some(self.late_events())
     }
 
+    fn late_to(&self) -> LateTo {
+        self.spec.late.to()
+    }
+
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         let partitions = self.partitions.lock();
         let stores: Vec<_> = partitions.iter().map(|part| part.lock().clone()).collect();
-        let late = self.spec.late.load(Ordering::Relaxed);
+        let late = self.spec.late.events();
         Ok(postcard::to_stdvec(&(late, stores))?)
     }
 
@@ -171,12 +187,13 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
         {
             return Err("it was saved of other windows".into());
         }
-        self.spec.late.store(late, Ordering::Relaxed);
+        self.spec.late.restore(late);
         let mut stores = stores.into_iter();
         let Some(mut all) = stores.next() else {
             return Ok(());
         };
         stores.for_each(|store| all.absorb(store));
+        (self.spec.resumed_at).store(all.watermark().0, Ordering::Relaxed);
         let partitions = self.partitions.lock();
         let (owners, ranks) = (&self.owners, self.ranks);
         for (index, partition) in partitions.iter().enumerate().skip(1) {

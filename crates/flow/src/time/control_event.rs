@@ -162,6 +162,29 @@ impl RingEvents {
         }
     }
 
+    /// Makes readers wait for a writer again that has emitted `Idle`, and that has items now; the event behind its items
+    /// comes later. Returns the watermark that readers have observed: it stays until the writer's next event.
+    pub fn rejoin(&self, writer: WriterId) -> Timestamp {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let own = state.waiting.iter_mut().filter(|it| it.writer == writer);
+        for placed in own {
+            if let ControlEvent::Idle(time) = placed.event {
+                placed.event = ControlEvent::Watermark(time);
+            }
+        }
+        let known = state.writers.iter().find(|known| known.id == writer);
+        if let Some(ControlEvent::Idle(time)) = known.map(|known| known.event) {
+            let placed = PlacedEvent {
+                position: 0,
+                writer,
+                event: ControlEvent::Watermark(time),
+            };
+            note(&mut state.writers, &placed);
+        }
+        self.time()
+    }
+
     /// Returns whether a reader that has read up to `position` observes an event.
     pub fn has_due(&self, position: u64) -> bool {
         self.first.load(Ordering::Acquire) <= position
@@ -286,6 +309,23 @@ mod tests {
         assert_eq!(events.observe(19), None);
         assert_eq!(events.observe(30), Some(watermark(2)));
         assert!(!events.has_due(u64::MAX - 1));
+    }
+
+    #[test]
+    fn time_stays_when_an_idle_writer_has_rejoined() {
+        let events = two_writers();
+        events.emit(0, FIRST, watermark(5));
+        events.emit(0, SECOND, idle(3));
+        assert_eq!(events.observe(0), Some(watermark(5)));
+        assert_eq!(events.rejoin(SECOND), Timestamp(5));
+        events.emit(1, FIRST, watermark(9));
+        assert_eq!(events.observe(1), None);
+        events.emit(2, SECOND, watermark(7));
+        assert_eq!(events.observe(2), Some(watermark(7)));
+        // Its idleness may lie before readers still.
+        events.emit(4, SECOND, idle(7));
+        assert_eq!(events.rejoin(SECOND), Timestamp(7));
+        assert_eq!(events.observe(4), None);
     }
 
     #[test]

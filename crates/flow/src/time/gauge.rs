@@ -1,11 +1,14 @@
 //! The progress of event time at one instance of a source's stage, for observers of the flow.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_base::Timestamp;
+use parking_lot::Mutex;
 
 use crate::time::control_event::ControlEvent;
+use crate::time::partitions::PartitionId;
 
 /// Event time at one instance. The worker in the instance writes the figures, at most once per slice; any thread reads
 /// them. They may be of different moments.
@@ -19,9 +22,17 @@ pub struct TimeGauge {
     has_ended: AtomicBool,
     /// 1 + when the instance found nothing after its last item, in nanoseconds of the flow's clock; 0 while items come.
     silent_since_ns: AtomicU64,
-    /// Partitions of which the source has yet to give records that they held when it found them.
+    /// Partitions of which the source has yet to give records.
     unread_partitions: AtomicU64,
+    /// Partitions whose end is not known, since their server does not answer.
+    unknown_partitions: AtomicU64,
+    /// Items that came too late for their windows, by partition; `None` for a source that has but one. Locked by the
+    /// worker for each late item, and by readers.
+    late: Mutex<LateByPartition>,
 }
+
+/// Items that came too late for their windows, by partition; `None` for a source that has but one.
+pub type LateByPartition = BTreeMap<Option<PartitionId>, u64>;
 
 /// The figures of a [`TimeGauge`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +45,10 @@ pub struct SourceTime {
     pub is_idle: bool,
     /// Since when the source has given nothing, by the flow's clock.
     pub silent_since: Option<Duration>,
-    /// Partitions of which the source has yet to give records that they held when it found them.
+    /// Partitions of which the source has yet to give records.
     pub unread_partitions: u64,
+    /// Partitions whose end is not known, since their server does not answer.
+    pub unknown_partitions: u64,
 }
 
 impl TimeGauge {
@@ -48,6 +61,8 @@ impl TimeGauge {
             has_ended: AtomicBool::new(false),
             silent_since_ns: AtomicU64::new(0),
             unread_partitions: AtomicU64::new(0),
+            unknown_partitions: AtomicU64::new(0),
+            late: Mutex::default(),
         }
     }
 
@@ -70,9 +85,19 @@ impl TimeGauge {
         self.silent_since_ns.store(since_ns, Ordering::Relaxed);
     }
 
-    pub fn set_unread_partitions(&self, partitions: usize) {
+    pub fn set_unread_partitions(&self, unread: usize, unknown: usize) {
         self.unread_partitions
-            .store(partitions as u64, Ordering::Relaxed);
+            .store(unread as u64, Ordering::Relaxed);
+        self.unknown_partitions
+            .store(unknown as u64, Ordering::Relaxed);
+    }
+
+    pub fn count_late(&self, partition: Option<PartitionId>) {
+        *self.late.lock().entry(partition).or_default() += 1;
+    }
+
+    pub fn late(&self) -> LateByPartition {
+        self.late.lock().clone()
     }
 
     /// Returns the figures; `None` when the instance has ended.
@@ -88,6 +113,7 @@ impl TimeGauge {
             is_idle: self.is_idle.load(Ordering::Relaxed),
             silent_since: since_ns.checked_sub(1).map(Duration::from_nanos),
             unread_partitions: self.unread_partitions.load(Ordering::Relaxed),
+            unknown_partitions: self.unknown_partitions.load(Ordering::Relaxed),
         })
     }
 }

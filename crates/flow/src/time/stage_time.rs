@@ -210,7 +210,24 @@ impl StageTime {
         (self.watermarks).map_or(IDLE_AFTER, |watermarks| watermarks.idle_after)
     }
 
-    /// Returns whether the source has yet to give items that a partition held when the source found it.
+    /// Shows observers the partitions that the watermark waits for.
+    fn show_partitions(&self) {
+        let behind = self.partitions.as_ref().map(Partitions::behind);
+        let (unread, unknown) = behind.unwrap_or_default();
+        self.gauge.set_unread_partitions(unread, unknown);
+    }
+
+    /// Counts an item of the current partition that came too late for its windows.
+    pub fn count_late(&self) {
+        self.gauge.count_late(self.current_partition());
+    }
+
+    /// Returns the partition of the current items, if the source has several.
+    pub fn current_partition(&self) -> Option<PartitionId> {
+        self.partitions.as_ref().map(|_| self.partition.get())
+    }
+
+    /// Returns whether the source has yet to give items of a partition, or does not know.
     fn is_behind(&self) -> bool {
         self.partitions.as_ref().is_some_and(Partitions::is_behind)
     }
@@ -278,14 +295,15 @@ impl StageTime {
         }
         let now = now();
         self.update_partitions(now);
-        let unread = self.partitions.as_ref().map_or(0, Partitions::behind);
-        self.gauge.set_unread_partitions(unread);
+        self.show_partitions();
         if self.has_seen.replace(false) {
             if self.silence.take().is_some() {
                 self.gauge.set_silent(None);
             }
             let latest = self.watermark_of(self.latest_of_all(now));
             let time = latest.max(self.time_emitted());
+            // From here on it decides for all partitions, also for those that it has not waited for.
+            self.reach(time);
             if let Some(aligned) = &self.aligned {
                 aligned.reach(time);
             }
@@ -322,11 +340,12 @@ impl StageTime {
         if self.is_behind() {
             self.silence = None;
             self.gauge.set_silent(None);
+            self.show_partitions();
             let partitions = self.partitions.as_ref()?;
             return partitions.idle_at(now, watermarks.idle_after);
         }
         let from = self.watermark_of(self.latest_of_all(now));
-        self.gauge.set_unread_partitions(0);
+        self.show_partitions();
         if self.silence.is_none() {
             self.gauge.set_silent(Some(now));
         }

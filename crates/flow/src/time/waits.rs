@@ -83,6 +83,12 @@ fn reason(
             silence.as_secs()
         ));
     }
+    if time.unknown_partitions > 0 {
+        return Some(format!(
+            "the server of {} of its partitions does not answer",
+            time.unknown_partitions
+        ));
+    }
     if time.unread_partitions > 0 {
         return Some(format!(
             "{} of its partitions have records that it has still to read",
@@ -110,6 +116,7 @@ mod tests {
         is_idle: false,
         silent_since: None,
         unread_partitions: 0,
+        unknown_partitions: 0,
     };
 
     #[track_caller]
@@ -151,6 +158,14 @@ mod tests {
                 ..LIVE
             },
             Some(unread),
+        );
+        let unknown = "the server of 1 of its partitions does not answer";
+        check(
+            SourceTime {
+                unknown_partitions: 1,
+                ..LIVE
+            },
+            Some(unknown),
         );
         let untimed = "no item has had an event time yet";
         check(

@@ -221,9 +221,17 @@ impl<T: Parts> EventStore<T> {
         }
     }
 
-    /// Looks at the events of an item, and shows those that are late. Nothing is changed: this runs
+    pub fn windows(&self) -> Windows {
+        self.windows
+    }
+
+    pub fn watermark(&self) -> Timestamp {
+        self.watermark
+    }
+
+    /// Looks at the events of an item, and shows those that are late, with their times. Nothing is changed: this runs
     /// user code.
-    pub fn find(&self, item: &T, mut late: impl FnMut(&T::Part<'_>)) -> Found {
+    pub fn find(&self, item: &T, mut late: impl FnMut(&T::Part<'_>, Timestamp)) -> Found {
         let mut found = Found::default();
         // That of the event before, which mostly is the next one's, too.
         let mut pane = Timestamp(0)..Timestamp(0);
@@ -237,7 +245,7 @@ impl<T: Parts> EventStore<T> {
             }
             if is_late {
                 found.late += 1;
-                late(part);
+                late(part, time);
             } else {
                 found.add(number, time.0);
             }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use millstream_base::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::grid::{Grid, Lateness, SlidingGrid, greatest_common_divisor};
+use super::grid::{Grid, Lateness, SlidingGrid, clamp, greatest_common_divisor};
 
 /// The windows in which the items of a key are collected.
 ///
@@ -171,6 +171,19 @@ impl Windows {
             (Kind::Session { gap_ms }, _) => time.saturating_add(gap_ms) <= closed,
             (Kind::Tumbling { .. } | Kind::Sliding { .. }, None) => false,
         }
+    }
+
+    /// Returns the watermark from which on an item of this time is late. In a global window it is the end of time.
+    pub(crate) fn late_from(&self, Timestamp(time): Timestamp) -> Timestamp {
+        let end = match (self.kind, self.sliding_grid()) {
+            (_, Some(grid)) => {
+                let last = grid.last_window_of(grid.panes.index(time));
+                clamp(grid.end(last))
+            }
+            (Kind::Session { gap_ms }, None) => time.saturating_add(gap_ms),
+            _ => i64::MAX,
+        };
+        Timestamp(self.lateness.after(end))
     }
 
     /// Whether a watermark of `to` releases and closes nothing that one of `from` has not.

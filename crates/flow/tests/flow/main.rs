@@ -11,6 +11,7 @@ mod graphs;
 mod idle;
 mod joins;
 mod keys;
+mod late;
 mod lines;
 mod much_at_once;
 mod panics;

@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use millstream_base::Timestamp;
 use millstream_ring::{Ring, WriteSlice};
 
 use crate::stage::channel::{self, Channel, ChannelState};
@@ -200,6 +201,14 @@ impl<T> Outbox<T> {
         mem::take(&mut self.has_progress)
     }
 
+    /// Makes readers wait for this writer again, if it was idle. Returns the latest watermark that readers of any ring
+    /// have observed: it stays until the writer's next event.
+    pub fn rejoin(&self) -> Timestamp {
+        let outlets = self.outlets.iter();
+        let times = outlets.map(|it| it.channel.events[it.index].rejoin(self.writer));
+        times.max().unwrap_or(Timestamp(i64::MIN))
+    }
+
     /// Whether a stage further on needs event time.
     pub fn wants_events(&self) -> bool {
         let mut outlets = self.outlets.iter();
@@ -223,7 +232,6 @@ impl<T> Outbox<T> {
 mod tests {
     use std::num::NonZeroUsize;
 
-    use millstream_base::Timestamp;
     use millstream_ring::RingConfig;
 
     use super::*;

@@ -3,17 +3,19 @@
 use std::fmt::Debug;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use millstream_base::Timestamp;
 
 use crate::error::Failure;
 use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::late_item::LateItem;
 use crate::stage::parts::Parts;
+use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::state::collected::{CollectedState, Retained};
+use crate::state::late::LateTo;
 use crate::time::control_event::ControlEvent;
 use crate::windows::{EventStore, WindowEvents};
 
@@ -24,6 +26,11 @@ pub struct ToCollected<T: Parts, L> {
     pub state: Arc<CollectedState>,
     pub store: EventStore<T>,
     pub outbox: Outbox<WindowEvents<T>>,
+    /// Where late events go.
+    pub late_to: LateTo,
+    /// The flow has asked for that, so it is not reported.
+    pub is_late_expected: bool,
+    /// The channel of late events, if they go to one.
     pub late: Option<Late<T, L>>,
     pub label: Label,
     /// The event to emit behind the windows that it closes.
@@ -186,10 +193,25 @@ where
     T: Parts + Clone + Debug,
 {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {
-        let mut late = Vec::new();
+        let (mut late, mut rejected) = (Vec::new(), Vec::new());
+        let mut first = None;
+        let operator = &self.label.0;
         let found = attempt.call(&self.label, item, || {
-            let found = self.store.find(item, |part| {
-                late.extend(self.late.as_ref().map(|late| (late.function)(part)));
+            let found = self.store.find(item, |part, time| {
+                let watermark = self.store.watermark();
+                let why = LateItem::new(&self.store.windows(), time, watermark, attempt.time());
+                first.get_or_insert(why);
+                match self.late_to {
+                    LateTo::Dropped => {}
+                    LateTo::Channel => {
+                        late.extend(self.late.as_ref().map(|late| (late.function)(part)));
+                    }
+                    LateTo::DeadLetters => {
+                        let mut letter = Rejected::late(operator, part, why.into());
+                        letter.origin = item.origin(part).map(Arc::new);
+                        rejected.push(letter);
+                    }
+                }
             });
             (item.clone(), found)
         });
@@ -199,7 +221,13 @@ where
         if let Some(fault) = item.fault() {
             return attempt.reject(&self.label, item, fault);
         }
-        self.state.late.fetch_add(found.late(), Ordering::Relaxed);
+        self.state.late.add(found.late());
+        if let Some(first) = first.filter(|_| !self.is_late_expected) {
+            self.state.late.warn_once(operator, first, self.late_to);
+        }
+        for rejected in rejected {
+            attempt.reject_late(rejected);
+        }
         if let Some(to) = &mut self.late {
             to.waiting.append(&mut late);
         }

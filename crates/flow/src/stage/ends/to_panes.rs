@@ -4,7 +4,6 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use millstream_base::{Clock, Timestamp};
 
@@ -15,8 +14,11 @@ use crate::ranks::owners::KeyOwners;
 use crate::stage::attempt::Attempt;
 use crate::stage::ends::flush_policy::FlushPolicy;
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::late_item::LateItem;
+use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
+use crate::state::late::LateTo;
 use crate::state::windowed::WindowSpec;
 use crate::time::alignment::Step;
 use crate::time::control_event::ControlEvent;
@@ -38,7 +40,11 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     pub panes: LocalPanes<K, A::State>,
     pub exchange: Exchange<Partial<K, A::State>>,
     pub owners: KeyOwners,
-    /// The way of late items; without it they are dropped.
+    /// Where late items go.
+    pub late_to: LateTo,
+    /// The flow has asked for that, so it is not reported.
+    pub is_late_expected: bool,
+    /// The channel of late items, if they go to one.
     pub late: Option<Outbox<T>>,
     pub late_items: Vec<T>,
     pub step: Step,
@@ -52,7 +58,26 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     /// When the newest item entered the flow.
     pub stamp: u64,
     pub has_ended: bool,
+    pub absence: Absence,
     pub item: PhantomData<fn(&T)>,
+}
+
+/// The time for which the owners of keys have not waited for an instance, since it was idle.
+pub struct Absence {
+    /// They may have gone on without it: it has emitted its idleness, and has had no item since.
+    is_away: bool,
+    /// The latest watermark that they had observed when the instance came back: items that are late by it are late.
+    floor: Timestamp,
+}
+
+impl Default for Absence {
+    /// The flow may have resumed where they had gone on.
+    fn default() -> Self {
+        Absence {
+            is_away: true,
+            floor: Timestamp(i64::MIN),
+        }
+    }
 }
 
 /// The flush that waits for room.
@@ -173,6 +198,7 @@ where
 
     /// Notes the event for later, if it makes a difference to any window.
     fn note(&mut self, event: Option<ControlEvent>) {
+        self.absence.is_away |= matches!(event, Some(ControlEvent::Idle(_)));
         let time = match event {
             Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) => time,
             Some(ControlEvent::End) | None => return,
@@ -222,6 +248,7 @@ where
     fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
         self.stamp = stamp;
         if self.is_in_turn {
+            self.absence.is_away |= matches!(event, Some(ControlEvent::Idle(_)));
             self.flush(Timestamp(i64::MAX), usize::MAX)?;
             self.commit_late(event);
             return self.exchange.commit(stamp, event);
@@ -292,7 +319,11 @@ where
             code: &self.code,
             spec: &self.spec,
             panes: &mut self.panes,
-            late: self.late.is_some().then_some(&mut self.late_items),
+            late_to: self.late_to,
+            is_late_expected: self.is_late_expected,
+            late_items: &mut self.late_items,
+            absence: &mut self.absence,
+            owners: &self.exchange.local,
         }
     }
 }
@@ -302,8 +333,55 @@ pub struct PaneSlice<'a, K, T, A: Aggregate<T>, F, E> {
     code: &'a PaneCode<F, E>,
     spec: &'a WindowSpec<A>,
     panes: &'a mut LocalPanes<K, A::State>,
-    /// For late items, unless they are dropped.
-    late: Option<&'a mut Vec<T>>,
+    late_to: LateTo,
+    is_late_expected: bool,
+    /// For late items that go to a channel.
+    late_items: &'a mut Vec<T>,
+    absence: &'a mut Absence,
+    /// The way to the owners of keys on this rank.
+    owners: &'a Outbox<Partial<K, A::State>>,
+}
+
+impl<K, T, A, F, E> PaneSlice<'_, K, T, A, F, E>
+where
+    K: Key,
+    T: Clone + Debug,
+    A: Aggregate<T>,
+{
+    /// Makes the owners of keys wait for this instance again, which has been idle and has an item now.
+    #[cold]
+    fn come_back(&mut self) {
+        let observed = self.owners.rejoin().max(self.spec.resumed_at());
+        *self.absence = Absence {
+            is_away: false,
+            floor: self.absence.floor.max(observed),
+        };
+    }
+
+    #[cold]
+    fn take_late<Try: Attempt>(
+        &mut self,
+        attempt: &Try,
+        item: &T,
+        time: Timestamp,
+        watermark: Timestamp,
+    ) {
+        let operator = &self.code.label.0;
+        let late = LateItem::new(&self.spec.windows, time, watermark, attempt.time());
+        match self.late_to {
+            LateTo::Dropped => {}
+            LateTo::Channel => self.late_items.push(item.clone()),
+            LateTo::DeadLetters => {
+                attempt.reject_late(Rejected::late(operator, item, late.into()));
+            }
+        }
+        // After the code that may panic: an item that cannot be copied is a dead letter instead.
+        self.spec.late.add(1);
+        attempt.time().count_late();
+        if !self.is_late_expected {
+            self.spec.late.warn_once(operator, late, self.late_to);
+        }
+    }
 }
 
 impl<K, T, A, F, E> Slice<T> for PaneSlice<'_, K, T, A, F, E>
@@ -320,17 +398,16 @@ where
         let Some((key, time)) = attempt.call(label, item, || (key(item), time(item))) else {
             return;
         };
-        let watermark = attempt.time().watermark();
+        if self.absence.is_away {
+            self.come_back();
+        }
+        let watermark = attempt.time().watermark().max(self.absence.floor);
         let arrival = attempt.change(label, || {
             self.panes
                 .add(&self.spec.aggregate, key, time, watermark, item)
         });
         if let Arrival::Late = arrival {
-            if let Some(late) = &mut self.late {
-                late.push(item.clone());
-            }
-            // After the code that may panic: an item that cannot be copied is a dead letter instead.
-            self.spec.late.fetch_add(1, Ordering::Relaxed);
+            self.take_late(attempt, item, time, watermark);
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_base::{Clock, Timestamp};
@@ -12,11 +11,14 @@ use parking_lot::MutexGuard;
 use crate::error::Failure;
 use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::late_item::LatePartial;
+use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
+use crate::state::late::LateTo;
 use crate::state::windowed::{SharedStore, WindowSpec};
 use crate::time::control_event::ControlEvent;
-use crate::windows::{Arrival, Combine, Key, Partial, WindowResult, WindowStore};
+use crate::windows::{Arrival, Combine, Key, Partial, WindowResult, WindowStore, text_of};
 
 /// Results that go out in one activation: few at first, since few are due as a rule, and twice as many each time that there
 /// are more, as long as that takes no longer than [`AT_ONCE`]. However many windows end at once, other stages have their
@@ -32,6 +34,8 @@ pub struct ToWindows<K, A: Combine> {
     pub store: SharedStore<K, A>,
     pub label: Label,
     pub outbox: Outbox<WindowResult<K, A::Out>>,
+    /// Items that turn out to be late here become dead letters, unless the flow drops late items.
+    pub has_dead_letters: bool,
     pub clock: Arc<dyn Clock>,
     pub release: Release,
     /// When the newest item entered the flow.
@@ -161,6 +165,7 @@ impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
         WindowSlice {
             spec: &self.spec,
             label: &self.label,
+            has_dead_letters: self.has_dead_letters,
             store: self.store.lock(),
         }
     }
@@ -170,6 +175,7 @@ impl<K: Key, A: Combine> Terminal<Partial<K, A::State>> for ToWindows<K, A> {
 pub struct WindowSlice<'a, K: Key, A: Combine> {
     spec: &'a WindowSpec<A>,
     label: &'a Label,
+    has_dead_letters: bool,
     store: MutexGuard<'a, WindowStore<K, A::State>>,
 }
 
@@ -180,7 +186,31 @@ impl<K: Key, A: Combine> Slice<Partial<K, A::State>> for WindowSlice<'_, K, A> {
             self.store.merge(&self.spec.aggregate, partial.clone())
         });
         if let Arrival::Late = arrival {
-            self.spec.late.fetch_add(partial.events, Ordering::Relaxed);
+            self.take_late(attempt, partial);
         }
+    }
+}
+
+impl<K: Key, A: Combine> WindowSlice<'_, K, A> {
+    /// Takes partial results of a source that was idle, and that time overtook on their way here.
+    #[cold]
+    fn take_late<Try: Attempt>(&mut self, attempt: &Try, partial: &Partial<K, A::State>) {
+        self.spec.late.add(partial.events);
+        let key = text_of(&partial.key);
+        let late = LatePartial {
+            key: key.as_deref(),
+            events: partial.events,
+            time_max: partial.time_max,
+            watermark: self.store.watermark(),
+        };
+        let to = match self.spec.late.to() {
+            LateTo::Channel | LateTo::DeadLetters if self.has_dead_letters => LateTo::DeadLetters,
+            _ => LateTo::Dropped,
+        };
+        if to == LateTo::DeadLetters {
+            let error = late.to_string().into();
+            attempt.reject_late(Rejected::late(&self.label.0, &late, error));
+        }
+        self.spec.late.warn_once(&self.label.0, late, to);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::stage::held_letters::HeldLetters;
 use crate::stage::input::Input;
 use crate::stage::item_loop::BatchProgress;
 use crate::stage::terminal::End;
@@ -56,6 +57,8 @@ pub struct Instance<I, T> {
     pub time: StageTime,
     /// The control event behind the items in hand.
     pub event_behind: Option<ControlEvent>,
+    /// Dead letters of late items that are yet to be stored.
+    pub held_letters: HeldLetters,
     pub ended: bool,
     /// It counts in the stage's `having_more`.
     pub has_more: bool,
@@ -73,6 +76,7 @@ impl<I, T> Instance<I, T> {
             is_working: false,
             progress: BatchProgress::default(),
             dropped: 0,
+            held_letters: HeldLetters::default(),
             ended: false,
             has_more: false,
             is_broken: false,
@@ -89,6 +93,7 @@ impl<I: Input, T: End> Instance<I, T> {
         !self.is_working
             && !self.is_broken
             && !has_to_emit
+            && self.held_letters.is_empty()
             && self.input.is_at_rest(number)
             && self.terminal.is_at_rest()
     }

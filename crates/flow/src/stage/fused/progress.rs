@@ -9,7 +9,7 @@ use crate::stage::fused::stage::FusedStage;
 use crate::stage::input::Input;
 use crate::stage::terminal::Terminal;
 use crate::time::alignment::Aligned;
-use crate::time::gauge::SourceTime;
+use crate::time::gauge::{LateByPartition, SourceTime};
 
 impl<I, C, T> Progress for FusedStage<I, C, T>
 where
@@ -20,6 +20,14 @@ where
     fn source_times(&self) -> Option<(Vec<SourceTime>, Duration)> {
         let times = self.watched.times.iter().filter_map(|time| time.read());
         (!self.watched.times.is_empty()).then(|| (times.collect(), self.watched.idle_after))
+    }
+
+    fn late(&self) -> LateByPartition {
+        let mut sum = LateByPartition::new();
+        for (partition, events) in self.watched.times.iter().flat_map(|time| time.late()) {
+            *sum.entry(partition).or_default() += events;
+        }
+        sum
     }
 
     fn positions(&self) -> Option<Vec<Position>> {

@@ -10,6 +10,7 @@ use crate::stage::dead_letter::DEAD_LETTERS;
 use crate::stage::fused::claim::Claim;
 use crate::stage::fused::instance::Instance;
 use crate::stage::fused::stage::FusedStage;
+use crate::stage::held_letters::HeldLetters;
 use crate::stage::input::{Input, Took};
 use crate::stage::item_loop::{BatchProgress, ItemLoop};
 use crate::stage::rejected::Rejected;
@@ -52,12 +53,13 @@ where
                 }
                 Claim::Blocked => return Ok(Activation::Blocked),
                 Claim::Idle => {
+                    self.store_letters(context, &mut instance.held_letters)?;
                     return Ok(match instance.terminal.pause()? {
                         true => Activation::Idle,
                         false => Activation::Blocked,
                     });
                 }
-                Claim::End => return self.end(instance),
+                Claim::End => return self.end(context, instance),
             }
         }
         instance.time.begin(|| context.clock.now());
@@ -79,6 +81,9 @@ where
         self.counters.add_slice(items, results, now_ns - started_ns);
         if let Some(channel) = &self.input {
             channel.set_reader_ns(self.counters.item_ns() as u64);
+        }
+        if instance.held_letters.is_due(now_ns) {
+            self.store_letters(context, &mut instance.held_letters)?;
         }
         Ok(Activation::Done(items))
     }
@@ -140,6 +145,7 @@ where
             terminal,
             progress,
             time,
+            held_letters,
             ..
         } = instance;
         let item_loop = ItemLoop {
@@ -158,19 +164,35 @@ where
                 item
             },
             || context.die_if_condemned(),
-            |rejected| self.keep(context, rejected),
+            |rejected| self.keep(context, held_letters, rejected),
         )
     }
 
-    /// Makes dead letters of rejected items.
+    /// Makes dead letters of rejected items. Those of late ones alone are held until they are many.
     #[cold]
-    fn keep(&self, context: &Context<'_>, rejected: Vec<Rejected>) -> Result<(), Failure> {
+    fn keep(
+        &self,
+        context: &Context<'_>,
+        held: &mut HeldLetters,
+        rejected: Vec<Rejected>,
+    ) -> Result<(), Failure> {
         self.counters.add_dead_letters(rejected.len());
-        let Some(dead_letters) = context.dead_letters else {
+        if context.dead_letters.is_none() {
             let first = rejected.into_iter().next();
             return first.map_or(Ok(()), |rejected| Err(rejected.into_failure()));
+        }
+        held.add(&rejected, context.now_ns());
+        match held.is_full() || rejected.iter().any(|it| !it.is_late) {
+            true => self.store_letters(context, held),
+            false => Ok(()),
+        }
+    }
+
+    fn store_letters(&self, context: &Context<'_>, held: &mut HeldLetters) -> Result<(), Failure> {
+        let Some(dead_letters) = context.dead_letters.filter(|_| !held.is_empty()) else {
+            return Ok(());
         };
-        let letters: Vec<_> = rejected.iter().map(Rejected::letter).collect();
+        let letters = held.take();
         let label = Label(DEAD_LETTERS.into());
         let kept = label.run(|| dead_letters.put(&letters));
         kept.map_err(|error| Failure::Error {
@@ -179,7 +201,12 @@ where
         })
     }
 
-    fn end(&self, instance: &mut Instance<I, T>) -> Result<Activation, Failure> {
+    fn end(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+    ) -> Result<Activation, Failure> {
+        self.store_letters(context, &mut instance.held_letters)?;
         let end = match self.stopping.load(Ordering::Relaxed) {
             true => InputEnd::Stopped,
             false => InputEnd::Complete,
