@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -33,6 +33,9 @@ const READ_MAX: u32 = ITEMS_MAX as u32 + 2;
 
 /// The interval at which a source asks for the ends of its partitions.
 const ENDS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest wait for that answer. Then the ends count as unknown, and no partition is idle.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The end of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,16 +84,22 @@ pub struct ServerSource {
     given: Feed,
     /// Of partitions that are too far ahead of the others.
     held: HeldRecords,
-    /// By partition, the first offset that it did not give. Written by the source, and by the network for partitions that
-    /// are added; read by those that watch it.
-    positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
-    /// The end of the committed records by partition, which the server returns from time to time.
-    ends: Arc<Mutex<BTreeMap<i32, Offset>>>,
-    /// The partitions.
-    partitions: Partitions,
+    progress: Progress,
     fault: Arc<OnceLock<ServerSourceError>>,
     /// The thread on which the consumer works, shared with the other sources.
     network: Arc<Network>,
+}
+
+/// The progress of a source, which the network thread knows too. A clone is another handle of it.
+#[derive(Clone)]
+struct Progress {
+    /// By partition, the first offset that the source did not give. Written by the source, and by the network for
+    /// partitions that are added; read by those that watch it.
+    positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
+    /// The end of the committed records by partition, which the server returns from time to time. Written by the network.
+    ends: Arc<Mutex<BTreeMap<i32, Offset>>>,
+    /// The partitions. The network notes their ends.
+    partitions: Partitions,
 }
 
 /// The queue of records from the network thread to a source.
@@ -124,7 +133,8 @@ struct Wishes {
 /// An item from the network thread to a source.
 enum Given {
     Records(ServerRecords),
-    /// There are partitions that it had not found before.
+    /// There are partitions that it had not found before, or some have come to be behind their ends, or are not any
+    /// more.
     Partitions,
     Error(ClientError),
 }
@@ -298,16 +308,17 @@ impl ServerSource {
             let partitions = Partitions::default();
             reading.find_partitions(&positions, &partitions);
             let positions = Arc::new(Mutex::new(positions));
-            let ends = Arc::default();
-            network.spawn(reading.look_at_ends(Arc::clone(&positions), Arc::downgrade(&ends)));
+            let progress = Progress {
+                positions,
+                ends: Arc::default(),
+                partitions,
+            };
             ServerSource {
                 stream: stream.into(),
-                given: reading.start(consumer, &partitions, &positions, &fault, &network),
+                given: reading.start(consumer, &progress, &fault, &network),
                 held: HeldRecords::default(),
                 reading,
-                ends,
-                positions,
-                partitions,
+                progress,
                 fault,
                 network: Arc::clone(&network),
             }
@@ -319,10 +330,10 @@ impl ServerSource {
     fn give(&mut self, mut records: ServerRecords, out: &mut Output<ServerRecords>) {
         let (partition, next) = (records.partition(), records.next());
         match records.is_last() {
-            true => self.partitions.end(partition_id(partition)),
-            false => self.partitions.pass(partition_id(partition), next),
+            true => self.progress.partitions.end(partition_id(partition)),
+            false => (self.progress.partitions).pass(partition_id(partition), next),
         }
-        let before = self.positions.lock().insert(partition, next);
+        let before = self.progress.positions.lock().insert(partition, next);
         records.records = next.0 - before.unwrap_or_default().min(next).0;
         out.push(records);
     }
@@ -330,7 +341,7 @@ impl ServerSource {
     /// Returns whether records directly follow those that it has, and not others that have to come again.
     fn are_next(&self, records: &ServerRecords) -> bool {
         let partition = records.partition();
-        let given = || self.positions.lock().get(&partition).copied();
+        let given = || self.progress.positions.lock().get(&partition).copied();
         let next = self.held.end(partition).or_else(given);
         records.fetched.from() <= next.unwrap_or_default()
     }
@@ -342,18 +353,19 @@ impl ServerSource {
         }
         let (partition, next) = (records.partition(), records.next());
         let has_others = self.held.end(partition).is_some();
-        let readable = match has_others || self.partitions.is_held(partition_id(partition)) {
-            true => self
-                .held
-                .keep(records, self.held_bytes_max())
-                .map(|is_full| {
-                    self.partitions.keep(partition_id(partition), next);
-                    if is_full {
-                        self.pause_full();
-                    }
-                }),
-            false => records.fetched.check().map(|()| self.give(records, out)),
-        };
+        let readable =
+            match has_others || (self.progress.partitions).is_held(partition_id(partition)) {
+                true => self
+                    .held
+                    .keep(records, self.held_bytes_max())
+                    .map(|is_full| {
+                        (self.progress.partitions).keep(partition_id(partition), next);
+                        if is_full {
+                            self.pause_full();
+                        }
+                    }),
+                false => records.fetched.check().map(|()| self.give(records, out)),
+            };
         if readable.is_err() {
             // The server has taken its memory back: they come again.
             self.given.wishes.send_modify(|wishes| wishes.torn += 1);
@@ -362,7 +374,7 @@ impl ServerSource {
 
     /// Returns the number of bytes that it holds of a partition before it stops reading that.
     fn held_bytes_max(&self) -> usize {
-        let partitions = self.positions.lock().len();
+        let partitions = self.progress.positions.lock().len();
         self.reading.consumer.prefetch_bytes / partitions.max(1)
     }
 
@@ -385,31 +397,55 @@ impl Reading {
         Consumer::assigned(&self.client, self.consumer.clone(), &starts).await
     }
 
-    /// Asks from time to time for the ends of the partitions, as long as an observer exists.
+    /// Asks from time to time for the ends of the partitions, as long as records are read for the source: a partition is
+    /// not idle while it holds records that the source has not given, or while the server does not answer.
     fn look_at_ends(
         &self,
-        positions: Arc<Mutex<BTreeMap<i32, Offset>>>,
-        seen: Weak<Mutex<BTreeMap<i32, Offset>>>,
+        progress: Progress,
+        source: mpsc::WeakSender<Given>,
     ) -> impl Future<Output = ()> + use<> {
         let (client, isolation) = (self.client.clone(), self.consumer.isolation);
         let topic = Arc::clone(&self.topic.name);
+        let bounds: Option<BTreeMap<i32, Offset>> = (self.end == ServerEnd::Now).then(|| {
+            let ends = self.ends.iter();
+            ends.map(|(place, end)| (place.partition, *end)).collect()
+        });
         async move {
-            while let Some(seen) = seen.upgrade() {
-                let partitions: Vec<i32> = positions.lock().keys().copied().collect();
+            loop {
+                let partitions: Vec<i32> = progress.positions.lock().keys().copied().collect();
                 let place = |partition| TopicPartition {
                     topic: Arc::clone(&topic),
                     partition,
                 };
                 let latest: Vec<_> = partitions
-                    .into_iter()
-                    .map(|partition| (place(partition), Start::Latest))
+                    .iter()
+                    .map(|partition| (place(*partition), Start::Latest))
                     .collect();
-                // The server may be away for a while: then the last answer counts.
-                if let Ok(ends) = client.offsets(&latest, isolation).await {
+                let answer =
+                    tokio::time::timeout(ENDS_WITHIN, client.offsets(&latest, isolation)).await;
+                let ends = answer.ok().and_then(Result::ok).map(|ends| {
                     let ends = ends.into_iter();
-                    *seen.lock() = ends.map(|(place, end)| (place.partition, end)).collect();
+                    ends.map(|(place, end)| (place.partition, end))
+                        .collect::<BTreeMap<_, _>>()
+                });
+                let mut has_changed = false;
+                for partition in partitions {
+                    let bound = bounds.as_ref().and_then(|ends| ends.get(&partition));
+                    let end = ends.as_ref().and_then(|ends| ends.get(&partition));
+                    // A bounded source does not read what came later.
+                    let end = end.map(|end| bound.map_or(*end, |bound| *bound.min(end)));
+                    has_changed |= progress.partitions.note_end(partition_id(partition), end);
                 }
-                drop(seen);
+                // While the server is away, observers see the last answer.
+                if let Some(ends) = ends {
+                    *progress.ends.lock() = ends;
+                }
+                match source.upgrade() {
+                    // A source that has something to give looks by itself.
+                    Some(source) if has_changed => drop(source.try_send(Given::Partitions)),
+                    Some(_) => {}
+                    None => return,
+                }
                 tokio::time::sleep(ENDS_INTERVAL).await;
             }
         }
@@ -419,8 +455,7 @@ impl Reading {
     fn start(
         &self,
         mut consumer: Consumer,
-        partitions: &Partitions,
-        positions: &Arc<Mutex<BTreeMap<i32, Offset>>>,
+        progress: &Progress,
         fault: &Arc<OnceLock<ServerSourceError>>,
         network: &Network,
     ) -> Feed {
@@ -428,14 +463,14 @@ impl Reading {
         let (wishes, wished) = watch::channel(Wishes::default());
         let ends = match self.end {
             ServerEnd::Never => {
-                let (share, partitions, wake) =
-                    (self.share, partitions.clone(), sender.downgrade());
-                let positions = Arc::clone(positions);
+                let (share, progress, wake) = (self.share, progress.clone(), sender.downgrade());
                 let accept = move |place: &TopicPartition, held: Range<Offset>| {
                     let is_own = share.has(place);
                     if is_own {
-                        partitions.add(partition_id(place.partition), held.start, held.end);
-                        positions
+                        let partition = partition_id(place.partition);
+                        progress.partitions.add(partition, held.start, held.end);
+                        progress
+                            .positions
                             .lock()
                             .entry(place.partition)
                             .or_insert(held.start);
@@ -452,6 +487,7 @@ impl Reading {
             }
             ServerEnd::Now => Some(self.ends.clone()),
         };
+        network.spawn(self.look_at_ends(progress.clone(), sender.downgrade()));
         let reader = Reader {
             consumer,
             topic: Arc::clone(&self.topic.name),
@@ -463,7 +499,7 @@ impl Reading {
             turns: Arc::new(Semaphore::new(READ_MAX as usize)),
             client: self.client.clone(),
             config: self.consumer.clone(),
-            partitions: partitions.clone(),
+            partitions: progress.partitions.clone(),
         };
         network.spawn(reader.run());
         Feed {
@@ -504,7 +540,7 @@ impl Source for ServerSource {
     fn partitions(&self) -> SourcePartitions<'_, ServerRecords> {
         SourcePartitions::Many {
             partition_of: |records| partition_id(records.fetched.partition()),
-            partitions: &self.partitions,
+            partitions: &self.progress.partitions,
         }
     }
 
@@ -516,8 +552,8 @@ impl Source for ServerSource {
     fn positions(&self) -> Option<Arc<dyn Positions>> {
         Some(Arc::new(ServerPositions {
             stream: Arc::clone(&self.stream),
-            positions: Arc::clone(&self.positions),
-            ends: Arc::clone(&self.ends),
+            positions: Arc::clone(&self.progress.positions),
+            ends: Arc::clone(&self.progress.ends),
         }))
     }
 
@@ -532,7 +568,7 @@ impl Source for ServerSource {
             return Err(fault.clone().into());
         }
         self.given.begin();
-        let is_held = |partition| self.partitions.is_held(partition_id(partition));
+        let is_held = |partition| (self.progress.partitions).is_held(partition_id(partition));
         if let Some((records, has_room)) = self.held.take(self.held_bytes_max(), is_held) {
             if has_room {
                 self.pause_full();
@@ -561,7 +597,7 @@ impl Source for ServerSource {
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {
         let place = SavedPositions {
             stream: *self.reading.topic.id.as_bytes(),
-            positions: self.positions.lock().clone(),
+            positions: self.progress.positions.lock().clone(),
         };
         Ok(postcard::to_stdvec(&place)?)
     }
@@ -580,13 +616,10 @@ impl Source for ServerSource {
         let consumer = self.network.wait(self.reading.consumer(&saved.positions));
         let consumer = consumer.map_err(|error| ServerSourceError::new(&self.stream, error))?;
         let positions = by_partition(&consumer);
-        self.reading.find_partitions(&positions, &self.partitions);
-        *self.positions.lock() = positions;
+        (self.reading).find_partitions(&positions, &self.progress.partitions);
+        *self.progress.positions.lock() = positions;
         self.held = HeldRecords::default();
-        let (partitions, positions) = (&self.partitions, &self.positions);
-        self.given =
-            self.reading
-                .start(consumer, partitions, positions, &self.fault, &self.network);
+        self.given = (self.reading).start(consumer, &self.progress, &self.fault, &self.network);
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Event time over the partitions of a stream, as sources in the process and sources of a server give it: windows
 //! against a plain computation. Partitions are there from the beginning, or are added.
 
+mod late;
 mod orders;
 mod skew;
 

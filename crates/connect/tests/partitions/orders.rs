@@ -26,7 +26,7 @@ use tempfile::{TempDir, tempdir};
 /// The difference between the times of successive orders of a partition.
 const STEP_MS: u64 = 10;
 
-const WINDOW_MS: i64 = 1000;
+pub const WINDOW_MS: i64 = 1000;
 
 /// Orders of a chunk.
 const CHUNK: usize = 50;
@@ -36,7 +36,7 @@ const LARGE_CHUNK: usize = 5;
 pub const LARGE_BYTES: usize = 10 << 10;
 
 /// The longest wait for an expected event.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// By start of a window and key, the orders.
 pub type Counted = BTreeMap<(i64, u64), u64>;
@@ -45,7 +45,9 @@ pub type Counted = BTreeMap<(i64, u64), u64>;
 pub struct Setting {
     pub log: Log,
     pub stream: Stream,
-    server: Server,
+    /// `None` while it is away.
+    server: Option<Server>,
+    config: BrokerConfig,
     _dir: TempDir,
 }
 
@@ -63,23 +65,35 @@ impl Setting {
         let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
         let mut config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
         change(&mut config, dir.path());
-        let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
-        let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
-        let config = StreamConfig {
+        let server = start(&config, &log);
+        // It comes back at the same address.
+        config.listeners[0].address = server.local_address();
+        let stream_config = StreamConfig {
             streamlets: partitions,
             ..StreamConfig::default()
         };
-        let stream = log.create_stream("s", config).unwrap();
+        let stream = log.create_stream("s", stream_config).unwrap();
         Setting {
             log,
             stream,
-            server,
+            server: Some(server),
+            config,
             _dir: dir,
         }
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.server.local_address()
+        self.config.listeners[0].address
+    }
+
+    /// The server goes away.
+    pub fn stop_server(&mut self) {
+        self.server = None;
+    }
+
+    /// The server comes back.
+    pub fn start_server(&mut self) {
+        self.server = Some(start(&self.config, &self.log));
     }
 
     pub fn client(&self) -> ClientConfig {
@@ -87,11 +101,16 @@ impl Setting {
     }
 }
 
-fn time_of(number: u64) -> i64 {
+fn start(config: &BrokerConfig, log: &Log) -> Server {
+    let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+    Server::start(&TcpNetwork, config.clone(), log.clone(), clock, random).unwrap()
+}
+
+pub fn time_of(number: u64) -> i64 {
     (number * STEP_MS) as i64
 }
 
-fn key_of(number: u64) -> u64 {
+pub fn key_of(number: u64) -> u64 {
     number % 7
 }
 
