@@ -35,7 +35,7 @@ pub const COUNTS_STATE: &str = "campaign_counts";
 /// Length of a window of event time.
 pub const WINDOW_MS: i64 = 10_000;
 
-/// The disorder of events that the windows tolerate. A later event is dropped if its window is over.
+/// The disorder of events that the windows tolerate. A later event becomes a dead letter if its window is over.
 const DISORDER_MAX: Duration = Duration::from_secs(1);
 
 /// The interval of checkpoints: after a crash the flow repeats at most the work of this time.
@@ -142,8 +142,8 @@ impl AdsFlow {
     /// The flow resumes from its last checkpoint, which is in the log: its counts cover everything
     /// since its first start, also events that retention has removed meanwhile, however the last
     /// run ended. Without a checkpoint it begins at the earliest event, and recreates the streams
-    /// of counts and of dead letters. Records that are no events go to the stream
-    /// `ads.dead_letters`. Each count and each dead letter is there once, however runs end.
+    /// of counts and of dead letters. Records that are no events, and late views and clicks, go to the
+    /// stream `ads.dead_letters`. Each count and each dead letter is there once, however runs end.
     ///
     /// # Errors
     /// When the log refuses, the flow's threads cannot be started, or the checkpoint does not fit:

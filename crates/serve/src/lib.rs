@@ -19,7 +19,8 @@
 //! `stages` (a [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph),
 //! `latency` (a [`Latency`](millstream_flow::Latency)), `lag_records` and `positions` (its progress in the streams
 //! that it reads: a [`Position`](millstream_flow::Position) per partition), `late_events` (by state element, a
-//! [`LateEvents`](millstream_flow::LateEvents) each), `waits` (which sources hold back event time, and why: a
+//! [`LateEvents`](millstream_flow::LateEvents) each), `late_sources` (those of them whose source is known: a
+//! [`LateSource`](millstream_flow::LateSource) each), `waits` (which sources hold back event time, and why: a
 //! [`Wait`](millstream_flow::Wait) each), `checkpoints` (a [`CheckpointCounts`](millstream_flow::CheckpointCounts),
 //! or null if the flow takes none), `watched_seconds` (how long this server has sampled the
 //! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the

@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use millstream_flow::{
-    CheckpointCounts, LateEvents, Latency, Position, Running, StageMetrics, StateReader, Wait,
+    CheckpointCounts, LateEvents, LateSource, Latency, Position, Running, StageMetrics, StateReader, Wait,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -116,6 +116,7 @@ struct FlowMetrics {
     lag_records: Option<u64>,
     positions: Vec<Position>,
     late_events: Vec<LateEvents>,
+    late_sources: Vec<LateSource>,
     waits: Vec<Wait>,
     checkpoints: Option<CheckpointCounts>,
     #[serde(flatten)]
@@ -140,6 +141,7 @@ async fn flow_metrics(
             lag_records: flow.lag_records(),
             positions: flow.positions(),
             late_events: flow.late_events(),
+            late_sources: flow.late_sources(),
             waits: flow.waits(),
             checkpoints: flow.checkpoints(),
             throughput: history.of(&flow),

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use millstream_ads::{AdsError, AdsFlow, AdsTotals, EVENT_BYTES, EVENTS_STREAM, Generator};
 use millstream_base::{Clock, Random, SystemRandom};
 use millstream_client::{ClientError, Producer, ProducerConfig, ProducerRecord};
-use millstream_connect::{DEAD_LETTERS_SUFFIX, FlowGroup, StoredChunks, StreamSource};
+use millstream_connect::{DEAD_LETTERS_SUFFIX, FlowGroup, StoredLetter, StreamSource};
 use millstream_flow::{Output, Parts, Running, Source, SourceStatus};
 use millstream_log::{Log, LogError};
 use millstream_serve::{Content, Metric, MetricKind};
@@ -39,8 +39,20 @@ struct Report {
     ingested: Ingested,
     #[serde(flatten)]
     totals: AdsTotals,
-    /// Records of the stream that are not events.
+    /// Records of the stream that are not events, and late views and clicks.
     dead_letters: u64,
+    /// The late ones among them.
+    late_dead_letters: u64,
+}
+
+/// The start of the error of a late item's dead letter.
+const LATE: &str = "late:";
+
+/// The dead letters of this run and earlier ones.
+#[derive(Default)]
+struct LetterCounts {
+    all: u64,
+    late: u64,
 }
 
 pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
@@ -74,10 +86,12 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     let totals = totals?;
     generated?;
     let flow = ads.running().name();
+    let letters = dead_letters(run.log, &format!("{flow}{DEAD_LETTERS_SUFFIX}"))?;
     let report = Report {
         ingested: live.summary(),
         totals,
-        dead_letters: dead_letters(run.log, &format!("{flow}{DEAD_LETTERS_SUFFIX}"))?,
+        dead_letters: letters.all,
+        late_dead_letters: letters.late,
     };
     match run.is_json {
         true => print_json(&report),
@@ -85,33 +99,31 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the number of records that were not events, in this run and earlier ones.
-fn dead_letters(log: &Log, stream: &str) -> anyhow::Result<u64> {
+/// Counts the dead letters of a stream.
+fn dead_letters(log: &Log, stream: &str) -> anyhow::Result<LetterCounts> {
+    let mut counts = LetterCounts::default();
     let stream = match log.stream(stream) {
         Ok(stream) => stream,
-        Err(LogError::UnknownStream { .. }) => return Ok(0),
+        Err(LogError::UnknownStream { .. }) => return Ok(counts),
         Err(error) => return Err(error.into()),
     };
     // Not all offsets are those of records: letters come in transactions, whose ends have some, too.
     let mut source = StreamSource::bounded(&stream);
     let mut given = Output::default();
-    let mut count = 0;
     loop {
         let status = source.poll(&mut given, 1, Waker::noop());
-        let records = given.items().iter().map(count_records);
-        count += records.sum::<u64>();
+        for letters in given.items() {
+            letters.for_each_part(|letter| {
+                counts.all += 1;
+                counts.late += u64::from(StoredLetter::read(letter).error.starts_with(LATE));
+            });
+        }
         match status.map_err(|error| anyhow!("stream {}: {error}", stream.name()))? {
             SourceStatus::Ready => given = Output::default(),
             SourceStatus::Idle | SourceStatus::IdleUntil(_) => thread::sleep(PACE),
-            SourceStatus::End => return Ok(count),
+            SourceStatus::End => return Ok(counts),
         }
     }
-}
-
-fn count_records(chunks: &StoredChunks) -> u64 {
-    let mut count = 0;
-    chunks.for_each_part(|_| count += 1);
-    count
 }
 
 /// Generates and sends events until a stop signal; returns when they are durable.
@@ -227,7 +239,7 @@ impl Report {
             ("views", views),
             ("clicks", clicks),
             ("views and clicks counted", counted),
-            ("late, and left out", late),
+            ("late, and in no window", late),
             ("windows", windows),
         ] {
             table.row([name.to_owned(), grouped(number)]);
@@ -238,14 +250,17 @@ impl Report {
         ]);
         print(|out| {
             table.write(out)?;
-            match self.dead_letters {
-                0 => Ok(()),
-                count => writeln!(
-                    out,
-                    "{} of the stream were no events: see millstream flow dead-letters list {flow}",
-                    count_of(count, "record")
-                ),
+            let see = format!("see millstream flow dead-letters list {flow}");
+            let no_events = self.dead_letters.saturating_sub(self.late_dead_letters);
+            if no_events > 0 {
+                let records = count_of(no_events, "record");
+                writeln!(out, "{records} of the stream were no events: {see}")?;
             }
+            if self.late_dead_letters > 0 {
+                let records = count_of(self.late_dead_letters, "record");
+                writeln!(out, "{records} came too late for their windows: {see}")?;
+            }
+            Ok(())
         })
     }
 }
