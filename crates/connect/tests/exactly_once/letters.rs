@@ -14,9 +14,10 @@ use millstream_connect::{
 };
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
+use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
     Checkpointing, DeadLetters, Emit, Flow, FlowError, FlowSettings, Output, Parts, Resume,
-    Running, Source, SourceStatus,
+    Running, Source, SourceStatus, Watermarks, Windowed,
 };
 use millstream_log::{Log, LogConfig, LogError, Stream, StreamConfig};
 
@@ -271,4 +272,69 @@ fn dead_letters_of_a_killed_flow_come_once() {
         let expected: Vec<u64> = (0..LETTERS).map(|number| number * ONE_OF).collect();
         assert_eq!(found(&log), expected, "{into:?}");
     }
+}
+
+/// A flow that counts all numbers in windows by the time that each stands for; one of so many is long over.
+fn start_counting(
+    stream: &Stream,
+    letters: DeadLetterStream,
+    checkpoints: &Path,
+    is_bounded: bool,
+) -> (Running, Windowed<u32, Count>) {
+    let settings = FlowSettings {
+        dead_letters: Some(Arc::new(letters) as Arc<dyn DeadLetters>),
+        checkpoints: Some(Checkpointing {
+            store: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
+            interval: Duration::from_millis(5),
+            resume: Resume::IfAny,
+        }),
+        ..FlowSettings::default()
+    };
+    let source = match is_bounded {
+        true => StreamSource::bounded(stream),
+        false => StreamSource::new(stream),
+    };
+    let time = |number: &u64| match number.is_multiple_of(ONE_OF) {
+        true => Timestamp(0),
+        false => Timestamp(*number as i64),
+    };
+    let flow = Flow::with_settings("letters", settings);
+    let counts = flow.windowed("counts", Windows::tumbling(10), Count);
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", source)
+        .each(|record, emit: &mut Emit<u64>| {
+            emit(&str::from_utf8(record.value.unwrap_or_default())?.parse()?);
+            Ok(())
+        })
+        .watermarks(time, Watermarks::bounded(Duration::ZERO))
+        .key_by(|_| 0)
+        .aggregate("count", &counts, time)
+        .fold_local(&sum, |sum, window| *sum += window.value);
+    (flow.run().unwrap(), counts)
+}
+
+#[test]
+fn late_records_of_a_killed_flow_are_dead_letters_once() {
+    // The first is in time: nothing was before it.
+    const LATE: u64 = LETTERS - 1;
+    let dir = tempfile::tempdir().unwrap();
+    let config = LogConfig::with_pool(dir.path().join("log"), ByteSize(64 << 20));
+    let log = Log::open(config).unwrap();
+    let stream = log
+        .create_stream("numbers", StreamConfig::default())
+        .unwrap();
+    produce(&stream);
+    let checkpoints = dir.path().join("checkpoints");
+    let letters = || DeadLetterStream::new(&log, "letters");
+    for letters_seen in [1, LATE] {
+        let (running, counts) = start_counting(&stream, letters(), &checkpoints, false);
+        wait_until("records are late", || counts.late_events() >= letters_seen);
+        drop(running);
+    }
+    let (running, counts) = start_counting(&stream, letters(), &checkpoints, true);
+    running.join().unwrap();
+    assert_eq!(counts.late_events(), LATE);
+    assert_eq!(counts.totals().closed_events, RECORDS - LATE);
+    let expected: Vec<u64> = (1..LETTERS).map(|number| number * ONE_OF).collect();
+    assert_eq!(found(&log), expected);
 }
