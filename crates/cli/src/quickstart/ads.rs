@@ -258,7 +258,7 @@ impl Report {
             }
             if self.late_dead_letters > 0 {
                 let records = count_of(self.late_dead_letters, "record");
-                writeln!(out, "{records} came too late for their windows: {see}")?;
+                writeln!(out, "{records} came too late for a window: {see}")?;
             }
             Ok(())
         })

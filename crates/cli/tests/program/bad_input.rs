@@ -341,6 +341,26 @@ fn records_that_are_no_events_are_kept_apart_and_told() {
 }
 
 #[test]
+fn late_events_are_dead_letters_and_told() {
+    let dir = tempdir().unwrap();
+    let quickstart = ["quickstart", "--for", "300ms", "--http", "127.0.0.1:0"];
+    run(dir.path(), &quickstart).assert_done();
+    // A view in the year 1970. The next run goes on behind the windows of the first one.
+    let event = [&[0; 136][..], b"\n"].concat();
+    run_with_input(dir.path(), &["produce", "ads"], event).assert_done();
+    let text = run(dir.path(), &quickstart).assert_done().text();
+    let told = "1 record came too late for a window: see millstream flow dead-letters list ads";
+    assert!(text.contains(told), "{text}");
+    let json = [&quickstart[..], &["--json"]].concat();
+    let report = run(dir.path(), &json).assert_done().json();
+    let late = ["late", "dead_letters", "late_dead_letters"].map(|field| report[field].clone());
+    assert_eq!(late, [1, 1, 1]);
+    let list = ["flow", "dead-letters", "list", "ads"];
+    let list = run(dir.path(), &list).assert_done().text();
+    assert!(list.contains("late: event time 0 ms, watermark "), "{list}");
+}
+
+#[test]
 fn a_busy_address_is_named() {
     let dir = tempdir().unwrap();
     let busy = TcpListener::bind("127.0.0.1:0").unwrap();
