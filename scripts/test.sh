@@ -8,9 +8,12 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 output=$target/test
 mkdir -p "$output"
 rm -f "$output"/*.log
-export MILLSTREAM_BIN=$target/debug/millstream PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 # Property tests draw the same cases in every run, as under cargo (.cargo/config.toml).
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
+
+# The tests outside of cargo start this program.
+program=MILLSTREAM_BIN=$target/debug/millstream
 
 # The groups, each with its results.
 groups=()
@@ -68,7 +71,7 @@ step format 60 cargo fmt --all --check
 step clippy 1200 cargo clippy --workspace --all-targets --locked "${mpi[@]}" -- -D warnings
 step build 1500 bash -c 'cargo test --workspace --locked --no-run --message-format=json-render-diagnostics "${@:2}" >"$1"' \
     _ "$output/programs.json" "${mpi[@]}"
-step rust 1200 "$target/debug/xtask" tests "$output/programs.json"
+step rust 1800 "$target/debug/xtask" tests "$output/programs.json"
 count rust rust
 step documentation 600 cargo test --workspace --doc --locked "${mpi[@]}"
 step exchange 300 cargo test --locked -p millstream-exchange
@@ -78,13 +81,13 @@ count models loom
 if cargo +nightly miri --version >/dev/null 2>&1; then
     step miri 900 cargo +nightly miri test --locked --target-dir "$target/miri" -p millstream-ring
 fi
-step tidy 600 "$target/debug/xtask" tidy
-step clients 900 target/clients/venv/bin/pytest tests/clients
+step tidy 600 env "$program" "$target/debug/xtask" tidy
+step clients 900 env "$program" target/clients/venv/bin/pytest tests/clients
 count clients clients
-step slurm 600 target/clients/venv/bin/pytest tests/slurm
+step slurm 600 env "$program" target/clients/venv/bin/pytest tests/slurm
 count slurm slurm
 if [ -f tests/browser/package.json ]; then
-    step browser 300 npm --prefix tests/browser test
+    step browser 300 env "$program" npm --prefix tests/browser test
     count browser browser
 fi
 print_groups
