@@ -9,7 +9,8 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use millstream_flow::{
-    CheckpointCounts, LateEvents, LateSource, Latency, Position, Running, StageMetrics, StateReader, Wait,
+    CheckpointCounts, LateEvents, LateSource, Latency, Position, Running, StageMetrics,
+    StateReader, Wait,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
