@@ -9,6 +9,7 @@ pub mod disk;
 pub mod energy;
 pub mod ids;
 mod line_limit;
+mod murmur;
 mod nearest;
 pub mod network;
 pub mod random;
@@ -25,6 +26,7 @@ pub use ids::{
     Sequence, StreamId, StreamletIndex, Timestamp,
 };
 pub use line_limit::LineLimit;
+pub use murmur::{murmur2, partition_of_key};
 pub use nearest::nearest;
 pub use network::{Accepted, Listener, Network, TcpNetwork};
 pub use random::{Random, SystemRandom};

@@ -81,7 +81,6 @@ pub use consumer::{
 };
 pub use error::ClientError;
 pub use offsets::{Isolation, Start, TopicPartition};
-pub use partitioner::partition_of_key;
 pub use producer::{
     Delivery, Producer, ProducerConfig, ProducerRecord, Stored, TransactionConfig,
     TransactionalProducer,
@@ -89,6 +88,7 @@ pub use producer::{
 pub use push::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub use tls::Tls;
 
+pub use millstream_base::partition_of_key;
 pub use millstream_record::{Compression, Decompressor, Filter, FilterError, Header, Record};
 pub use millstream_wire::ResponseError;
 pub use millstream_wire::native;

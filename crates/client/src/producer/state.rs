@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::Timestamp;
+use millstream_base::{Timestamp, partition_of_key};
 use millstream_record::ChunkBuilder;
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ use super::outcome::{Delivery, Outcome};
 use super::partition::{Effect, Identity, Next, Open, Partition, Timeouts};
 use super::{ProducerConfig, ProducerRecord};
 use crate::error::ClientError;
-use crate::partitioner::{Turn, partition_of_key};
+use crate::partitioner::Turn;
 
 /// The most builders that wait for reuse; each has buffers of its own.
 const SPARE_BUILDERS_MAX: usize = 64;
