@@ -8,6 +8,7 @@ mod direct;
 pub mod disk;
 pub mod energy;
 pub mod ids;
+pub mod key;
 mod line_limit;
 mod murmur;
 mod nearest;
