@@ -7,6 +7,7 @@
 //!
 //! This folder does not know what stages compute: it holds them, asks whether they are at rest, and saves them.
 
+pub mod changelog;
 pub mod completeness;
 pub mod coordinator;
 pub mod counts;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::checkpoint::changelog::Changelog;
 use crate::error::BoxError;
 
 /// Holds the lock of a store of checkpoints for one run of a flow, until it is dropped or the process ends.
@@ -44,6 +45,21 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// # Errors
     /// When it stays; it does no harm.
     fn remove(&self, key: ShardKey) -> Result<(), BoxError>;
+
+    /// Opens the changelog of the state element `element` of a flow: then a checkpoint appends only the keys that have
+    /// changed since the checkpoint before. `None` where the store has no changelogs: then the element is saved whole, in
+    /// the shard. Called once per element and run. Each rank opens its own handle before the ranks agree that they begin,
+    /// so several may create the stream at once, and nothing of an earlier run is decided yet. It may wait.
+    ///
+    /// # Errors
+    /// When it cannot be opened: the flow does not begin.
+    fn changelog(
+        &self,
+        _flow: &str,
+        _element: &str,
+    ) -> Result<Option<Box<dyn Changelog>>, BoxError> {
+        Ok(None)
+    }
 
     /// Describes where a shard is, for messages.
     fn describe(&self, key: ShardKey) -> String {

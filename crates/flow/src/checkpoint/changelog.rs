@@ -1,0 +1,49 @@
+//! Changelogs: the contract of streams that hold the changes of state elements.
+
+use crate::error::BoxError;
+use crate::sinks::sink::Sink;
+
+/// A change of a key of a state element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The key, in its canonical encoding; it may be empty.
+    pub key: Vec<u8>,
+    /// The encoded value; `None` deletes the key.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The durable log of the changes of a state element on one rank: a stream whose records are found by key. It takes
+/// changes as a sink takes results, exactly once by checkpoints, except for these differences:
+///
+/// - The changes of a checkpoint are pushed, flushed and [prepared](Sink::prepare) on a thread beside the flow, which
+///   waits for room and for [`flush`](Sink::flush). So no other method is called meanwhile but
+///   [`commit`](Sink::commit), between two calls.
+/// - An error of `push`, `flush` or `prepare` does not end the flow: the checkpoint fails, and the same changes, or
+///   newer ones of the same keys, are pushed again for the next one. Then `prepare` may be missing between two series
+///   of `push`; changes that were pushed without a `prepare` may count with the next one or never.
+/// - It always [waits for commit](Sink::waits_for_commit), whatever that method returns.
+///
+/// A change is pushed by the rank that owns its key.
+pub trait Changelog: Sink<Change> {
+    /// Calls `each` for every committed change from the earliest to the last stable one at the time of the call, in
+    /// the order of the log: `each(key, Some(value))` sets, `each(key, None)` deletes. A later call replaces earlier
+    /// ones of the same key. Keys of all ranks are among them; the caller keeps its own.
+    ///
+    /// Called once, after [`recover`](Sink::recover) on all ranks and before any [`push`](Sink::push). It may wait.
+    ///
+    /// # Errors
+    /// When the changes cannot be read, and those of `each`: the flow does not begin.
+    fn restore(
+        &mut self,
+        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError>;
+}
+
+impl<C: Changelog + ?Sized> Changelog for Box<C> {
+    fn restore(
+        &mut self,
+        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        (**self).restore(each)
+    }
+}
