@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use crate::checkpoint::participants::Participant;
 use crate::checkpoint::pause::Pause;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::owners::KeyOwners;
 use crate::run::doorbell::Doorbell;
 use crate::stage::channel::ChannelState;
 use crate::stage::contract::Stage;
@@ -41,7 +40,6 @@ pub struct Graph {
     pub stopping: Arc<AtomicBool>,
     /// Pauses the sources for a checkpoint.
     pub pause: Arc<Pause>,
-    pub owners: KeyOwners,
     pub step: Step,
 }
 
@@ -61,7 +59,6 @@ impl Graph {
             doorbell: Arc::new(doorbell),
             stopping: Arc::default(),
             pause: Arc::default(),
-            owners: KeyOwners::default(),
             step: Step::default(),
         }
     }

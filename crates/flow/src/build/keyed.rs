@@ -13,7 +13,7 @@ use crate::error::FlowError;
 use crate::ranks::exchange::Exchange;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::owners::Owner;
+use crate::ranks::owners::{KeyOwners, Owner};
 use crate::ranks::remote::Remote;
 use crate::ranks::remote_input::RemoteInput;
 use crate::ranks::to_owner::ToOwner;
@@ -322,9 +322,10 @@ where
         let received_name = format!("{exchange}/received");
         let clock = Arc::clone(&operators.flow.settings.clock);
         let plan = operators.flow.plan();
-        let (step, owners) = (plan.graph.step.clone(), plan.graph.owners.clone());
+        let step = plan.graph.step.clone();
         drop(plan);
         let exchange_ends = operators.exchange_ends::<Partial<K, A::State>>(exchange);
+        let owners = KeyOwners::new(exchange_ends.ranks, rings.len());
         let is_in_turn = operators.keeps_order() && operators.inputs.len() > 1;
         let code = Arc::new(PaneCode {
             key,
@@ -365,7 +366,6 @@ where
                     outbox: Outbox::of_rings(writing, rings, channel),
                     partitioner: ToOwner {
                         owners: owners.clone(),
-                        ranks: exchange_ends.ranks,
                         label: code.label.clone(),
                     },
                 });

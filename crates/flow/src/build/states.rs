@@ -49,10 +49,9 @@ impl Flow {
             .push(format!("{name}: {windows:?}"));
         let mut plan = self.plan();
         plan.updates_for_ms = plan.updates_for_ms.max(windows.updates_for_ms());
-        let owners = plan.graph.owners.clone();
         drop(plan);
         let ranks = self.settings.ranks.count();
-        Windowed::new(windows, aggregate, remembered_keys, owners, ranks)
+        Windowed::new(windows, aggregate, remembered_keys, ranks)
     }
 
     pub(crate) fn add_state(&self, name: &str, state: impl StateReader + 'static) {

@@ -34,12 +34,22 @@ pub struct Head {
     pub ranks: u32,
     /// The run that stored it: a number that its ranks agreed on.
     pub run: u64,
-    /// By which keys are spread.
-    pub seed: u64,
+}
+
+/// The same in the version before, where a random seed chose the owners of keys.
+#[derive(Serialize, Deserialize)]
+struct SeededHead {
+    flow: String,
+    ranks: u32,
+    run: u64,
+    seed: u64,
 }
 
 /// Version of the format.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
+
+/// The version of shards whose keys have other owners. One rank owns all keys all the same, so its shards are read.
+const SEEDED_VERSION: u8 = 4;
 
 /// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
 pub fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {
@@ -55,7 +65,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
     let [version, a, b, c, d, body @ ..] = bytes else {
         return Err("it is cut short".into());
     };
-    if *version != VERSION {
+    if ![VERSION, SEEDED_VERSION].contains(version) {
         return Err(
             format!("its format has version {version}, and this program reads {VERSION}").into(),
         );
@@ -63,8 +73,26 @@ pub fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
     if u32::from_le_bytes([*a, *b, *c, *d]) != millstream_base::crc32c(body) {
         return Err("its checksum is wrong".into());
     }
-    let (head, rest) = postcard::take_from_bytes(body)?;
+    let (head, rest) = match *version {
+        SEEDED_VERSION => seeded_head(body)?,
+        _ => postcard::take_from_bytes(body)?,
+    };
     Ok((head, postcard::from_bytes(rest)?))
+}
+
+fn seeded_head(body: &[u8]) -> Result<(Head, &[u8]), BoxError> {
+    let (head, rest) = postcard::take_from_bytes::<SeededHead>(body)?;
+    let SeededHead {
+        flow, ranks, run, ..
+    } = head;
+    if ranks > 1 {
+        return Err(format!(
+            "its format has version {SEEDED_VERSION}, whose keys are on other ranks than those of version {VERSION}; \
+             only a flow on one rank resumes from it"
+        )
+        .into());
+    }
+    Ok((Head { flow, ranks, run }, rest))
 }
 
 #[cfg(test)]
@@ -76,7 +104,6 @@ mod tests {
             flow: "ads".to_owned(),
             ranks: 3,
             run: 5,
-            seed: 7,
         };
         let mut saved = Saved::default();
         saved.put("state/counts".to_owned(), vec![1, 2, 3]);
@@ -87,9 +114,34 @@ mod tests {
     fn a_shard_is_read_as_it_was_written() {
         let (head, saved) = decode(&shard()).unwrap();
         assert_eq!((head.flow.as_str(), head.ranks), ("ads", 3));
-        assert_eq!((head.run, head.seed), (5, 7));
+        assert_eq!(head.run, 5);
         assert_eq!(saved.get("state/counts").unwrap(), [1, 2, 3]);
         assert!(saved.get("state/others").is_err());
+    }
+
+    #[test]
+    fn a_shard_with_a_seed_is_read_on_one_rank_and_refused_on_several() {
+        let shard = |ranks| {
+            let head = SeededHead {
+                flow: "ads".to_owned(),
+                ranks,
+                run: 5,
+                seed: 7,
+            };
+            let mut saved = Saved::default();
+            saved.put("state/counts".to_owned(), vec![1, 2, 3]);
+            let mut bytes = vec![SEEDED_VERSION, 0, 0, 0, 0];
+            postcard::to_io(&head, &mut bytes).unwrap();
+            postcard::to_io(&saved, &mut bytes).unwrap();
+            let checksum = millstream_base::crc32c(&bytes[5..]);
+            bytes[1..5].copy_from_slice(&checksum.to_le_bytes());
+            bytes
+        };
+        let (head, saved) = decode(&shard(1)).unwrap();
+        assert_eq!((head.flow.as_str(), head.ranks, head.run), ("ads", 1, 5));
+        assert_eq!(saved.get("state/counts").unwrap(), [1, 2, 3]);
+        let error = decode(&shard(2)).unwrap_err().to_string();
+        assert!(error.contains("version 4"), "{error}");
     }
 
     #[test]

@@ -25,7 +25,6 @@ pub struct ResumePoint {
     pub number: u64,
     /// The run that stored it.
     pub run: u64,
-    pub seed: u64,
     pub saved: Saved,
 }
 
@@ -36,7 +35,6 @@ pub struct Shards {
     rank: u32,
     ranks: u32,
     run: AtomicU64,
-    seed: AtomicU64,
     /// Of the last checkpoint before this run: those of the run count on from it.
     first: AtomicU64,
     counts: Arc<Mutex<CheckpointCounts>>,
@@ -64,7 +62,6 @@ impl Shards {
             rank,
             ranks,
             run: AtomicU64::new(0),
-            seed: AtomicU64::new(0),
             first: AtomicU64::new(0),
             counts: Arc::default(),
             signal: None,
@@ -94,7 +91,7 @@ impl Shards {
 
     /// Begins a run behind the checkpoint `number`, which all ranks have agreed on, and removes all shards of this
     /// rank that could be mixed with those to come.
-    pub fn begin(&self, number: u64, run: u64, seed: u64) -> Result<(), BoxError> {
+    pub fn begin(&self, number: u64, run: u64) -> Result<(), BoxError> {
         self.first.store(number, Ordering::Relaxed);
         self.counts.lock().last = (number > 0).then_some(LastCheckpoint {
             number,
@@ -104,7 +101,6 @@ impl Shards {
             bytes: None,
         });
         self.run.store(run, Ordering::Relaxed);
-        self.seed.store(seed, Ordering::Relaxed);
         self.remove_later(number)
     }
 
@@ -157,7 +153,6 @@ impl Shards {
         Ok(ResumePoint {
             number,
             run: head.run,
-            seed: head.seed,
             saved,
         })
     }
@@ -253,7 +248,6 @@ impl Shards {
             flow: self.flow.clone(),
             ranks: self.ranks,
             run: self.run.load(Ordering::Relaxed),
-            seed: self.seed.load(Ordering::Relaxed),
         };
         let key = ShardKey {
             checkpoint: self.checkpoint(number),

@@ -1,15 +1,21 @@
 //! The owner of each key: the rank and the partition at which all that is known of the key comes together.
 
-use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, OnceLock};
+use millstream_base::key::{KeyError, encode_key};
+use millstream_base::murmur2;
+use serde::Serialize;
 
-use foldhash::fast::FixedState;
+/// Keys are in one of so many ranges, by the hash of their bytes; each partition of each rank owns a stretch of them.
+const KEY_RANGES: u64 = 4096;
 
-/// The owners of keys. All ranks agree on them when they begin.
-#[derive(Clone, Default)]
+/// The owners of keys among all partitions of all ranks: the same in each run and on each rank. A clone is for another
+/// instance, which encodes keys in a buffer of its own.
+#[derive(Clone)]
 pub struct KeyOwners {
-    /// Set before the flow runs.
-    hasher: Arc<OnceLock<FixedState>>,
+    ranks: u64,
+    /// Those of one rank.
+    partitions: u64,
+    /// The key at hand.
+    bytes: Vec<u8>,
 }
 
 /// The place of a key.
@@ -21,19 +27,36 @@ pub struct Owner {
 }
 
 impl KeyOwners {
-    pub fn settle(&self, seed: u64) {
-        self.hasher.get_or_init(|| FixedState::with_seed(seed));
+    /// The owners among `ranks` ranks with `partitions` partitions each.
+    pub fn new(ranks: u32, partitions: usize) -> KeyOwners {
+        KeyOwners {
+            ranks: u64::from(ranks),
+            partitions: partitions as u64,
+            bytes: Vec::new(),
+        }
     }
 
-    /// Returns the owner of a key, among `ranks` ranks with `partitions` partitions each.
+    /// Returns the owner of a key.
+    ///
+    /// # Errors
+    /// When the key has no canonical encoding.
     #[inline]
-    pub fn of<K: Hash>(&self, key: &K, ranks: u32, partitions: usize) -> Owner {
-        let hasher = self.hasher.get_or_init(|| FixedState::with_seed(0));
-        let hash = hasher.hash_one(key);
-        // Of different bits: else a rank would use only some of its partitions.
+    pub fn of<K: Serialize>(&mut self, key: &K) -> Result<Owner, KeyError> {
+        // `serialize` may have panicked in the middle of the key before.
+        self.bytes.clear();
+        encode_key(key, &mut self.bytes)?;
+        Ok(self.of_bytes(&self.bytes))
+    }
+
+    /// Returns the owner of the key that has these bytes.
+    #[inline]
+    pub fn of_bytes(&self, key: &[u8]) -> Owner {
+        let range = u64::from(murmur2(key)) % KEY_RANGES;
+        // Each rank owns a stretch of the ranges, and each of its partitions a part of that.
+        let stretch = range * self.ranks;
         Owner {
-            rank: ((hash >> 32) % u64::from(ranks)) as u32,
-            partition: ((hash & 0xFFFF_FFFF) % partitions as u64) as usize,
+            rank: (stretch / KEY_RANGES) as u32,
+            partition: (stretch % KEY_RANGES * self.partitions / KEY_RANGES) as usize,
         }
     }
 }
@@ -44,17 +67,32 @@ mod tests {
 
     #[test]
     fn keys_spread_evenly_over_ranks_and_partitions() {
-        let owners = KeyOwners::default();
-        owners.settle(7);
-        let (ranks, partitions) = (4, 4);
-        let mut counts = vec![0; 16];
-        for key in 0..16_000u32 {
-            let owner = owners.of(&key, ranks, partitions);
-            counts[owner.rank as usize * partitions + owner.partition] += 1;
+        for (ranks, partitions) in [(4, 4), (1, 16), (16, 1), (3, 5)] {
+            let mut owners = KeyOwners::new(ranks, partitions);
+            let mut counts = vec![0; ranks as usize * partitions];
+            for key in 0..16_000_u32 {
+                let owner = owners.of(&key).unwrap();
+                counts[owner.rank as usize * partitions + owner.partition] += 1;
+            }
+            let even = 16_000 / counts.len();
+            assert!(
+                counts
+                    .iter()
+                    .all(|count| (even * 4 / 5..even * 6 / 5).contains(count)),
+                "{ranks} ranks of {partitions}: {counts:?}"
+            );
         }
-        assert!(
-            counts.iter().all(|count| (800..1200).contains(count)),
-            "{counts:?}"
-        );
+    }
+
+    #[test]
+    fn the_owner_of_a_key_is_the_same_in_each_version() {
+        let mut owners = KeyOwners::new(4, 4);
+        let mut of = |key: &str| {
+            let owner = owners.of(&key).unwrap();
+            (owner.rank, owner.partition)
+        };
+        // murmur2 of "foobar" is -790332482, which is in range 3006 of 4096.
+        assert_eq!(of("foobar"), (2, 3));
+        assert_eq!(owners.of_bytes(b"foobar"), owners.of(&"foobar").unwrap());
     }
 }

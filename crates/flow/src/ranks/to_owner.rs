@@ -1,6 +1,6 @@
 //! The way of partial results that arrived from another rank: to the partition that owns the key.
 
-use std::hash::Hash;
+use serde::Serialize;
 
 use crate::ranks::owners::KeyOwners;
 use crate::stage::attempt::Attempt;
@@ -12,26 +12,28 @@ use crate::windows::Partial;
 /// To the partition of this rank that owns the key.
 pub struct ToOwner {
     pub owners: KeyOwners,
-    pub ranks: u32,
     pub label: Label,
 }
 
 impl<K, S> Partitioner<Partial<K, S>> for ToOwner
 where
-    K: Hash + Clone,
+    K: Serialize + Clone,
     S: Clone,
 {
     #[inline]
     fn put<A: Attempt>(
-        &self,
+        &mut self,
         attempt: &A,
         item: &Partial<K, S>,
         outbox: &mut Outbox<Partial<K, S>>,
     ) {
         // A partial result is the sum of many items: no dead letter could name what was lost with it.
         attempt.change(&self.label, || {
-            let owner = self.owners.of(&item.key, self.ranks, outbox.len());
-            outbox.put(owner.partition, item.clone());
+            match self.owners.of(&item.key) {
+                Ok(owner) => outbox.put(owner.partition, item.clone()),
+                // The rank that sent it could encode the key.
+                Err(error) => panic!("a key that another rank sent cannot be encoded: {error}"),
+            }
         });
     }
 }

@@ -37,15 +37,13 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         settings,
         &describe(graph, settings, beginning.as_ref()),
     )?;
-    let seed = beginning.as_ref().map_or(run, |beginning| beginning.seed);
-    graph.owners.settle(seed);
     if let Some(beginning) = &beginning {
         restore(graph, beginning).map_err(wrong)?;
     }
     recover_sinks(graph, settings, beginning.as_ref()).map_err(wrong)?;
     Ok(match shards {
         Some(shards) => {
-            shards.begin(number, run, seed).map_err(wrong)?;
+            shards.begin(number, run).map_err(wrong)?;
             // Else a shard of the first checkpoint could meet one that another rank has yet to remove.
             agree(
                 graph,
@@ -134,10 +132,8 @@ fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&ResumePoi
     description.push(format!("program {}", settings.program));
     description.extend_from_slice(&graph.agreed);
     let begins = match beginning {
-        Some(ResumePoint {
-            number, run, seed, ..
-        }) => {
-            format!("begins with checkpoint {number} of run {run:016x} with seed {seed:016x}")
+        Some(ResumePoint { number, run, .. }) => {
+            format!("begins with checkpoint {number} of run {run:016x}")
         }
         None => "begins without a checkpoint".to_owned(),
     };

@@ -20,7 +20,6 @@ pub struct Windowed<K, A: Combine> {
     pub(crate) spec: Arc<WindowSpec<A>>,
     partitions: Arc<Mutex<Vec<SharedStore<K, A>>>>,
     remembered_keys: usize,
-    owners: KeyOwners,
     ranks: u32,
 }
 
@@ -72,7 +71,6 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
             spec: Arc::clone(&self.spec),
             partitions: Arc::clone(&self.partitions),
             remembered_keys: self.remembered_keys,
-            owners: self.owners.clone(),
             ranks: self.ranks,
         }
     }
@@ -80,13 +78,7 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
 
 impl<K: Key, A: Combine> Windowed<K, A> {
     /// The last released window of up to `remembered_keys` keys of each partition can be read.
-    pub(crate) fn new(
-        windows: Windows,
-        aggregate: A,
-        remembered_keys: usize,
-        owners: KeyOwners,
-        ranks: u32,
-    ) -> Self {
+    pub(crate) fn new(windows: Windows, aggregate: A, remembered_keys: usize, ranks: u32) -> Self {
         Windowed {
             spec: Arc::new(WindowSpec {
                 windows,
@@ -97,7 +89,6 @@ impl<K: Key, A: Combine> Windowed<K, A> {
             }),
             partitions: Arc::default(),
             remembered_keys,
-            owners,
             ranks,
         }
     }
@@ -195,11 +186,19 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
         stores.for_each(|store| all.absorb(store));
         (self.spec.resumed_at).store(all.watermark().0, Ordering::Relaxed);
         let partitions = self.partitions.lock();
-        let (owners, ranks) = (&self.owners, self.ranks);
+        let mut owners = KeyOwners::new(self.ranks, partitions.len());
         for (index, partition) in partitions.iter().enumerate().skip(1) {
-            let is_owned_there =
-                |key: &K| owners.of(key, ranks, partitions.len()).partition == index;
-            *partition.lock() = all.split_off(is_owned_there);
+            let mut error = None;
+            *partition.lock() = all.split_off(|key: &K| match owners.of(key) {
+                Ok(owner) => owner.partition == index,
+                Err(unknown) => {
+                    error = Some(unknown);
+                    false
+                }
+            });
+            if let Some(error) = error {
+                return Err(error.into());
+            }
         }
         if let Some(first) = partitions.first() {
             *first.lock() = all;

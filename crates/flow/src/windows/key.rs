@@ -11,6 +11,8 @@ use serde_json::Value;
 /// A key of windows. Serialized, it goes to other ranks and into checkpoints. As text, it names state for readers: a
 /// string as it is, a number in digits, anything else as JSON, such as `["tea",7]` for a pair. A key that JSON cannot
 /// hold (a map whose keys are no strings) works, but its state cannot be read by text.
+///
+/// Equal keys must serialize alike, since the [canonical encoding](millstream_base::key) of a key decides its owner.
 pub trait Key: Hash + Eq + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<K> Key for K where K: Hash + Eq + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}

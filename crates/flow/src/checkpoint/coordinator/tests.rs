@@ -252,13 +252,12 @@ impl Rank {
         let flow = build(shape, settings, results, &others);
         let graph = flow.take().graph;
         let beginning = shards.resume_point(Resume::IfAny).unwrap();
-        graph.owners.settle(1);
         if let Some(beginning) = &beginning {
             begin::restore(&graph, beginning).unwrap();
         }
         begin::recover_sinks(&graph, &flow.settings, beginning.as_ref()).unwrap();
         let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
-        shards.begin(number, 1, 1).unwrap();
+        shards.begin(number, 1).unwrap();
         if beginning.is_none() {
             let saved = begin::save_first(&graph, shards.checkpoint(1)).unwrap();
             shards.store_first(saved).unwrap();

@@ -130,15 +130,15 @@ where
     /// whether those were all.
     fn flush(&mut self, until: Timestamp, max: usize) -> Result<bool, Failure> {
         let mut result: Result<(), BoxError> = Ok(());
-        let (panes, exchange, owners) = (&mut self.panes, &mut self.exchange, &self.owners);
+        let (panes, exchange, owners) = (&mut self.panes, &mut self.exchange, &mut self.owners);
         let flush_policy = &mut self.flush_policy;
         flush_policy.begin(|| self.clock.monotonic());
         let is_done = self.code.label.run(|| {
             panes.flush_some(until, max, &mut |partial| {
                 flush_policy.given(partial.events);
                 if result.is_ok() {
-                    let owner = owners.of(&partial.key, exchange.ranks, exchange.local.len());
-                    result = exchange.put(owner, partial);
+                    let owner = owners.of(&partial.key).map_err(BoxError::from);
+                    result = owner.and_then(|owner| exchange.put(owner, partial));
                 }
             })
         });

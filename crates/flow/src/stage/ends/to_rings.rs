@@ -21,7 +21,7 @@ pub trait Partitioner<T>: Send + 'static {
     /// Whether each item goes to all of them, or else to one.
     const TO_ALL: bool = false;
 
-    fn put<A: Attempt>(&self, attempt: &A, item: &T, outbox: &mut Outbox<T>);
+    fn put<A: Attempt>(&mut self, attempt: &A, item: &T, outbox: &mut Outbox<T>);
 }
 
 /// The only one, which all instances of the next stage read.
@@ -40,7 +40,7 @@ pub struct Route<F> {
 
 impl<T: Clone> Partitioner<T> for ToOne {
     #[inline]
-    fn put<A: Attempt>(&self, _: &A, item: &T, outbox: &mut Outbox<T>) {
+    fn put<A: Attempt>(&mut self, _: &A, item: &T, outbox: &mut Outbox<T>) {
         outbox.put(0, item.clone());
     }
 }
@@ -49,7 +49,7 @@ impl<T: Clone> Partitioner<T> for ToAll {
     const TO_ALL: bool = true;
 
     #[inline]
-    fn put<A: Attempt>(&self, attempt: &A, item: &T, outbox: &mut Outbox<T>) {
+    fn put<A: Attempt>(&mut self, attempt: &A, item: &T, outbox: &mut Outbox<T>) {
         if outbox.len() > 0 {
             outbox.put(0, item.clone());
         }
@@ -88,7 +88,7 @@ where
     F: Fn(&T) -> usize + Send + Sync + 'static,
 {
     #[inline]
-    fn put<A: Attempt>(&self, attempt: &A, item: &T, outbox: &mut Outbox<T>) {
+    fn put<A: Attempt>(&mut self, attempt: &A, item: &T, outbox: &mut Outbox<T>) {
         if let Some(output) = self.output(attempt, item, outbox.len()) {
             outbox.put(output, item.clone());
         }
