@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
 use crate::checkpoint::pause::Pause;
 use crate::ranks::outlets::Outlets;
@@ -25,6 +26,8 @@ pub struct Graph {
     /// State elements by their names.
     pub states: Vec<(String, Arc<dyn StateReader>)>,
     pub sinks: Vec<Arc<dyn Participant>>,
+    /// Those of the state elements that can have changelogs.
+    pub logged: Vec<Arc<LoggedElement>>,
     /// The ways to other ranks.
     pub exits: Vec<Arc<Outlets>>,
     /// Descriptions of the properties that all ranks must have in common and that the types of the graph do not show.
@@ -52,6 +55,7 @@ impl Graph {
             channels: Vec::new(),
             states: Vec::new(),
             sinks: Vec::new(),
+            logged: Vec::new(),
             exits: Vec::new(),
             agreed: Vec::new(),
             branch_outputs: HashMap::new(),

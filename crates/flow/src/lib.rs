@@ -135,6 +135,7 @@ pub use state::collected::Collected;
 pub use state::late::LateTo;
 pub use state::partial::{Counts, Partial, PartialState, StateReader};
 pub use state::table::Table;
+pub use state::values::{Value, Values};
 pub use state::windowed::Windowed;
 pub use time::partitions::{PartitionId, Partitions, SourcePartitions};
 pub use time::waits::Wait;

@@ -18,6 +18,7 @@ use crate::ranks::remote::Remote;
 use crate::ranks::remote_input::RemoteInput;
 use crate::ranks::to_owner::ToOwner;
 use crate::ranks::to_rank::ToRank;
+use crate::ranks::to_ranks::ToRanks;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::{Channel, ChannelState};
 use crate::stage::ends::flush_policy::FlushPolicy;
@@ -36,7 +37,7 @@ use crate::windows::{Aggregate, All, Combine, Key, LocalPanes, Partial, WindowRe
 #[must_use = "operators whose results go nowhere do not run"]
 pub struct Keyed<I: Entry, C: Chain<I::Item, Out: Sized>, F> {
     pub(crate) operators: Operators<I, C>,
-    key: F,
+    pub(crate) key: F,
     late: LateItems<C::Out>,
 }
 
@@ -172,11 +173,13 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         }
         let label = self.label("gather");
         let channels = [channel.clone()];
-        let flow = self.end(&[&channel.state], |writing| ToRank {
-            exchange: exchange_ends.exchange(Outbox::of_channels(writing, &channels), writing),
-            owner: Owner { rank, partition: 0 },
-            label: label.clone(),
-            has_ended: false,
+        let flow = self.end(&[&channel.state], |writing| {
+            let local = Outbox::of_channels(writing, &channels);
+            let router = ToRank {
+                owner: Owner { rank, partition: 0 },
+                label: label.clone(),
+            };
+            ToRanks::new(exchange_ends.exchange(local, writing), router)
         });
         if let Some(received) = exchange_ends.received {
             flow.receive(&format!("{name}/received"), received)
@@ -189,7 +192,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     }
 
     /// Returns the channels on which the operator `name` sends to other ranks and receives from them.
-    fn exchange_ends<T: Message>(&mut self, name: &str) -> ExchangeEnds<T> {
+    pub(crate) fn exchange_ends<T: Message>(&mut self, name: &str) -> ExchangeEnds<T> {
         let (outlets, received) = self.flow.rank_channel(name).unzip();
         if outlets.is_some() && self.keeps_order() {
             // Items for other ranks have no turn in the order of a ring.
@@ -206,16 +209,16 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
 }
 
 /// Both ends of an operator's channels to other ranks; none if there is no other.
-struct ExchangeEnds<T> {
+pub(crate) struct ExchangeEnds<T> {
     outlets: Option<Arc<Outlets>>,
-    received: Option<Vec<RemoteInput<T>>>,
+    pub received: Option<Vec<RemoteInput<T>>>,
     rank: u32,
-    ranks: u32,
+    pub ranks: u32,
 }
 
 impl<T: Message> ExchangeEnds<T> {
     /// The way of one instance, to this rank's rings and to other ranks.
-    fn exchange(&self, local: Outbox<T>, writing: WritingInstance<'_>) -> Exchange<T> {
+    pub fn exchange(&self, local: Outbox<T>, writing: WritingInstance<'_>) -> Exchange<T> {
         let outlets = self.outlets.as_ref();
         Exchange {
             local,

@@ -16,4 +16,5 @@ pub mod operators;
 pub mod plan;
 pub mod states;
 pub mod top_windows;
+pub mod values;
 pub mod window_join;

@@ -133,6 +133,22 @@ impl Coordinator {
         }
     }
 
+    /// Whether the next snapshot waits for the writer of the one before. The writer may wait for a changelog, and that for
+    /// decisions: so the worker does not wait for the writer, which rings the bell at its end.
+    fn waits_for_writer(&self) -> bool {
+        match &self.purpose {
+            Purpose::Checkpoints(shards, Some(_)) => shards.is_writing(),
+            _ => false,
+        }
+    }
+
+    /// The flow ends where it stands: the checkpoint that is being written waits for no changelog any more.
+    pub fn cancel(&self) {
+        if let Purpose::Checkpoints(shards, _) = &self.purpose {
+            shards.cancel();
+        }
+    }
+
     /// When a worker has to be awake for the next one.
     pub fn alarm(&self) -> Option<Duration> {
         let is_waiting =
@@ -178,6 +194,9 @@ impl Coordinator {
             .iter()
             .any(|gate| gate.said < number || !gate.is_at_rest())
         {
+            return Ok(false);
+        }
+        if self.waits_for_writer() {
             return Ok(false);
         }
         self.is_taken.store(true, Ordering::Relaxed);
@@ -240,14 +259,17 @@ impl Coordinator {
         let first = shards.checkpoint(0);
         let ended = self.pause.done.load(Ordering::SeqCst);
         let mut last = ended;
-        let store = |number: u64| {
+        // Returns whether it is stored; `None` when the flow is dropped.
+        let store = |number: u64, wait: &mut dyn FnMut(&Decisions) -> bool| {
             let failed = shards.counts().failed;
-            let saved = elements.save(shards.checkpoint(number))?;
-            shards.store(number, saved);
-            shards.finish();
-            Ok(shards.counts().failed == failed)
+            let shard = elements.save(shards.checkpoint(number))?;
+            shards.store(number, shard);
+            let is_written = finish(shards, decisions, wait)?;
+            Ok(is_written.then(|| shards.counts().failed == failed))
         };
-        shards.finish();
+        if !finish(shards, decisions, &mut wait)? {
+            return Ok(());
+        }
         let mut is_stored = false;
         decisions.end(shards.checkpoint(ended))?;
         // 1. Until all ranks have ended, this one takes part in the checkpoints of the others.
@@ -259,7 +281,10 @@ impl Coordinator {
             match decisions.wanted(shards.checkpoint(last)) {
                 Some(wanted) => {
                     last = wanted - first;
-                    is_stored = store(last)?;
+                    match store(last, &mut wait)? {
+                        Some(stored) => is_stored = stored,
+                        None => return Ok(()),
+                    }
                 }
                 None if !wait(decisions) => return Ok(()),
                 None => {}
@@ -268,7 +293,10 @@ impl Coordinator {
         // 2. The last checkpoint of all.
         // Another rank may have come so far, and this one may have followed it.
         if last < end - first || !is_stored {
-            is_stored = store(end - first)?;
+            match store(end - first, &mut wait)? {
+                Some(stored) => is_stored = stored,
+                None => return Ok(()),
+            }
         }
         if !is_stored {
             return Err(Failure::Error {
@@ -288,6 +316,23 @@ impl Coordinator {
             }
         }
     }
+}
+
+/// Waits for the shard that is being written, and decides meanwhile: its changes may wait for decisions. Returns `false`
+/// when the flow is dropped.
+fn finish(
+    shards: &Shards,
+    decisions: &Decisions,
+    wait: &mut dyn FnMut(&Decisions) -> bool,
+) -> Result<bool, Failure> {
+    while shards.is_writing() {
+        decisions.decide()?;
+        if shards.is_writing() && !wait(decisions) {
+            return Ok(false);
+        }
+    }
+    shards.finish();
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use millstream_exchange::{Ranks, Receiver, SendError, Sender};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::participants::Participant;
+use crate::checkpoint::participants::Committer;
 use crate::error::{BoxError, Failure};
 use crate::run::doorbell::Doorbell;
 
@@ -36,7 +36,7 @@ enum Announcement {
 
 /// The checkpoints of all ranks, as far as this one knows.
 pub struct Decisions {
-    sinks: Vec<Arc<dyn Participant>>,
+    committers: Vec<Arc<dyn Committer>>,
     signal: Arc<DecisionSignal>,
     state: Mutex<State>,
 }
@@ -70,10 +70,9 @@ struct Peer {
 }
 
 impl DecisionSignal {
-    /// A shard was stored.
-    pub fn stored(self: &Arc<Self>, number: u64) {
+    /// A shard was stored. [`wake`](Wake::wake) follows.
+    pub fn stored(&self, number: u64) {
         self.stored.lock().push(number);
-        self.wake_by_ref();
     }
 }
 
@@ -90,11 +89,11 @@ impl Wake for DecisionSignal {
 }
 
 impl Decisions {
-    /// Makes the channels between the ranks; called before these agree. `sinks` are those that wait for decisions.
+    /// Makes the channels between the ranks; called before these agree. `committers` are those that wait for decisions.
     pub fn new(
         ranks: &Ranks,
         doorbell: &Arc<Doorbell>,
-        sinks: Vec<Arc<dyn Participant>>,
+        committers: Vec<Arc<dyn Committer>>,
     ) -> Decisions {
         let signal = Arc::new(DecisionSignal {
             is_there: AtomicBool::new(false),
@@ -123,7 +122,7 @@ impl Decisions {
             is_committed: true,
         };
         Decisions {
-            sinks,
+            committers,
             state: Mutex::new(state),
             signal,
         }
@@ -158,8 +157,8 @@ impl Decisions {
         if !state.is_committed {
             let waker = Waker::from(Arc::clone(&self.signal));
             let mut is_committed = true;
-            for sink in &self.sinks {
-                is_committed &= sink.commit(state.complete, &waker)?;
+            for committer in &self.committers {
+                is_committed &= committer.commit(state.complete, &waker)?;
             }
             state.is_committed = is_committed;
         }

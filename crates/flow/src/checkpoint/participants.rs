@@ -11,8 +11,15 @@ use crate::sinks::sink::{Sink, SinkStart};
 use crate::stage::dead_letter::{DEAD_LETTERS, DeadLetters};
 use crate::stage::user_code::Label;
 
+/// Results or changes that count when their checkpoint is complete.
+pub trait Committer: Send + Sync {
+    /// Commits what was prepared for a checkpoint, and for those before it: see
+    /// [`Sink::commit`](crate::Sink::commit). Never waits.
+    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure>;
+}
+
 /// A sink of any items, as checkpoints see it.
-pub trait Participant: Send + Sync {
+pub trait Participant: Committer {
     fn name(&self) -> &str;
 
     /// Whether a flow may resume with it from a checkpoint that holds nothing of it.
@@ -25,8 +32,6 @@ pub trait Participant: Send + Sync {
     fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError>;
 
     fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure>;
-
-    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure>;
 }
 
 /// The sink that all instances of a stage share.
@@ -70,7 +75,9 @@ impl<T, K: Sink<T>> Participant for SinkParticipant<T, K> {
     fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure> {
         self.run(|sink| sink.prepare(checkpoint))
     }
+}
 
+impl<T, K: Sink<T>> Committer for SinkParticipant<T, K> {
     fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
         self.run(|sink| sink.commit(checkpoint, waker))
     }
@@ -123,7 +130,9 @@ impl Participant for DeadLetterParticipant {
     fn prepare(&self, checkpoint: u64) -> Result<Vec<u8>, Failure> {
         self.run(|letters| letters.prepare(checkpoint))
     }
+}
 
+impl Committer for DeadLetterParticipant {
     fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
         self.run(|letters| letters.commit(checkpoint, waker))
     }

@@ -1,9 +1,11 @@
 //! The format of a shard: one rank's share of a checkpoint.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
 
 /// A rank's shard of a checkpoint: for each element of the flow the bytes that it resumes from.
@@ -24,6 +26,33 @@ impl Saved {
         bytes.map(Vec::as_slice).ok_or_else(|| {
             format!("it holds nothing of \"{element}\": it is of another flow").into()
         })
+    }
+}
+
+/// Makes the bytes of an element on the thread that writes the shard. It waits on the bell.
+pub type Deferred = Box<dyn FnOnce(&Arc<WriterBell>) -> Result<Vec<u8>, BoxError> + Send>;
+
+/// A shard of which some elements are made while the flow goes on.
+#[derive(Default)]
+pub struct PendingShard {
+    pub saved: Saved,
+    deferred: Vec<(String, Deferred)>,
+}
+
+impl PendingShard {
+    pub fn defer(&mut self, element: String, bytes: Deferred) {
+        self.deferred.push((element, bytes));
+    }
+
+    /// Makes the deferred elements.
+    ///
+    /// # Errors
+    /// The first error of them; those behind it are not made.
+    pub fn complete(mut self, bell: &Arc<WriterBell>) -> Result<Saved, BoxError> {
+        for (element, bytes) in self.deferred {
+            self.saved.put(element, bytes(bell)?);
+        }
+        Ok(self.saved)
     }
 }
 

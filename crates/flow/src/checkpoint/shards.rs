@@ -1,7 +1,8 @@
 //! This rank's shards in the store: a run resumes from one, and writes new ones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Wake;
 use std::thread::{self, JoinHandle};
 
 use millstream_base::Clock;
@@ -10,8 +11,9 @@ use parking_lot::Mutex;
 use crate::checkpoint::completeness::{newest_complete, remove_old};
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decisions::DecisionSignal;
-use crate::checkpoint::shard::{Head, Saved, decode, encode};
+use crate::checkpoint::shard::{Head, PendingShard, Saved, decode, encode};
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey, StoreLock};
+use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
 
 /// The number of a run's last checkpoint, counted from where it began: that of its end. Ranks end one after another,
@@ -39,10 +41,13 @@ pub struct Shards {
     first: AtomicU64,
     counts: Arc<Mutex<CheckpointCounts>>,
     clock: Arc<dyn Clock>,
-    /// Is notified of stored shards, if a participant waits for that.
+    /// Is notified of written shards, if a participant waits for that.
     signal: Option<Arc<DecisionSignal>>,
     /// Writes a shard while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Set by the worker that starts the writer, cleared by the writer before it notifies the signal.
+    is_writing: Arc<AtomicBool>,
+    bell: Arc<WriterBell>,
     /// Held by rank 0, from [`resume_point`](Self::resume_point) to [`end`](Self::end).
     lock: Mutex<Option<StoreLock>>,
 }
@@ -66,11 +71,13 @@ impl Shards {
             counts: Arc::default(),
             signal: None,
             writer: Mutex::new(None),
+            is_writing: Arc::default(),
+            bell: Arc::default(),
             lock: Mutex::new(None),
         }
     }
 
-    /// Notifies `signal` of each shard that is stored.
+    /// Notifies `signal` of each shard that is written.
     pub fn notify(&mut self, signal: Arc<DecisionSignal>) {
         self.signal = Some(signal);
     }
@@ -228,8 +235,8 @@ impl Shards {
     }
 
     /// Stores this rank's shard of the first checkpoint. Those of the run count on from it.
-    pub fn store_first(&self, saved: Saved) -> Result<(), BoxError> {
-        self.store(1, saved);
+    pub fn store_first(&self, shard: PendingShard) -> Result<(), BoxError> {
+        self.store(1, shard);
         self.finish();
         let counts = self.counts.lock();
         if counts.failed > 0 {
@@ -242,7 +249,7 @@ impl Shards {
     }
 
     /// Stores a shard in the background. One is written at a time: the flow waits for the one before.
-    pub fn store(&self, number: u64, saved: Saved) {
+    pub fn store(&self, number: u64, shard: PendingShard) {
         self.finish();
         let head = Head {
             flow: self.flow.clone(),
@@ -253,7 +260,12 @@ impl Shards {
             checkpoint: self.checkpoint(number),
             rank: self.rank,
         };
-        let signal = self.signal.clone();
+        let writing = Writing {
+            is_on: Arc::clone(&self.is_writing),
+            signal: self.signal.clone(),
+        };
+        writing.is_on.store(true, Ordering::SeqCst);
+        let bell = Arc::clone(&self.bell);
         let (checkpoints, counts, ranks) = (
             Arc::clone(&self.checkpoints),
             Arc::clone(&self.counts),
@@ -262,12 +274,15 @@ impl Shards {
         let clock = Arc::clone(&self.clock);
         let write = move || {
             let started_at = clock.monotonic();
-            let stored = encode(&head, &saved).and_then(|shard| {
+            let encoded = shard
+                .complete(&bell)
+                .and_then(|saved| encode(&head, &saved));
+            let stored = encoded.and_then(|shard| {
                 checkpoints.put(key, &shard)?;
                 Ok(shard.len() as u64)
             });
             let mut counts = counts.lock();
-            if let (Ok(_), Some(signal)) = (&stored, &signal) {
+            if let (Ok(_), Some(signal)) = (&stored, &writing.signal) {
                 signal.stored(key.checkpoint);
             }
             match stored {
@@ -288,6 +303,7 @@ impl Shards {
                 }
             }
             drop(counts);
+            drop(writing);
             // A shard that cannot be removed does no harm.
             let _ = remove_old(&*checkpoints, key, ranks);
         };
@@ -306,8 +322,12 @@ impl Shards {
 
     /// Whether a shard is being written.
     pub fn is_writing(&self) -> bool {
-        let writer = self.writer.lock();
-        writer.as_ref().is_some_and(|writer| !writer.is_finished())
+        self.is_writing.load(Ordering::SeqCst)
+    }
+
+    /// Ends the waiting for changelogs: the flow ends where it stands.
+    pub fn cancel(&self) {
+        self.bell.cancel();
     }
 
     /// Waits for the shard that is being written, and unlocks the store for other runs.
@@ -323,6 +343,22 @@ impl Shards {
             if writer.join().is_err() {
                 self.counts.lock().failed += 1;
             }
+        }
+    }
+}
+
+/// A shard is being written, until this is dropped.
+struct Writing {
+    is_on: Arc<AtomicBool>,
+    signal: Option<Arc<DecisionSignal>>,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // First: a worker that the signal wakes sees it.
+        self.is_on.store(false, Ordering::SeqCst);
+        if let Some(signal) = &self.signal {
+            signal.wake_by_ref();
         }
     }
 }

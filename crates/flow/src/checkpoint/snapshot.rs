@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
-use crate::checkpoint::shard::Saved;
+use crate::checkpoint::shard::PendingShard;
 use crate::error::Failure;
 use crate::run::cycles::Cycle;
 use crate::stage::contract::{Rest, Stage};
@@ -16,28 +17,39 @@ pub struct Elements<'a> {
     pub cycles: &'a [Cycle],
     pub states: &'a [(String, Arc<dyn StateReader>)],
     pub sinks: &'a [Arc<dyn Participant>],
+    /// State elements that can have changelogs.
+    pub logged: &'a [Arc<LoggedElement>],
 }
 
 impl Elements<'_> {
     /// Saves what they need to resume from here, all being at rest.
-    pub fn save(&self, checkpoint: u64) -> Result<Saved, Failure> {
-        let mut saved = Saved::default();
+    pub fn save(&self, checkpoint: u64) -> Result<PendingShard, Failure> {
+        let mut pending = PendingShard::default();
+        let saved = &mut pending.saved;
         for sink in self.sinks {
             saved.put(sink_element(sink.name()), sink.prepare(checkpoint)?);
         }
         for stage in self.stages {
-            stage.save(&mut saved)?;
+            stage.save(saved)?;
         }
-        for (name, state) in self.states {
+        let logged = self.logged.iter().filter(|element| element.is_open());
+        let is_logged = |name: &str| logged.clone().any(|element| element.name() == name);
+        for (name, state) in self.states.iter().filter(|(name, _)| !is_logged(name)) {
             let label = Label(name.as_str().into());
             let bytes = label.run(|| state.save());
             let bytes = bytes.map_err(|error| Failure::Error {
                 operator: label.0,
                 error,
             })?;
-            saved.put(format!("state/{name}"), bytes);
+            saved.put(state_element(name), bytes);
         }
-        Ok(saved)
+        for element in logged {
+            pending.defer(
+                changelog_element(element.name()),
+                element.set_aside(checkpoint),
+            );
+        }
+        Ok(pending)
     }
 }
 
@@ -48,6 +60,16 @@ pub fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
 /// Names the saved bytes of a sink.
 pub fn sink_element(name: &str) -> String {
     format!("sink/{name}")
+}
+
+/// Names the saved bytes of a state element that is saved whole.
+pub fn state_element(name: &str) -> String {
+    format!("state/{name}")
+}
+
+/// Names the bytes by which a changelog names the changes of a state element.
+pub fn changelog_element(name: &str) -> String {
+    format!("changelog/{name}")
 }
 
 /// Checks whether stages whose sources pause have nothing under way and nothing left to do: from then on nothing of

@@ -7,6 +7,7 @@
 
 pub mod channel;
 pub mod exchange;
+pub mod keyed_item;
 pub mod message;
 pub mod outlets;
 pub mod owners;
@@ -15,3 +16,4 @@ pub mod remote;
 pub mod remote_input;
 pub mod to_owner;
 pub mod to_rank;
+pub mod to_ranks;

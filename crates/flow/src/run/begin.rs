@@ -8,9 +8,10 @@ use millstream_exchange::Fingerprint;
 
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
-use crate::checkpoint::shard::Saved;
+use crate::checkpoint::participants::Committer;
+use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::shards::{ResumePoint, Shards};
-use crate::checkpoint::snapshot::{Elements, sink_element};
+use crate::checkpoint::snapshot::{Elements, changelog_element, sink_element, state_element};
 use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Graph;
 use crate::settings::FlowSettings;
@@ -25,12 +26,13 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         error: error.into(),
     };
     let mut shards = shards(graph, settings);
-    let decisions = decisions(graph, settings, shards.as_mut());
     let resume = settings.checkpoints.as_ref().map(|it| it.resume);
     let beginning = match (&shards, resume) {
         (Some(shards), Some(resume)) => shards.resume_point(resume).map_err(wrong)?,
         _ => None,
     };
+    open_changelogs(graph, settings).map_err(wrong)?;
+    let decisions = decisions(graph, settings, shards.as_mut());
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
     let run = agree(
         graph,
@@ -41,6 +43,12 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         restore(graph, beginning).map_err(wrong)?;
     }
     recover_sinks(graph, settings, beginning.as_ref()).map_err(wrong)?;
+    if graph.logged.iter().any(|element| element.is_open()) {
+        recover_changelogs(graph, settings, beginning.as_ref()).map_err(wrong)?;
+        // Else a rank could read changes that another one has yet to decide.
+        agree(graph, settings, "has decided the changes of earlier runs")?;
+        restore_changelogs(graph, beginning.as_ref()).map_err(wrong)?;
+    }
     Ok(match shards {
         Some(shards) => {
             shards.begin(number, run).map_err(wrong)?;
@@ -71,19 +79,22 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     })
 }
 
-/// Makes the decisions that tell sinks which checkpoints are complete, if one of them waits for that.
+/// Makes the decisions that tell sinks and changelogs which checkpoints are complete, if one of them waits for that.
 fn decisions(
     graph: &Graph,
     settings: &FlowSettings,
     shards: Option<&mut Shards>,
 ) -> Option<Decisions> {
     let shards = shards?;
-    let sinks = graph.sinks.iter();
-    let sinks: Vec<_> = sinks.filter(|it| it.waits_for_commit()).cloned().collect();
-    if sinks.is_empty() {
+    let sinks = graph.sinks.iter().filter(|it| it.waits_for_commit());
+    let logged = graph.logged.iter().filter(|it| it.is_open());
+    let committers = sinks.map(|it| Arc::clone(it) as Arc<dyn Committer>);
+    let committers = committers.chain(logged.map(|it| Arc::clone(it) as Arc<dyn Committer>));
+    let committers: Vec<_> = committers.collect();
+    if committers.is_empty() {
         return None;
     }
-    let decisions = Decisions::new(&settings.ranks, &graph.doorbell, sinks);
+    let decisions = Decisions::new(&settings.ranks, &graph.doorbell, committers);
     shards.notify(Arc::clone(decisions.signal()));
     Some(decisions)
 }
@@ -113,6 +124,59 @@ pub fn recover_sinks(
     Ok(())
 }
 
+/// Opens the changelogs of state elements, if the store of checkpoints has any.
+fn open_changelogs(graph: &Graph, settings: &FlowSettings) -> Result<(), BoxError> {
+    let Some(checkpoints) = &settings.checkpoints else {
+        return Ok(());
+    };
+    for element in &graph.logged {
+        let name = element.name();
+        let changelog = catch(|| checkpoints.store.changelog(&graph.name, name));
+        if let Some(changelog) = changelog.map_err(|error| of_changelog(name, &error))? {
+            element.open(changelog);
+        }
+    }
+    Ok(())
+}
+
+/// Lets changelogs decide the changes that an earlier run has left.
+fn recover_changelogs(
+    graph: &Graph,
+    settings: &FlowSettings,
+    beginning: Option<&ResumePoint>,
+) -> Result<(), BoxError> {
+    for element in graph.logged.iter().filter(|element| element.is_open()) {
+        let name = element.name();
+        let saved = changelog_element(name);
+        let start = SinkStart {
+            flow: &graph.name,
+            sink: name,
+            rank: settings.ranks.rank(),
+            ranks: settings.ranks.count(),
+            takes_checkpoints: true,
+            // The element may have been saved whole before.
+            prepared: beginning.and_then(|it| it.saved.get(&saved).ok()),
+        };
+        catch(|| element.recover(&start)).map_err(|error| of_changelog(name, &error))?;
+    }
+    Ok(())
+}
+
+/// Restores the state elements whose changes are in changelogs.
+fn restore_changelogs(graph: &Graph, beginning: Option<&ResumePoint>) -> Result<(), BoxError> {
+    for element in graph.logged.iter().filter(|element| element.is_open()) {
+        let name = element.name();
+        let saved = changelog_element(name);
+        let is_resumed = beginning.is_some_and(|it| it.saved.get(&saved).is_ok());
+        catch(|| element.restore(is_resumed)).map_err(|error| of_changelog(name, &error))?;
+    }
+    Ok(())
+}
+
+fn of_changelog(state: &str, error: &BoxError) -> BoxError {
+    format!("the changelog of state \"{state}\": {error}").into()
+}
+
 fn shards(graph: &Graph, settings: &FlowSettings) -> Option<Shards> {
     let checkpoints = settings.checkpoints.as_ref()?;
     let ranks = &settings.ranks;
@@ -131,6 +195,8 @@ fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&ResumePoi
     let mut description: Vec<String> = graph.stages.iter().map(|stage| stage.describe()).collect();
     description.push(format!("program {}", settings.program));
     description.extend_from_slice(&graph.agreed);
+    let logged = graph.logged.iter().filter(|element| element.is_open());
+    description.extend(logged.map(|element| format!("state {} has a changelog", element.name())));
     let begins = match beginning {
         Some(ResumePoint { number, run, .. }) => {
             format!("begins with checkpoint {number} of run {run:016x}")
@@ -165,12 +231,13 @@ fn agree(graph: &Graph, settings: &FlowSettings, description: &str) -> Result<u6
 }
 
 /// Saves the beginning, as a checkpoint for a run that is killed before its next one.
-pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<Saved, BoxError> {
+pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<PendingShard, BoxError> {
     let elements = Elements {
         stages: &graph.stages,
         cycles: &[],
         states: &graph.states,
         sinks: &graph.sinks,
+        logged: &graph.logged,
     };
     catch(|| {
         elements.save(checkpoint).map_err(|failure| match failure {
@@ -189,10 +256,27 @@ pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
             .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
     }
     for (name, state) in &graph.states {
-        let bytes = saved.get(&format!("state/{name}"));
+        if saved.get(&changelog_element(name)).is_ok() {
+            check_open(graph, name)?;
+            continue;
+        }
+        let bytes = saved.get(&state_element(name));
         bytes
             .and_then(|bytes| catch(|| state.restore(bytes)))
             .map_err(|error| format!("state \"{name}\": {error}"))?;
     }
     Ok(())
+}
+
+/// Checks that a state element whose changes are in a changelog has one now.
+fn check_open(graph: &Graph, name: &str) -> Result<(), BoxError> {
+    let mut logged = graph.logged.iter();
+    match logged.any(|element| element.name() == name && element.is_open()) {
+        true => Ok(()),
+        false => Err(format!(
+            "the checkpoint has state \"{name}\" in a changelog, and the store of checkpoints has no changelog of it; \
+             resume with the store that the flow had before"
+        )
+        .into()),
+    }
 }

@@ -47,6 +47,7 @@ impl Workers {
             self.ranks.fail(&message);
         }
         self.leaving.store(true, Ordering::Relaxed);
+        self.coordinator.cancel();
         self.doorbell.ring_all();
     }
 

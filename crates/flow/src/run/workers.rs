@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::checkpoint::coordinator::{Coordinator, Purpose};
 use crate::checkpoint::counts::CheckpointCounts;
+use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
 use crate::checkpoint::snapshot::Elements;
 use crate::error::FlowError;
@@ -42,6 +43,7 @@ pub struct Workers {
     /// Windows wait for event time.
     pub closes_by_time: bool,
     pub(super) sinks: Vec<Arc<dyn Participant>>,
+    pub(super) logged: Vec<Arc<LoggedElement>>,
     pub(super) scheduler: Arc<dyn Scheduler>,
     pub(super) dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Workers leave at the next chance.
@@ -115,6 +117,7 @@ impl Workers {
             states: graph.states,
             closes_by_time: graph.stages.iter().any(|stage| stage.closes_by_time()),
             sinks: graph.sinks,
+            logged: graph.logged,
             adjusted: Mutex::new(Adjusted {
                 at: now,
                 items_in: vec![0; graph.stages.len()],
@@ -187,6 +190,7 @@ impl Workers {
         self.leaving.store(true, Ordering::Relaxed);
         // Also in the middle of many items.
         self.condemned.store(usize::MAX, Ordering::Relaxed);
+        self.coordinator.cancel();
         self.doorbell.ring_all();
         let _ = self.join();
     }
@@ -223,6 +227,7 @@ impl Workers {
             cycles: &self.cycles,
             states: &self.states,
             sinks: &self.sinks,
+            logged: &self.logged,
         }
     }
 

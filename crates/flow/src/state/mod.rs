@@ -5,6 +5,9 @@
 
 pub mod collected;
 pub mod late;
+pub mod logged;
 pub mod partial;
 pub mod table;
+pub mod value_table;
+pub mod values;
 pub mod windowed;

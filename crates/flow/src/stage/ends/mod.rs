@@ -11,4 +11,5 @@ pub mod to_panes;
 pub mod to_rings;
 pub mod to_sink;
 pub mod to_state;
+pub mod to_values;
 pub mod to_windows;

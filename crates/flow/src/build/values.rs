@@ -1,0 +1,236 @@
+//! A value for each key, and the operators that change it.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::build::flow::Flow;
+use crate::build::keyed::Keyed;
+use crate::build::operators::Operators;
+use crate::checkpoint::logged_element::LoggedElement;
+use crate::ranks::keyed_item::{KeyedItem, ToKeyOwner};
+use crate::ranks::message::Message;
+use crate::ranks::owners::KeyOwners;
+use crate::ranks::to_owner::ToOwner;
+use crate::ranks::to_ranks::ToRanks;
+use crate::stage::chain::{Chain, Emit, Same};
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::to_rings::ToRings;
+use crate::stage::ends::to_values::ToValues;
+use crate::stage::entry::Entry;
+use crate::stage::ring_input::RingInput;
+use crate::state::values::{Value, Values};
+use crate::windows::Key;
+
+impl Flow {
+    /// Adds a state element that is readable under `name`: a value for each key. In a checkpoint it is whole, or,
+    /// where the store of checkpoints has [changelogs](crate::Checkpoints::changelog), only the keys that have changed
+    /// since the checkpoint before.
+    pub fn values<K: Key, V: Value>(&self, name: &str) -> Values<K, V> {
+        let ranks = &self.settings.ranks;
+        let partitions = self.settings.workers.get();
+        let values = Values::new(ranks.rank(), ranks.count(), partitions);
+        self.add_state(name, values.clone());
+        let logged = LoggedElement::new(name, Arc::new(values.clone()));
+        self.plan().graph.logged.push(Arc::new(logged));
+        values
+    }
+}
+
+impl<I, C, T, K, F> Keyed<I, C, F>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = T>,
+    T: Clone + Debug + Send + 'static,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+{
+    /// Calls `function` for each item, with the value of the item's key: `None` if the key has none. The function may
+    /// set, change or remove the value, and emit results. Items go to the rank and partition that own their key. A stage
+    /// of its own, named `name`.
+    ///
+    /// Items of one key come in their order. Several operators may change one element. A panic of `function` fails the
+    /// flow, since the value may be half changed; so the function should be sure of its item, and operators before it refuse
+    /// what it cannot take.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("logins");
+    /// let failures = flow.values::<String, u32>("failures");
+    /// let locked = flow.partial::<u64>("locked");
+    /// let attempts = [("ann", false), ("ben", false), ("ann", false), ("ben", true), ("ann", false)];
+    /// let attempt = move |number| {
+    ///     let (user, succeeds): (&str, bool) = attempts[number as usize];
+    ///     (user.to_owned(), succeeds)
+    /// };
+    /// flow.source("attempts", Generator::new(attempt).limit(5))
+    ///     .key_by(|(user, _)| user.clone())
+    ///     .update("fail", &failures, |user, count, (_, succeeds), emit: &mut Emit<String>| {
+    ///         if *succeeds {
+    ///             *count = None;
+    ///         } else {
+    ///             let count = count.get_or_insert_default();
+    ///             *count += 1;
+    ///             if *count == 3 {
+    ///                 emit(user);
+    ///             }
+    ///         }
+    ///     })
+    ///     .fold_local(&locked, |locked, _user| *locked += 1);
+    /// let running = flow.run()?;
+    /// running.join()?;
+    /// assert_eq!(failures.get(&"ann".to_owned()), Some(3));
+    /// assert_eq!(failures.get(&"ben".to_owned()), None);
+    /// assert_eq!(locked.merged(), 1);
+    /// // Over HTTP: `/state/logins/failures/ann`.
+    /// assert_eq!(running.state("failures").and_then(|state| state.get("ann")).unwrap(), 3);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn update<V, O, G>(
+        self,
+        name: &str,
+        values: &Values<K, V>,
+        function: G,
+    ) -> Operators<RingInput<O>, Same>
+    where
+        T: Message,
+        V: Value,
+        O: Clone + Send + 'static,
+        G: Fn(&K, &mut Option<V>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+    {
+        let results_name = format!("{name}/results");
+        let results = self.operators.flow.channel(&results_name);
+        let channels = [results.clone()];
+        let owned = self.to_owners(name, values, T::clone);
+        let label = owned.label("update");
+        let function = Arc::new(function);
+        let mut tables = values.tables().iter();
+        let flow = owned.end(&[&results.state], |writing| ToValues {
+            table: Arc::clone(tables.next().expect("there is a table for each partition")),
+            function: Arc::clone(&function),
+            label: label.clone(),
+            outbox: Some(Outbox::of_channels(writing, &channels)),
+        });
+        flow.stage(&results_name, &results)
+    }
+
+    /// Ends the graph in values: `step` adds each item to the value of the item's key, which begins as the default. Else
+    /// as [`update`](Keyed::update).
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::Flow;
+    ///
+    /// let flow = Flow::new("sums");
+    /// let sums = flow.values::<u64, u64>("sums");
+    /// flow.source("numbers", Generator::new(|number| number).limit(10))
+    ///     .key_by(|number| number % 3)
+    ///     .fold("add", &sums, |sum, number| *sum += number);
+    /// flow.run()?.join()?;
+    /// assert_eq!(sums.get(&0), Some(0 + 3 + 6 + 9));
+    /// assert_eq!(sums.get(&5), None);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn fold<V, G>(self, name: &str, values: &Values<K, V>, step: G) -> Flow
+    where
+        T: Message,
+        V: Value + Default,
+        G: Fn(&mut V, &T) + Send + Sync + 'static,
+    {
+        self.fold_as("fold", name, values, T::clone, step)
+    }
+
+    /// Ends the graph in values: counts the items of each key. Only the keys go to their owners.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::Flow;
+    ///
+    /// let flow = Flow::new("words");
+    /// let counts = flow.values::<String, u64>("counts");
+    /// let words = "to be or not to be".split(' ').map(str::to_owned).collect::<Vec<_>>();
+    /// flow.source("words", Generator::new(move |number| words[number as usize].clone()).limit(6))
+    ///     .key_by(|word| word.clone())
+    ///     .count("count", &counts);
+    /// flow.run()?.join()?;
+    /// assert_eq!(counts.get(&"be".to_owned()), Some(2));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn count(self, name: &str, values: &Values<K, u64>) -> Flow {
+        self.fold_as("count", name, values, |_| (), |count, ()| *count += 1)
+    }
+
+    fn fold_as<V, M, G>(
+        self,
+        kind: &str,
+        name: &str,
+        values: &Values<K, V>,
+        content: impl Fn(&T) -> M + Clone + Send + 'static,
+        step: G,
+    ) -> Flow
+    where
+        V: Value + Default,
+        M: Message + Clone,
+        G: Fn(&mut V, &M) + Send + Sync + 'static,
+    {
+        let owned = self.to_owners(name, values, content);
+        let label = owned.label(kind);
+        let function =
+            move |_: &K, value: &mut Option<V>, item: &M, _: &mut Emit<'_, Infallible>| {
+                step(value.get_or_insert_default(), item);
+            };
+        let function = Arc::new(function);
+        let mut tables = values.tables().iter();
+        owned.end(&[], |_| ToValues {
+            table: Arc::clone(tables.next().expect("there is a table for each partition")),
+            function: Arc::clone(&function),
+            label: label.clone(),
+            outbox: None,
+        })
+    }
+
+    /// Ends the stage in an exchange, and begins the stage `name` with an instance for each partition of the values.
+    fn to_owners<V: Value, M: Message + Clone>(
+        self,
+        name: &str,
+        values: &Values<K, V>,
+        content: impl Fn(&T) -> M + Clone + Send + 'static,
+    ) -> Operators<RingInput<KeyedItem<K, M>>, Same> {
+        let Keyed {
+            mut operators, key, ..
+        } = self;
+        let partitions = values.tables().len();
+        let (rings, channel) = operators.flow.rings::<KeyedItem<K, M>>(name, partitions);
+        let exchange_ends = operators.exchange_ends::<KeyedItem<K, M>>(name);
+        let owners = KeyOwners::new(exchange_ends.ranks, partitions);
+        let label = operators.label("key_by");
+        let key = Arc::new(key);
+        let flow = operators.end(&[&channel], |writing| {
+            let local = Outbox::of_rings(writing, &rings, &channel);
+            let router = ToKeyOwner {
+                owners: owners.clone(),
+                key: Arc::clone(&key),
+                content: content.clone(),
+                label: label.clone(),
+            };
+            ToRanks::new(exchange_ends.exchange(local, writing), router)
+        });
+        if let Some(received) = exchange_ends.received {
+            flow.receive(&format!("{name}/received"), received)
+                .end(&[&channel], |writing| ToRings {
+                    outbox: Outbox::of_rings(writing, &rings, &channel),
+                    partitioner: ToOwner {
+                        owners: owners.clone(),
+                        label: label.clone(),
+                    },
+                });
+        }
+        let inputs = rings.iter().enumerate();
+        let inputs = inputs.map(|(index, ring)| RingInput::new(ring, &channel, index));
+        let mut owned = Operators::begin(&flow, name, Some(Arc::clone(&channel)), inputs.collect());
+        owned.is_shared = false;
+        owned
+    }
+}

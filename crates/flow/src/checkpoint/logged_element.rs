@@ -1,0 +1,202 @@
+//! State elements whose changes go to changelogs, as checkpoints see them.
+
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::checkpoint::changelog::{Change, Changelog};
+use crate::checkpoint::participants::Committer;
+use crate::checkpoint::shard::Deferred;
+use crate::checkpoint::writer_bell::WriterBell;
+use crate::error::{BoxError, Failure};
+use crate::sinks::sink::SinkStart;
+use crate::stage::user_code::{Label, catch};
+use crate::state::logged::{Changes, LoggedState};
+
+/// Changes that are encoded before they are pushed together.
+const CHANGES_AT_ONCE: usize = 256;
+
+/// A state element that can have a changelog.
+pub struct LoggedElement {
+    label: Label,
+    state: Arc<dyn LoggedState>,
+    /// Set before the flow runs, if the store of checkpoints has changelogs.
+    log: OnceLock<OpenLog>,
+}
+
+struct OpenLog {
+    /// Locked for single calls: by the writer of a checkpoint, and by the worker that commits, which never waits.
+    log: Mutex<LogState>,
+    /// Of a commit that found the changelog locked. Taken by the writer behind each of its calls.
+    commit_waker: Mutex<Option<Waker>>,
+}
+
+struct LogState {
+    changelog: Box<dyn Changelog>,
+    /// It got something that was not flushed yet.
+    is_unflushed: bool,
+}
+
+impl LoggedElement {
+    pub fn new(name: &str, state: Arc<dyn LoggedState>) -> Self {
+        LoggedElement {
+            label: Label(name.into()),
+            state,
+            log: OnceLock::new(),
+        }
+    }
+
+    /// The name of the state element.
+    pub fn name(&self) -> &str {
+        &self.label.0
+    }
+
+    /// Makes `changelog` take the element's changes. Called before anything is restored.
+    pub fn open(&self, changelog: Box<dyn Changelog>) {
+        self.state.note_changes();
+        let log = LogState {
+            changelog,
+            is_unflushed: false,
+        };
+        self.log.get_or_init(|| OpenLog {
+            log: Mutex::new(log),
+            commit_waker: Mutex::default(),
+        });
+    }
+
+    /// Whether it has a changelog.
+    pub fn is_open(&self) -> bool {
+        self.log.get().is_some()
+    }
+
+    fn log(&self) -> &OpenLog {
+        self.log.get().expect("the element has a changelog")
+    }
+
+    /// Lets the changelog decide the changes of an earlier run.
+    pub fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        self.log().call(|log| log.changelog.recover(start))
+    }
+
+    /// Reads the changelog. `is_resumed`: the element continues from it. Otherwise the element is as it is, and the
+    /// changelog is to become the same with the next checkpoint.
+    pub fn restore(&self, is_resumed: bool) -> Result<(), BoxError> {
+        let state = &self.state;
+        self.log().call(|log| {
+            log.changelog.restore(&mut |key, value| match is_resumed {
+                true => state.restore_change(key, value),
+                false => state.note_changed(key),
+            })
+        })
+    }
+
+    /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
+    pub fn set_aside(self: &Arc<Self>, checkpoint: u64) -> Deferred {
+        self.label.run(|| self.state.set_aside());
+        let element = Arc::clone(self);
+        Box::new(move |bell| {
+            let waker = Waker::from(Arc::clone(bell));
+            let mut write = |changes: Changes<'_>| {
+                let log = element.log();
+                log.write(changes, checkpoint, bell, &waker)
+            };
+            let written = catch(|| element.state.write(&mut write));
+            let name = element.name();
+            written.map_err(|error| format!("the changelog of state \"{name}\": {error}").into())
+        })
+    }
+}
+
+impl OpenLog {
+    /// Calls the changelog, and wakes a commit that was refused meanwhile.
+    fn call<R>(&self, code: impl FnOnce(&mut LogState) -> R) -> R {
+        struct Unlocked<'a>(&'a OpenLog);
+        impl Drop for Unlocked<'_> {
+            fn drop(&mut self) {
+                if let Some(waker) = self.0.commit_waker.lock().take() {
+                    waker.wake();
+                }
+            }
+        }
+        let _unlocked = Unlocked(self);
+        let mut log = self.log.lock();
+        code(&mut log)
+    }
+
+    /// Appends changes, waits until they are stored, and prepares them for the checkpoint.
+    fn write(
+        &self,
+        changes: Changes<'_>,
+        checkpoint: u64,
+        bell: &WriterBell,
+        waker: &Waker,
+    ) -> Result<Vec<u8>, BoxError> {
+        loop {
+            let batch: Vec<Change> = changes
+                .take(CHANGES_AT_ONCE)
+                .collect::<Result<_, BoxError>>()?;
+            if batch.is_empty() {
+                break;
+            }
+            self.push(&batch, bell, waker)?;
+        }
+        while !self.call(|log| log.flush(waker))? {
+            bell.wait()?;
+        }
+        self.call(|log| log.changelog.prepare(checkpoint))
+    }
+
+    fn push(&self, mut batch: &[Change], bell: &WriterBell, waker: &Waker) -> Result<(), BoxError> {
+        while !batch.is_empty() {
+            let taken = self.call(|log| log.push(batch, waker))?;
+            let rest = batch.get(taken..).ok_or_else(|| {
+                format!(
+                    "it was given {} changes and returned that it took {taken}; its push has to return how many it took of those",
+                    batch.len()
+                )
+            })?;
+            if taken == 0 {
+                // It may have to flush first.
+                self.call(|log| log.flush(waker))?;
+                bell.wait()?;
+            }
+            batch = rest;
+        }
+        Ok(())
+    }
+}
+
+impl LogState {
+    fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
+        self.is_unflushed = true;
+        self.changelog.push(changes, waker)
+    }
+
+    fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
+        if self.is_unflushed {
+            self.is_unflushed = !self.changelog.flush(waker)?;
+        }
+        Ok(!self.is_unflushed)
+    }
+}
+
+impl Committer for LoggedElement {
+    fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
+        let open = self.log();
+        let mut log = open.log.try_lock();
+        if log.is_none() {
+            *open.commit_waker.lock() = Some(waker.clone());
+            // The writer may have left before it could find the waker.
+            log = open.log.try_lock();
+        }
+        let Some(mut log) = log else {
+            return Ok(false);
+        };
+        let committed = self.label.run(|| log.changelog.commit(checkpoint, waker));
+        committed.map_err(|error| Failure::Error {
+            operator: Arc::clone(&self.label.0),
+            error,
+        })
+    }
+}
