@@ -58,6 +58,18 @@ impl Checkpoints for MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// Stores no shards from now on.
+    pub fn refuse(&self) {
+        self.is_full.store(true, Ordering::Relaxed);
+    }
+
+    /// Stores shards again.
+    pub fn accept(&self) {
+        self.is_full.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Removes results that come again.
 struct Ledger(Results);
 

@@ -2,6 +2,7 @@
 
 mod alignment;
 mod boxes;
+mod changelogs;
 mod checkpoints;
 mod collected;
 mod ends;
@@ -26,5 +27,6 @@ mod support;
 mod top;
 mod turns;
 mod two_phase;
+mod values;
 mod window_kinds;
 mod windows;

@@ -146,6 +146,15 @@ impl Source for Hand {
         out.extend(state.items.drain(..count));
         Ok(SourceStatus::Ready)
     }
+
+    /// Items that were taken do not come again.
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
 }
 
 impl Sink<u64> for Hand {

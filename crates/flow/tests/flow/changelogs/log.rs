@@ -1,0 +1,287 @@
+//! A changelog in memory that checks how it is called.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use millstream_base::key::decode_key;
+use millstream_flow::{BoxError, Change, Changelog, Checkpoints, ShardKey, Sink, SinkStart};
+
+use crate::checkpoints::MemoryStore;
+
+/// Changes that a push takes at most.
+const TAKEN_MAX: usize = 100;
+
+/// A store of checkpoints with changelogs in memory.
+#[derive(Default)]
+pub struct LogStore {
+    pub shards: Arc<MemoryStore>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    logs: BTreeMap<String, Log>,
+    calls: Vec<String>,
+    calls_before: Vec<String>,
+    trouble: Trouble,
+    /// Of changelogs that wait for the end of the trouble.
+    wakers: Vec<Waker>,
+}
+
+/// What changelogs do wrong.
+#[derive(Default, Clone)]
+pub struct Trouble {
+    /// The next call of this name fails.
+    pub fails: Option<&'static str>,
+    /// Pushes take nothing.
+    pub is_full: bool,
+    /// Nothing arrives.
+    pub is_slow: bool,
+}
+
+/// The changes of an element on all ranks.
+#[derive(Default)]
+struct Log {
+    committed: Vec<Change>,
+    /// By rank and checkpoint.
+    prepared: BTreeMap<(u32, u64), Vec<Change>>,
+}
+
+impl LogStore {
+    /// The committed values of an element whose keys and values are numbers.
+    pub fn table(&self, element: &str) -> BTreeMap<String, u64> {
+        let state = self.shared.state.lock().unwrap();
+        let mut table = BTreeMap::new();
+        for change in state
+            .logs
+            .get(element)
+            .into_iter()
+            .flat_map(|log| &log.committed)
+        {
+            let key = decode_key::<u64>(&change.key).unwrap().to_string();
+            match &change.value {
+                Some(value) => drop(table.insert(key, text(value).parse().unwrap())),
+                None => drop(table.remove(&key)),
+            }
+        }
+        table
+    }
+
+    /// The calls since this was last asked.
+    pub fn take_calls(&self) -> Vec<String> {
+        let state = &mut *self.shared.state.lock().unwrap();
+        let calls = std::mem::take(&mut state.calls);
+        state.calls_before.extend_from_slice(&calls);
+        calls
+    }
+
+    /// All calls.
+    pub fn all_calls(&self) -> Vec<String> {
+        let state = self.shared.state.lock().unwrap();
+        let calls = state.calls_before.iter().chain(&state.calls);
+        calls.cloned().collect()
+    }
+
+    /// Makes changelogs do wrong, or right again.
+    pub fn trouble(&self, trouble: Trouble) {
+        let mut state = self.shared.state.lock().unwrap();
+        state.trouble = trouble;
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The number of calls that wait for the end of the trouble.
+    pub fn waiting(&self) -> usize {
+        self.shared.state.lock().unwrap().wakers.len()
+    }
+
+    /// Whether the next call still is to fail.
+    pub fn is_to_fail(&self) -> bool {
+        self.shared.state.lock().unwrap().trouble.fails.is_some()
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+impl Checkpoints for LogStore {
+    fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
+        self.shards.put(key, shard)
+    }
+
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
+        self.shards.get(key)
+    }
+
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
+        self.shards.list()
+    }
+
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
+        self.shards.remove(key)
+    }
+
+    fn changelog(&self, _: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
+        Ok(Some(Box::new(MemoryLog {
+            shared: Arc::clone(&self.shared),
+            element: element.to_owned(),
+            rank: None,
+            is_restored: false,
+            is_flushed: true,
+            open: Vec::new(),
+            last: 0,
+        })))
+    }
+}
+
+/// A rank's end of a changelog.
+struct MemoryLog {
+    shared: Arc<Shared>,
+    element: String,
+    /// Known once it has recovered.
+    rank: Option<u32>,
+    is_restored: bool,
+    is_flushed: bool,
+    /// Changes that are not prepared.
+    open: Vec<Change>,
+    /// The last checkpoint that it has prepared.
+    last: u64,
+}
+
+impl MemoryLog {
+    /// Notes a call, unless it is to fail.
+    fn call<R>(
+        &self,
+        name: &'static str,
+        notes: impl IntoIterator<Item = String>,
+        code: impl FnOnce(&mut Log) -> R,
+    ) -> Result<R, BoxError> {
+        let state = &mut *self.shared.state.lock().unwrap();
+        if state.trouble.fails.take_if(|it| *it == name).is_some() {
+            return Err(format!("{name} is in trouble").into());
+        }
+        state.calls.extend(notes);
+        let log = state.logs.entry(self.element.clone()).or_default();
+        Ok(code(log))
+    }
+
+    fn has_trouble(&self, waker: &Waker, is_there: impl Fn(&Trouble) -> bool) -> bool {
+        let state = &mut *self.shared.state.lock().unwrap();
+        let is_there = is_there(&state.trouble);
+        if is_there {
+            state.wakers.push(waker.clone());
+        }
+        is_there
+    }
+
+    fn rank(&self) -> u32 {
+        self.rank.expect("it has recovered")
+    }
+}
+
+impl Sink<Change> for MemoryLog {
+    fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
+        assert!(self.is_restored, "nothing is pushed before it is restored");
+        if self.has_trouble(waker, |trouble| trouble.is_full) {
+            return Ok(0);
+        }
+        let taken = &changes[..changes.len().min(TAKEN_MAX)];
+        let note = |change: &Change| {
+            let key = decode_key::<u64>(&change.key).unwrap();
+            match &change.value {
+                Some(value) => format!("push {key} = {}", text(value)),
+                None => format!("push {key} removed"),
+            }
+        };
+        // One that fails takes some all the same.
+        self.open.extend_from_slice(&taken[..taken.len() / 2]);
+        self.is_flushed = false;
+        self.call("push", taken.iter().map(note), |_| ())?;
+        self.open.extend_from_slice(&taken[taken.len() / 2..]);
+        Ok(taken.len())
+    }
+
+    fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
+        self.call("flush", [], |_| ())?;
+        if self.has_trouble(waker, |trouble| trouble.is_slow) {
+            return Ok(false);
+        }
+        self.is_flushed = true;
+        Ok(true)
+    }
+
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        assert!(self.rank.is_none(), "it recovers once");
+        assert!(start.takes_checkpoints);
+        self.rank = Some(start.rank);
+        let named: Vec<u64> = match start.prepared {
+            Some(prepared) => serde_json::from_slice(prepared)?,
+            None => Vec::new(),
+        };
+        self.call("recover", ["recover".to_owned()], |log| {
+            let prepared = std::mem::take(&mut log.prepared);
+            for ((rank, checkpoint), changes) in prepared {
+                if rank != start.rank {
+                    log.prepared.insert((rank, checkpoint), changes);
+                } else if named.contains(&checkpoint) {
+                    log.committed.extend(changes);
+                }
+            }
+        })
+    }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        assert!(self.is_flushed, "all changes are flushed");
+        assert!(checkpoint > self.last, "checkpoints have ascending numbers");
+        let rank = self.rank();
+        let open = &self.open;
+        let named = self.call("prepare", ["prepare".to_owned()], |log| {
+            log.prepared.insert((rank, checkpoint), open.clone());
+            let of_rank = log.prepared.keys().filter(|(of, _)| *of == rank);
+            of_rank
+                .map(|(_, checkpoint)| *checkpoint)
+                .collect::<Vec<u64>>()
+        })?;
+        self.open.clear();
+        self.last = checkpoint;
+        Ok(serde_json::to_vec(&named)?)
+    }
+
+    fn commit(&mut self, checkpoint: u64, _: &Waker) -> Result<bool, BoxError> {
+        let rank = self.rank();
+        self.call("commit", ["commit".to_owned()], |log| {
+            let prepared = std::mem::take(&mut log.prepared);
+            for ((of, number), changes) in prepared {
+                match of == rank && number <= checkpoint {
+                    true => log.committed.extend(changes),
+                    false => drop(log.prepared.insert((of, number), changes)),
+                }
+            }
+        })?;
+        Ok(true)
+    }
+}
+
+impl Changelog for MemoryLog {
+    fn restore(
+        &mut self,
+        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        self.rank();
+        assert!(!self.is_restored, "it is restored once");
+        self.is_restored = true;
+        let committed = self.call("restore", ["restore".to_owned()], |log| {
+            log.committed.clone()
+        })?;
+        let mut changes = committed.iter();
+        changes.try_for_each(|change| each(&change.key, change.value.as_deref()))
+    }
+}
