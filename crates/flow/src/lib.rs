@@ -114,7 +114,7 @@ pub use build::gathered::gathered;
 pub use build::keyed::Keyed;
 pub use build::operators::Operators;
 pub use build::window_join::WindowJoin;
-pub use checkpoint::changelog::{Change, Changelog};
+pub use checkpoint::changelog::{Change, Changelog, RestoreChange};
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 pub use checkpoint::store::{Checkpointing, Checkpoints, Resume, ShardKey, StoreLock};
 pub use error::{BoxError, FlowError};

@@ -103,7 +103,7 @@ where
         let results_name = format!("{name}/results");
         let results = self.operators.flow.channel(&results_name);
         let channels = [results.clone()];
-        let owned = self.to_owners(name, values, T::clone);
+        let owned = self.exchange(name, values, T::clone);
         let label = owned.label("update");
         let function = Arc::new(function);
         let mut tables = values.tables().iter();
@@ -175,7 +175,7 @@ where
         M: Message + Clone,
         G: Fn(&mut V, &M) + Send + Sync + 'static,
     {
-        let owned = self.to_owners(name, values, content);
+        let owned = self.exchange(name, values, content);
         let label = owned.label(kind);
         let function =
             move |_: &K, value: &mut Option<V>, item: &M, _: &mut Emit<'_, Infallible>| {
@@ -192,7 +192,7 @@ where
     }
 
     /// Ends the stage in an exchange, and begins the stage `name` with an instance for each partition of the values.
-    fn to_owners<V: Value, M: Message + Clone>(
+    fn exchange<V: Value, M: Message + Clone>(
         self,
         name: &str,
         values: &Values<K, V>,

@@ -12,6 +12,9 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
 }
 
+/// Takes the key and the value of each change that a changelog restores.
+pub type RestoreChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError> + 'a;
+
 /// The durable log of the changes of a state element on one rank: a stream whose records are found by key. It takes
 /// changes as a sink takes results, exactly once by checkpoints, except for these differences:
 ///
@@ -33,17 +36,11 @@ pub trait Changelog: Sink<Change> {
     ///
     /// # Errors
     /// When the changes cannot be read, and those of `each`: the flow does not begin.
-    fn restore(
-        &mut self,
-        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError>,
-    ) -> Result<(), BoxError>;
+    fn restore<'a>(&mut self, each: &'a mut RestoreChange<'a>) -> Result<(), BoxError>;
 }
 
 impl<C: Changelog + ?Sized> Changelog for Box<C> {
-    fn restore(
-        &mut self,
-        each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError>,
-    ) -> Result<(), BoxError> {
+    fn restore<'a>(&mut self, each: &'a mut RestoreChange<'a>) -> Result<(), BoxError> {
         (**self).restore(each)
     }
 }

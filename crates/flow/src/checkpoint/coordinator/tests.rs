@@ -299,6 +299,7 @@ impl Rank {
             cycles: &self.cycles,
             states: &self.graph.states,
             sinks: &self.graph.sinks,
+            logged: &self.graph.logged,
         }
     }
 
