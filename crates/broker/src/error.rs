@@ -17,7 +17,8 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::EmptyChunk
         | LogError::ControlChunk
         | LogError::BadProducer { .. }
-        | LogError::NotFiltered { .. } => ResponseError::InvalidRecord,
+        | LogError::NotFiltered { .. }
+        | LogError::KeysUnreadable { .. } => ResponseError::InvalidRecord,
         LogError::TooManyTransactions { .. } | LogError::TooManyPartitions { .. } => {
             ResponseError::PolicyViolation
         }
@@ -39,9 +40,11 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::NoRoomToStart { .. }
         | LogError::Io { .. } => ResponseError::KafkaStorageError,
         // Consumers stop at this error; at a storage error they would retry, hoping that it passes.
-        LogError::Corrupted { .. } => ResponseError::CorruptMessage,
+        LogError::Corrupted { .. } | LogError::KeysChanged { .. } => ResponseError::CorruptMessage,
         LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
-        LogError::BadRange { .. } | LogError::NotHandedOut { .. } => ResponseError::InvalidRequest,
+        LogError::BadRange { .. } | LogError::NotHandedOut { .. } | LogError::NotKeyed { .. } => {
+            ResponseError::InvalidRequest
+        }
         _ => ResponseError::UnknownServerError,
     }
 }

@@ -18,12 +18,13 @@ use crate::ids::LaneId;
 use crate::journal::writer::Journal;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
+use crate::lane::shared::StreamShared;
 use crate::lane::virtual_log::VirtualLog;
 use crate::memory::pool::{Arena, Pool};
 use crate::read::context::ReadContext;
 use crate::recovery::unfinished::UnfinishedRecovery;
 use crate::settings::config::{Durability, LogConfig, StreamConfig};
-use crate::settings::defaults::StreamDefaults;
+use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, StreamDefaults, has_policy};
 use crate::settings::intake::Intake;
 use crate::settings::limits::Limits;
 use crate::stream::partitions::{PartitionCount, Reserved};
@@ -129,6 +130,17 @@ impl Core {
             StreamKind::Stream => self.defaults.read().complete(config),
             StreamKind::Object | StreamKind::Internal => config,
         }
+    }
+
+    /// Returns whether records of a stream are found by key.
+    pub fn is_keyed(&self, stream: &StreamShared) -> bool {
+        if let Some(policy) = stream.config.read().settings.get(CLEANUP_POLICY) {
+            return has_policy(policy, COMPACT);
+        }
+        let default = self.defaults.read().settings.get(CLEANUP_POLICY).cloned();
+        let is_users = |stream: Arc<StreamState>| stream.kind == StreamKind::Stream;
+        default.is_some_and(|policy| has_policy(&policy, COMPACT))
+            && self.stream(stream.id).is_some_and(is_users)
     }
 
     /// Returns the bounds of a stream: its chunks must fit a segment, and a block of the journal.

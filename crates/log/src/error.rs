@@ -252,6 +252,43 @@ pub enum LogError {
         /// The reason.
         error: ChunkError,
     },
+    /// The stream is not keyed.
+    #[error(
+        "records of stream {stream} are not found by key, since its setting cleanup.policy does not contain compact; \
+         set it with `millstream config set stream/{stream} cleanup.policy=compact`"
+    )]
+    NotKeyed {
+        /// The stream's name.
+        stream: String,
+    },
+    /// The index of keys cannot read the records of a chunk.
+    #[error(
+        "partition {partition} of stream {stream} is not searched by key, since its chunk at offset {offset} cannot be \
+         read: {error}; read it by offset, or delete the records up to this chunk"
+    )]
+    KeysUnreadable {
+        /// The stream's name.
+        stream: String,
+        /// The partition.
+        partition: u32,
+        /// The chunk's first offset.
+        offset: Offset,
+        /// The reason.
+        error: ChunkError,
+    },
+    /// A record is not the one that the index of keys has read.
+    #[error(
+        "partition {partition} of stream {stream} holds another record at offset {offset} than before: its files were \
+         changed; restart, and see `millstream repair`"
+    )]
+    KeysChanged {
+        /// The stream's name.
+        stream: String,
+        /// The partition.
+        partition: u32,
+        /// The record's offset.
+        offset: Offset,
+    },
     /// The streamlet or lane does not exist.
     #[error("stream {stream} has no {what}")]
     UnknownPartition {

@@ -3,14 +3,13 @@
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_record::{EndMarker, check};
 
-use crate::core::Core;
 use crate::error::Result;
 use crate::handle::partition::StreamPartition;
-use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::append_when_room;
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{NO_COORDINATOR, ProducerState};
+use crate::read::aborted::aborted_transactions;
 
 /// The state of a producer in a partition, as Kafka's `DescribeProducers` returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +50,7 @@ impl StreamPartition {
     /// Returns the last stable offset, before which all transactions have ended for good: the end of the records for
     /// consumers of committed ones. Never beyond the [high watermark](StreamPartition::high_watermark).
     pub fn last_stable_offset(&self) -> Offset {
-        let high_watermark = self.lane.high_watermark();
-        let stable = self.lane.unstable.first(high_watermark);
-        stable.max(self.lane.earliest_offset().min(high_watermark))
+        self.lane.last_stable_offset()
     }
 
     /// The aborted transactions that have records from `from` up to `to`, in the order of their ends.
@@ -66,7 +63,7 @@ impl StreamPartition {
         from: Offset,
         to: Offset,
     ) -> Result<Vec<AbortedTransaction>> {
-        aborted_transactions(&self.core, &self.lane, from, to)
+        aborted_transactions(&self.core.reads, &self.lane, from, to)
     }
 
     /// Returns the states of the partition's producers, in the order of their ids.
@@ -93,28 +90,4 @@ impl ProducerInfo {
             transaction: state.transaction,
         }
     }
-}
-
-fn aborted_transactions(
-    core: &Core,
-    lane: &LaneState,
-    from: Offset,
-    to: Offset,
-) -> Result<Vec<AbortedTransaction>> {
-    let mut aborted = Vec::new();
-    let mut next = lane.group_of_offset(from).or_else(|| lane.first_group());
-    while let Some(group) = next {
-        aborted.extend(
-            core.reads
-                .indexes
-                .look_at(lane, &group, |index| index.aborted(from, to))??,
-        );
-        // A transaction that ends behind a group begins behind the last stable offset at its end.
-        let is_last = group.end().is_none_or(|end| end.stable >= to);
-        next = match is_last {
-            true => None,
-            false => lane.group_after(group.id),
-        };
-    }
-    Ok(aborted)
 }

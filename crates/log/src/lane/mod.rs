@@ -39,6 +39,8 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::ids::LaneId;
+use crate::keys::index::KeyIndex;
+use crate::keys::table::KeyStats;
 use crate::lane::fetch_ends::FetchEnds;
 use crate::lane::head::{Head, OpenGroup};
 use crate::lane::reader_position::ReaderPosition;
@@ -97,6 +99,8 @@ pub struct LaneState {
     pub fetch_ends: FetchEnds,
     /// The positions of readers of this lane, for eviction.
     reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,
+    /// The index of its keys. Made by the first lookup.
+    keys: OnceLock<Box<KeyIndex>>,
 }
 
 impl LaneState {
@@ -160,6 +164,7 @@ impl LaneState {
             unstable,
             fetch_ends: FetchEnds::default(),
             reader_positions: Mutex::default(),
+            keys: OnceLock::new(),
         }
     }
 
@@ -205,6 +210,13 @@ impl LaneState {
     /// [`Durability::Async`] all that was appended, with [`Durability::Written`] all that is in the files.
     pub fn high_watermark(&self) -> Offset {
         Offset(self.early_offset.load(Ordering::Acquire)).max(self.durable_offset())
+    }
+
+    /// The offset before which all transactions have ended for good, never beyond the high watermark.
+    pub fn last_stable_offset(&self) -> Offset {
+        let high_watermark = self.high_watermark();
+        let stable = self.unstable.first(high_watermark);
+        stable.max(self.earliest_offset().min(high_watermark))
     }
 
     /// Moves the high watermark of a [`Durability::Written`] stream and wakes the lane's waiters; the caller has
@@ -301,6 +313,16 @@ impl LaneState {
     /// Whether its stream is deleted.
     pub fn is_removed(&self) -> bool {
         self.stream.removed.load(Ordering::Acquire)
+    }
+
+    /// Returns the index of the lane's keys, which may be empty, and may be of another number of partitions.
+    pub fn key_index(&self, partitions: u32) -> &KeyIndex {
+        let new = || Box::new(KeyIndex::new(self.partition, partitions));
+        self.keys.get_or_init(new)
+    }
+
+    pub fn key_stats(&self) -> KeyStats {
+        self.keys.get().map(|keys| keys.stats()).unwrap_or_default()
     }
 
     pub fn add_reader(&self, reader: &Arc<ReaderPosition>) {

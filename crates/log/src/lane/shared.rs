@@ -1,6 +1,6 @@
 //! State that the lanes of a stream share, and those of a streamlet.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use event_listener::Event;
 use millstream_base::StreamId;
@@ -27,6 +27,15 @@ pub struct StreamShared {
     /// Notified when lanes are added.
     pub grown: Event,
     pub removed: AtomicBool,
+    /// How many partitions it has. Stored when it grows; loaded by lookups of keys.
+    pub partitions: AtomicU32,
+}
+
+impl StreamShared {
+    /// How many partitions it has.
+    pub fn partition_count(&self) -> u32 {
+        self.partitions.load(Ordering::Acquire)
+    }
 }
 
 /// Shared by the lanes of one streamlet.

@@ -5,7 +5,7 @@
 //! producers, and the aborted ones part of a group's index; both come back with these.
 
 use millstream_base::{Offset, ProducerId, Timestamp};
-use millstream_record::TransactionEnd;
+use millstream_record::{ChunkHeader, TransactionEnd};
 
 /// A transaction that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,17 @@ pub struct AbortedTransaction {
     pub first_offset: Offset,
     /// The offset of the marker.
     pub last_offset: Offset,
+}
+
+impl AbortedTransaction {
+    /// Returns whether a chunk is part of it.
+    pub(crate) fn holds(&self, header: &ChunkHeader) -> bool {
+        let attributes = header.attributes;
+        attributes.is_transactional()
+            && !attributes.is_control()
+            && self.producer == header.producer_id
+            && (self.first_offset..self.last_offset).contains(&header.base_offset)
+    }
 }
 
 /// A transaction that a marker has ended.

@@ -21,10 +21,12 @@ pub const COMPACT: &str = "compact";
 /// Returns whether a stream with these settings is compacted alone: retention removes nothing of it.
 pub fn is_without_retention(settings: &BTreeMap<String, String>) -> bool {
     let policy = settings.get(CLEANUP_POLICY);
-    policy.is_some_and(|policy| {
-        let mut items = policy.split(',').map(str::trim);
-        items.clone().any(|item| item == COMPACT) && !items.any(|item| item == DELETE)
-    })
+    policy.is_some_and(|policy| has_policy(policy, COMPACT) && !has_policy(policy, DELETE))
+}
+
+/// Returns whether a value of `cleanup.policy` contains one of the policies.
+pub fn has_policy(policy: &str, wanted: &str) -> bool {
+    policy.split(',').any(|item| item.trim() == wanted)
 }
 
 /// Settings of users' streams that have none of their own. By default there are none.

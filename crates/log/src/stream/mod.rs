@@ -7,7 +7,7 @@ pub mod partitions;
 pub mod producer_lanes;
 pub mod registry;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use event_listener::Event;
@@ -123,6 +123,7 @@ impl StreamState {
                 durable_moved: Event::new(),
                 grown: Event::new(),
                 removed: AtomicBool::new(false),
+                partitions: AtomicU32::new(0),
             }),
             kind,
             layout: RwLock::default(),
@@ -175,6 +176,8 @@ impl StreamState {
                 }
             }
         }
+        let count = layout.lanes.len() as u32;
+        self.shared.partitions.store(count, Ordering::Release);
     }
 
     /// Makes a lane of which recovery found something.

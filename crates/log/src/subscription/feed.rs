@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Position};
-use millstream_record::{ChunkError, ChunkHeader, Chunks};
+use millstream_record::{ChunkError, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
@@ -215,7 +215,8 @@ impl FirstRun {
         let mut chunks = Chunks::trusted(chunks);
         while let Some(chunk) = chunks.next() {
             let chunk = chunk?;
-            let is_seen = !is_aborted(chunk.header(), aborted);
+            let header = chunk.header();
+            let is_seen = !aborted.iter().any(|aborted| aborted.holds(header));
             let is_other = run.bytes > 0 && run.is_seen != is_seen;
             if chunk.header().base_offset >= stable || is_other {
                 break;
@@ -228,15 +229,4 @@ impl FirstRun {
         }
         Ok(run)
     }
-}
-
-/// Whether a chunk is part of one of these transactions.
-fn is_aborted(header: &ChunkHeader, aborted: &[AbortedTransaction]) -> bool {
-    let attributes = header.attributes;
-    let holds = |transaction: &AbortedTransaction| {
-        transaction.producer == header.producer_id
-            && transaction.first_offset <= header.base_offset
-            && header.base_offset < transaction.last_offset
-    };
-    attributes.is_transactional() && !attributes.is_control() && aborted.iter().any(holds)
 }

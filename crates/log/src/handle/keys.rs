@@ -1,0 +1,166 @@
+//! Records of a keyed stream, by their keys.
+
+use millstream_base::partition_of_key;
+
+use crate::error::{LogError, Result};
+use crate::handle::partition::StreamPartition;
+use crate::handle::stream::Stream;
+use crate::keys::range::KeyRange;
+use crate::keys::table::KeyStats;
+use crate::read::keys::update::look_at_keys;
+use crate::read::keys::versions::{KeyVersion, Wanted, read_versions};
+
+/// The most keys that one scan returns.
+pub const SCAN_KEYS_MAX: usize = 10_000;
+
+/// Keys of a partition in the order of their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyScan {
+    /// The keys and their newest versions.
+    pub entries: Vec<KeyEntry>,
+    /// The first key that did not fit: a scan from it goes on. `None` at the end of the range.
+    pub next: Option<Vec<u8>>,
+}
+
+/// A key that has a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its newest committed version.
+    pub version: KeyVersion,
+}
+
+impl Stream {
+    /// Returns whether records are found by key: the setting [`cleanup.policy`](crate::CLEANUP_POLICY) contains
+    /// [`compact`](crate::COMPACT).
+    pub fn is_keyed(&self) -> bool {
+        self.core.is_keyed(&self.stream.shared)
+    }
+
+    /// Returns the newest committed version of a key, from the partition that owns it: see [`StreamPartition::get`].
+    ///
+    /// ```
+    /// use millstream_base::{StreamletIndex, Timestamp};
+    /// use millstream_log::{CLEANUP_POLICY, COMPACT, KeyRange, Log, LogConfig, StreamConfig};
+    /// use millstream_record::{ChunkBuilder, Compression};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let log = Log::open(LogConfig::new(dir.path()))?;
+    /// let settings = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into();
+    /// let config = StreamConfig { settings, ..StreamConfig::default() };
+    /// let stream = log.create_stream("users", config)?;
+    ///
+    /// let mut builder = ChunkBuilder::new(Compression::None);
+    /// builder.push(Timestamp(0), Some(b"ada"), Some(b"1815"), &[])?;
+    /// builder.push(Timestamp(0), Some(b"alan"), Some(b"1912"), &[])?;
+    /// builder.push(Timestamp(0), Some(b"alan"), None, &[])?;
+    /// let (partition, appended) = stream.append(StreamletIndex(0), builder.finish(None)?)?;
+    /// partition.acknowledge(&appended)?;
+    ///
+    /// assert_eq!(&stream.get(b"ada")?.expect("just put").value[..], b"1815");
+    /// assert_eq!(stream.get(b"alan")?, None);
+    /// let scan = partition.scan(&KeyRange::prefix("a"), 10, 1 << 20)?;
+    /// assert_eq!((scan.entries.len(), scan.next), (1, None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`StreamPartition::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
+        let partition = partition_of_key(key, self.partition_count() as usize);
+        self.partition(partition as u32)?.get(key)
+    }
+}
+
+impl StreamPartition {
+    /// Returns the newest committed version of a key; `None` if it has none, or the last one has no value, or retention
+    /// has removed it, or another partition owns the key.
+    ///
+    /// It sees every record before the last stable offset, so a producer finds its acknowledged records, unless a
+    /// transaction that began before them is open. The first lookup after a start reads the whole partition, and may take
+    /// long; later ones read what was appended since.
+    ///
+    /// # Errors
+    /// When the stream is not keyed ([`LogError::NotKeyed`]) or was deleted; when no memory for reading comes free
+    /// ([`LogError::ReadBudget`], [`LogError::DecompressionBusy`]); when chunks are damaged or cannot be read
+    /// ([`LogError::KeysUnreadable`]).
+    pub fn get(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
+        self.check_keyed()?;
+        let newest = look_at_keys(
+            &self.core.reads,
+            &self.lane,
+            || self.partitions(),
+            |table| table.newest(key, self.lane.earliest_offset()),
+        )?;
+        let Some(newest) = newest else {
+            return Ok(None);
+        };
+        let wanted = Wanted {
+            offset: newest.offset,
+            key,
+        };
+        let versions = read_versions(&self.core.reads, &self.lane, &[wanted])?;
+        Ok(versions.into_iter().next().flatten())
+    }
+
+    /// Returns the keys of a range that have a value, in the order of their bytes: at most `limit` and at most
+    /// [`SCAN_KEYS_MAX`], and at most `bytes_max` bytes of keys, values and headers, but at least one if `limit` is not 0.
+    /// Each version is the newest one at one moment, the same for all.
+    ///
+    /// # Errors
+    /// As [`StreamPartition::get`].
+    pub fn scan(&self, range: &KeyRange, limit: usize, bytes_max: usize) -> Result<KeyScan> {
+        self.check_keyed()?;
+        let limit = limit.min(SCAN_KEYS_MAX);
+        let found = look_at_keys(
+            &self.core.reads,
+            &self.lane,
+            || self.partitions(),
+            |table| table.scan(range, self.lane.earliest_offset(), limit, bytes_max),
+        )?;
+        // In the order of the log, each chunk is read once.
+        let mut by_offset: Vec<usize> = (0..found.keys.len()).collect();
+        by_offset.sort_unstable_by_key(|n| found.keys[*n].1.offset);
+        let wanted: Vec<Wanted<'_>> = by_offset
+            .iter()
+            .map(|n| Wanted {
+                offset: found.keys[*n].1.offset,
+                key: &found.keys[*n].0,
+            })
+            .collect();
+        let versions = read_versions(&self.core.reads, &self.lane, &wanted)?;
+        let mut versions: Vec<_> = by_offset.into_iter().zip(versions).collect();
+        versions.sort_unstable_by_key(|(n, _)| *n);
+        let keys = found.keys.into_iter().zip(versions);
+        let entries = keys.filter_map(|((key, _), (_, version))| {
+            Some(KeyEntry {
+                key,
+                version: version?,
+            })
+        });
+        Ok(KeyScan {
+            entries: entries.collect(),
+            next: found.next,
+        })
+    }
+
+    /// Returns the size of its key index, as the lookups so far have left it.
+    pub fn key_stats(&self) -> KeyStats {
+        self.lane.key_stats()
+    }
+
+    /// How many partitions the stream has.
+    fn partitions(&self) -> u32 {
+        self.lane.stream.partition_count()
+    }
+
+    fn check_keyed(&self) -> Result<()> {
+        match self.core.is_keyed(&self.lane.stream) {
+            true => Ok(()),
+            false => Err(LogError::NotKeyed {
+                stream: self.lane.stream.name.clone(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Reads on from where a key index ends.
+
+use millstream_base::Offset;
+use millstream_record::{Chunk, ChunkError, Chunks};
+
+use crate::error::{LogError, Result};
+use crate::keys::index::{KeyIndex, Update};
+use crate::keys::table::KeyTable;
+use crate::lane::LaneState;
+use crate::producers::transactions::AbortedTransaction;
+use crate::read::aborted::aborted_transactions;
+use crate::read::context::ReadContext;
+use crate::read::fetch::{AtLeast, Fetched, fetch};
+
+/// How many bytes of chunks are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// How often a read is tried again that finds nothing where something must be: the first group is just being removed, which
+/// other threads see in several steps.
+pub const TRIES_MAX: usize = 1_000;
+
+/// Lets `look` see the table of a lane's keys, with all records that were committed before this call. `partitions` returns
+/// how many partitions the stream has.
+///
+/// # Errors
+/// When chunks cannot be read, or the stream is deleted.
+pub fn look_at_keys<R>(
+    reads: &ReadContext,
+    lane: &LaneState,
+    partitions: impl Fn() -> u32,
+    look: impl Fn(&KeyTable) -> R,
+) -> Result<R> {
+    let until = lane.last_stable_offset();
+    loop {
+        check_stored(lane)?;
+        let partitions = partitions();
+        let index = lane.key_index(partitions);
+        if let Some(seen) = index.look(until, partitions, &look) {
+            if until >= lane.durable_offset() {
+                // Newer versions may be among lost chunks.
+                lane.check_end()?;
+            }
+            return Ok(seen);
+        }
+        update(reads, lane, index, partitions, until)?;
+    }
+}
+
+/// Fails if the stream is deleted.
+pub fn check_stored(lane: &LaneState) -> Result<()> {
+    match lane.is_removed() {
+        true => Err(LogError::UnknownStream {
+            name: lane.stream.name.clone(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Adds all records before `until`.
+fn update(
+    reads: &ReadContext,
+    lane: &LaneState,
+    index: &KeyIndex,
+    partitions: u32,
+    until: Offset,
+) -> Result<()> {
+    let update = index.update();
+    update.set_partitions(lane.partition, partitions);
+    let mut tries = 0;
+    loop {
+        let earliest = lane.earliest_offset();
+        update.sweep(earliest);
+        let from = update.next().max(earliest);
+        if from >= until {
+            update.advance(from);
+            return Ok(());
+        }
+        let added = add_next(reads, lane, &update, from..until);
+        match added {
+            Ok(()) if update.next() > from => tries = 0,
+            Err(error) if tries == TRIES_MAX || !may_be_removed(lane, from, &error) => {
+                return Err(error);
+            }
+            Ok(()) if tries == TRIES_MAX => return Err(not_stored(lane, from)),
+            _ => {
+                tries += 1;
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Adds the next records of a range of offsets.
+fn add_next(
+    reads: &ReadContext,
+    lane: &LaneState,
+    update: &Update<'_>,
+    offsets: std::ops::Range<Offset>,
+) -> Result<()> {
+    let (from, until) = (offsets.start, offsets.end);
+    let fetched = fetch(reads, lane, from, until, READ_BYTES, AtLeast::OneChunk)?;
+    let aborted = aborted_transactions(reads, lane, from, fetched.next)?;
+    add_chunks(reads, lane, update, from, &fetched, &aborted)
+}
+
+fn add_chunks(
+    reads: &ReadContext,
+    lane: &LaneState,
+    update: &Update<'_>,
+    from: Offset,
+    fetched: &Fetched,
+    aborted: &[AbortedTransaction],
+) -> Result<()> {
+    for piece in &fetched.pieces {
+        for chunk in Chunks::trusted(piece) {
+            let chunk = chunk.map_err(|error| unreadable(lane, update.next(), error))?;
+            let header = chunk.header();
+            let is_control = header.attributes.is_control();
+            if !is_control && !aborted.iter().any(|aborted| aborted.holds(header)) {
+                add_chunk(reads, lane, update, from, &chunk)?;
+            }
+            update.advance(header.next_offset());
+        }
+    }
+    Ok(())
+}
+
+fn add_chunk(
+    reads: &ReadContext,
+    lane: &LaneState,
+    update: &Update<'_>,
+    from: Offset,
+    chunk: &Chunk<'_>,
+) -> Result<()> {
+    let wait_max = reads.decompression_wait_max;
+    let added = reads
+        .decompression
+        .with_records(chunk, wait_max, |records| update.add(records, from));
+    let added = added.and_then(|added| added.map_err(LogError::Chunk));
+    added.map_err(|error| in_chunk(lane, chunk, error))
+}
+
+/// Names the chunk whose records cannot be read.
+pub fn in_chunk(lane: &LaneState, chunk: &Chunk<'_>, error: LogError) -> LogError {
+    match error {
+        LogError::Chunk(error) => unreadable(lane, chunk.header().base_offset, error),
+        error => error,
+    }
+}
+
+fn unreadable(lane: &LaneState, offset: Offset, error: ChunkError) -> LogError {
+    LogError::KeysUnreadable {
+        stream: lane.stream.name.clone(),
+        partition: lane.partition,
+        offset,
+        error,
+    }
+}
+
+/// Whether a read at `offset` may have failed because the group there is being removed.
+pub fn may_be_removed(lane: &LaneState, offset: Offset, error: &LogError) -> bool {
+    let group = lane.group_of_offset(offset);
+    offset < lane.earliest_offset()
+        || group.is_none_or(|group| group.is_removed())
+        || matches!(error, LogError::OffsetOutOfRange { .. })
+}
+
+/// The error for an offset that the lane should hold.
+pub fn not_stored(lane: &LaneState, offset: Offset) -> LogError {
+    LogError::OffsetOutOfRange {
+        offset,
+        earliest: lane.earliest_offset(),
+        end: lane.high_watermark(),
+    }
+}

@@ -1,0 +1,156 @@
+//! Reads the records that a key index points to.
+
+use bytes::Bytes;
+use millstream_base::{Offset, Timestamp};
+use millstream_record::{Chunk, ChunkError, Record, Records};
+
+use crate::error::{LogError, Result};
+use crate::lane::LaneState;
+use crate::read::context::ReadContext;
+use crate::read::keys::update::{TRIES_MAX, check_stored, in_chunk, may_be_removed, not_stored};
+use crate::read::seek::search;
+
+/// The newest committed version of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyVersion {
+    /// The offset of its record. Of two versions of a key, the newer one has the higher offset.
+    pub offset: Offset,
+    /// The timestamp of its record.
+    pub timestamp: Timestamp,
+    /// The value.
+    pub value: Bytes,
+    /// The headers of its record, in the producer's order.
+    pub headers: Vec<KeyHeader>,
+}
+
+/// A header of a key's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyHeader {
+    /// The name; by convention UTF-8, which is not checked.
+    pub name: Bytes,
+    /// The value.
+    pub value: Option<Bytes>,
+}
+
+/// A record that the index points to.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    pub offset: Offset,
+    pub key: &'a [u8],
+}
+
+/// Reads records, whose offsets must rise. `None` are those that were removed meanwhile. Copies the records and nothing else.
+///
+/// # Errors
+/// When chunks cannot be read, or the stream is deleted.
+pub fn read_versions(
+    reads: &ReadContext,
+    lane: &LaneState,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Option<KeyVersion>>> {
+    let mut versions = Vec::with_capacity(wanted.len());
+    while versions.len() < wanted.len() {
+        match versions_of_chunk(reads, lane, &wanted[versions.len()..])? {
+            Some(found) => versions.extend(found.into_iter().map(Some)),
+            None => versions.push(None),
+        }
+    }
+    Ok(versions)
+}
+
+/// Reads the records of the chunk that holds the first one; `None` if that was removed.
+fn versions_of_chunk(
+    reads: &ReadContext,
+    lane: &LaneState,
+    wanted: &[Wanted<'_>],
+) -> Result<Option<Vec<KeyVersion>>> {
+    let offset = wanted[0].offset;
+    for _ in 0..TRIES_MAX {
+        check_stored(lane)?;
+        if offset < lane.earliest_offset() {
+            return Ok(None);
+        }
+        let Some(group) = lane.group_of_offset(offset) else {
+            std::thread::yield_now();
+            continue;
+        };
+        let found = search(
+            reads,
+            lane,
+            &group,
+            |point| point.offset <= offset,
+            |_, chunk| {
+                let is_there = chunk.header().last_offset() >= offset;
+                is_there.then(|| pick(reads, lane, chunk, wanted))
+            },
+        );
+        match found.and_then(Option::transpose) {
+            Ok(Some(versions)) => return Ok(Some(versions)),
+            Err(error) if !group.is_removed() && !may_be_removed(lane, offset, &error) => {
+                return Err(error);
+            }
+            _ => std::thread::yield_now(),
+        }
+    }
+    Err(not_stored(lane, offset))
+}
+
+/// Copies the wanted records of a chunk, which has at least the first one.
+fn pick(
+    reads: &ReadContext,
+    lane: &LaneState,
+    chunk: &Chunk<'_>,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<KeyVersion>> {
+    let last = chunk.header().last_offset();
+    let count = wanted.partition_point(|wanted| wanted.offset <= last);
+    let wanted = &wanted[..count];
+    let wait_max = reads.decompression_wait_max;
+    let picked = reads
+        .decompression
+        .with_records(chunk, wait_max, |records| pick_from(records, wanted));
+    let picked = picked.and_then(|picked| picked.map_err(LogError::Chunk));
+    let picked = picked.map_err(|error| in_chunk(lane, chunk, error))?;
+    match picked.len() == count {
+        true => Ok(picked),
+        // The log holds other records than the index has read.
+        false => Err(LogError::KeysChanged {
+            stream: lane.stream.name.clone(),
+            partition: lane.partition,
+            offset: wanted[picked.len()].offset,
+        }),
+    }
+}
+
+/// Copies the wanted records, up to the first one that is not there.
+fn pick_from(records: Records<'_>, wanted: &[Wanted<'_>]) -> Result<Vec<KeyVersion>, ChunkError> {
+    let mut picked = Vec::with_capacity(wanted.len());
+    for record in records {
+        let Some(wanted) = wanted.get(picked.len()) else {
+            break;
+        };
+        let record = record?;
+        if record.offset < wanted.offset {
+            continue;
+        }
+        let is_it = record.offset == wanted.offset && record.key == Some(wanted.key);
+        match record.value.filter(|_| is_it) {
+            Some(value) => picked.push(copy_of(&record, value)),
+            None => break,
+        }
+    }
+    Ok(picked)
+}
+
+fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
+    let headers = record.headers().map(|header| KeyHeader {
+        name: Bytes::copy_from_slice(header.name),
+        value: header.value.map(Bytes::copy_from_slice),
+    });
+    KeyVersion {
+        offset: record.offset,
+        timestamp: record.timestamp,
+        value: Bytes::copy_from_slice(value),
+        headers: headers.collect(),
+    }
+}
