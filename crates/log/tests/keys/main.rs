@@ -1,0 +1,100 @@
+//! Records of keyed streams, found by their keys.
+
+mod limits;
+mod model;
+mod owners;
+mod threads;
+
+use std::path::Path;
+
+use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_log::{
+    Background, CLEANUP_POLICY, Durability, KeyRange, Log, LogConfig, StreamConfig, StreamPartition,
+};
+use millstream_record::{ChunkBuilder, Compression, Producer};
+
+/// Key and value.
+type Record<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+fn config(dir: &Path) -> LogConfig {
+    LogConfig {
+        journal: ByteSize(4 << 20),
+        journal_file: ByteSize(1 << 20),
+        background: Background::Manual,
+        ..LogConfig::with_pool(dir, ByteSize(4 << 20))
+    }
+}
+
+/// Groups of 64 KiB.
+fn small_groups(policy: &str) -> StreamConfig {
+    StreamConfig {
+        segment: ByteSize(64 << 10),
+        group_segments: 1,
+        ..keyed(policy)
+    }
+}
+
+fn keyed(policy: &str) -> StreamConfig {
+    StreamConfig {
+        durability: Durability::Async,
+        settings: [(CLEANUP_POLICY.to_owned(), policy.to_owned())].into(),
+        ..StreamConfig::default()
+    }
+}
+
+fn chunk(
+    records: &[Record<'_>],
+    compression: Compression,
+    producer: Option<(i64, i32)>,
+) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(compression);
+    builder.set_transactional(producer.is_some());
+    for (key, value) in records {
+        builder.push(Timestamp(5), *key, *value, &[]).unwrap();
+    }
+    let producer = producer.map(|(id, sequence)| Producer {
+        id: ProducerId(id),
+        epoch: ProducerEpoch(0),
+        sequence: Sequence(sequence),
+    });
+    builder.finish(producer).unwrap().to_vec()
+}
+
+fn append(partition: &StreamPartition, records: &[Record<'_>]) {
+    let chunk = chunk(records, Compression::None, None);
+    partition.append(&chunk).unwrap();
+}
+
+fn sync(log: &Log) {
+    while log.step() {}
+}
+
+fn get(partition: &StreamPartition, key: &[u8]) -> Option<(u64, Vec<u8>)> {
+    let version = partition.get(key).unwrap()?;
+    Some((version.offset.0, version.value.to_vec()))
+}
+
+/// All keys of a range, by scans of at most `limit` keys and `bytes_max` bytes.
+fn scan(
+    partition: &StreamPartition,
+    mut range: KeyRange,
+    limit: usize,
+    bytes_max: usize,
+) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
+    let mut found = Vec::new();
+    loop {
+        let scan = partition.scan(&range, limit, bytes_max).unwrap();
+        assert!(scan.entries.len() <= limit);
+        found.extend(scan.entries.into_iter().map(|entry| {
+            let version = entry.version;
+            (entry.key, version.offset.0, version.value.to_vec())
+        }));
+        match scan.next {
+            Some(next) => {
+                assert!(found.last().is_none_or(|(last, ..)| *last < next));
+                range.from = next;
+            }
+            None => return found,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Random histories of a keyed stream, beside a plain map.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, partition_of_key};
+use millstream_log::{KeyRange, Log, Stream, StreamPartition};
+use millstream_record::{Compression, EndMarker, TransactionEnd};
+use tempfile::TempDir;
+
+use super::{Record, chunk, config, get, scan, small_groups, sync};
+
+const CASES: u64 = 60;
+const STEPS: usize = 120;
+const PRODUCERS: i64 = 3;
+const PARTITIONS_MAX: u32 = 3;
+
+/// A record of the model.
+struct ModelRecord {
+    offset: u64,
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    /// The producer, if the record is part of a transaction.
+    producer: Option<i64>,
+    is_aborted: bool,
+}
+
+#[derive(Default)]
+struct ModelPartition {
+    next: u64,
+    records: Vec<ModelRecord>,
+    /// The first offset of each producer's open transaction.
+    open: BTreeMap<i64, u64>,
+    /// The next sequence of each producer.
+    sequences: BTreeMap<i64, i32>,
+}
+
+impl ModelPartition {
+    fn stable(&self) -> u64 {
+        self.open.values().copied().min().unwrap_or(self.next)
+    }
+
+    /// The committed records that count.
+    fn committed(&self) -> impl Iterator<Item = &ModelRecord> {
+        let stable = self.stable();
+        let is_committed =
+            move |record: &&ModelRecord| record.offset < stable && !record.is_aborted;
+        self.records.iter().filter(is_committed)
+    }
+
+    /// Key, offset and value of all keys that have one.
+    fn table(&self, earliest: u64, partition: u32, partitions: u32) -> Table {
+        let mut table = Table::new();
+        for record in self.committed().filter(|record| record.offset >= earliest) {
+            let Some(key) = record.key.clone() else {
+                continue;
+            };
+            if partition_of_key(&key, partitions as usize) != partition as usize {
+                continue;
+            }
+            match record.value.clone() {
+                Some(value) => drop(table.insert(key, (record.offset, value))),
+                None => drop(table.remove(&key)),
+            }
+        }
+        table
+    }
+}
+
+type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
+struct World {
+    rng: Rng,
+    dir: TempDir,
+    log: Option<Log>,
+    keys: Vec<Vec<u8>>,
+    model: Vec<ModelPartition>,
+}
+
+#[test]
+fn lookups_equal_a_plain_map_over_random_histories() {
+    let mut lookups = 0;
+    for seed in 0..CASES {
+        let mut world = World::new(seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+        lookups += world.check();
+        world.reopen();
+        lookups += world.check();
+    }
+    assert!(lookups > CASES as usize * 20, "{lookups} values were found");
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::with_seed(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(config(dir.path())).unwrap();
+        let policy = ["compact", "compact,delete", "delete, compact"][rng.usize(..3)];
+        let mut config = small_groups(policy);
+        config.lanes = rng.u32(1..=PARTITIONS_MAX);
+        config.retention = rng.bool().then_some(ByteSize(200_000));
+        log.create_stream("s", config.clone()).unwrap();
+        let keys = (0..30).map(|n: u8| match n {
+            0 => Vec::new(),
+            1 => vec![0],
+            2 => vec![255; 3],
+            3 => vec![b'x'; 2_000],
+            n => vec![b'k'; usize::from(n % 4)]
+                .into_iter()
+                .chain([n])
+                .collect(),
+        });
+        World {
+            keys: keys.collect(),
+            rng,
+            dir,
+            log: Some(log),
+            model: (0..config.lanes)
+                .map(|_| ModelPartition::default())
+                .collect(),
+        }
+    }
+
+    fn log(&self) -> &Log {
+        self.log.as_ref().unwrap()
+    }
+
+    fn stream(&self) -> Stream {
+        self.log().stream("s").unwrap()
+    }
+
+    fn partition(&self, n: usize) -> StreamPartition {
+        self.stream().partition(n as u32).unwrap()
+    }
+
+    fn step(&mut self) {
+        let n = self.rng.usize(..self.model.len());
+        match self.rng.u8(..100) {
+            0..=54 => self.append(n),
+            55..=69 => self.end_transaction(n),
+            70..=76 => sync(self.log()),
+            77..=80 => {
+                self.log().persist();
+                self.log().evict();
+            }
+            81..=83 => self.delete(n),
+            84..=86 => drop(self.log().apply_retention().unwrap()),
+            87..=96 => drop(self.check_some(n)),
+            97 => self.grow(),
+            98 => drop(self.check()),
+            _ => self.reopen(),
+        }
+    }
+
+    fn append(&mut self, n: usize) {
+        let id = self.rng.i64(0..=PRODUCERS);
+        let producer = (id > 0).then_some(id);
+        let records: Vec<(Option<Vec<u8>>, Option<Vec<u8>>)> = (0..self.rng.usize(1..20))
+            .map(|_| {
+                let key = self.rng.choice(&self.keys).cloned();
+                let key = key.filter(|_| self.rng.u8(..12) > 0);
+                let bytes = match self.rng.u8(..10) {
+                    0 => 0,
+                    1 => self.rng.usize(..3_000),
+                    _ => self.rng.usize(..60),
+                };
+                let value = (self.rng.u8(..4) > 0).then(|| vec![self.rng.u8(..); bytes]);
+                (key, value)
+            })
+            .collect();
+        let compression = [
+            Compression::None,
+            Compression::Gzip,
+            Compression::Snappy,
+            Compression::Lz4,
+            Compression::Zstd,
+        ][self.rng.usize(..5)];
+        let partition = self.partition(n);
+        let model = &mut self.model[n];
+        let sequence = producer.map(|id| (id, *model.sequences.entry(id).or_default()));
+        let borrowed: Vec<Record<'_>> = records
+            .iter()
+            .map(|(key, value)| (key.as_deref(), value.as_deref()))
+            .collect();
+        let chunk = chunk(&borrowed, compression, sequence);
+        let appended = partition.append(&chunk).unwrap();
+        assert_eq!(appended.base_offset.0, model.next);
+        if let Some(id) = producer {
+            model.open.entry(id).or_insert(model.next);
+            *model.sequences.entry(id).or_default() += records.len() as i32;
+        }
+        for (key, value) in records {
+            model.records.push(ModelRecord {
+                offset: model.next,
+                key,
+                value,
+                producer,
+                is_aborted: false,
+            });
+            model.next += 1;
+        }
+    }
+
+    fn end_transaction(&mut self, n: usize) {
+        let id = self.rng.i64(1..=PRODUCERS);
+        let is_aborted = self.rng.bool();
+        let marker = EndMarker {
+            producer_id: ProducerId(id),
+            producer_epoch: ProducerEpoch(0),
+            end: match is_aborted {
+                true => TransactionEnd::Abort,
+                false => TransactionEnd::Commit,
+            },
+            coordinator_epoch: 0,
+        };
+        let partition = self.partition(n);
+        partition.append_marker(&marker).unwrap();
+        // The transaction is open until its marker is durable.
+        sync(self.log());
+        let model = &mut self.model[n];
+        model.next += 1;
+        let Some(first) = model.open.remove(&id).filter(|_| is_aborted) else {
+            return;
+        };
+        for record in &mut model.records {
+            record.is_aborted |= record.producer == Some(id) && record.offset >= first;
+        }
+    }
+
+    fn delete(&mut self, n: usize) {
+        sync(self.log());
+        let partition = self.partition(n);
+        let (earliest, end) = (partition.earliest_offset().0, partition.durable_offset().0);
+        let to = self.rng.u64(earliest..=end.min(earliest + 200));
+        let deleted = self.log().delete_before(&[(partition, Offset(to))]);
+        assert_eq!(deleted[0].clone().unwrap(), Offset(to));
+    }
+
+    /// Adds a partition: keys get other owners.
+    fn grow(&mut self) {
+        let partitions = self.model.len() as u32 + 1;
+        if partitions <= PARTITIONS_MAX {
+            self.log().grow_stream("s", 1, partitions).unwrap();
+            self.model.push(ModelPartition::default());
+        }
+    }
+
+    fn reopen(&mut self) {
+        let log = self.log.take().unwrap();
+        log.close().unwrap();
+        self.log = Some(Log::open(config(self.dir.path())).unwrap());
+        for n in 0..self.model.len() {
+            assert_eq!(self.partition(n).key_stats().indexed_to, Offset(0));
+        }
+    }
+
+    /// What lookups must find, which first checks what they depend on.
+    fn expected(&self, n: usize) -> Table {
+        let partition = self.partition(n);
+        let (model, earliest) = (&self.model[n], partition.earliest_offset().0);
+        assert_eq!(
+            partition.last_stable_offset().0,
+            model.stable().max(earliest)
+        );
+        model.table(earliest, n as u32, self.model.len() as u32)
+    }
+
+    /// Looks up some keys, and scans a range.
+    fn check_some(&mut self, n: usize) -> usize {
+        let (expected, partition) = (self.expected(n), self.partition(n));
+        for _ in 0..5 {
+            let key = self.rng.choice(&self.keys).unwrap();
+            let found = get(&partition, key);
+            assert_eq!(found.as_ref(), expected.get(key), "key {key:?}");
+        }
+        let limit = self.rng.usize(1..40);
+        let bytes_max = self.rng.usize(..5_000);
+        let range = match self.rng.u8(..3) {
+            0 => KeyRange::all(),
+            1 => KeyRange::prefix(vec![b'k'; self.rng.usize(1..4)]),
+            _ => {
+                let mut key = || self.rng.choice(&self.keys).unwrap().clone();
+                KeyRange::new(key(), Some(key()))
+            }
+        };
+        let found = scan(&partition, range.clone(), limit, bytes_max);
+        let wanted = expected.into_iter().filter(|(key, _)| range.contains(key));
+        let wanted: Vec<_> = wanted
+            .map(|(key, (offset, value))| (key, offset, value))
+            .collect();
+        assert_eq!(found, wanted, "{range:?}, {limit} keys, {bytes_max} bytes");
+        found.len()
+    }
+
+    /// Compares all keys of all partitions. Returns how many have a value.
+    fn check(&mut self) -> usize {
+        let mut count = 0;
+        for n in 0..self.model.len() {
+            let (expected, partition) = (self.expected(n), self.partition(n));
+            for key in &self.keys {
+                let found = get(&partition, key);
+                assert_eq!(found.as_ref(), expected.get(key), "key {key:?}");
+                let owner = partition_of_key(key, self.model.len());
+                if owner == n {
+                    let version = self.stream().get(key).unwrap();
+                    let found = version.map(|version| (version.offset.0, version.value.to_vec()));
+                    assert_eq!(found.as_ref(), expected.get(key), "key {key:?}");
+                }
+            }
+            let stats = partition.key_stats();
+            assert!(stats.keys >= expected.len() as u64);
+            assert_eq!(stats.indexed_to, partition.last_stable_offset());
+            count += expected.len();
+        }
+        count
+    }
+}

@@ -1,0 +1,67 @@
+//! Which partition has a key.
+
+use millstream_base::partition_of_key;
+use millstream_log::{KeyRange, Log, StreamConfig};
+
+use super::{append, config, get, keyed, scan, sync};
+
+#[test]
+fn a_record_in_another_partition_than_its_keys_is_counted_and_not_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let config = StreamConfig {
+        lanes: 3,
+        ..keyed("compact")
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    let key = b"foobar";
+    let owner = partition_of_key(key, 3) as u32;
+    let other = (owner + 1) % 3;
+    append(
+        &stream.partition(other).unwrap(),
+        &[(Some(key), Some(b"1"))],
+    );
+    assert_eq!(stream.get(key).unwrap(), None);
+    assert_eq!(get(&stream.partition(other).unwrap(), key), None);
+    let misplaced = |n: u32| stream.partition(n).unwrap().key_stats().misplaced;
+    assert_eq!((misplaced(owner), misplaced(other)), (0, 1));
+
+    append(
+        &stream.partition(owner).unwrap(),
+        &[(Some(key), Some(b"2"))],
+    );
+    // One without value deletes nothing there either.
+    append(&stream.partition(other).unwrap(), &[(Some(key), None)]);
+    assert_eq!(&stream.get(key).unwrap().unwrap().value[..], b"2");
+    assert_eq!(get(&stream.partition(other).unwrap(), key), None);
+    assert_eq!((misplaced(owner), misplaced(other)), (0, 2));
+}
+
+#[test]
+fn keys_change_their_owners_when_the_stream_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", keyed("compact")).unwrap();
+    let partition = stream.partition(0).unwrap();
+    let keys: Vec<[u8; 1]> = (0..50).map(|n| [n]).collect();
+    for key in &keys {
+        append(&partition, &[(Some(key), Some(b"1"))]);
+    }
+    assert_eq!(scan(&partition, KeyRange::all(), 7, 1_000).len(), 50);
+
+    log.grow_stream("s", 1, 2).unwrap();
+    sync(&log);
+    let stays = |key: &[u8]| partition_of_key(key, 2) == 0;
+    let left = keys.iter().filter(|key| stays(*key)).count();
+    assert!((1..50).contains(&left));
+    for key in &keys {
+        let found = stream.get(key).unwrap();
+        assert_eq!(found.is_some(), stays(key), "{key:?}");
+    }
+    assert_eq!(scan(&partition, KeyRange::all(), 7, 1_000).len(), left);
+    let stats = partition.key_stats();
+    assert_eq!(
+        (stats.keys, stats.misplaced),
+        (left as u64, (50 - left) as u64)
+    );
+}

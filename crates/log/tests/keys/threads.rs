@@ -1,0 +1,174 @@
+//! Lookups beside appends, transactions and retention.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use millstream_base::{ByteSize, Offset};
+use millstream_log::{Durability, KeyRange, Log, LogConfig, StreamConfig};
+use millstream_record::Compression;
+
+use super::{append, chunk, get, small_groups};
+
+const WRITERS: usize = 3;
+const READERS: usize = 3;
+const KEYS_OF_EACH: u64 = 20;
+
+/// How long the threads run.
+const RUN: Duration = Duration::from_secs(2);
+
+/// A stream of 64 KiB groups, and the log's own threads.
+fn with_threads(dir: &std::path::Path) -> LogConfig {
+    LogConfig {
+        journal: ByteSize(4 << 20),
+        journal_file: ByteSize(1 << 20),
+        ..LogConfig::with_pool(dir, ByteSize(4 << 20))
+    }
+}
+
+fn key_of(writer: usize, n: u64) -> Vec<u8> {
+    format!("{writer}/{n}").into_bytes()
+}
+
+/// The number at the beginning of a value, whose rest checks that it is whole.
+fn number_of(value: &[u8]) -> u64 {
+    let number = u64::from_be_bytes(value[..8].try_into().unwrap());
+    assert!(value[8..].iter().all(|byte| *byte == number as u8));
+    number
+}
+
+fn value_of(number: u64, bytes: usize) -> Vec<u8> {
+    let mut value = number.to_be_bytes().to_vec();
+    value.resize(8 + bytes, number as u8);
+    value
+}
+
+/// Lookups beside appends: each writer finds its own acknowledged values, and nobody sees an older value after a newer one.
+fn run(durability: Durability, deletes: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(with_threads(dir.path())).unwrap();
+    let config = StreamConfig {
+        durability,
+        ..small_groups("compact")
+    };
+    let partition = log
+        .create_stream("s", config)
+        .unwrap()
+        .partition(0)
+        .unwrap();
+    let is_over = AtomicBool::new(false);
+    let lookups = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (partition, is_over) = (&partition, &is_over);
+            scope.spawn(move || {
+                let mut rng = Rng::with_seed(writer as u64);
+                let mut number = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    number += 1;
+                    let key = key_of(writer, rng.u64(..KEYS_OF_EACH));
+                    let value = value_of(number, rng.usize(..2_000));
+                    let compression = match rng.bool() {
+                        true => Compression::Lz4,
+                        false => Compression::None,
+                    };
+                    let chunk = chunk(&[(Some(&key), Some(&value))], compression, None);
+                    let appended = partition.append(&chunk).unwrap();
+                    partition.acknowledge(&appended).unwrap();
+                    let found = get(partition, &key);
+                    if !deletes {
+                        assert_eq!(found, Some((appended.base_offset.0, value)));
+                    }
+                }
+            });
+        }
+        for reader in 0..READERS {
+            let (partition, is_over, lookups) = (&partition, &is_over, &lookups);
+            scope.spawn(move || {
+                let mut rng = Rng::with_seed(100 + reader as u64);
+                let mut seen = std::collections::BTreeMap::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut found = Vec::new();
+                    if rng.u8(..4) == 0 {
+                        let limit = rng.usize(1..100);
+                        let scan = partition.scan(&KeyRange::all(), limit, 50_000).unwrap();
+                        let entries = scan.entries.into_iter();
+                        found.extend(entries.map(|entry| (entry.key, entry.version)));
+                    } else {
+                        let key = key_of(rng.usize(..WRITERS), rng.u64(..KEYS_OF_EACH));
+                        let version = partition.get(&key).unwrap();
+                        found.extend(version.map(|version| (key, version)));
+                    }
+                    for (key, version) in found {
+                        let now = (version.offset, number_of(&version.value));
+                        let before = seen.insert(key, now);
+                        assert!(before.is_none_or(|before| before <= now));
+                        lookups.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let started = Instant::now();
+        while started.elapsed() < RUN {
+            std::thread::sleep(Duration::from_millis(5));
+            log.persist();
+            log.evict();
+            if deletes {
+                let end = partition.durable_offset().0.saturating_sub(30);
+                let start = partition.earliest_offset().0;
+                let to = Offset(end.max(start));
+                log.delete_before(&[(partition.clone(), to)])[0]
+                    .clone()
+                    .unwrap();
+                log.apply_retention().unwrap();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(lookups.into_inner() > 100);
+}
+
+#[test]
+fn a_producer_finds_its_acknowledged_records_beside_other_threads() {
+    run(Durability::Async, false);
+}
+
+#[test]
+fn a_producer_finds_its_synced_records_beside_other_threads() {
+    run(Durability::Sync, false);
+}
+
+#[test]
+fn lookups_beside_the_removal_of_records_never_fail() {
+    run(Durability::Async, true);
+}
+
+#[test]
+fn many_threads_wait_for_one_that_builds_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = with_threads(dir.path());
+    let log = Log::open(config.clone()).unwrap();
+    let stream = log.create_stream("s", small_groups("compact")).unwrap();
+    let partition = stream.partition(0).unwrap();
+    for n in 0..3_000_u64 {
+        append(
+            &partition,
+            &[(Some(&(n % 100).to_be_bytes()), Some(&value_of(n, 500)))],
+        );
+    }
+    drop((partition, stream));
+    log.close().unwrap();
+    let log = Log::open(config).unwrap();
+    let partition = log.stream("s").unwrap().partition(0).unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..8_u64 {
+            let partition = &partition;
+            scope.spawn(move || {
+                let (_, value) = get(partition, &n.to_be_bytes()).unwrap();
+                assert_eq!(number_of(&value), 2_900 + n);
+            });
+        }
+    });
+    let stats = partition.key_stats();
+    assert_eq!((stats.keys, stats.indexed_to), (100, Offset(3_000)));
+}
