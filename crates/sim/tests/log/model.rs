@@ -68,7 +68,8 @@ fn step(world: &mut World) {
                 append_large(world, &name, key.0);
             }
         }
-        45..=50 => world.check_lane(&name, key),
+        45..=48 => world.check_lane(&name, key),
+        49..=50 => world.check_keys(&name, key),
         51 => world.check_seek(&name, key),
         52 => world.check_transactions(&name, key),
         53..=54 => world.check_fetch(&name, key),
@@ -135,7 +136,7 @@ fn create(world: &mut World) {
         retention: rng.bool().then(|| ByteSize(rng.u64(..200_000))),
         retention_ms: rng.bool().then(|| rng.u64(..20_000)),
         chunk_bytes_max: None,
-        settings: BTreeMap::new(),
+        settings: BTreeMap::from([policy("compact,delete")]),
     };
     world.create(name, config);
 }
@@ -145,14 +146,22 @@ fn alter(world: &mut World, name: &str) {
     let group_segments = rng.u32(1..3);
     let segment = ByteSize(65_536 << rng.u32(..3));
     let chunk_bytes_max = rng.bool().then(|| ByteSize(rng.u64(1_000..100_000)));
-    let setting = format!("{}", rng.u8(..));
+    // One in four is not keyed.
+    let setting = format!(
+        "delete,{}",
+        ["compact", "compact", "compact", ""][rng.usize(..4)]
+    );
     world.alter(name, |config| {
         config.group_segments = group_segments;
         config.segment = segment;
         config.chunk_bytes_max = chunk_bytes_max;
         let settings = &mut config.settings;
-        settings.insert("cleanup.policy".to_owned(), setting.clone());
+        settings.extend([policy(&setting)]);
     });
+}
+
+fn policy(policy: &str) -> (String, String) {
+    ("cleanup.policy".to_owned(), policy.to_owned())
 }
 
 fn append(world: &mut World, name: &str, streamlet: u32) {

@@ -1,6 +1,7 @@
 //! A log on a simulated machine, with the model of its expected content. All tests of the log use it.
 
 mod appends;
+mod keys;
 mod lives;
 mod model;
 mod objects;

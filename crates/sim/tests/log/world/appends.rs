@@ -6,6 +6,7 @@ use millstream_base::{ProducerEpoch, ProducerId, Sequence, StreamletIndex};
 use millstream_log::{Appended, Durability, LogError, StreamPartition};
 use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer};
 
+use super::keys::key_of;
 use super::{ModelChunk, Verdict, World};
 
 impl World {
@@ -29,11 +30,16 @@ impl World {
         let timestamp = millstream_base::Clock::now(&self.clock);
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.set_transactional(is_transactional);
-        let padding = vec![self.chunks_made as u8; (bytes / count as usize).saturating_sub(30)];
+        let padding = vec![self.chunks_made as u8; (bytes / count as usize).saturating_sub(32)];
         for n in 0..count {
             let mut value = format!("{} {n} ", self.chunks_made).into_bytes();
             value.extend_from_slice(&padding);
-            let pushed = builder.push(timestamp, None, Some(&value), &[]);
+            // Some small records delete their key.
+            let is_deletion = value.len() < 200 && (self.chunks_made + n) % 4 == 0;
+            let value = (!is_deletion).then_some(&value[..]);
+            let key = key_of(self.chunks_made, n);
+            let key = key.as_ref().map(|key| &key[..]);
+            let pushed = builder.push(timestamp, key, value, &[]);
             pushed.expect("far below the format's bound");
         }
         let producer_fields = producer.map(|(id, epoch, sequence)| Producer {

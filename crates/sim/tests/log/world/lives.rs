@@ -154,6 +154,7 @@ impl World {
     pub fn check_all(&mut self) {
         for (name, key) in self.lanes() {
             self.check_lane(&name, key);
+            self.check_keys(&name, key);
         }
         let objects: Vec<String> = self.model.objects.keys().cloned().collect();
         for name in objects {
@@ -234,6 +235,7 @@ impl World {
             self.check_seek(&name, (streamlet, lane));
             self.check_fetch(&name, (streamlet, lane));
             self.check_transactions(&name, (streamlet, lane));
+            self.check_keys(&name, (streamlet, lane));
         }
         while self.log().step() {}
         self.drain();
