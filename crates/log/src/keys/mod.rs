@@ -20,6 +20,9 @@
 //! 6. **A chunk that cannot be read fails the lookups that need it.** The index never passes over one, since it may hold the
 //!    newest version of any key.
 //!
+//! The right to read on is a lock that is held during reads, so it comes before all locks of the lane. The lock of the table comes
+//! after it, and no I/O happens under it.
+//!
 //! The index knows neither lanes nor how they are read: [`read::keys`](crate::read::keys) does that.
 
 pub mod index;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{Record, chunk, config, get, scan, small_groups, sync};
 
-const CASES: u64 = 60;
+const CASES: u64 = 40;
 const STEPS: usize = 120;
 const PRODUCERS: i64 = 3;
 const PARTITIONS_MAX: u32 = 3;
@@ -67,6 +67,9 @@ impl ModelPartition {
     }
 }
 
+/// Key and value.
+type OwnedRecord = (Option<Vec<u8>>, Option<Vec<u8>>);
+
 type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
 struct World {
@@ -75,11 +78,12 @@ struct World {
     log: Option<Log>,
     keys: Vec<Vec<u8>>,
     model: Vec<ModelPartition>,
+    removed_groups: u64,
 }
 
 #[test]
 fn lookups_equal_a_plain_map_over_random_histories() {
-    let mut lookups = 0;
+    let (mut lookups, mut removed_groups) = (0, 0);
     for seed in 0..CASES {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -88,8 +92,13 @@ fn lookups_equal_a_plain_map_over_random_histories() {
         lookups += world.check();
         world.reopen();
         lookups += world.check();
+        removed_groups += world.removed_groups;
     }
     assert!(lookups > CASES as usize * 20, "{lookups} values were found");
+    assert!(
+        removed_groups > CASES / 2,
+        "{removed_groups} groups were removed"
+    );
 }
 
 impl World {
@@ -100,7 +109,7 @@ impl World {
         let policy = ["compact", "compact,delete", "delete, compact"][rng.usize(..3)];
         let mut config = small_groups(policy);
         config.lanes = rng.u32(1..=PARTITIONS_MAX);
-        config.retention = rng.bool().then_some(ByteSize(200_000));
+        config.retention = rng.bool().then_some(ByteSize(50_000));
         log.create_stream("s", config.clone()).unwrap();
         let keys = (0..30).map(|n: u8| match n {
             0 => Vec::new(),
@@ -117,6 +126,7 @@ impl World {
             rng,
             dir,
             log: Some(log),
+            removed_groups: 0,
             model: (0..config.lanes)
                 .map(|_| ModelPartition::default())
                 .collect(),
@@ -146,7 +156,7 @@ impl World {
                 self.log().evict();
             }
             81..=83 => self.delete(n),
-            84..=86 => drop(self.log().apply_retention().unwrap()),
+            84..=86 => self.removed_groups += self.log().apply_retention().unwrap(),
             87..=96 => drop(self.check_some(n)),
             97 => self.grow(),
             98 => drop(self.check()),
@@ -157,16 +167,18 @@ impl World {
     fn append(&mut self, n: usize) {
         let id = self.rng.i64(0..=PRODUCERS);
         let producer = (id > 0).then_some(id);
-        let records: Vec<(Option<Vec<u8>>, Option<Vec<u8>>)> = (0..self.rng.usize(1..20))
+        let records: Vec<OwnedRecord> = (0..self.rng.usize(1..20))
             .map(|_| {
                 let key = self.rng.choice(&self.keys).cloned();
                 let key = key.filter(|_| self.rng.u8(..12) > 0);
                 let bytes = match self.rng.u8(..10) {
                     0 => 0,
-                    1 => self.rng.usize(..3_000),
+                    1..=4 => self.rng.usize(..3_000),
                     _ => self.rng.usize(..60),
                 };
-                let value = (self.rng.u8(..4) > 0).then(|| vec![self.rng.u8(..); bytes]);
+                let mut value = vec![0; bytes];
+                self.rng.fill(&mut value);
+                let value = (self.rng.u8(..4) > 0).then_some(value);
                 (key, value)
             })
             .collect();

@@ -35,7 +35,7 @@ impl World {
             let mut value = format!("{} {n} ", self.chunks_made).into_bytes();
             value.extend_from_slice(&padding);
             // Some small records delete their key.
-            let is_deletion = value.len() < 200 && (self.chunks_made + n) % 4 == 0;
+            let is_deletion = value.len() < 200 && (self.chunks_made + n).is_multiple_of(4);
             let value = (!is_deletion).then_some(&value[..]);
             let key = key_of(self.chunks_made, n);
             let key = key.as_ref().map(|key| &key[..]);
