@@ -274,7 +274,7 @@ pub enum LogError {
         /// The chunk's first offset.
         offset: Offset,
         /// The reason.
-        error: ChunkError,
+        error: Box<ChunkError>,
     },
     /// A record is not the one that the index of keys has read.
     #[error(

@@ -153,7 +153,7 @@ fn unreadable(lane: &LaneState, offset: Offset, error: ChunkError) -> LogError {
         stream: lane.stream.name.clone(),
         partition: lane.partition,
         offset,
-        error,
+        error: Box::new(error),
     }
 }
 
