@@ -15,6 +15,7 @@ use millstream_flow::{
     BoxError, Origin, Output, PartitionId, Partitions, Parts, Position, Positions, Source,
     SourcePartitions, SourceStatus,
 };
+use millstream_log::Share;
 use millstream_record::Record;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -153,20 +154,6 @@ struct Reading {
     end: ServerEnd,
 }
 
-/// The partitions of one source: every `n`th.
-#[derive(Debug, Clone, Copy)]
-struct Share {
-    index: usize,
-    of: usize,
-}
-
-impl Share {
-    fn has(self, place: &TopicPartition) -> bool {
-        // Partitions count from zero.
-        place.partition.unsigned_abs() as usize % self.of == self.index
-    }
-}
-
 /// The position of a source.
 #[derive(Serialize, Deserialize)]
 struct SavedPositions {
@@ -269,6 +256,23 @@ impl ServerSource {
         instances: usize,
         end: ServerEnd,
     ) -> Result<Vec<ServerSource>, BoxError> {
+        ServerSource::of_share(server, consumer, stream, Share::ALL, instances, end)
+    }
+
+    /// As [`of_stream`](Self::of_stream), for a share of the stream's partitions: each rank of a flow reads one of as
+    /// many shares as there are ranks.
+    ///
+    /// # Errors
+    /// As [`of_stream`](Self::of_stream).
+    pub fn of_share(
+        server: &ClientConfig,
+        consumer: &ConsumerConfig,
+        stream: &str,
+        of_rank: Share,
+        instances: usize,
+        end: ServerEnd,
+    ) -> Result<Vec<ServerSource>, BoxError> {
+        let instances = u32::try_from(instances.max(1))?;
         let network = Arc::new(Network::start("millstream-source")?);
         let client = Client::new(server.clone());
         let consumer = &ConsumerConfig {
@@ -281,12 +285,13 @@ impl ServerSource {
             let places: Vec<TopicPartition> = topic.partitions().collect();
             let ends = ends(&client, consumer, &places).await?;
             let mut begun = Vec::new();
-            for index in 0..instances.max(1) {
+            for instance in 0..instances {
                 let share = Share {
-                    index,
-                    of: instances.max(1),
+                    index: of_rank.index * instances + instance,
+                    of: of_rank.of * instances,
                 };
-                let places = places.iter().filter(|place| share.has(place)).cloned();
+                let is_own = |place: &&TopicPartition| share.has(place.partition.unsigned_abs());
+                let places = places.iter().filter(is_own).cloned();
                 let places: Vec<TopicPartition> = places.collect();
                 let reading = Reading {
                     client: client.clone(),
@@ -324,6 +329,10 @@ impl ServerSource {
             }
         });
         Ok(sources.collect())
+    }
+
+    pub(crate) fn known_partitions(&self) -> &Partitions {
+        &self.progress.partitions
     }
 
     /// Gives records, and takes note of it. Records behind the end are not given.
@@ -465,7 +474,8 @@ impl Reading {
             ServerEnd::Never => {
                 let (share, progress, wake) = (self.share, progress.clone(), sender.downgrade());
                 let accept = move |place: &TopicPartition, held: Range<Offset>| {
-                    let is_own = share.has(place);
+                    // Partitions count from zero.
+                    let is_own = share.has(place.partition.unsigned_abs());
                     if is_own {
                         let partition = partition_id(place.partition);
                         progress.partitions.add(partition, held.start, held.end);

@@ -12,7 +12,7 @@ use millstream_flow::{
     SourcePartitions, SourceStatus,
 };
 use millstream_log::{
-    Listening, Log, LogError, Next, PinnedSlice, ReadChunks, Stream, Subscription,
+    Listening, Log, LogError, Next, PinnedSlice, ReadChunks, Share, Stream, Subscription,
     SubscriptionError,
 };
 use millstream_record::{ChunkError, Chunks, Decompressor, Filter, Record};
@@ -111,6 +111,10 @@ impl StoredChunks {
         self.0.cursor
     }
 
+    pub(crate) fn partition(&self) -> u32 {
+        self.0.partition
+    }
+
     /// Returns whether they lie in place in the log's memory.
     pub fn is_in_place(&self) -> bool {
         self.0.bytes.is_in_place()
@@ -187,8 +191,10 @@ struct Shared {
     stream: Stream,
     /// The stream's name, for the items of the source.
     name: Arc<str>,
+    /// The partitions that the sources read.
+    share: Share,
     partitions: Partitions,
-    /// The number of the stream's partitions in `partitions`. Written under the lock of `subscription`.
+    /// The number of the share's partitions in `partitions`. Written under the lock of `subscription`.
     partitions_found: AtomicU32,
     subscription: Mutex<Subscription>,
     /// Set by the operators that the items go to: nothing is committed any more.
@@ -214,7 +220,12 @@ impl Ending {
 impl StreamSource {
     /// A source of everything in a stream.
     pub fn new(stream: &Stream) -> Self {
-        StreamSource::with(stream, Subscription::of_stream(stream))
+        StreamSource::of_share(stream, Share::ALL)
+    }
+
+    /// A source of a share of a stream's partitions: each rank of a flow reads one of as many shares as there are ranks.
+    pub fn of_share(stream: &Stream, share: Share) -> Self {
+        StreamSource::with(stream, share, Subscription::of_share(stream, share))
     }
 
     /// Returns a source for a shared group: it resumes where the last flow of this group ended. It commits its position
@@ -270,12 +281,13 @@ impl StreamSource {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let consumer = format!("flow {number}");
         let subscription = Subscription::of_shared_group(log, &stream, application, consumer)?;
-        Ok(StreamSource::with(&stream, subscription))
+        Ok(StreamSource::with(&stream, Share::ALL, subscription))
     }
 
-    fn with(stream: &Stream, subscription: Subscription) -> Self {
+    fn with(stream: &Stream, share: Share, subscription: Subscription) -> Self {
         StreamSource {
             shared: Arc::new(Shared {
+                share,
                 partitions: Partitions::default(),
                 partitions_found: AtomicU32::new(0),
                 name: stream.name().into(),
@@ -313,6 +325,10 @@ impl StreamSource {
             end_listener: None,
         };
         std::iter::repeat_with(instance).take(instances).collect()
+    }
+
+    pub(crate) fn known_partitions(&self) -> &Partitions {
+        &self.shared.partitions
     }
 
     /// Returns the handle that sets the end of the source, and of those that share its work.
@@ -392,7 +408,7 @@ impl Source for StreamSource {
         Ok(
             sought.map_err(|SubscriptionError { place, error }| SourceError::Gone {
                 stream,
-                partition: place,
+                partition: place.map(|place| self.shared.share.partition(place)),
                 error,
             })?,
         )
@@ -409,12 +425,13 @@ impl Source for StreamSource {
         let mut subscription = self.shared.subscription.lock();
         let partitions = &self.shared.partitions;
         loop {
-            let is_wanted = |partition| !partitions.is_held(partition_id(partition));
+            let share = self.shared.share;
+            let is_wanted = |place| !partitions.is_held(partition_id(share.partition(place)));
             let next = subscription.next_of(SLICE_BYTES, is_wanted);
             self.shared.find_partitions(&subscription);
             match next.map_err(|SubscriptionError { error, .. }| self.shared.error(error))? {
                 Next::Handed(handed) => {
-                    let partition = handed.place;
+                    let partition = share.partition(handed.place);
                     partitions.pass(partition_id(partition), handed.next);
                     let ReadChunks { cursor, bytes, .. } = handed.chunks;
                     out.push(StoredChunks(Arc::new(Stored {
@@ -455,8 +472,8 @@ impl Source for StreamSource {
 impl Positions for Shared {
     fn read(&self) -> Vec<Position> {
         let next = self.subscription.lock().positions().unwrap_or_default();
-        let position = |(partition, next): (usize, Offset)| {
-            let partition = u32::try_from(partition).ok()?;
+        let position = |(place, next): (u32, Offset)| {
+            let partition = self.share.partition(place);
             let end = self.stream.partition(partition).ok()?.last_stable_offset();
             Some(Position {
                 stream: self.stream.name().to_owned(),
@@ -465,7 +482,7 @@ impl Positions for Shared {
                 end: Some(end.0),
             })
         };
-        next.into_iter().enumerate().filter_map(position).collect()
+        (0..).zip(next).filter_map(position).collect()
     }
 }
 
@@ -510,18 +527,19 @@ impl Shared {
     fn find_partitions(&self, subscription: &Subscription) {
         let count = subscription.partition_count();
         let found = self.partitions_found.swap(count, Ordering::Relaxed)..count;
-        for partition in found.chain(subscription.ready_partitions()) {
-            if let Some(unread) = subscription.unread(partition) {
-                self.partitions
-                    .add(partition_id(partition), unread.start, unread.end);
+        for place in found.chain(subscription.ready_partitions()) {
+            if let Some(unread) = subscription.unread(place) {
+                let partition = partition_id(self.share.partition(place));
+                self.partitions.add(partition, unread.start, unread.end);
             }
         }
     }
 
     /// Returns whether the records read up to the end were complete.
     fn check_partitions(&self) -> Result<(), SourceError> {
-        let mut partitions = self.stream.info().partitions.into_iter();
-        match partitions.find_map(|info| Some((info.partition, info.fault?))) {
+        let partitions = self.stream.info().partitions.into_iter();
+        let mut own = partitions.filter(|info| self.share.has(info.partition));
+        match own.find_map(|info| Some((info.partition, info.fault?))) {
             None => Ok(()),
             Some((partition, fault)) => Err(SourceError::Partition {
                 stream: self.stream.name().to_owned(),

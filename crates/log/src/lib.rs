@@ -96,4 +96,5 @@ pub use settings::intake::{
 pub use shared_group::{Commit, SharedGroup};
 pub use stream::Shape;
 pub use subscription::handed::{Handed, Next, SubscriptionError};
+pub use subscription::lanes::Share;
 pub use subscription::{Listening, Subscription};

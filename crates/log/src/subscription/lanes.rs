@@ -16,8 +16,8 @@ use crate::subscription::handed::{Next, SubscriptionError};
 /// Reads lanes from offsets on.
 #[derive(Debug)]
 pub struct LanesReader {
-    /// The stream, if the reader reads all of its lanes from the beginning, also those that are added later.
-    pub stream: Option<Stream>,
+    /// The stream, if the reader reads its share of all lanes from the beginning, also those that are added later.
+    pub stream: Option<(Stream, Share)>,
     pub watch: Watch,
     /// The lanes by place. `None` for those that failed.
     pub lanes: Vec<Option<WatchedFeed>>,
@@ -31,6 +31,30 @@ pub struct LanesReader {
     pub has_ends: bool,
 }
 
+/// Every `of`th partition of a stream, from number `index` on: one reader's share among `of` readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// The first partition; less than `of`.
+    pub index: u32,
+    /// The number of readers; at least 1.
+    pub of: u32,
+}
+
+impl Share {
+    /// All partitions.
+    pub const ALL: Share = Share { index: 0, of: 1 };
+
+    /// Returns whether a partition is part of it.
+    pub fn has(self, partition: u32) -> bool {
+        partition % self.of.max(1) == self.index
+    }
+
+    /// Returns the number in the stream of the share's partition at a [place](super::handed::Handed::place).
+    pub fn partition(self, place: u32) -> u32 {
+        place.saturating_mul(self.of).saturating_add(self.index)
+    }
+}
+
 #[derive(Debug)]
 pub struct WatchedFeed {
     pub feed: Feed,
@@ -38,7 +62,7 @@ pub struct WatchedFeed {
 }
 
 impl LanesReader {
-    pub fn new(stream: Option<Stream>) -> LanesReader {
+    pub fn new(stream: Option<(Stream, Share)>) -> LanesReader {
         let mut reader = LanesReader {
             stream,
             watch: Watch::default(),
@@ -60,10 +84,11 @@ impl LanesReader {
     }
 
     fn add_new_lanes(&mut self) {
-        let Some(stream) = self.stream.clone() else {
+        let Some((stream, share)) = self.stream.clone() else {
             return;
         };
-        for partition in self.lanes.len() as u32..stream.partition_count() {
+        let places = (self.lanes.len() as u32..).map(|place| share.partition(place));
+        for partition in places.take_while(|partition| *partition < stream.partition_count()) {
             if let Ok(lane) = stream.partition(partition) {
                 let earliest = lane.earliest_offset();
                 self.add(Feed::new(lane, earliest));
@@ -84,7 +109,9 @@ impl LanesReader {
             let sought = match self.lanes.get_mut(place as usize) {
                 Some(Some(lane)) => lane.feed.seek(*position),
                 _ => Err(LogError::UnknownPartition {
-                    stream: self.stream.as_ref().map_or("", Stream::name).to_owned(),
+                    stream: (self.stream.as_ref())
+                        .map_or("", |(stream, _)| stream.name())
+                        .to_owned(),
                     what: format!("lane {place}"),
                 }),
             };

@@ -9,7 +9,7 @@
 mod feed;
 mod filter;
 pub mod handed;
-mod lanes;
+pub mod lanes;
 mod shared_group;
 
 use std::ops::Range;
@@ -29,7 +29,7 @@ use crate::log::Log;
 use crate::subscription::feed::Feed;
 use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::{Next, SubscriptionError};
-use crate::subscription::lanes::LanesReader;
+use crate::subscription::lanes::{LanesReader, Share};
 use crate::subscription::shared_group::SharedGroupReader;
 
 /// Hands out chunks as they become durable.
@@ -80,7 +80,14 @@ enum Reader {
 impl Subscription {
     /// Subscribes to a stream from its oldest record on, also to lanes that are added later.
     pub fn of_stream(stream: &Stream) -> Subscription {
-        Subscription::with(Reader::Lanes(LanesReader::new(Some(stream.clone()))))
+        Subscription::of_share(stream, Share::ALL)
+    }
+
+    /// Subscribes to a share of a stream's partitions, each from its oldest record on, also to those of the share that
+    /// are added later.
+    pub fn of_share(stream: &Stream, share: Share) -> Subscription {
+        let reader = LanesReader::new(Some((stream.clone(), share)));
+        Subscription::with(Reader::Lanes(reader))
     }
 
     /// Subscribes to lanes, each from an offset on.
@@ -257,7 +264,8 @@ impl Subscription {
         match &self.reader {
             Reader::Lanes(reader) => {
                 events.push(reader.watch.listen());
-                events.extend(reader.stream.as_ref().map(Stream::listen_for_lanes));
+                events
+                    .extend((reader.stream.as_ref()).map(|(stream, _)| stream.listen_for_lanes()));
             }
             Reader::SharedGroup(reader) => events.push(reader.stream().listen()),
         }
