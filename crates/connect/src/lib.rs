@@ -35,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod any_source;
 mod checkpoints;
 mod dead_letters;
 mod flow_group;
@@ -48,6 +49,7 @@ mod server_sink;
 mod sink;
 mod source;
 
+pub use any_source::{AnyRecords, AnySource};
 pub use checkpoints::{
     CheckpointDir, CheckpointDirError, LogCheckpoints, SHARD_BYTES_MAX, ServerCheckpoints,
 };
@@ -55,6 +57,7 @@ pub use dead_letters::DeadLetterStream;
 pub use flow_group::FlowGroup;
 pub use flow_transactions::FlowTransactionId;
 pub use letter::{DEAD_LETTERS_SUFFIX, StoredLetter};
+pub use network::Network;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
 pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};
 pub use server_sink::{ServerSink, ServerSinkError};

@@ -9,6 +9,10 @@ use tokio::runtime::{Builder, EnterGuard, Runtime};
 pub struct Network(Option<Runtime>);
 
 impl Network {
+    /// Starts a thread of this name.
+    ///
+    /// # Errors
+    /// When the operating system grants no thread.
     pub fn start(name: &str) -> io::Result<Network> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -31,6 +35,7 @@ impl Network {
         self.runtime().enter()
     }
 
+    /// Starts a task on the thread.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime().spawn(work);
     }

@@ -170,6 +170,11 @@ impl<T> Output<T> {
     pub fn items(&self) -> &[T] {
         &self.items
     }
+
+    /// Takes all items out, in their order.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.items.drain(..)
+    }
 }
 
 impl<T> Extend<T> for Output<T> {

@@ -15,6 +15,7 @@ impl<E: RowStart + RegisterRow<<E as RowStart>::Item>> Entry for E {}
 
 /// The type of the items that an [`Entry`] gives, and their order.
 pub trait RowStart: Send + Sized + 'static {
+    /// The type of the items.
     type Item: Send + 'static;
 
     /// Whether the instances share one ring, and have to keep the order of its items.

@@ -15,19 +15,20 @@ use crate::stage::input::{Input, Took};
 use crate::stage::terminal::Terminal;
 use crate::time::control_event::ControlEvent;
 
+/// The input of a stage that reads a ring: see [`Operators`](crate::Operators).
 pub struct RingInput<T> {
-    pub ring: Arc<Ring<T>>,
-    pub channel: Arc<ChannelState>,
+    pub(crate) ring: Arc<Ring<T>>,
+    pub(crate) channel: Arc<ChannelState>,
     /// The index of the ring in the channel.
-    pub index: usize,
-    pub slice: Option<ReadSlice<T>>,
+    pub(crate) index: usize,
+    pub(crate) slice: Option<ReadSlice<T>>,
     /// The stamp of the last item that was sampled.
-    pub stamp: u64,
+    pub(crate) stamp: u64,
 }
 
 impl<T> RingInput<T> {
     /// Reads the ring of this index of a channel.
-    pub fn new(ring: &Arc<Ring<T>>, channel: &Arc<ChannelState>, index: usize) -> Self {
+    pub(crate) fn new(ring: &Arc<Ring<T>>, channel: &Arc<ChannelState>, index: usize) -> Self {
         RingInput {
             ring: Arc::clone(ring),
             channel: Arc::clone(channel),

@@ -22,25 +22,26 @@ use crate::stage::terminal::Terminal;
 use crate::stage::user_code::Label;
 use crate::time::partitions::{PartitionId, Partitions, SourcePartitions};
 
+/// The input of a stage that reads a source: see [`Operators`](crate::Operators).
 pub struct SourceInput<S: Source> {
-    pub source: S,
-    pub label: Label,
-    pub doorbell: Arc<Doorbell>,
-    pub waker: Waker,
+    pub(crate) source: S,
+    pub(crate) label: Label,
+    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) waker: Waker,
     /// Set by [`Running::stop`](crate::Running::stop): no more is asked of the source.
-    pub stopping: Arc<AtomicBool>,
+    pub(crate) stopping: Arc<AtomicBool>,
     /// When it is on nothing is asked of the source.
-    pub pause: Arc<Pause>,
-    pub clock: Arc<dyn Clock>,
-    pub output: Output<S::Item>,
+    pub(crate) pause: Arc<Pause>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) output: Output<S::Item>,
     /// When `output` was filled.
-    pub stamp: u64,
+    pub(crate) stamp: u64,
     /// Records since the last that was sampled.
-    pub unsampled: u64,
+    pub(crate) unsampled: u64,
     /// The number of items that a poll gave lately.
-    pub usual: usize,
+    pub(crate) usual: usize,
     /// The source reported its end together with its last items.
-    pub ended: bool,
+    pub(crate) ended: bool,
 }
 
 impl<S: Source> RowStart for SourceInput<S> {
