@@ -90,7 +90,7 @@ pub use tls::Tls;
 
 pub use millstream_base::partition_of_key;
 pub use millstream_record::{Compression, Decompressor, Filter, FilterError, Header, Record};
-pub use millstream_wire::ResponseError;
 pub use millstream_wire::native;
 pub use millstream_wire::sasl::{Hash, Mechanism, UnknownMechanism};
+pub use millstream_wire::{ResponseError, StrBytes};
 pub use transaction::TransactionIdentity;

@@ -1,37 +1,70 @@
 //! Millstream: ingests streams of records, stores them, runs dataflows next to the data, and serves the results.
 //!
-//! An embedding program runs log and flows in its own process:
+//! An application opens a [`Node`], and runs a [`Flow`] over the node's topics. Flows are the same over a data directory
+//! that the process opens itself and over a server:
 //!
 //! ```
-//! use millstream::base::{ProducerId, Timestamp};
-//! use millstream::connect::{StreamProducer, StreamSource};
-//! use millstream::flow::{Emit, Flow};
-//! use millstream::log::{Log, LogConfig, StreamConfig};
+//! use millstream::{Flow, Node, Timestamp, out_of_order, secs, tumbling};
+//! use serde::{Deserialize, Serialize};
 //!
-//! let dir = tempfile::tempdir()?;
-//! let log = Log::open(LogConfig::new(dir.path()))?;
-//! let lines = log.create_stream("lines", StreamConfig::default())?;
-//! let mut producer = StreamProducer::new(&lines, ProducerId::NONE)?;
-//! for line in ["one", "two", "three"] {
-//!     producer.push(Timestamp(0), None, Some(line.as_bytes()), &[])?;
+//! #[derive(Debug, Clone, Serialize, Deserialize)]
+//! struct Order {
+//!     user: String,
+//!     price: u64,
+//!     time: Timestamp,
 //! }
-//! producer.flush()?;
 //!
-//! let flow = Flow::new("sizes");
-//! let bytes = flow.partial::<u64>("bytes");
-//! flow.source("lines", StreamSource::bounded(&lines))
-//!     .each(|record, emit: &mut Emit<u64>| {
-//!         emit(&(record.value.map_or(0, <[u8]>::len) as u64));
-//!         Ok(())
-//!     })
-//!     .fold_local(&bytes, |bytes, value_bytes| *bytes += value_bytes);
-//! flow.run()?.join()?;
-//! assert_eq!(bytes.merged(), 11);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # let dir = tempfile::tempdir()?;
+//! let node = Node::embedded(dir.path())?; // or Node::connect("localhost:9092")?
+//! let orders = node.topic("orders").json::<Order>().create()?;
+//! let order = |user: &str, price, time| Order { user: user.to_owned(), price, time: Timestamp(time) };
+//! orders.send([order("ada", 3, 1_000), order("bob", 5, 2_000), order("ada", 4, 3_000)])?;
+//!
+//! Flow::new("totals")
+//!     .read(orders.until_now()) // without it, the flow waits for further orders
+//!     .event_time(|order| order.time, out_of_order(secs(5)))
+//!     .key_by(|order| order.user.clone())
+//!     .window(tumbling(secs(10)))
+//!     .sum(|order| order.price)
+//!     .serve_as("totals")
+//!     .write(node.topic("totals").json::<()>())
+//!     .run()?;
+//! # Ok::<(), millstream::Error>(())
 //! ```
+//!
+//! The crates below it are the parts: [`flow`] is the engine, [`connect`] joins it with streams, [`log`] is the storage
+//! of the process, [`client`] that of a server, [`serve`] is HTTP.
+
+mod app;
+mod codec;
+mod error;
+mod event;
+mod flow_builder;
+mod keyed;
+mod node;
+mod running;
+mod stream;
+mod time;
+mod topic;
+
+pub use app::{App, main};
+pub use codec::{Codec, Encode, Json, Postcard, Raw, Text};
+pub use error::Error;
+pub use event::Event;
+pub use flow_builder::Flow;
+pub use keyed::{Aggregated, Keyed, Windowed};
+pub use node::Node;
+pub use running::RunningFlow;
+pub use stream::Stream;
+pub use time::{millis, out_of_order, secs, session, sliding, tumbling};
+pub use topic::Topic;
+
+pub use millstream_base::Timestamp;
 
 pub use millstream_base as base;
+pub use millstream_client as client;
 pub use millstream_connect as connect;
 pub use millstream_flow as flow;
 pub use millstream_log as log;
 pub use millstream_record as record;
+pub use millstream_serve as serve;

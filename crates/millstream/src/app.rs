@@ -1,0 +1,219 @@
+//! The command line of an application.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use millstream_exchange::{ExchangeError, Ranks};
+use millstream_flow::{FlowSettings, Resume};
+
+use crate::error::Error;
+use crate::flow_builder::Flow;
+use crate::node::Node;
+use crate::running::{RunningFlow, serve};
+
+/// How often an application looks whether it is to stop.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The exit code of a process that a second signal ends: 128 + SIGINT, as shells have it.
+const INTERRUPTED: i32 = 130;
+
+/// The options that every application has.
+#[derive(Debug, Parser)]
+#[command(about = None, version = env!("CARGO_PKG_VERSION"))]
+struct Options {
+    /// The server that has the topics
+    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:9092")]
+    server: String,
+    /// A data directory that this process opens itself, in place of a server
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
+    data: Option<PathBuf>,
+    /// Run on so many ranks, as threads of this process; mpirun and srun start ranks as processes
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ranks: Option<u32>,
+    /// Serve the page, the state and the metrics over HTTP at this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// Whether to go on from the last checkpoint
+    #[arg(long, value_enum, default_value_t = When::IfAny)]
+    resume: When,
+}
+
+/// Whether a flow resumes from its last checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum When {
+    /// If there is one
+    IfAny,
+    /// There must be one
+    Always,
+    /// There must be none
+    Never,
+}
+
+/// One rank of an application that [`main`] runs.
+pub struct App {
+    node: Node,
+    resume: Resume,
+    settings: FlowSettings,
+}
+
+impl App {
+    /// Returns the node that the command line names.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Returns an empty flow with the settings of the command line. Its name is that of its checkpoints, its state and
+    /// its transactions.
+    pub fn flow(&self, name: &str) -> Flow {
+        Flow::with_settings(name, self.settings.clone()).resume(self.resume)
+    }
+}
+
+/// Runs an application with the options of the command line: the node (`--server` or `--data`), `--ranks`, `--http` and
+/// `--resume`; `--help` lists them. `flow` builds the same flow on each rank. The first Ctrl-C stops the flow behind its last checkpoint, and a second one
+/// ends the process. An error is printed, and makes the exit code 1.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     millstream::main(|app| {
+///         let node = app.node();
+///         let lines = app.flow("upper").read(node.topic("lines").text());
+///         Ok(lines.map(|line| line.to_uppercase()).write(node.topic("upper").text()))
+///     })
+/// }
+/// ```
+pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
+    match run(&Options::parse(), &flow) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(
+    options: &Options,
+    flow: &(impl Fn(&App) -> Result<Flow, Error> + Sync),
+) -> Result<(), Error> {
+    let stop = stop_on_signals()?;
+    let ranks = match options.ranks {
+        Some(count) => Ranks::threads(count),
+        None => vec![Ranks::from_environment()?],
+    };
+    let node = match &options.data {
+        Some(dir) => Node::embedded(dir)?,
+        None => Node::connect(&options.server)?,
+    };
+    let in_process = ranks.len();
+    let (begun, all_begun) = channel();
+    thread::scope(|scope| {
+        let threads: Vec<_> = ranks
+            .into_iter()
+            .map(|ranks| {
+                let (node, begun, stop) = (node.clone(), begun.clone(), &stop);
+                scope.spawn(move || {
+                    let app = App {
+                        node,
+                        resume: options.resume.into(),
+                        settings: settings(&ranks, in_process),
+                    };
+                    let ran = flow(&app).and_then(|flow| {
+                        let running = flow.start()?;
+                        // The receiver is gone if another rank has failed.
+                        let _ = begun.send(running.running());
+                        join(running, stop)
+                    });
+                    let ran = ran.inspect_err(|error| ranks.fail(&error.to_string()));
+                    ran.and_then(|()| Ok(ranks.leave()?))
+                })
+            })
+            .collect();
+        drop(begun);
+        let running: Vec<_> = all_begun.iter().take(in_process).collect();
+        let is_first = running.len() == in_process;
+        let server = options
+            .http
+            .filter(|_| is_first)
+            .map(|address| serve(running, address));
+        let server = server
+            .transpose()
+            .inspect_err(|_| stop.store(true, Ordering::Relaxed));
+        let mut result = Ok(());
+        for thread in threads {
+            let ended = thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            result = result.and(ended);
+        }
+        result.and(server.map(drop))
+    })
+}
+
+/// The workers of the machine are shared by the ranks in this process.
+fn settings(ranks: &Ranks, in_process: usize) -> FlowSettings {
+    let settings = FlowSettings::default();
+    let workers = (settings.workers.get() / in_process).max(1);
+    FlowSettings {
+        workers: workers.try_into().unwrap_or(settings.workers),
+        ranks: ranks.clone(),
+        ..settings
+    }
+}
+
+/// Waits for the end of the flow, and stops it when the process is to end.
+fn join(running: RunningFlow, stop: &AtomicBool) -> Result<(), Error> {
+    let running = running.running();
+    let (ended, end) = channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let joined = running.join();
+            // The receiver is gone if its thread is unwinding.
+            let _ = ended.send(joined);
+        });
+        loop {
+            match end.recv_timeout(LOOK_INTERVAL) {
+                Ok(joined) => return Ok(joined.map(drop)?),
+                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => running.stop(),
+                Err(_) => {}
+            }
+        }
+    })
+}
+
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Error> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Registered first: the first signal finds the flag not set yet.
+        let flag = Arc::clone(&stop);
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+impl From<When> for Resume {
+    fn from(when: When) -> Resume {
+        match when {
+            When::IfAny => Resume::IfAny,
+            When::Always => Resume::Always,
+            When::Never => Resume::Never,
+        }
+    }
+}
+
+impl From<ExchangeError> for Error {
+    fn from(error: ExchangeError) -> Error {
+        Error::Ranks(error)
+    }
+}

@@ -1,0 +1,67 @@
+//! Errors of applications.
+
+use std::path::PathBuf;
+
+use millstream_client::ClientError;
+use millstream_exchange::ExchangeError;
+use millstream_flow::FlowError;
+use millstream_log::LogError;
+
+/// The reason for which an application cannot begin, or has ended.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// The data directory cannot be opened.
+    #[error("cannot open the data directory {}: {error}", dir.display())]
+    Open {
+        /// The directory.
+        dir: PathBuf,
+        /// The log's error.
+        error: LogError,
+    },
+    /// The server cannot be reached, or refuses.
+    #[error("server {server}: {error}")]
+    Server {
+        /// The server's address, as it was given.
+        server: String,
+        /// The client's error.
+        error: ClientError,
+    },
+    /// A topic cannot be made, read or written.
+    #[error("topic {topic}: {error}")]
+    Topic {
+        /// The topic.
+        topic: String,
+        /// The reason.
+        error: millstream_flow::BoxError,
+    },
+    /// The flow reads no topic, and so has no node.
+    #[error("flow {flow} reads no topic: begin it with `read`")]
+    NoInput {
+        /// The flow.
+        flow: String,
+    },
+    /// The flow cannot begin, or has failed.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// The HTTP server cannot listen.
+    #[error("cannot listen on {address}: {error}")]
+    Http {
+        /// The address.
+        address: String,
+        /// The system's error.
+        error: std::io::Error,
+    },
+    /// The ranks cannot work together.
+    #[error(transparent)]
+    Ranks(ExchangeError),
+    /// The operating system refuses something.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Reads as [`Display`](std::fmt::Display) does, since an error that leaves `main` is printed this way.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,47 @@
+//! Events: the items of a stream with their times and keys.
+
+use millstream_base::Timestamp;
+use millstream_base::key::encode_key;
+use millstream_connect::EncodedRecord;
+use millstream_flow::Parts;
+use millstream_flow::windows::Key;
+use serde::{Deserialize, Serialize};
+
+/// An item of a stream, with its event time and the key that it is written with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event<T> {
+    /// The event time: that of the record, unless the stream has its own.
+    pub time: Timestamp,
+    /// The bytes of the key; `None` for an item that has none.
+    pub key: Option<Box<[u8]>>,
+    /// The item.
+    pub item: T,
+}
+
+/// One part, the event itself: an operator that may fail takes it apart.
+impl<T: std::fmt::Debug + 'static> Parts for Event<T> {
+    type Part<'a> = Event<T>;
+
+    fn for_each_part(&self, mut visit: impl FnMut(&Event<T>)) {
+        visit(self);
+    }
+}
+
+/// An event whose item is encoded.
+pub(crate) type EncodedEvent = Event<Vec<u8>>;
+
+/// Makes a record of an encoded event.
+pub(crate) fn record_of(event: &EncodedEvent, record: &mut EncodedRecord) {
+    record.timestamp = event.time;
+    if let Some(key) = &event.key {
+        record.key.extend_from_slice(key);
+    }
+    record.value.extend_from_slice(&event.item);
+}
+
+/// Returns the canonical bytes of a key, by which records of it are found.
+pub(crate) fn key_bytes<K: Key>(key: &K) -> Option<Box<[u8]>> {
+    let mut bytes = Vec::new();
+    encode_key(key, &mut bytes).ok()?;
+    Some(bytes.into())
+}

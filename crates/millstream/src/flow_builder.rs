@@ -1,0 +1,224 @@
+//! Flows: programs over topics.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use millstream_connect::{AnyRecords, AnySource};
+use millstream_flow::{Chain, Checkpointing, Emit, FlowSettings, Resume, SourceInput};
+use millstream_log::Share;
+use parking_lot::Mutex;
+
+use crate::codec::Codec;
+use crate::error::Error;
+use crate::event::Event;
+use crate::node::Node;
+use crate::running::RunningFlow;
+use crate::stream::{Stream, TimeOf};
+use crate::topic::Topic;
+
+/// The interval of checkpoints, after which readers of committed records see results.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A program over topics: it reads topics, and computes, serves and writes results.
+///
+/// Every second, the flow takes a checkpoint in its node. Started again, it goes on from there, however it ended: each
+/// record counts once in its state and in the topics that it writes. Records that a codec cannot read, and
+/// events that come too late, go to the topic `<flow>.dead_letters`.
+///
+/// A clone is another handle of the same flow, to read a second topic.
+#[derive(Clone)]
+pub struct Flow {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    name: String,
+    settings: FlowSettings,
+    /// Whether it resumes from its checkpoint in the node.
+    resume: Mutex<Resume>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Serves HTTP there.
+    http: Option<SocketAddr>,
+    engine: Option<millstream_flow::Flow>,
+    /// The first error of a step that could not return it.
+    fault: Option<Error>,
+    /// Names given to stages and states so far.
+    names: Vec<String>,
+}
+
+impl Flow {
+    /// Returns an empty flow. Its name is that of its checkpoints, its state and its transactions: no two flows of a
+    /// node share one.
+    pub fn new(name: &str) -> Flow {
+        Flow::with_settings(name, FlowSettings::default())
+    }
+
+    /// Returns an empty flow with other than the default settings. Checkpoints and dead letters that they name replace those of the
+    /// flow's node.
+    pub fn with_settings(name: &str, settings: FlowSettings) -> Flow {
+        Flow {
+            shared: Arc::new(Shared {
+                name: name.to_owned(),
+                settings,
+                resume: Mutex::new(Resume::IfAny),
+                state: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Returns the flow's name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Begins with the records of a topic, from the oldest on. The first topic that a flow reads also decides the node
+    /// of its checkpoints and dead letters. The topic must exist.
+    ///
+    /// An item's time is that of its record, and no window closes by it: windows need
+    /// [`event_time`](Stream::event_time).
+    pub fn read<C: Codec>(
+        &self,
+        topic: Topic<C>,
+    ) -> Stream<
+        SourceInput<AnySource>,
+        impl Chain<AnyRecords, Out = Event<C::Item>> + use<C>,
+        C::Item,
+    > {
+        let engine = self.engine(&topic.node);
+        let ranks = &self.shared.settings.ranks;
+        let share = Share {
+            index: ranks.rank(),
+            of: ranks.count(),
+        };
+        let sources = topic.node.sources(&topic.name, topic.end, share);
+        let sources = sources.unwrap_or_else(|error| {
+            self.fault(topic.error(error));
+            Vec::new()
+        });
+        let time: Arc<OnceLock<TimeOf<C::Item>>> = Arc::default();
+        let (given, codec) = (Arc::clone(&time), topic.codec);
+        let name = self.stage_name(&topic.name);
+        let operators =
+            engine
+                .sources(&name, sources)
+                .each(move |record, emit: &mut Emit<Event<C::Item>>| {
+                    let value = record
+                        .value
+                        .ok_or("the record has no value: it deletes its key")?;
+                    let item = codec.decode(value)?;
+                    let time = given.get().map_or(record.timestamp, |time| time(&item));
+                    let key = record.key.map(Box::from);
+                    emit(&Event { time, key, item });
+                    Ok(())
+                });
+        Stream::new(self.clone(), operators, Some(time))
+    }
+
+    /// Sets whether the flow resumes from its last checkpoint, before it reads its first topic; by default it does if
+    /// there is one.
+    #[must_use]
+    pub fn resume(self, resume: Resume) -> Flow {
+        *self.shared.resume.lock() = resume;
+        self
+    }
+
+    /// Serves the flow's page, state and metrics over HTTP at this address while it runs.
+    #[must_use]
+    pub fn http(self, address: SocketAddr) -> Flow {
+        self.shared.state.lock().http = Some(address);
+        self
+    }
+
+    /// Starts the flow, and waits for its end: of all topics that it reads [until now](Topic::until_now), or never.
+    ///
+    /// # Errors
+    /// When a topic is missing, the flow is not whole, or it fails.
+    pub fn run(self) -> Result<(), Error> {
+        let running = self.start()?;
+        running.join()?;
+        Ok(())
+    }
+
+    /// Starts the flow, and returns it at work. Dropped, it ends where it stands.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn start(self) -> Result<RunningFlow, Error> {
+        let mut state = self.shared.state.lock();
+        if let Some(fault) = state.fault.take() {
+            return Err(fault);
+        }
+        let engine = state.engine.take().ok_or_else(|| Error::NoInput {
+            flow: self.shared.name.clone(),
+        })?;
+        let http = state.http;
+        drop(state);
+        RunningFlow::start(engine, http)
+    }
+
+    /// Returns the engine's flow, which the first call makes.
+    fn engine(&self, node: &Node) -> millstream_flow::Flow {
+        let mut state = self.shared.state.lock();
+        if let Some(engine) = &state.engine {
+            return engine.clone();
+        }
+        let mut settings = self.shared.settings.clone();
+        let name = &self.shared.name;
+        let mut fault = None;
+        if settings.checkpoints.is_none() {
+            match node.checkpoints(name) {
+                Ok(store) => {
+                    settings.checkpoints = Some(Checkpointing {
+                        store,
+                        interval: CHECKPOINT_INTERVAL,
+                        resume: *self.shared.resume.lock(),
+                    });
+                }
+                Err(error) => fault = Some(error),
+            }
+        }
+        if settings.dead_letters.is_none() {
+            match node.dead_letters(name) {
+                Ok(letters) => settings.dead_letters = Some(letters),
+                Err(error) => fault = Some(error),
+            }
+        }
+        if let Some(error) = fault {
+            let topic = name.clone();
+            state.fault.get_or_insert(Error::Topic { topic, error });
+        }
+        let engine = millstream_flow::Flow::with_settings(name, settings);
+        state.engine = Some(engine.clone());
+        engine
+    }
+
+    /// Returns the engine's flow of one that reads a topic already.
+    pub(crate) fn begun(&self) -> millstream_flow::Flow {
+        let state = self.shared.state.lock();
+        let engine = state.engine.clone();
+        engine.unwrap_or_else(|| unreachable!("a stream begins with a topic"))
+    }
+
+    /// Notes an error that [`start`](Self::start) returns.
+    pub(crate) fn fault(&self, error: Error) {
+        self.shared.state.lock().fault.get_or_insert(error);
+    }
+
+    /// Returns a name for a stage that no other one of the flow has: `base`, or `base 2` and so on. The same program
+    /// gives the same names at each start.
+    pub(crate) fn stage_name(&self, base: &str) -> String {
+        let mut state = self.shared.state.lock();
+        let mut numbered = (2..).map(|number| format!("{base} {number}"));
+        let mut name = base.to_owned();
+        while state.names.contains(&name) {
+            name = numbered.next().unwrap_or_default();
+        }
+        state.names.push(name.clone());
+        name
+    }
+}

@@ -1,0 +1,281 @@
+//! Streams by key, and their windows.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use millstream_flow::windows::{
+    Aggregate, All, Combine, Count, Fold, Key, Number, Sum, WindowResult, Windows, fold,
+};
+use millstream_flow::{Chain, Entry, Message, RingInput};
+
+use crate::event::{Event, key_bytes};
+use crate::stream::Stream;
+
+/// A stream whose items are grouped by a key.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct Keyed<I, C, T, F>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+{
+    pub(crate) stream: Stream<I, C, T>,
+    pub(crate) key: Arc<F>,
+}
+
+/// A stream by key whose items are about to be aggregated in windows.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct Windowed<I, C, T, F>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+{
+    keyed: Keyed<I, C, T, F>,
+    windows: Windows,
+}
+
+/// An aggregate over windows, which still needs its name.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct Aggregated<I, C, T, F, A>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+{
+    windowed: Windowed<I, C, T, F>,
+    aggregate: A,
+}
+
+/// An aggregate over the items of events.
+pub struct OfItem<A>(A);
+
+impl<A: Combine> Combine for OfItem<A> {
+    type State = A::State;
+    type Out = A::Out;
+
+    fn empty(&self) -> A::State {
+        self.0.empty()
+    }
+
+    fn merge(&self, state: &mut A::State, other: &A::State) {
+        self.0.merge(state, other);
+    }
+
+    fn result(&self, state: &A::State, events: u64) -> A::Out {
+        self.0.result(state, events)
+    }
+}
+
+impl<T, A: Aggregate<T>> Aggregate<Event<T>> for OfItem<A> {
+    #[inline]
+    fn add(&self, state: &mut A::State, event: &Event<T>) {
+        self.0.add(state, &event.item);
+    }
+}
+
+/// The row of operators in which the results of windows come.
+type Results<K, O> = RingInput<WindowResult<K, O>>;
+
+impl<I, C, T, K, F> Keyed<I, C, T, F>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+    T: Debug + Clone + Send + 'static,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+{
+    /// Collects the items of each key in windows of event time: see [`tumbling`](crate::tumbling) and
+    /// [`sliding`](crate::sliding).
+    pub fn window(self, windows: Windows) -> Windowed<I, C, T, F> {
+        Windowed {
+            keyed: self,
+            windows,
+        }
+    }
+
+    /// Returns the engine's stream by key.
+    fn engine(
+        self,
+    ) -> millstream_flow::Keyed<I, C, impl Fn(&Event<T>) -> K + Send + Sync + 'static> {
+        let key = self.key;
+        self.stream
+            .operators
+            .key_by(move |event: &Event<T>| key(&event.item))
+    }
+}
+
+impl<I, C, T, K, F> Windowed<I, C, T, F>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+    T: Debug + Clone + Send + 'static,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+{
+    /// Counts the items.
+    pub fn count(self) -> Aggregated<I, C, T, F, Count> {
+        self.aggregate(Count)
+    }
+
+    /// Adds up the numbers that `value` returns.
+    pub fn sum<G, V>(self, value: G) -> Aggregated<I, C, T, F, Sum<G, V>>
+    where
+        G: Fn(&T) -> V + Send + Sync + 'static,
+        V: Number,
+    {
+        self.aggregate(Sum::of(value))
+    }
+
+    /// Adds each item to a state: `add` adds an item, `merge` another state of the same window.
+    pub fn fold<S, E, G, M>(
+        self,
+        empty: E,
+        add: G,
+        merge: M,
+    ) -> Aggregated<I, C, T, F, Fold<E, G, M>>
+    where
+        E: Fn() -> S + Send + Sync + 'static,
+        G: Fn(&mut S, &T) + Send + Sync + 'static,
+        M: Fn(&mut S, &S) + Send + Sync + 'static,
+    {
+        self.aggregate(fold(empty, add, merge))
+    }
+
+    /// Aggregates the items by any aggregate of [`millstream_flow::windows`], or a tuple of several.
+    pub fn aggregate<A>(self, aggregate: A) -> Aggregated<I, C, T, F, A> {
+        Aggregated {
+            windowed: self,
+            aggregate,
+        }
+    }
+
+    /// Joins the items of two streams that have the same key and window: `function` makes an item of each pair. The
+    /// items of open windows are state that is readable as `name`.
+    #[expect(
+        clippy::type_complexity,
+        reason = "the type of a row names all of its operators"
+    )]
+    pub fn join<J, D, U, G, H, R>(
+        self,
+        name: &str,
+        other: Keyed<J, D, U, G>,
+        function: H,
+    ) -> Stream<
+        RingInput<WindowResult<K, (Vec<Event<T>>, Vec<Event<U>>)>>,
+        impl Chain<WindowResult<K, (Vec<Event<T>>, Vec<Event<U>>)>, Out = Event<R>>
+        + use<I, C, T, K, F, J, D, U, G, H, R>,
+        R,
+    >
+    where
+        J: Entry,
+        D: Chain<J::Item, Out = Event<U>>,
+        U: Debug + Clone + Send + Message,
+        T: Message,
+        G: Fn(&U) -> K + Send + Sync + 'static,
+        H: Fn(&T, &U) -> R + Send + Sync + 'static,
+        R: Debug + 'static,
+    {
+        let flow = self.keyed.stream.flow.clone();
+        let join = flow
+            .begun()
+            .window_join(&flow.stage_name(name), self.windows);
+        other.engine().to_join(&join, |event: &Event<U>| event.time);
+        let key = Arc::clone(&self.keyed.key);
+        let joined = self
+            .keyed
+            .engine()
+            .join(&join, |event: &Event<T>| event.time)
+            .inner(move |left: &Event<T>, right: &Event<U>| Event {
+                time: left.time.max(right.time),
+                key: key_bytes(&key(&left.item)),
+                item: function(&left.item, &right.item),
+            });
+        Stream::new(flow, joined, None)
+    }
+}
+
+impl<I, C, T, K, F, A> Aggregated<I, C, T, F, A>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+    T: Debug + Clone + Send + 'static,
+    K: Key + Debug,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+    A: Aggregate<T, Out: Debug>,
+{
+    /// Names the state: the newest window of each key is readable at `/state/<flow>/<name>/<key>`, and the windows are
+    /// part of checkpoints under this name. Results come when event time has passed the end of their window.
+    #[expect(
+        clippy::type_complexity,
+        reason = "the type of a row names all of its operators"
+    )]
+    pub fn serve_as(
+        self,
+        name: &str,
+    ) -> Stream<
+        Results<K, A::Out>,
+        impl Chain<WindowResult<K, A::Out>, Out = Event<WindowResult<K, A::Out>>>
+        + use<I, C, T, K, F, A>,
+        WindowResult<K, A::Out>,
+    > {
+        let Windowed { keyed, windows } = self.windowed;
+        let flow = keyed.stream.flow.clone();
+        let engine = flow.begun();
+        let state = engine.windowed(name, windows, OfItem(self.aggregate));
+        let stage = flow.stage_name(name);
+        let results = keyed
+            .engine()
+            .aggregate(&stage, &state, |event| event.time)
+            .map(|window: &WindowResult<K, A::Out>| Event {
+                time: window.end,
+                key: key_bytes(&window.key),
+                item: window.clone(),
+            });
+        Stream::new(flow, results, None)
+    }
+}
+
+/// The windows with the highest scores, among those that end at one moment.
+type Highest<K, O> = WindowResult<All, Vec<WindowResult<K, O>>>;
+
+impl<I, C, K, O> Stream<I, C, WindowResult<K, O>>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<WindowResult<K, O>>>,
+    K: Key + Debug,
+    O: Message + Clone + Debug,
+{
+    /// Gives the `count` windows with the highest scores among those that end at the same moment, the highest first.
+    /// State that is readable as `name`, at the key `all`, has the newest ones.
+    #[expect(
+        clippy::type_complexity,
+        reason = "the type of a row names all of its operators"
+    )]
+    pub fn top<S, F>(
+        self,
+        name: &str,
+        count: usize,
+        score: F,
+    ) -> Stream<
+        RingInput<Highest<K, O>>,
+        impl Chain<Highest<K, O>, Out = Event<Highest<K, O>>> + use<I, C, K, O, S, F>,
+        Highest<K, O>,
+    >
+    where
+        S: Clone + PartialOrd + Message,
+        F: Fn(&WindowResult<K, O>) -> S + Clone + Send + Sync + 'static,
+    {
+        let Stream {
+            flow, operators, ..
+        } = self;
+        let stage = flow.stage_name(name);
+        let highest = operators
+            .map(|event: &Event<WindowResult<K, O>>| event.item.clone())
+            .top(&stage, count, score)
+            .boundary(&flow.stage_name(&format!("{name}/highest")))
+            .map(|highest: &Highest<K, O>| Event {
+                time: highest.end,
+                key: None,
+                item: highest.clone(),
+            });
+        Stream::new(flow, highest, None)
+    }
+}

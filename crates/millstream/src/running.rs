@@ -1,0 +1,87 @@
+//! Flows at work.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use millstream_base::TcpNetwork;
+use millstream_flow::Running;
+use millstream_serve::{Content, Metric, Options, Server};
+use serde_json::{Value, json};
+
+use crate::error::Error;
+
+/// A flow at work. Dropped, it ends where it stands; its last checkpoint stays.
+pub struct RunningFlow {
+    running: Arc<Running>,
+    server: Option<Server>,
+}
+
+impl RunningFlow {
+    pub(crate) fn start(
+        engine: millstream_flow::Flow,
+        http: Option<SocketAddr>,
+    ) -> Result<RunningFlow, Error> {
+        let running = Arc::new(engine.run()?);
+        let server = http.map(|address| serve(vec![Arc::clone(&running)], address));
+        let server = server.transpose()?;
+        Ok(RunningFlow { running, server })
+    }
+
+    /// Returns the engine's handle of the flow.
+    pub fn running(&self) -> Arc<Running> {
+        Arc::clone(&self.running)
+    }
+
+    /// Returns the address of the flow's HTTP server, if it has one.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::local_address)
+    }
+}
+
+impl Deref for RunningFlow {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
+    }
+}
+
+/// Serves the flow that these ranks of the process run.
+pub(crate) fn serve(ranks: Vec<Arc<Running>>, address: SocketAddr) -> Result<Server, Error> {
+    let content = FlowContent {
+        ranks,
+        started_at: Instant::now(),
+    };
+    let server = Server::start(TcpNetwork, address, Arc::new(content), Options::default());
+    server.map_err(|error| Error::Http {
+        address: address.to_string(),
+        error,
+    })
+}
+
+/// The flow's page.
+struct FlowContent {
+    ranks: Vec<Arc<Running>>,
+    started_at: Instant,
+}
+
+impl Content for FlowContent {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        self.ranks.clone()
+    }
+
+    fn overview(&self) -> Value {
+        let name = self.ranks.first().map(|rank| rank.name());
+        json!({
+            "name": name,
+            "flow": name,
+            "uptime_s": self.started_at.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+}
