@@ -33,6 +33,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Keeping a value per key
+//!
+//! Items go to the rank and partition that own their key, and change its value there. [`Keyed::update`] can also remove
+//! the value and emit results.
+//!
+//! ```
+//! use millstream_flow::Flow;
+//! use millstream_flow::sources::Generator;
+//!
+//! let flow = Flow::new("orders");
+//! let spent = flow.values::<String, u64>("spent");
+//! let orders = [("ann", 5), ("ben", 2), ("ann", 4)];
+//! flow.source("orders", Generator::new(move |number| orders[number as usize]).limit(3))
+//!     .map(|(customer, amount)| (customer.to_string(), *amount))
+//!     .key_by(|(customer, _)| customer.clone())
+//!     .fold("add", &spent, |spent, (_, amount)| *spent += amount);
+//! let running = flow.run()?;
+//! running.join()?;
+//! assert_eq!(spent.get(&"ann".to_owned()), Some(9));
+//! // Over HTTP: `/state/orders/spent/ann`.
+//! assert_eq!(running.state("spent").and_then(|state| state.get("ann")).unwrap(), 9);
+//! # Ok::<(), millstream_flow::FlowError>(())
+//! ```
+//!
 //! # Counting views and clicks per campaign in windows of ten seconds
 //!
 //! ```

@@ -200,3 +200,6 @@ impl Committer for LoggedElement {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,8 @@
 //!
 //! Code that changes state is never called again, since it is unknown how much of a call that panicked took effect:
 //! its panic fails the flow ([`Attempt::change`]), which can resume from its last checkpoint. This holds for the
-//! functions of aggregates (`add`, `merge`, `result` and the like), for `fold_local`, and for code that hashes,
-//! compares, copies or drops keys and states in windows. Key and time functions run before that: an item on which
+//! functions of aggregates (`add`, `merge`, `result` and the like), for `fold_local`, `update` and `fold`, and for code
+//! that hashes, compares, copies or drops keys and states in windows and values. Key and time functions run before that: an item on which
 //! they panic becomes a dead letter. So state is exact, or there is none; and each item is in it, or in a dead
 //! letter, or counted as late. A late item counts as passed on: if the whole that it is part of panics afterwards, the
 //! second attempt does not pass it on again.

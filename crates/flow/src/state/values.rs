@@ -17,9 +17,9 @@ use crate::state::partial::StateReader;
 use crate::state::value_table::ValueTable;
 use crate::windows::{Key, of_text, text_of};
 
-/// A value of a state element. As JSON, it is what readers get and what a changelog holds; in a shard of a checkpoint
-/// it has postcard's format. So it must be the same after a way through JSON: a floating-point number that is not finite is
-/// refused, and a map has keys that JSON takes.
+/// A value of a state element. Readers and changelogs get it as JSON, so a value must be the same after the way through
+/// JSON: a map has keys that JSON takes, and floating-point numbers are finite. A checkpoint with another number fails;
+/// within an `Option`, the number becomes `None`. A shard of a checkpoint has the value in postcard's format.
 pub trait Value: Serialize + DeserializeOwned + Clone + Send + 'static {}
 
 impl<V: Serialize + DeserializeOwned + Clone + Send + 'static> Value for V {}

@@ -10,7 +10,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::{Emit, Flow, FlowError, Resume, Running, Values};
 use proptest::prelude::*;
 
-use super::log::LogStore;
+use super::log::{LogStore, Trouble};
 use super::settings_of;
 use crate::values::{check, read};
 
@@ -113,16 +113,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
-    fn values_of_ranks_that_die_equal_a_plain_map(
+    fn values_of_ranks_that_die_and_of_changelogs_that_fail_equal_a_plain_map(
         seed in any::<u64>(),
         count in 1u32..4,
-        deaths in prop::collection::vec((0u32..4, 0u64..30), 0..5),
+        deaths in prop::collection::vec((0u32..4, 0u64..30, 0usize..6), 0..5),
     ) {
         let began = Instant::now();
         let store = Arc::new(LogStore::default());
-        for (rank, after_ms) in deaths {
+        for (rank, after_ms, fails) in deaths {
+            // The next call of this name on some rank fails, if any.
+            let fails = ["push", "flush", "prepare"].get(fails).copied();
+            store.trouble(Trouble { fails, ..Trouble::default() });
             run(seed, count, &store, Some((rank % count, Duration::from_millis(after_ms))));
         }
+        store.trouble(Trouble::default());
         let found = run(seed, count, &store, None).expect("all ranks end");
         let mut expected = BTreeMap::new();
         for source in 0..u64::from(count) * SOURCES {

@@ -1,0 +1,135 @@
+//! Commits of earlier checkpoints while a writer uses the changelog, or waits for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::task::Wake;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::checkpoint::changelog::RestoreChange;
+use crate::sinks::sink::Sink;
+use crate::state::logged::WriteChanges;
+
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+fn wait_until(condition: impl Fn() -> bool) {
+    let started_at = Instant::now();
+    while !condition() {
+        assert!(started_at.elapsed() < TIME_MAX);
+        thread::yield_now();
+    }
+}
+
+/// One change, again and again.
+struct OneChange;
+
+impl LoggedState for OneChange {
+    fn note_changes(&self) {}
+
+    fn restore_change(&self, _: &[u8], _: Option<&[u8]>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn note_changed(&self, _: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn set_aside(&self) {}
+
+    fn write(&self, write: &mut WriteChanges<'_>) -> Result<Vec<u8>, BoxError> {
+        let change = Change {
+            key: vec![1],
+            value: None,
+        };
+        write(&mut std::iter::once(Ok(change)))
+    }
+}
+
+/// Answers each push as the test says.
+struct Told {
+    asked: SyncSender<Waker>,
+    answers: Receiver<usize>,
+}
+
+impl Sink<Change> for Told {
+    fn push(&mut self, _: &[Change], waker: &Waker) -> Result<usize, BoxError> {
+        self.asked.send(waker.clone())?;
+        Ok(self.answers.recv()?)
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        Ok(vec![checkpoint as u8])
+    }
+}
+
+impl Changelog for Told {
+    fn restore<'a>(&mut self, _: &'a mut RestoreChange<'a>) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Wakes(AtomicU64);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_commit_waits_neither_for_a_push_nor_for_room() {
+    let (asked, asks) = sync_channel(1);
+    let (answer, answers) = sync_channel(1);
+    let element = Arc::new(LoggedElement::new("counts", Arc::new(OneChange)));
+    element.open(Box::new(Told { asked, answers }));
+    let wakes = Arc::new(Wakes::default());
+    let commit_waker = Waker::from(Arc::clone(&wakes));
+    let commit = || element.commit(1, &commit_waker).ok();
+    let bell = Arc::new(WriterBell::default());
+    let write = element.set_aside(2);
+    let writer = thread::spawn({
+        let bell = Arc::clone(&bell);
+        move || write(&bell)
+    });
+    // 1. The writer is in a push.
+    let room = asks.recv_timeout(TIME_MAX).unwrap();
+    assert_eq!(commit(), Some(false));
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
+    // 2. The push took nothing, and the writer waits for room.
+    answer.send(0).unwrap();
+    wait_until(|| commit() == Some(true));
+    wait_until(|| wakes.0.load(Ordering::SeqCst) > 0);
+    assert!(asks.try_recv().is_err(), "the writer waits for the waker");
+    // 3. There is room.
+    room.wake();
+    asks.recv_timeout(TIME_MAX).unwrap();
+    answer.send(1).unwrap();
+    assert_eq!(writer.join().unwrap().unwrap(), [2]);
+}
+
+#[test]
+fn a_flow_that_ends_early_ends_the_wait_for_room() {
+    let (asked, asks) = sync_channel(1);
+    let (answer, answers) = sync_channel(1);
+    let element = Arc::new(LoggedElement::new("counts", Arc::new(OneChange)));
+    element.open(Box::new(Told { asked, answers }));
+    let bell = Arc::new(WriterBell::default());
+    let write = element.set_aside(2);
+    answer.send(0).unwrap();
+    let writer = thread::spawn({
+        let bell = Arc::clone(&bell);
+        move || write(&bell)
+    });
+    asks.recv_timeout(TIME_MAX).unwrap();
+    bell.cancel();
+    assert_eq!(
+        writer.join().unwrap().unwrap_err().to_string(),
+        "the changelog of state \"counts\": the flow has ended before the changelog took all changes"
+    );
+}
