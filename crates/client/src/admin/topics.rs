@@ -41,13 +41,15 @@ impl Client {
                 settings.retention_bytes.map(|size| size.0),
             ),
         ];
-        let configs = retention.into_iter().filter_map(|(name, value)| {
-            let value = text(&value?.to_string());
-            Some(
-                CreatableTopicConfig::default()
-                    .with_name(text(name))
-                    .with_value(Some(value)),
-            )
+        let retention = retention
+            .into_iter()
+            .filter_map(|(name, value)| Some((text(name), text(&value?.to_string()))));
+        let further = settings.further.iter();
+        let further = further.map(|setting| (setting.name.clone(), setting.value.clone()));
+        let configs = retention.chain(further).map(|(name, value)| {
+            CreatableTopicConfig::default()
+                .with_name(name)
+                .with_value(Some(value))
         });
         let count = partitions(settings.streamlets, settings.lanes);
         let topic = CreatableTopic::default()

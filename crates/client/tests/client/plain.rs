@@ -1,6 +1,6 @@
 //! Brokers that know no native requests.
 
-use millstream_client::native::{Durability, StreamSettings};
+use millstream_client::native::{Durability, FurtherSetting, StreamSettings};
 use millstream_client::{Client, ClientConfig, ClientError};
 
 use crate::support::{Node, produce};
@@ -15,6 +15,10 @@ async fn streams_are_topics_where_native_requests_are_not_known() {
         streamlets: 2,
         lanes: 1,
         retention_ms: Some(3_600_000),
+        further: vec![FurtherSetting {
+            name: "cleanup.policy".into(),
+            value: "compact".into(),
+        }],
         ..StreamSettings::default()
     };
     client.create_stream("t", settings.clone()).await.unwrap();
@@ -29,6 +33,8 @@ async fn streams_are_topics_where_native_requests_are_not_known() {
     assert_eq!((stream.lanes.len(), stored.sum()), (2, 10_u64));
     let native = node.client().stream("t").await.unwrap();
     assert_eq!(native.settings.retention_ms, Some(3_600_000));
+    let policy = client.settings("t", &["cleanup.policy"]).await.unwrap();
+    assert_eq!(policy["cleanup.policy"], "compact");
     assert_eq!(stream.settings.retention_ms, Some(3_600_000));
     assert_eq!(stream.settings.retention_bytes, None);
     let hasty = StreamSettings {
