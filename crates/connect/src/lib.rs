@@ -46,6 +46,7 @@ mod network;
 mod producer;
 mod server;
 mod server_sink;
+mod server_transactions;
 mod sink;
 mod source;
 

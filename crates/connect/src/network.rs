@@ -1,8 +1,11 @@
 //! Threads for the network.
 
 use std::io;
+use std::task::Waker;
 
+use millstream_client::ClientError;
 use tokio::runtime::{Builder, EnterGuard, Runtime};
+use tokio::sync::oneshot;
 
 /// A thread for the network. Dropping it does not wait for a server: the thread ends in the
 /// background.
@@ -54,4 +57,42 @@ impl Drop for Network {
             runtime.shutdown_background();
         }
     }
+}
+
+/// A task on the network thread, which wakes a worker when it ends.
+pub struct Work<T>(oneshot::Receiver<Result<T, ClientError>>);
+
+impl<T: Send + 'static> Work<T> {
+    pub fn start(
+        network: &Network,
+        waker: &Waker,
+        work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+    ) -> Work<T> {
+        let (sender, receiver) = oneshot::channel();
+        let waker = waker.clone();
+        network.spawn(async move {
+            // A sink that is gone does not want it.
+            let _ = sender.send(work.await);
+            waker.wake();
+        });
+        Work(receiver)
+    }
+
+    /// Returns the task's result; `None` while it runs.
+    pub fn done(&mut self) -> Option<Result<T, ClientError>> {
+        match self.0.try_recv() {
+            Ok(result) => Some(result),
+            Err(oneshot::error::TryRecvError::Empty) => None,
+            Err(oneshot::error::TryRecvError::Closed) => Some(Err(ClientError::Closed)),
+        }
+    }
+}
+
+/// Looks whether work is done; takes it away then.
+pub fn poll<T: Send + 'static>(work: &mut Option<Work<T>>) -> Option<Result<T, ClientError>> {
+    let done = work.as_mut()?.done();
+    if done.is_some() {
+        *work = None;
+    }
+    done
 }

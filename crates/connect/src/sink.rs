@@ -26,8 +26,10 @@ const RANKS_MAX: u32 = 1024;
 pub struct EncodedRecord {
     /// The record's time: the present time, unless it is set.
     pub timestamp: Timestamp,
-    /// The primary key; empty is none.
+    /// The primary key; an empty one is none, unless [`has_empty_key`](Self::has_empty_key) is set.
     pub key: Vec<u8>,
+    /// Whether an empty `key` is a key of 0 bytes.
+    pub has_empty_key: bool,
     /// The value.
     pub value: Vec<u8>,
     /// Whether it has no value: the record deletes its key.
@@ -41,13 +43,14 @@ impl EncodedRecord {
     pub(crate) fn begin(&mut self, now: Timestamp) {
         self.timestamp = now;
         self.key.clear();
+        self.has_empty_key = false;
         self.value.clear();
         self.is_deletion = false;
         self.headers.clear();
     }
 
     pub(crate) fn key(&self) -> Option<&[u8]> {
-        (!self.key.is_empty()).then_some(&self.key)
+        (self.has_empty_key || !self.key.is_empty()).then_some(&self.key)
     }
 
     pub(crate) fn value(&self) -> Option<&[u8]> {
@@ -190,12 +193,11 @@ impl<F> StreamSink<F> {
 
     /// The partition of the record that was encoded last.
     fn partition(&mut self) -> usize {
-        let EncodedRecord { key, value, .. } = &self.record;
-        if !key.is_empty() {
+        if let Some(key) = self.record.key() {
             return partition_of_key(key, self.partitions.len());
         }
         let (partition, bytes) = self.turn;
-        self.turn = match bytes + value.len() {
+        self.turn = match bytes + self.record.value.len() {
             full @ CHUNK_BYTES.. => ((partition + 1) % self.partitions.len(), full - CHUNK_BYTES),
             bytes => (partition, bytes),
         };
@@ -229,13 +231,7 @@ impl<F> StreamSink<F> {
         ranks: u32,
         named: &HashSet<NamedTransaction>,
     ) -> Result<(), LogError> {
-        let heirs = (id.rank..RANKS_MAX).step_by(ranks.max(1) as usize);
-        let own: HashSet<ProducerId> = heirs
-            .flat_map(|rank| {
-                let id = FlowTransactionId { rank, ..id.clone() };
-                (0..TRANSACTIONS_MAX).map(move |slot| producer_id(&id.slot(slot)))
-            })
-            .collect();
+        let own = producers(id, (id.rank..RANKS_MAX).step_by(ranks.max(1) as usize));
         for (partition, handle) in self.partitions.iter().enumerate() {
             for known in handle.producers() {
                 let Some(transaction) = known.transaction else {
@@ -444,6 +440,15 @@ fn marker(producer: ProducerId, end: TransactionEnd) -> EndMarker {
         end,
         coordinator_epoch: 0,
     }
+}
+
+/// Returns the producer ids of a sink's transactions on these ranks.
+fn producers(id: &FlowTransactionId, ranks: impl Iterator<Item = u32>) -> HashSet<ProducerId> {
+    let of_ranks = ranks.flat_map(|rank| {
+        let id = FlowTransactionId { rank, ..id.clone() };
+        (0..TRANSACTIONS_MAX).map(move |slot| producer_id(&id.slot(slot)))
+    });
+    of_ranks.collect()
 }
 
 /// Returns the producer id of a sink's transactions: a hash (FNV-1a) of their transactional id on a server. It lies
