@@ -52,7 +52,8 @@ mod source;
 
 pub use any_source::{AnyRecords, AnySource};
 pub use checkpoints::{
-    CheckpointDir, CheckpointDirError, LogCheckpoints, SHARD_BYTES_MAX, ServerCheckpoints,
+    ChangelogError, CheckpointDir, CheckpointDirError, LogCheckpoints, SHARD_BYTES_MAX,
+    ServerCheckpoints,
 };
 pub use dead_letters::DeadLetterStream;
 pub use flow_group::FlowGroup;

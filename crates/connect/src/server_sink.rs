@@ -139,7 +139,7 @@ impl<F> ServerSink<F> {
     }
 
     /// The same, with the caller's client and thread, into a stream that is known to exist.
-    fn of_client(
+    pub(crate) fn of_client(
         client: Client,
         network: Arc<Network>,
         config: ProducerConfig,
@@ -158,6 +158,17 @@ impl<F> ServerSink<F> {
             is_flush_old: false,
             clock: SystemClock::default(),
             network,
+        }
+    }
+
+    /// Gives up the open transaction after an error, so that the sink takes records again. They count with a later
+    /// transaction, or never.
+    pub(crate) fn give_up(&mut self) {
+        self.room = None;
+        self.flush = None;
+        self.is_flush_old = false;
+        if let Some(Way::Transactions(transactions)) = &mut self.way {
+            transactions.fail();
         }
     }
 

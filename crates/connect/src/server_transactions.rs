@@ -32,6 +32,8 @@ pub struct Transactions {
     pub open: Option<Arc<TransactionalProducer>>,
     /// By checkpoint.
     prepared: VecDeque<Prepared>,
+    /// Has to be aborted before its producer takes records again.
+    failed: Option<Failed>,
     /// Without a transaction.
     free: Vec<Arc<TransactionalProducer>>,
     /// Makes one more.
@@ -47,6 +49,11 @@ struct Prepared {
     producer: Arc<TransactionalProducer>,
     named: NamedTransaction,
     commit: Option<Work<()>>,
+}
+
+struct Failed {
+    producer: Arc<TransactionalProducer>,
+    abort: Option<Work<()>>,
 }
 
 /// The identity of a transaction in a checkpoint.
@@ -81,6 +88,7 @@ impl Transactions {
             id,
             open: None,
             prepared: VecDeque::new(),
+            failed: None,
             count: free.len(),
             free,
             making: None,
@@ -104,6 +112,9 @@ impl Transactions {
         if self.open.is_some() {
             return Ok(());
         }
+        if !self.abort_failed(network, waker)? {
+            return Ok(());
+        }
         if let Some(made) = poll(&mut self.making) {
             // A slot that could not be made is made again.
             let made = made.inspect_err(|_| self.count -= 1)?;
@@ -121,6 +132,37 @@ impl Transactions {
         }
         self.waker = Some(waker.clone());
         Ok(())
+    }
+
+    /// Gives up the open transaction after an error: it is aborted before the next one opens.
+    pub fn fail(&mut self) {
+        let open = self.open.take();
+        self.failed = self.failed.take().or_else(|| {
+            Some(Failed {
+                producer: open?,
+                abort: None,
+            })
+        });
+    }
+
+    /// Aborts the failed transaction, if there is one. Returns whether that is done; after an error the next call tries
+    /// again.
+    fn abort_failed(&mut self, network: &Network, waker: &Waker) -> Result<bool, ClientError> {
+        let Some(failed) = &mut self.failed else {
+            return Ok(true);
+        };
+        if failed.abort.is_none() {
+            let producer = Arc::clone(&failed.producer);
+            let abort = async move { producer.abort().await };
+            failed.abort = Some(Work::start(network, waker, abort));
+        }
+        let Some(aborted) = poll(&mut failed.abort) else {
+            return Ok(false);
+        };
+        aborted?;
+        self.free
+            .extend(self.failed.take().map(|failed| failed.producer));
+        Ok(true)
     }
 
     /// Ends the open transaction for a checkpoint.

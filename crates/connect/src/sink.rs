@@ -223,6 +223,12 @@ impl<F> StreamSink<F> {
         }
     }
 
+    /// Returns the producer ids of the sink's transactions on all ranks; none before it has begun.
+    pub(crate) fn producers_of_all_ranks(&self) -> HashSet<ProducerId> {
+        let id = self.id.as_ref();
+        id.map_or_else(HashSet::new, |id| producers(id, 0..RANKS_MAX))
+    }
+
     /// Decides the transactions that an earlier run left open: commits those that the checkpoint names, and aborts all
     /// others.
     fn decide(

@@ -1,11 +1,15 @@
 //! Stores of checkpoints: a directory, a log, or a server.
 
+mod changelog;
 mod directory;
+mod log_changelog;
 mod objects;
 mod server;
+mod server_changelog;
 
 use millstream_flow::{BoxError, ShardKey};
 
+pub use changelog::ChangelogError;
 pub use directory::{CheckpointDir, CheckpointDirError};
 pub use objects::LogCheckpoints;
 pub use server::ServerCheckpoints;

@@ -1,13 +1,22 @@
 //! Checkpoints as objects of a log.
 
+use std::collections::BTreeSet;
 use std::io::Read;
+use std::sync::Arc;
 
-use millstream_flow::{BoxError, Checkpoints, ShardKey};
+use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey, StoreLock};
 use millstream_log::{Log, LogError};
+use parking_lot::Mutex;
 
+use super::log_changelog::LogChangelog;
 use super::{check_len, named_shard, shard_name};
 
-/// Keeps the checkpoints of a flow as objects of a log: `<flow>.checkpoint.<number>.<rank>`.
+/// The stores that runs in this process hold: the log, by the address of its pool, and the prefix of the shards' names.
+/// Only one process at a time has a log open.
+static LOCKED: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
+
+/// Keeps the checkpoints of a flow as objects of a log: `<flow>.checkpoint.<number>.<rank>`; and the changes of its
+/// state elements in keyed streams: `<flow>.state.<element>`.
 #[derive(Clone)]
 pub struct LogCheckpoints {
     log: Log,
@@ -44,7 +53,35 @@ pub fn shard_of(prefix: &str, object: &str) -> Result<ShardKey, BoxError> {
     })
 }
 
+/// Holds a store until it is dropped.
+struct Lock {
+    key: (usize, String),
+    /// Keeps the address of the pool its own.
+    _log: Log,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        LOCKED.lock().remove(&self.key);
+    }
+}
+
 impl Checkpoints for LogCheckpoints {
+    fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
+        let key = (Arc::as_ptr(self.log.pool()).addr(), self.prefix.clone());
+        if !LOCKED.lock().insert(key.clone()) {
+            return Err(format!(
+                "the checkpoints {}* are in use by another run in this process; wait for its end or stop it, or give this flow another name",
+                self.prefix
+            )
+            .into());
+        }
+        Ok(Some(Box::new(Lock {
+            key,
+            _log: self.log.clone(),
+        })))
+    }
+
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
         check_len("it", shard.len() as u64)?;
         let name = self.name(key);
@@ -77,6 +114,11 @@ impl Checkpoints for LogCheckpoints {
 
     fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         Ok(self.log.delete_object(&self.name(key))?)
+    }
+
+    fn changelog(&self, flow: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
+        let changelog = LogChangelog::open(&self.log, flow, element)?;
+        Ok(Some(Box::new(changelog)))
     }
 
     fn describe(&self, key: ShardKey) -> String {

@@ -2,16 +2,19 @@
 
 use bytes::Bytes;
 use millstream_client::{Client, ClientConfig, ClientError};
-use millstream_flow::{BoxError, Checkpoints, ShardKey};
+use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey};
 
 use super::objects::{prefix, shard_of};
+use super::server_changelog::ServerChangelog;
 use super::{check_len, shard_name};
 use crate::network::Network;
 
 /// Bytes that are sent or asked for at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Keeps the checkpoints of a flow as objects of a server: `<flow>.checkpoint.<number>.<rank>`.
+/// Keeps the checkpoints of a flow as objects of a server: `<flow>.checkpoint.<number>.<rank>`; and the changes of its
+/// state elements in keyed streams: `<flow>.state.<element>`. Their transactional ids begin with `flow/`, the name of the
+/// flow, and `/state.`: a later run fences the producers of an earlier one.
 pub struct ServerCheckpoints {
     client: Client,
     /// The thread on which the client works.
@@ -96,6 +99,11 @@ impl Checkpoints for ServerCheckpoints {
     fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         let name = self.name(key);
         Ok(self.network.wait(self.client.delete_object(&name))?)
+    }
+
+    fn changelog(&self, flow: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
+        let changelog = ServerChangelog::open(self.client.config(), flow, element)?;
+        Ok(Some(Box::new(changelog)))
     }
 
     fn describe(&self, key: ShardKey) -> String {

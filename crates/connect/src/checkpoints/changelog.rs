@@ -1,0 +1,133 @@
+//! Changelogs of state elements in streams: what those of a log and of a server have in common.
+
+use millstream_client::partition_of_key;
+use millstream_flow::{BoxError, Change, RestoreChange, SinkStart};
+use millstream_log::{COMPACT, DELETE};
+use millstream_record::Record;
+
+use crate::sink::EncodedRecord;
+
+/// The number of partitions of a new changelog. Ranks share all of them, so it does not bound their number.
+pub const PARTITIONS: u32 = 4;
+
+/// Encodes a change as a record.
+pub type Encode = fn(&Change, &mut EncodedRecord);
+
+/// Why a stream is not the changelog of a state element, or cannot be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangelogError {
+    /// The stream was created with other settings.
+    #[error(
+        "stream {stream} holds the state of a flow, and its setting cleanup.policy is {policy:?}: set it to \"compact\", so that no state is removed, or delete the stream if it is of something else"
+    )]
+    NotKeyed {
+        /// The stream.
+        stream: String,
+        /// The setting.
+        policy: String,
+    },
+    /// A record is not a change of the state element.
+    #[error(
+        "stream {stream}, partition {partition}, offset {offset}: {why}; has another program written to the flow's state?"
+    )]
+    Foreign {
+        /// The stream.
+        stream: String,
+        /// The partition of the record.
+        partition: u32,
+        /// The offset of the record.
+        offset: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Changes behind an open transaction of another program cannot be read.
+    #[error(
+        "stream {stream}, partition {partition}: the transaction of {producer} is open, so the state behind it cannot be restored; end it with `millstream transaction abort --force`"
+    )]
+    Undecided {
+        /// The stream.
+        stream: String,
+        /// The partition.
+        partition: u32,
+        /// The producer of the transaction.
+        producer: String,
+    },
+}
+
+/// Returns the name of the stream that holds the changes of a state element.
+pub fn stream_name(flow: &str, element: &str) -> String {
+    format!("{flow}.state.{element}")
+}
+
+/// Returns the start of the changelog's sink. The name of its transactions differs from those of the flow's sinks.
+pub fn with_start<T>(start: &SinkStart<'_>, begin: impl FnOnce(&SinkStart<'_>) -> T) -> T {
+    let sink = format!("state.{}", start.sink);
+    begin(&SinkStart {
+        sink: &sink,
+        ..*start
+    })
+}
+
+pub fn encode(change: &Change, record: &mut EncodedRecord) {
+    record.key.extend_from_slice(&change.key);
+    record.has_empty_key = true;
+    match &change.value {
+        Some(value) => record.value.extend_from_slice(value),
+        None => record.is_deletion = true,
+    }
+}
+
+/// Fails unless the stream keeps the newest record of each key for ever.
+pub fn check_policy(stream: &str, policy: Option<&str>) -> Result<(), ChangelogError> {
+    let policy = policy.unwrap_or(DELETE);
+    match policy.split(',').all(|item| item.trim() == COMPACT) {
+        true => Ok(()),
+        false => Err(ChangelogError::NotKeyed {
+            stream: stream.to_owned(),
+            policy: policy.to_owned(),
+        }),
+    }
+}
+
+/// Names the stream in an error that does not name it.
+pub fn of_stream(stream: &str, error: BoxError) -> BoxError {
+    match error.is::<ChangelogError>() {
+        true => error,
+        false => format!("stream {stream}: {error}").into(),
+    }
+}
+
+/// A partition that is restored.
+pub struct Restoring<'a> {
+    pub stream: &'a str,
+    pub partition: u32,
+    /// The number of the stream's partitions.
+    pub partitions: usize,
+}
+
+impl Restoring<'_> {
+    /// Hands a record to `each`.
+    pub fn restore(
+        &self,
+        record: &Record<'_>,
+        each: &mut RestoreChange<'_>,
+    ) -> Result<(), BoxError> {
+        let Some(key) = record.key else {
+            return Err(self.foreign(record, "it has no key").into());
+        };
+        if partition_of_key(key, self.partitions) != self.partition as usize {
+            let why = "its key belongs to another partition";
+            return Err(self.foreign(record, why).into());
+        }
+        each(key, record.value).map_err(|error| self.foreign(record, &error.to_string()).into())
+    }
+
+    fn foreign(&self, record: &Record<'_>, why: &str) -> ChangelogError {
+        ChangelogError::Foreign {
+            stream: self.stream.to_owned(),
+            partition: self.partition,
+            offset: record.offset.0,
+            why: why.to_owned(),
+        }
+    }
+}

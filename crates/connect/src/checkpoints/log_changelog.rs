@@ -1,0 +1,147 @@
+//! The changelog of a state element in a stream of a log.
+
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
+use millstream_log::{
+    CLEANUP_POLICY, COMPACT, Log, Next, Stream, StreamConfig, StreamPartition, Subscription,
+};
+use millstream_record::{Chunks, Decompressor};
+
+use super::changelog::{
+    ChangelogError, Encode, PARTITIONS, Restoring, check_policy, encode, of_stream, stream_name,
+    with_start,
+};
+use crate::sink::StreamSink;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// The pause before the next try while other readers hold all memory for reads.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Appends the changes in transactions, and reads them back.
+pub struct LogChangelog {
+    stream: Stream,
+    sink: StreamSink<Encode>,
+}
+
+impl LogChangelog {
+    /// Opens the changelog of a state element; creates its stream if it is missing.
+    pub fn open(log: &Log, flow: &str, element: &str) -> Result<LogChangelog, BoxError> {
+        let name = stream_name(flow, element);
+        let policy = (CLEANUP_POLICY.to_owned(), COMPACT.to_owned());
+        let config = StreamConfig {
+            streamlets: PARTITIONS,
+            settings: [policy].into(),
+            ..StreamConfig::default()
+        };
+        let stream = log.stream_or_create(&name, config)?;
+        let settings = stream.config().settings;
+        check_policy(&name, settings.get(CLEANUP_POLICY).map(String::as_str))?;
+        let sink = StreamSink::new(&stream, encode as Encode)?;
+        Ok(LogChangelog { stream, sink })
+    }
+
+    fn restore_partition(
+        &self,
+        partition: &StreamPartition,
+        each: &mut RestoreChange<'_>,
+    ) -> Result<(), BoxError> {
+        self.check_decided(partition)?;
+        let restoring = Restoring {
+            stream: self.stream.name(),
+            partition: partition.index(),
+            partitions: self.stream.partition_count() as usize,
+        };
+        let start = (partition.clone(), partition.earliest_offset());
+        let mut subscription = Subscription::of_partitions([start]);
+        subscription.end_at_head();
+        let mut decompressor = Decompressor::default();
+        loop {
+            let handed = match subscription.next(READ_BYTES)? {
+                Next::Handed(handed) => handed,
+                Next::End => return Ok(()),
+                Next::Busy | Next::Nothing => {
+                    thread::sleep(BUSY_PAUSE);
+                    continue;
+                }
+            };
+            for chunk in Chunks::trusted(&handed.chunks.bytes) {
+                let chunk = chunk?;
+                if chunk.header().attributes.is_control() {
+                    continue;
+                }
+                for record in chunk.records(&mut decompressor)? {
+                    let record = record?;
+                    // The first chunk may begin with deleted records.
+                    if record.offset >= handed.from {
+                        restoring.restore(&record, each)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fails if a transaction of another program hides changes. Other ranks of this flow may have begun already.
+    fn check_decided(&self, partition: &StreamPartition) -> Result<(), BoxError> {
+        if partition.last_stable_offset() >= partition.high_watermark() {
+            return Ok(());
+        }
+        let own = self.sink.producers_of_all_ranks();
+        let mut open = partition
+            .producers()
+            .into_iter()
+            .filter(|known| known.transaction.is_some());
+        match open.find(|known| !own.contains(&known.producer)) {
+            None => Ok(()),
+            Some(other) => Err(ChangelogError::Undecided {
+                stream: self.stream.name().to_owned(),
+                partition: partition.index(),
+                producer: format!("producer {}", other.producer.0),
+            }
+            .into()),
+        }
+    }
+}
+
+impl Sink<Change> for LogChangelog {
+    fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
+        self.sink.push(changes, waker)
+    }
+
+    fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
+        Sink::<Change>::flush(&mut self.sink, waker)
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        Sink::<Change>::waits_for_commit(&self.sink)
+    }
+
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        with_start(start, |start| {
+            Sink::<Change>::recover(&mut self.sink, start)
+        })
+    }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        Sink::<Change>::prepare(&mut self.sink, checkpoint)
+    }
+
+    fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        Sink::<Change>::commit(&mut self.sink, checkpoint, waker)
+    }
+}
+
+impl Changelog for LogChangelog {
+    fn restore(&mut self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
+        for partition in 0..self.stream.partition_count() {
+            let partition = self.stream.partition(partition)?;
+            let restored = self.restore_partition(&partition, each);
+            restored.map_err(|error| of_stream(self.stream.name(), error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! The changelog of a state element in a stream of a server.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_client::native::{FurtherSetting, StreamSettings};
+use millstream_client::{
+    Client, ClientConfig, Consumer, ConsumerConfig, Decompressor, Isolation, ProducerConfig,
+    ResponseError, Start, TopicPartition,
+};
+use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
+use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
+
+use super::changelog::{
+    ChangelogError, Encode, PARTITIONS, Restoring, check_policy, encode, of_stream, stream_name,
+    with_start,
+};
+use crate::flow_transactions::FlowTransactionId;
+use crate::network::Network;
+use crate::server_sink::ServerSink;
+
+/// How often the server is asked whether the transactions of other producers have ended, …
+const UNDECIDED_TRIES: u32 = 50;
+
+/// … and the pause between two questions.
+const UNDECIDED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Sends the changes in transactions, and reads them back.
+pub struct ServerChangelog {
+    stream: Arc<str>,
+    sink: ServerSink<Encode>,
+    client: Client,
+    /// The flow's transactions of this element, once it has begun.
+    id: Option<FlowTransactionId>,
+    network: Arc<Network>,
+}
+
+impl ServerChangelog {
+    /// Opens the changelog of a state element; creates its stream if it is missing.
+    pub fn open(
+        server: &ClientConfig,
+        flow: &str,
+        element: &str,
+    ) -> Result<ServerChangelog, BoxError> {
+        let network = Arc::new(Network::start("millstream-state")?);
+        let client = Client::new(server.clone());
+        let name = stream_name(flow, element);
+        network.wait(create(&client, &name))?;
+        let sink = ServerSink::of_client(
+            client.clone(),
+            Arc::clone(&network),
+            ProducerConfig::default(),
+            &name,
+            encode as Encode,
+        );
+        Ok(ServerChangelog {
+            stream: name.into(),
+            sink,
+            client,
+            id: None,
+            network,
+        })
+    }
+
+    /// Lets the sink take changes again after an error: the flow pushes the same changes for the next checkpoint.
+    fn checked<T>(&mut self, result: Result<T, BoxError>) -> Result<T, BoxError> {
+        result.inspect_err(|_| self.sink.give_up())
+    }
+
+    async fn restore_all(&self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
+        let topic = self.client.topic(&self.stream).await?;
+        let places: Vec<TopicPartition> = topic.partitions().collect();
+        let ends = self.ends(&places).await?;
+        let starts: Vec<_> = places
+            .iter()
+            .map(|place| (place.clone(), Start::Earliest))
+            .collect();
+        let config = ConsumerConfig {
+            // Missing changes are an error.
+            reset: None,
+            ..ConsumerConfig::default()
+        };
+        let mut consumer = Consumer::assigned(&self.client, config, &starts).await?;
+        let mut left: BTreeMap<i32, Offset> = consumer
+            .positions()
+            .into_iter()
+            .filter_map(|(place, position)| {
+                let end = *ends.get(&place)?;
+                (position < end).then_some((place.partition, end))
+            })
+            .collect();
+        let mut decompressor = Decompressor::default();
+        while !left.is_empty() {
+            let fetched = consumer.next().await?;
+            let Some(end) = left.get(&fetched.partition()).copied() else {
+                continue;
+            };
+            let restoring = Restoring {
+                stream: &self.stream,
+                partition: fetched.partition().unsigned_abs(),
+                partitions: places.len(),
+            };
+            let mut restored = Ok(());
+            fetched.each(&mut decompressor, |record| {
+                if record.offset < end {
+                    restored = restoring.restore(record, each);
+                }
+                match restored {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            })?;
+            restored?;
+            if fetched.next() >= end {
+                left.remove(&fetched.partition());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the ends of the committed changes. Fails if a transaction of another program hides changes; other ranks of
+    /// this flow may have begun already.
+    async fn ends(
+        &self,
+        places: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, Offset>, BoxError> {
+        let asked: Vec<_> = places
+            .iter()
+            .map(|place| (place.clone(), Start::Latest))
+            .collect();
+        let mut undecided = None;
+        for _ in 0..UNDECIDED_TRIES {
+            // In this order, so that new records look undecided, and not the other way round.
+            let committed = self.client.offsets(&asked, Isolation::Committed).await?;
+            let all = self.client.offsets(&asked, Isolation::Uncommitted).await?;
+            let open = places
+                .iter()
+                .find(|place| committed.get(place) < all.get(place));
+            let Some(open) = open else {
+                return Ok(committed.into_iter().collect());
+            };
+            let transactions = self.client.transactions().await?;
+            let here = transactions.iter().filter(|it| {
+                it.is_open() && it.partitions.iter().any(|place| place.topic == open.topic)
+            });
+            let (own, others): (Vec<_>, Vec<_>) = here.partition(|it| self.is_own(&it.id));
+            if let Some(other) = others.first() {
+                return Err(self.undecided(open, &other.id).into());
+            }
+            if !own.is_empty() {
+                return Ok(committed.into_iter().collect());
+            }
+            undecided = Some(open.clone());
+            tokio::time::sleep(UNDECIDED_PAUSE).await;
+        }
+        let open = undecided.unwrap_or_else(|| TopicPartition {
+            topic: Arc::clone(&self.stream),
+            partition: 0,
+        });
+        Err(self.undecided(&open, "another user").into())
+    }
+
+    fn is_own(&self, id: &str) -> bool {
+        let parsed = FlowTransactionId::parse(id);
+        parsed
+            .zip(self.id.as_ref())
+            .is_some_and(|(one, own)| (&one.flow, &one.sink) == (&own.flow, &own.sink))
+    }
+
+    fn undecided(&self, place: &TopicPartition, producer: &str) -> ChangelogError {
+        ChangelogError::Undecided {
+            stream: self.stream.to_string(),
+            partition: place.partition.unsigned_abs(),
+            producer: producer.to_owned(),
+        }
+    }
+}
+
+impl Sink<Change> for ServerChangelog {
+    fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
+        let pushed = self.sink.push(changes, waker);
+        self.checked(pushed)
+    }
+
+    fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
+        let flushed = Sink::<Change>::flush(&mut self.sink, waker);
+        self.checked(flushed)
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        Sink::<Change>::waits_for_commit(&self.sink)
+    }
+
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        with_start(start, |start| {
+            self.id = Some(FlowTransactionId::of(start));
+            Sink::<Change>::recover(&mut self.sink, start)
+        })
+    }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        let prepared = Sink::<Change>::prepare(&mut self.sink, checkpoint);
+        self.checked(prepared)
+    }
+
+    fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        Sink::<Change>::commit(&mut self.sink, checkpoint, waker)
+    }
+}
+
+impl Changelog for ServerChangelog {
+    fn restore(&mut self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
+        let restored = self.network.wait(self.restore_all(each));
+        restored.map_err(|error| of_stream(&self.stream, error))
+    }
+}
+
+/// Creates the stream of a state element, unless it exists; then checks it.
+async fn create(client: &Client, name: &str) -> Result<(), BoxError> {
+    let found = match client.settings(name, &[CLEANUP_POLICY]).await {
+        Err(error) if error.is_unknown_stream() => {
+            match client.create_stream(name, settings()).await {
+                Ok(()) => {}
+                // Another rank was faster.
+                Err(error) if error.response_error() == Some(ResponseError::TopicAlreadyExists) => {
+                }
+                Err(error) => return Err(of_stream(name, error.into())),
+            }
+            client.settings(name, &[CLEANUP_POLICY]).await
+        }
+        found => found,
+    };
+    let found = found.map_err(|error| of_stream(name, error.into()))?;
+    check_policy(name, found.get(CLEANUP_POLICY).map(String::as_str))?;
+    Ok(())
+}
+
+/// The settings of a new stream: those that a log gives to streams by default, and compaction.
+fn settings() -> StreamSettings {
+    let config = StreamConfig::default();
+    StreamSettings {
+        streamlets: PARTITIONS,
+        lanes: config.lanes,
+        virtual_logs: config.virtual_logs,
+        group_segments: config.group_segments,
+        segment_bytes: config.segment,
+        further: vec![FurtherSetting {
+            name: CLEANUP_POLICY.into(),
+            value: COMPACT.into(),
+        }],
+        ..StreamSettings::default()
+    }
+}

@@ -1,0 +1,5 @@
+//! Changelogs of state elements: in the streams of a log, and in those of a server.
+
+mod contract;
+mod streams;
+mod support;

@@ -1,0 +1,172 @@
+//! A log with a server, and changelogs in either.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_base::{ByteSize, ProducerId, SystemRandom, TcpNetwork, Timestamp};
+use millstream_broker::{BrokerConfig, Server};
+use millstream_client::ClientConfig;
+use millstream_connect::{LogCheckpoints, ServerCheckpoints};
+use millstream_flow::{BoxError, Change, Changelog, Checkpoints, SinkStart};
+use millstream_log::{Log, LogConfig, StreamPartition};
+use millstream_record::{ChunkBuilder, Compression, Producer};
+use tempfile::TempDir;
+
+/// The longest wait for a changelog.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A log that a server serves, and a store of checkpoints in it.
+pub struct World {
+    pub log: Log,
+    pub store: Box<dyn Checkpoints>,
+    _server: Server,
+    _dir: TempDir,
+}
+
+/// Runs a test on a changelog in a log, then on one in a server.
+pub fn for_both(test: impl Fn(&World)) {
+    for is_remote in [false, true] {
+        test(&World::start(is_remote));
+    }
+}
+
+impl World {
+    pub fn start(is_remote: bool) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+        let clock = Arc::clone(log.clock());
+        let random = Arc::new(SystemRandom);
+        let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+        let client = ClientConfig::new(server.local_address().to_string());
+        let store: Box<dyn Checkpoints> = match is_remote {
+            true => Box::new(ServerCheckpoints::new(&client, "shop").unwrap()),
+            false => Box::new(LogCheckpoints::new(&log, "shop")),
+        };
+        World {
+            log,
+            store,
+            _server: server,
+            _dir: dir,
+        }
+    }
+
+    pub fn open(&self) -> Result<Run, BoxError> {
+        let changelog = self.store.changelog("shop", "users")?;
+        Ok(Run(changelog.unwrap()))
+    }
+
+    /// Begins as the only rank.
+    pub fn begin(&self, prepared: Option<&[u8]>) -> Run {
+        self.begin_as(0, 1, prepared)
+    }
+
+    pub fn begin_as(&self, rank: u32, ranks: u32, prepared: Option<&[u8]>) -> Run {
+        let mut run = self.open().unwrap();
+        run.0.recover(&start(rank, ranks, prepared)).unwrap();
+        run
+    }
+
+    pub fn partition(&self, partition: u32) -> StreamPartition {
+        let stream = self.log.stream("shop.state.users").unwrap();
+        stream.partition(partition).unwrap()
+    }
+
+    /// Appends a record beside the flow, of a transaction if there is a producer.
+    pub fn append(&self, partition: u32, key: Option<&[u8]>, producer: Option<Producer>) {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder.set_transactional(producer.is_some());
+        builder.push(Timestamp(0), key, Some(b"?"), &[]).unwrap();
+        let partition = self.partition(partition);
+        let chunk = builder.finish(producer).unwrap();
+        let appended = partition.append(chunk).unwrap();
+        partition.wait_durable(appended.next_offset).unwrap();
+    }
+}
+
+fn start(rank: u32, ranks: u32, prepared: Option<&[u8]>) -> SinkStart<'_> {
+    SinkStart {
+        flow: "shop",
+        sink: "users",
+        rank,
+        ranks,
+        takes_checkpoints: true,
+        prepared,
+    }
+}
+
+/// A changelog in use.
+pub struct Run(pub Box<dyn Changelog>);
+
+impl Run {
+    /// Pushes changes, and waits until they are stored.
+    pub fn push(&mut self, changes: &[(&[u8], Option<&[u8]>)]) -> Result<(), BoxError> {
+        let changes: Vec<Change> = changes
+            .iter()
+            .map(|(key, value)| Change {
+                key: key.to_vec(),
+                value: value.map(<[u8]>::to_vec),
+            })
+            .collect();
+        let mut left = &changes[..];
+        wait(|| {
+            left = &left[self.0.push(left, Waker::noop())?..];
+            Ok(left.is_empty())
+        })?;
+        wait(|| self.0.flush(Waker::noop()))
+    }
+
+    pub fn commit(&mut self, checkpoint: u64) {
+        wait(|| self.0.commit(checkpoint, Waker::noop())).unwrap();
+    }
+
+    /// Pushes changes and commits them with a checkpoint. Returns what was prepared.
+    pub fn store(&mut self, checkpoint: u64, changes: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
+        self.push(changes).unwrap();
+        let prepared = self.0.prepare(checkpoint).unwrap();
+        self.commit(checkpoint);
+        prepared
+    }
+
+    pub fn restore(&mut self) -> Result<Table, BoxError> {
+        let mut table = Table::new();
+        self.0.restore(&mut |key, value| {
+            match value {
+                Some(value) => table.insert(key.to_vec(), value.to_vec()),
+                None => table.remove(key),
+            };
+            Ok(())
+        })?;
+        Ok(table)
+    }
+}
+
+fn wait(mut is_done: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
+    let started_at = Instant::now();
+    while !is_done()? {
+        assert!(started_at.elapsed() < WAIT_MAX, "it takes too long");
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+pub fn table(entries: &[(&[u8], &[u8])]) -> Table {
+    let owned = entries
+        .iter()
+        .map(|(key, value)| (key.to_vec(), value.to_vec()));
+    owned.collect()
+}
+
+/// A producer that no flow has.
+pub fn foreign_producer() -> Producer {
+    Producer {
+        id: ProducerId(4711),
+        epoch: millstream_base::ProducerEpoch(0),
+        sequence: millstream_base::Sequence(0),
+    }
+}
