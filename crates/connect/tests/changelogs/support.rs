@@ -23,7 +23,7 @@ pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A log that a server serves, and a store of checkpoints in it.
 pub struct World {
     pub log: Log,
-    pub store: Box<dyn Checkpoints>,
+    pub store: Arc<dyn Checkpoints>,
     _server: Server,
     _dir: TempDir,
 }
@@ -44,9 +44,9 @@ impl World {
         let random = Arc::new(SystemRandom);
         let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
         let client = ClientConfig::new(server.local_address().to_string());
-        let store: Box<dyn Checkpoints> = match is_remote {
-            true => Box::new(ServerCheckpoints::new(&client, "shop").unwrap()),
-            false => Box::new(LogCheckpoints::new(&log, "shop")),
+        let store: Arc<dyn Checkpoints> = match is_remote {
+            true => Arc::new(ServerCheckpoints::new(&client, "shop").unwrap()),
+            false => Arc::new(LogCheckpoints::new(&log, "shop")),
         };
         World {
             log,
