@@ -9,6 +9,7 @@ pub mod disk;
 pub mod energy;
 pub mod ids;
 pub mod key;
+mod key_range;
 mod line_limit;
 mod murmur;
 mod nearest;
@@ -26,6 +27,7 @@ pub use ids::{
     Cursor, GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, SegmentIndex,
     Sequence, StreamId, StreamletIndex, Timestamp,
 };
+pub use key_range::KeyRange;
 pub use line_limit::LineLimit;
 pub use murmur::{murmur2, partition_of_key};
 pub use nearest::nearest;

@@ -1,11 +1,10 @@
 //! Records of a keyed stream, by their keys.
 
-use millstream_base::partition_of_key;
+use millstream_base::{KeyRange, partition_of_key};
 
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
 use crate::handle::stream::Stream;
-use crate::keys::range::KeyRange;
 use crate::keys::table::KeyStats;
 use crate::read::keys::update::look_at_keys;
 use crate::read::keys::versions::{KeyVersion, Wanted, read_versions};

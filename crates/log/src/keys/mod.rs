@@ -26,5 +26,4 @@
 //! The index knows neither lanes nor how they are read: [`read::keys`](crate::read::keys) does that.
 
 pub mod index;
-pub mod range;
 pub mod table;

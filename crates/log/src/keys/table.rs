@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use millstream_base::{Offset, partition_of_key};
+use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_record::Record;
-
-use crate::keys::range::KeyRange;
 
 /// The memory that a key takes beside its own bytes, about: its place in the map, whose nodes are not full, and what the
 /// allocator adds.

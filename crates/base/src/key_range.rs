@@ -5,7 +5,7 @@ use std::ops::Bound;
 /// A range of keys, in the order of their bytes.
 ///
 /// ```
-/// use millstream_log::KeyRange;
+/// use millstream_base::KeyRange;
 ///
 /// let range = KeyRange::prefix("user/");
 /// assert!(range.contains(b"user/7") && !range.contains(b"users"));
@@ -59,8 +59,8 @@ impl KeyRange {
         *self.from <= *key && self.until.as_deref().is_none_or(|until| key < until)
     }
 
-    /// Its bounds, for a map.
-    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    /// Returns the bounds, for a map.
+    pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         let until = self.until.as_deref();
         (
             Bound::Included(&self.from),
