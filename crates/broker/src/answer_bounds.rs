@@ -93,6 +93,8 @@ pub fn bound(
         Request::Fetch(_)
         | Request::ShareFetch(_)
         | Request::ReadChunks(_)
+        | Request::GetKeys(_)
+        | Request::ScanKeys(_)
         | Request::Receive(_) => Bound::Late,
         Request::JoinGroup(_)
         | Request::SyncGroup(_)
@@ -241,6 +243,7 @@ pub fn bound(
         Request::NextGroups(request) => elements(PAGE_MAX.min(request.groups_max as usize)),
         Request::NextSegments(request) => elements(PAGE_MAX.min(request.segments_max as usize)),
         Request::CommitCursors(request) => told(request.cursors.len()),
+        Request::PutKeys(request) => told(request.entries.len()),
         Request::Subscribe(request) => told(nested(&request.sources, |source| source.lanes.len())),
     }
 }

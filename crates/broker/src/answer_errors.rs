@@ -143,6 +143,9 @@ pub fn has_error(response: &Response) -> bool {
         R::Subscribe(response) => response.error_code != 0,
         R::Receive(response) => response.error_code != 0 || any_error!(response.delivered),
         R::Unsubscribe(response) => response.error_code != 0,
+        R::GetKeys(response) => response.error_code != 0 || any_error!(response.keys),
+        R::ScanKeys(response) => response.error_code != 0,
+        R::PutKeys(response) => response.error_code != 0 || any_error!(response.entries),
     }
 }
 

@@ -51,10 +51,13 @@ impl Throttle {
 /// Returns the direction in which records go with a request, if they do.
 pub fn traffic_of(api: ApiKey) -> Option<Traffic> {
     match api {
-        ApiKey::Produce | ApiKey::WriteChunks => Some(Traffic::Produced),
-        ApiKey::Fetch | ApiKey::ShareFetch | ApiKey::ReadChunks | ApiKey::Receive => {
-            Some(Traffic::Consumed)
-        }
+        ApiKey::Produce | ApiKey::WriteChunks | ApiKey::PutKeys => Some(Traffic::Produced),
+        ApiKey::Fetch
+        | ApiKey::ShareFetch
+        | ApiKey::ReadChunks
+        | ApiKey::GetKeys
+        | ApiKey::ScanKeys
+        | ApiKey::Receive => Some(Traffic::Consumed),
         _ => None,
     }
 }
@@ -69,6 +72,9 @@ pub fn tell(response: &mut Response, wait: Duration) -> bool {
         Response::ShareFetch(response) => response.throttle_time_ms = millis,
         Response::WriteChunks(response) => response.throttle_time_ms = millis as u32,
         Response::ReadChunks(response) => response.throttle_time_ms = millis as u32,
+        Response::GetKeys(response) => response.throttle_time_ms = millis as u32,
+        Response::ScanKeys(response) => response.throttle_time_ms = millis as u32,
+        Response::PutKeys(response) => response.throttle_time_ms = millis as u32,
         Response::Receive(response) => response.throttle_time_ms = millis as u32,
         _ => return false,
     }

@@ -94,6 +94,15 @@ impl Input {
         bytes.map_err(|_| self.cut_off(name))
     }
 
+    /// Reads bytes as a slice of the frame; null differs from empty bytes.
+    pub(crate) fn nullable_bytes(&mut self, name: &str) -> Result<Option<Bytes>, Malformed> {
+        let Some(length) = self.nullable_length(name)? else {
+            return Ok(None);
+        };
+        let bytes = self.try_get_bytes(length);
+        bytes.map(Some).map_err(|_| self.cut_off(name))
+    }
+
     pub(crate) fn array<T>(
         &mut self,
         name: &str,
@@ -222,6 +231,13 @@ impl Output {
     pub(crate) fn bytes(&mut self, pieces: &[Bytes]) {
         self.length(pieces.iter().map(Bytes::len).sum());
         pieces.iter().for_each(|piece| self.put_shared(piece));
+    }
+
+    pub(crate) fn nullable_bytes(&mut self, bytes: Option<&Bytes>) {
+        match bytes {
+            Some(bytes) => self.bytes(std::slice::from_ref(bytes)),
+            None => self.varint32(0),
+        }
     }
 
     pub(crate) fn array<T>(&mut self, elements: &[T], element: impl Fn(&mut Output, &T)) {

@@ -111,6 +111,10 @@ impl Forge {
         let length = self.below(60) * self.below(60);
         vec![self.below(256) as u8; length as usize].into()
     }
+
+    pub(crate) fn nullable_bytes(&mut self) -> Option<Bytes> {
+        self.boolean().then(|| self.bytes())
+    }
 }
 
 impl Buf for Forge {

@@ -1,17 +1,19 @@
 //! The native requests, for features that Kafka's protocol lacks: reads and writes of streamlets, groups and
-//! segments (kera, tables 6.1 and 6.2), objects, and push.
+//! segments (kera, tables 6.1 and 6.2), records by key, objects, and push.
 //!
 //! Their keys start at 10000. Each has one version, in the encoding of Kafka's flexible versions.
 //! `docs/protocol.md` describes all fields, and a test holds it against the comments here.
 
 mod chunks;
 mod groups;
+mod keys;
 mod objects;
 mod push;
 mod streams;
 
 pub use chunks::*;
 pub use groups::*;
+pub use keys::*;
 pub use objects::*;
 pub use push::*;
 pub use streams::*;
@@ -205,6 +207,7 @@ field! {
     StrBytes, "string", string, value => value, field => field;
     Option<StrBytes>, "nullable string", nullable_string, value => value, field => field.as_deref();
     Bytes, "bytes", bytes, value => value, field => std::slice::from_ref(field);
+    Option<Bytes>, "nullable bytes", nullable_bytes, value => value, field => field.as_ref();
     Payload, "bytes", bytes, value => Payload::from(value), field => &field.0;
 }
 

@@ -174,6 +174,9 @@ impl Refusal {
             Request::Subscribe(_) => native_refusal!(self, SubscribeResponse),
             Request::Receive(_) => native_refusal!(self, ReceiveResponse),
             Request::Unsubscribe(_) => native_refusal!(self, UnsubscribeResponse),
+            Request::GetKeys(_) => native_refusal!(self, GetKeysResponse),
+            Request::ScanKeys(_) => native_refusal!(self, ScanKeysResponse),
+            Request::PutKeys(_) => native_refusal!(self, PutKeysResponse),
         }
     }
 }

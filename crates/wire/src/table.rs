@@ -90,6 +90,9 @@ macro_rules! apis {
             Subscribe = 10018, native::SubscribeRequest, native::SubscribeResponse, 0..=0, 0;
             Receive = 10019, native::ReceiveRequest, native::ReceiveResponse, 0..=0, 0;
             Unsubscribe = 10020, native::UnsubscribeRequest, native::UnsubscribeResponse, 0..=0, 0;
+            GetKeys = 10021, native::GetKeysRequest, native::GetKeysResponse, 0..=0, 0;
+            ScanKeys = 10022, native::ScanKeysRequest, native::ScanKeysResponse, 0..=0, 0;
+            PutKeys = 10023, native::PutKeysRequest, native::PutKeysResponse, 0..=0, 0;
         }
     };
 }

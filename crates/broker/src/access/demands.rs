@@ -165,6 +165,9 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::PutObject(request) => topic(Write, &request.name),
         Request::GetObject(request) => topic(Read, &request.name),
         Request::DeleteObject(request) => topic(Delete, &request.name),
+        Request::GetKeys(request) => topic(Read, &request.stream),
+        Request::ScanKeys(request) => topic(Read, &request.stream),
+        Request::PutKeys(request) => topic(Write, &request.stream),
         Request::Subscribe(request) => each(&request.sources, |source| {
             if let Some(asked) = &source.shared_group {
                 group(Read, &asked.name)?;

@@ -69,6 +69,9 @@ pub fn checks(api: ApiKey) -> &'static [Check] {
         | ApiKey::PutObject
         | ApiKey::GetObject
         | ApiKey::DeleteObject
+        | ApiKey::GetKeys
+        | ApiKey::ScanKeys
+        | ApiKey::PutKeys
         | ApiKey::Subscribe
         | ApiKey::Receive => &[Whole],
 

@@ -71,6 +71,7 @@ refusals! {
     NextGroupsResponse NextSegmentsResponse AvailableGroupsResponse AvailableSegmentsResponse
     CommitCursorsResponse ReleaseGroupsResponse
     PutObjectResponse GetObjectResponse ListObjectsResponse DeleteObjectResponse
+    GetKeysResponse ScanKeysResponse PutKeysResponse
     SubscribeResponse ReceiveResponse UnsubscribeResponse
 }
 

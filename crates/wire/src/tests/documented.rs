@@ -50,6 +50,9 @@ fn messages() -> BTreeMap<&'static str, Fields> {
         SharedMemory
         ReceiveRequest ReceiveResponse DeliveredChunks
         UnsubscribeRequest UnsubscribeResponse
+        GetKeysRequest GetKeysResponse GotKey KeyVersion
+        ScanKeysRequest ScanKeysResponse ScannedKey
+        PutKeysRequest PutKeysResponse KeyToPut StoredKey
     }
 }
 

@@ -59,6 +59,14 @@ fn object() -> ObjectDescription {
     }
 }
 
+fn key_version() -> KeyVersion {
+    KeyVersion {
+        version: Offset(200),
+        timestamp: Timestamp(-1),
+        value: Bytes::from_static(b"{}"),
+    }
+}
+
 fn wrong() -> Option<StrBytes> {
     Some("wrong".into())
 }
@@ -201,6 +209,38 @@ fn requests() -> Vec<Request> {
         }
         .into(),
         UnsubscribeRequest { subscription: 1 }.into(),
+        GetKeysRequest {
+            stream: "users".into(),
+            keys: vec![Bytes::from_static(b"ann"), Bytes::new()],
+        }
+        .into(),
+        ScanKeysRequest {
+            stream: "users".into(),
+            partition: 3,
+            from: Bytes::from_static(b"a"),
+            until: Some(Bytes::from_static(b"b")),
+            keys_max: 100,
+            bytes_max: 1 << 20,
+        }
+        .into(),
+        PutKeysRequest {
+            stream: "users".into(),
+            entries: vec![
+                KeyToPut {
+                    key: Bytes::from_static(b"ann"),
+                    value: Some(Bytes::from_static(b"{}")),
+                },
+                KeyToPut {
+                    key: Bytes::new(),
+                    value: None,
+                },
+                KeyToPut {
+                    key: Bytes::from_static(b"bob"),
+                    value: Some(Bytes::new()),
+                },
+            ],
+        }
+        .into(),
     ]
 }
 
@@ -366,6 +406,43 @@ fn responses() -> Vec<Response> {
             throttle_time_ms,
             error_code,
             error_message,
+        }
+        .into(),
+        GetKeysResponse {
+            keys: vec![
+                GotKey {
+                    error_code: 0,
+                    error_message: None,
+                    partition: 3,
+                    newest: Some(key_version()),
+                },
+                GotKey {
+                    error_code,
+                    error_message: wrong(),
+                    partition: 0,
+                    newest: None,
+                },
+            ],
+            ..GetKeysResponse::default()
+        }
+        .into(),
+        ScanKeysResponse {
+            keys: vec![ScannedKey {
+                key: Bytes::from_static(b"ann"),
+                newest: key_version(),
+            }],
+            next: Some(Bytes::from_static(b"bob")),
+            ..ScanKeysResponse::default()
+        }
+        .into(),
+        PutKeysResponse {
+            entries: vec![StoredKey {
+                error_code,
+                error_message: wrong(),
+                partition: 3,
+                version: Offset(210),
+            }],
+            ..PutKeysResponse::default()
         }
         .into(),
     ]

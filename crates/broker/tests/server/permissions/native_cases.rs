@@ -94,6 +94,22 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         start: 0,
         bytes_max: 10,
     };
+    let got_keys = GetKeysRequest {
+        stream: name(),
+        keys: vec![Bytes::from_static(b"key")],
+    };
+    let scanned = ScanKeysRequest {
+        stream: name(),
+        partition: 0,
+        from: Bytes::new(),
+        until: None,
+        keys_max: 1,
+        bytes_max: 1,
+    };
+    let put_keys = PutKeysRequest {
+        stream: name(),
+        entries: Vec::new(),
+    };
     let groups = AvailableGroupsRequest { stream, streamlet };
     let object_deleted = DeleteObjectRequest { name: "o".into() };
     vec![
@@ -117,6 +133,9 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         case(0, put, [(Write, topic("o"))]),
         case(0, got, [(Read, topic("o"))]),
         case(0, object_deleted, [(Delete, topic("o"))]),
+        case(0, got_keys, [(Read, topic("t"))]),
+        case(0, scanned, [(Read, topic("t"))]),
+        case(0, put_keys, [(Write, topic("t"))]),
         case(
             0,
             subscribe_request(vec![lanes(&[(0, 0)])]),

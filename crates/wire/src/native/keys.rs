@@ -1,0 +1,135 @@
+//! Requests to read and write the records of keyed streams by their keys.
+
+use bytes::Bytes;
+use kafka_protocol::protocol::StrBytes;
+use millstream_base::{Offset, Timestamp};
+
+use super::{native, nullable};
+
+native! {
+    /// A committed version of a key.
+    KeyVersion {
+        /// The version: the offset of the record in its partition.
+        version: Offset,
+        /// The time of the record, in milliseconds since 1970.
+        timestamp: Timestamp,
+        /// The value.
+        value: Bytes,
+    }
+
+    /// Returns the newest committed versions of keys.
+    GetKeysRequest {
+        /// The name of the stream.
+        stream: StrBytes,
+        /// The keys; at most 1,024, each of at most 1 MiB.
+        keys: Vec<Bytes>,
+    }
+
+    /// Answers [`GetKeysRequest`].
+    #[derive(Default)]
+    GetKeysResponse {
+        /// How long the client must wait before its next request.
+        throttle_time_ms: u32,
+        /// The error of the whole request: 0, or one of Kafka's error codes.
+        error_code: i16,
+        /// The description of the error.
+        error_message: Option<StrBytes>,
+        /// One element for each key, in their order. They are fewer than the keys if the values fill the
+        /// answer; the client asks again for the other keys. Empty if the whole request failed.
+        keys: Vec<GotKey>,
+    }
+
+    /// The result for a key.
+    GotKey {
+        /// 0, or one of Kafka's error codes.
+        error_code: i16,
+        /// The description of the error.
+        error_message: Option<StrBytes>,
+        /// The partition of the key.
+        partition: u32,
+        /// The newest version; null if the key is absent.
+        newest: Option<KeyVersion>,
+    }
+
+    /// Returns the newest committed versions of the keys of a partition, in the order of the keys' bytes.
+    ScanKeysRequest {
+        /// The name of the stream.
+        stream: StrBytes,
+        /// The partition.
+        partition: u32,
+        /// The first key of the range; empty for the first key of all.
+        from: Bytes,
+        /// The key behind the range; null if the range has no end.
+        until: Option<Bytes>,
+        /// The most keys in the answer.
+        keys_max: u32,
+        /// About how many bytes of keys and values the answer may have; the first key always comes.
+        bytes_max: u32,
+    }
+
+    /// Answers [`ScanKeysRequest`].
+    #[derive(Default)]
+    ScanKeysResponse {
+        /// How long the client must wait before its next request.
+        throttle_time_ms: u32,
+        /// The error of the whole request: 0, or one of Kafka's error codes.
+        error_code: i16,
+        /// The description of the error.
+        error_message: Option<StrBytes>,
+        /// The keys, in the order of their bytes.
+        keys: Vec<ScannedKey>,
+        /// The key to continue from; null at the end of the range.
+        next: Option<Bytes>,
+    }
+
+    /// A key of a partition.
+    ScannedKey {
+        /// The key.
+        key: Bytes,
+        /// Its newest version.
+        newest: KeyVersion,
+    }
+
+    /// Appends a new version of each key.
+    PutKeysRequest {
+        /// The name of the stream.
+        stream: StrBytes,
+        /// The keys, at most 1,024; the broker appends them in this order.
+        entries: Vec<KeyToPut>,
+    }
+
+    /// A key and its new value.
+    KeyToPut {
+        /// The key, of at most 1 MiB; it may be empty.
+        key: Bytes,
+        /// The value; null deletes the key.
+        value: Option<Bytes>,
+    }
+
+    /// Answers [`PutKeysRequest`] after all versions are as durable as the stream's setting requires.
+    #[derive(Default)]
+    PutKeysResponse {
+        /// How long the client must wait before its next request.
+        throttle_time_ms: u32,
+        /// The error of the whole request: 0, or one of Kafka's error codes.
+        error_code: i16,
+        /// The description of the error.
+        error_message: Option<StrBytes>,
+        /// One element for each entry, in their order; empty if the whole request failed.
+        entries: Vec<StoredKey>,
+    }
+
+    /// The result for an entry.
+    StoredKey {
+        /// 0, or one of Kafka's error codes.
+        error_code: i16,
+        /// The description of the error.
+        error_message: Option<StrBytes>,
+        /// The partition of the key.
+        partition: u32,
+        /// The new version: the offset of the record in its partition.
+        version: Offset,
+    }
+}
+
+nullable!(KeyVersion);
