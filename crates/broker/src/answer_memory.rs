@@ -194,6 +194,15 @@ impl AnswerRoom {
         }
     }
 
+    /// Returns the memory beyond `bytes` bytes, which this room then no longer has.
+    pub fn split_off(&mut self, bytes: usize) -> AnswerRoom {
+        let units = self.units.min(self.account.units_of(bytes));
+        AnswerRoom {
+            account: Arc::clone(&self.account),
+            units: std::mem::replace(&mut self.units, units) - units,
+        }
+    }
+
     /// Returns whether other answers wait for memory of this part of the budget.
     pub fn is_wanted(&self) -> bool {
         self.account.waiting.load(Ordering::Relaxed) > 0
@@ -287,6 +296,19 @@ mod tests {
         assert_eq!(room.bytes(), 1024);
         room.shrink(0);
         assert_eq!(room.bytes(), UNIT);
+    }
+
+    #[test]
+    fn a_room_is_split_into_two_that_give_back_their_own_memory() {
+        let memory = AnswerMemory::new(BUDGET);
+        let mut room = memory.try_take(Part::Late, 4096).unwrap();
+        let rest = room.split_off(1000);
+        assert_eq!((room.bytes(), rest.bytes()), (1024, 3072));
+        assert_eq!(room.split_off(2000).bytes(), 0);
+        drop(room);
+        assert_eq!(memory.used(), 3072);
+        drop(rest);
+        assert_eq!(memory.used(), 0);
     }
 
     #[test]

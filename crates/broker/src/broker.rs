@@ -14,6 +14,7 @@ use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
 use crate::fetch::Sessions;
 use crate::groups::service::{GroupService, LEDGER};
+use crate::key_reads::KeyReads;
 use crate::memory::Memory;
 use crate::push::Pins;
 use crate::security::service::{SecurityError, SecurityService};
@@ -26,6 +27,12 @@ use crate::{configs, groups, native};
 /// empty: the stream of the groups holds the offsets.
 pub const OFFSETS: &str = "__consumer_offsets";
 
+/// The threads that look up keys.
+const KEY_READS_MAX: usize = 32;
+
+/// The threads that read partitions for their first look-ups.
+const KEY_REBUILDS_MAX: usize = 4;
+
 /// The state that all connections share.
 pub struct Broker {
     config: BrokerConfig,
@@ -35,6 +42,7 @@ pub struct Broker {
     answers: Arc<AnswerMemory>,
     pub(crate) sessions: Sessions,
     pub(crate) native: native::Shared,
+    key_reads: Arc<KeyReads>,
     groups: Arc<GroupService>,
     shares: Arc<ShareService>,
     transactions: Arc<TransactionService>,
@@ -80,6 +88,7 @@ impl Broker {
             answers: Arc::new(AnswerMemory::new(config.answers_bytes_max)),
             sessions: Sessions::default(),
             native: native::Shared::default(),
+            key_reads: Arc::new(KeyReads::new(KEY_READS_MAX, KEY_REBUILDS_MAX)),
             // Taken from a stream that is created once: random enough, and it stays the same over
             // restarts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
@@ -112,6 +121,10 @@ impl Broker {
 
     pub(crate) fn log_levels(&self) -> Option<&dyn LogLevels> {
         self.log_levels.get().map(|levels| &**levels)
+    }
+
+    pub(crate) fn key_reads(&self) -> &Arc<KeyReads> {
+        &self.key_reads
     }
 
     pub(crate) fn configs(&self) -> &ConfigStore {

@@ -12,7 +12,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         }
         LogError::Exists { .. } => ResponseError::TopicAlreadyExists,
         LogError::BadName { .. } => ResponseError::InvalidTopicException,
-        LogError::BadSetting { .. } => ResponseError::InvalidConfig,
+        LogError::BadSetting { .. } | LogError::NotKeyed { .. } => ResponseError::InvalidConfig,
         LogError::Chunk(error) => chunk_error(error),
         LogError::EmptyChunk
         | LogError::ControlChunk
@@ -42,9 +42,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         // Consumers stop at this error; at a storage error they would retry, hoping that it passes.
         LogError::Corrupted { .. } | LogError::KeysChanged { .. } => ResponseError::CorruptMessage,
         LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
-        LogError::BadRange { .. } | LogError::NotHandedOut { .. } | LogError::NotKeyed { .. } => {
-            ResponseError::InvalidRequest
-        }
+        LogError::BadRange { .. } | LogError::NotHandedOut { .. } => ResponseError::InvalidRequest,
         _ => ResponseError::UnknownServerError,
     }
 }

@@ -59,6 +59,7 @@ mod connection;
 mod consumer;
 mod error;
 mod handshake;
+mod keyed;
 mod local;
 mod offsets;
 mod partitioner;
@@ -80,6 +81,7 @@ pub use consumer::{
     Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Fetched, OnDamage, Reset, SkippedRecords,
 };
 pub use error::ClientError;
+pub use keyed::{KeyEntry, KeyScan, KeyVersion, KeyedStream, StoredVersion};
 pub use offsets::{Isolation, Start, TopicPartition};
 pub use producer::{
     Delivery, Producer, ProducerConfig, ProducerRecord, Stored, TransactionConfig,
@@ -88,7 +90,7 @@ pub use producer::{
 pub use push::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub use tls::Tls;
 
-pub use millstream_base::partition_of_key;
+pub use millstream_base::{KeyRange, partition_of_key};
 pub use millstream_record::{Compression, Decompressor, Filter, FilterError, Header, Record};
 pub use millstream_wire::native;
 pub use millstream_wire::sasl::{Hash, Mechanism, UnknownMechanism};

@@ -1,4 +1,4 @@
-//! The native requests: streams, chunks, groups and objects, and those that are not supported.
+//! The native requests: streams, chunks, groups, keys and objects, and those that are not supported.
 //!
 //! The broker's internal streams are hidden from all of them: they answer as if these did not
 //! exist.
@@ -7,6 +7,7 @@ mod applications;
 mod chunks;
 mod find;
 mod groups;
+mod keys;
 mod objects;
 mod read;
 pub(crate) mod refused;
@@ -52,6 +53,9 @@ pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: 
         Request::GetObject(request) => objects::get(broker, request),
         Request::ListObjects(request) => objects::list(broker, request),
         Request::DeleteObject(request) => objects::delete(broker, request),
+        Request::GetKeys(request) => keys::get(broker, client, request),
+        Request::ScanKeys(request) => keys::scan(broker, client, request),
+        Request::PutKeys(request) => keys::put(broker, request),
         Request::LocalSocket(_) => push::local_socket(broker).into(),
         Request::Subscribe(request) => push::subscribe(broker, client, request),
         Request::Receive(request) => push::receive(client, request),

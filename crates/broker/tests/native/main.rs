@@ -3,6 +3,7 @@
 mod chunks;
 mod client;
 mod groups;
+mod keys;
 mod objects;
 mod reading;
 mod streams;

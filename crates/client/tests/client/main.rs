@@ -5,6 +5,7 @@ mod cuts;
 mod damage;
 mod groups;
 mod growth;
+mod keyed;
 mod pauses;
 mod plain;
 mod producing;

@@ -1,0 +1,98 @@
+//! Look-ups of keys, on threads that may block.
+//!
+//! A look-up first lets the key index of a partition read what was appended since the last one. After a start that is the
+//! whole partition, and takes long. So a look-up that finds an index far behind waits for a *rebuild* first, which needs
+//! one thread for each partition however many look-ups wait for it. Look-ups of other partitions, and other requests, go on
+//! meanwhile.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use millstream_log::{KeyRange, LaneId, StreamPartition};
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::task::spawn_blocking;
+
+/// An index that has fewer offsets yet to read is not far behind: a look-up reads them itself.
+const BEHIND_MAX: u64 = 1_000;
+
+/// Look-ups of keys.
+#[derive(Debug)]
+pub struct KeyReads {
+    /// The threads for look-ups.
+    threads: Arc<Semaphore>,
+    /// The threads for rebuilds.
+    rebuilds: Arc<Semaphore>,
+    /// A lock for each partition whose index is being rebuilt.
+    turns: Mutex<HashMap<LaneId, Weak<AsyncMutex<()>>>>,
+}
+
+impl KeyReads {
+    /// Returns look-ups that take at most `threads_max` threads, and `rebuilds_max` more for rebuilds.
+    pub fn new(threads_max: usize, rebuilds_max: usize) -> KeyReads {
+        KeyReads {
+            threads: Arc::new(Semaphore::new(threads_max)),
+            rebuilds: Arc::new(Semaphore::new(rebuilds_max)),
+            turns: Mutex::default(),
+        }
+    }
+
+    /// Lets the indexes of these partitions read on if they are far behind. A look-up reports the error of a read that fails.
+    pub async fn catch_up(&self, partitions: impl IntoIterator<Item = &StreamPartition>) {
+        for partition in partitions {
+            self.rebuild(partition).await;
+        }
+    }
+
+    /// Runs `read`, which looks up keys, on a thread that may block. Returns `None` if `read` panics, or if the program is
+    /// ending. Call [`catch_up`](Self::catch_up) first, so that no look-up needs a thread for long.
+    pub async fn run<R: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> R + Send + 'static,
+    ) -> Option<R> {
+        let thread = Arc::clone(&self.threads).acquire_owned().await.ok()?;
+        let read = spawn_blocking(move || {
+            let _thread = thread;
+            read()
+        });
+        read.await.ok()
+    }
+
+    /// Lets one index read on, after look-ups that began to before.
+    async fn rebuild(&self, partition: &StreamPartition) {
+        if !is_far_behind(partition) {
+            return;
+        }
+        let turn = self.turn(partition.id()).lock_owned().await;
+        if !is_far_behind(partition) {
+            return;
+        }
+        let Ok(thread) = Arc::clone(&self.rebuilds).acquire_owned().await else {
+            return;
+        };
+        let partition = partition.clone();
+        // The thread keeps the turn also if the request ends before.
+        let rebuild = spawn_blocking(move || {
+            let _held = (turn, thread);
+            partition.scan(&KeyRange::all(), 0, 0).err()
+        });
+        let _ = rebuild.await;
+    }
+
+    fn turn(&self, partition: LaneId) -> Arc<AsyncMutex<()>> {
+        let mut turns = self.turns.lock();
+        if let Some(turn) = turns.get(&partition).and_then(Weak::upgrade) {
+            return turn;
+        }
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::default();
+        turns.insert(partition, Arc::downgrade(&turn));
+        turn
+    }
+}
+
+fn is_far_behind(partition: &StreamPartition) -> bool {
+    let indexed = partition.key_stats().indexed_to;
+    let from = indexed.max(partition.earliest_offset());
+    partition.last_stable_offset().0.saturating_sub(from.0) > BEHIND_MAX
+}

@@ -1,0 +1,151 @@
+//! Looks up keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_base::partition_of_key;
+use millstream_log::{Log, Stream};
+use millstream_wire::SHARED_BYTES_MIN;
+use millstream_wire::native::{GetKeysRequest, GetKeysResponse, GotKey};
+
+use super::{
+    ANSWER_BYTES, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, KEYS_MAX, bytes_in_answer, check_key,
+    hold_values, keyed_stream, not_read, refused_read, wire_version,
+};
+use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::key_reads::KeyReads;
+use crate::native::refused::Refused;
+use crate::reply::Reply;
+
+/// Returns the newest versions of keys.
+pub fn get(broker: &Arc<Broker>, client: &Client, request: GetKeysRequest) -> Reply {
+    let stream = match keys_of(broker.log(), &request) {
+        Ok(stream) => stream,
+        Err(refused) => return GetKeysResponse::from(refused).into(),
+    };
+    let wanted = Arc::new(Wanted {
+        stream,
+        keys: request.keys,
+        values_max: client.answer_bytes_max().min(COPIED_BYTES_MAX),
+    });
+    let (answers, reads) = (Arc::clone(broker.answers()), broker.key_reads());
+    Reply::counted(answer(wanted, Arc::clone(reads), answers))
+}
+
+fn keys_of(log: &Log, request: &GetKeysRequest) -> Result<Stream, Refused> {
+    if request.keys.len() > KEYS_MAX {
+        return Err(Refused::too_many("keys", KEYS_MAX));
+    }
+    keyed_stream(log, &request.stream)
+}
+
+struct Wanted {
+    stream: Stream,
+    keys: Vec<Bytes>,
+    /// About the most bytes of values in the answer.
+    values_max: usize,
+}
+
+impl Wanted {
+    /// Returns the partition of a key.
+    fn partition(&self, key: &[u8]) -> u32 {
+        partition_of_key(key, self.stream.partition_count() as usize) as u32
+    }
+
+    /// Returns the memory of the answer, beside values and messages.
+    fn plain_bytes(&self) -> usize {
+        ANSWER_BYTES + self.keys.len() * KEY_OVERHEAD_BYTES
+    }
+}
+
+async fn answer(
+    wanted: Arc<Wanted>,
+    reads: Arc<KeyReads>,
+    answers: Arc<AnswerMemory>,
+) -> (GetKeysResponse, AnswerRoom) {
+    let partitions = wanted.keys.iter().filter_map(|key| {
+        let partition = wanted.partition(key);
+        Some((partition, wanted.stream.partition(partition).ok()?))
+    });
+    let partitions: BTreeMap<_, _> = partitions.collect();
+    let mut bytes = wanted.plain_bytes();
+    loop {
+        // A request that waits for a rebuild holds no memory.
+        reads.catch_up(partitions.values()).await;
+        let room = answers.take(Part::Late, bytes).await;
+        let looked_up = reads.run({
+            let wanted = Arc::clone(&wanted);
+            move || look_up(&wanted, room)
+        });
+        match looked_up.await {
+            Some(Ok(answer)) => return answer,
+            Some(Err(needed)) => bytes = needed,
+            None => {
+                let room = answers.take(Part::Late, ANSWER_BYTES).await;
+                return (not_read().into(), room);
+            }
+        }
+    }
+}
+
+/// Looks up keys until the values fill the answer. Fails with the size of an answer that has the first key's value, if
+/// there is not enough memory for it now.
+fn look_up(wanted: &Wanted, mut room: AnswerRoom) -> Result<(GetKeysResponse, AnswerRoom), usize> {
+    let mut keys: Vec<GotKey> = Vec::with_capacity(wanted.keys.len());
+    let (mut bytes, mut held_bytes, mut values) = (wanted.plain_bytes(), 0, 0);
+    for key in &wanted.keys {
+        let got = look_up_key(wanted, key);
+        let value: &[u8] = got.newest.as_ref().map_or(&[], |newest| &newest.value);
+        let message = got
+            .error_message
+            .as_ref()
+            .map_or(0, |message| message.len());
+        let needed = bytes + bytes_in_answer(value) + 3 * message;
+        values += value.len();
+        let has_room = values <= wanted.values_max || keys.is_empty();
+        if !has_room || !room.grow(needed) {
+            match keys.is_empty() {
+                true => return Err(needed),
+                // The client asks again for this key and those behind it.
+                false => break,
+            }
+        }
+        if value.len() >= SHARED_BYTES_MIN {
+            held_bytes += value.len();
+        }
+        bytes = needed;
+        keys.push(got);
+    }
+    let newest = keys.iter_mut().filter_map(|key| key.newest.as_mut());
+    hold_values(
+        &mut room,
+        bytes - held_bytes,
+        newest.map(|newest| &mut newest.value),
+    );
+    let response = GetKeysResponse {
+        keys,
+        ..GetKeysResponse::default()
+    };
+    Ok((response, room))
+}
+
+fn look_up_key(wanted: &Wanted, key: &[u8]) -> GotKey {
+    let newest = check_key(key).and_then(|()| wanted.stream.get(key).map_err(refused_read));
+    let mut got = GotKey {
+        error_code: 0,
+        error_message: None,
+        partition: wanted.partition(key),
+        newest: None,
+    };
+    match newest {
+        Ok(newest) => got.newest = newest.map(wire_version),
+        Err(refused) => {
+            got.error_code = refused.code();
+            got.error_message = refused.message();
+        }
+    }
+    got
+}

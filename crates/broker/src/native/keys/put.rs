@@ -1,0 +1,169 @@
+//! Appends new versions of keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_base::{Offset, Timestamp, partition_of_key};
+use millstream_log::{Appended, Log, LogError, Stream, StreamPartition};
+use millstream_record::{ChunkBuilder, Compression};
+use millstream_wire::native::{KeyToPut, PutKeysRequest, PutKeysResponse, StoredKey};
+
+use super::{KEYS_MAX, check_key, keyed_stream};
+use crate::broker::Broker;
+use crate::native::refused::Refused;
+use crate::reply::Reply;
+
+/// About the size of a chunk with several keys. A look-up reads its chunk whole, so chunks are small.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// The most bytes of a record beside its key and its value.
+const RECORD_OVERHEAD_BYTES: usize = 32;
+
+/// An appended chunk that is not as durable yet as it has to be.
+struct Waiting {
+    /// The places of its records in the request.
+    entries: Vec<usize>,
+    partition: StreamPartition,
+    appended: Appended,
+}
+
+/// Appends a version of each key, and answers when all are as durable as the stream's setting requires.
+pub fn put(broker: &Arc<Broker>, request: PutKeysRequest) -> Reply {
+    let stream = match stream_to_put(broker.log(), &request) {
+        Ok(stream) => stream,
+        Err(refused) => return PutKeysResponse::from(refused).into(),
+    };
+    let mut puts = Puts::new(&stream, request.entries.len(), broker.log().clock().now());
+    for (partition, entries) in puts.by_partition(&request.entries) {
+        puts.put_partition(partition, &entries, &request.entries);
+    }
+    let Puts {
+        response, waiting, ..
+    } = puts;
+    match waiting.is_empty() {
+        true => response.into(),
+        false => Reply::later(acknowledge(response, waiting)),
+    }
+}
+
+fn stream_to_put(log: &Log, request: &PutKeysRequest) -> Result<Stream, Refused> {
+    if request.entries.len() > KEYS_MAX {
+        return Err(Refused::too_many("entries", KEYS_MAX));
+    }
+    keyed_stream(log, &request.stream)
+}
+
+/// The entries of a request, as they are appended.
+struct Puts<'a> {
+    stream: &'a Stream,
+    now: Timestamp,
+    chunk: ChunkBuilder,
+    response: PutKeysResponse,
+    waiting: Vec<Waiting>,
+}
+
+impl<'a> Puts<'a> {
+    fn new(stream: &'a Stream, count: usize, now: Timestamp) -> Puts<'a> {
+        let stored = StoredKey {
+            error_code: 0,
+            error_message: None,
+            partition: 0,
+            version: Offset(0),
+        };
+        Puts {
+            stream,
+            now,
+            // The stream's own codec takes effect when the chunk is appended.
+            chunk: ChunkBuilder::new(Compression::None),
+            response: PutKeysResponse {
+                entries: vec![stored; count],
+                ..PutKeysResponse::default()
+            },
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Returns the places of the entries that can be put, by their partitions, and refuses the others.
+    fn by_partition(&mut self, entries: &[KeyToPut]) -> BTreeMap<u32, Vec<usize>> {
+        let partitions = self.stream.partition_count() as usize;
+        let mut places: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (place, entry) in entries.iter().enumerate() {
+            let partition = partition_of_key(&entry.key, partitions) as u32;
+            self.response.entries[place].partition = partition;
+            match check_key(&entry.key) {
+                Ok(()) => places.entry(partition).or_default().push(place),
+                Err(refused) => refuse(&mut self.response, &[place], &refused),
+            }
+        }
+        places
+    }
+
+    fn put_partition(&mut self, partition: u32, places: &[usize], entries: &[KeyToPut]) {
+        let partition = match self.stream.partition(partition) {
+            Ok(partition) => partition,
+            Err(error) => return refuse(&mut self.response, places, &error.into()),
+        };
+        let chunk_bytes = CHUNK_BYTES.min(partition.chunk_bytes_max());
+        let mut begun = Vec::new();
+        for &place in places {
+            let KeyToPut { key, value } = &entries[place];
+            let value = value.as_deref();
+            let bytes = RECORD_OVERHEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len);
+            if self.chunk.len() + bytes > chunk_bytes {
+                self.append(&partition, std::mem::take(&mut begun));
+            }
+            match self.chunk.push(self.now, Some(key), value, &[]) {
+                Ok(()) => begun.push(place),
+                Err(error) => {
+                    let refused = LogError::from(error).into();
+                    refuse(&mut self.response, &[place], &refused);
+                }
+            }
+        }
+        self.append(&partition, begun);
+    }
+
+    /// Appends the chunk with the entries at these places, if there are any.
+    fn append(&mut self, partition: &StreamPartition, places: Vec<usize>) {
+        if places.is_empty() {
+            return;
+        }
+        let chunk = self.chunk.finish(None).map_err(LogError::from);
+        let appended = chunk.and_then(|chunk| partition.append(chunk));
+        self.chunk.clear();
+        match appended {
+            Ok(appended) => {
+                for (place, offset) in places.iter().zip(appended.base_offset.0..) {
+                    self.response.entries[*place].version = Offset(offset);
+                }
+                if !partition.answers_at_once() {
+                    self.waiting.push(Waiting {
+                        entries: places,
+                        partition: partition.clone(),
+                        appended,
+                    });
+                }
+            }
+            Err(error) => refuse(&mut self.response, &places, &error.into()),
+        }
+    }
+}
+
+fn refuse(response: &mut PutKeysResponse, places: &[usize], refused: &Refused) {
+    for place in places {
+        let entry = &mut response.entries[*place];
+        entry.version = Offset(0);
+        entry.error_code = refused.code();
+        entry.error_message = refused.clone().message();
+    }
+}
+
+/// Waits until everything is as durable as it has to be before the answer.
+async fn acknowledge(mut response: PutKeysResponse, waiting: Vec<Waiting>) -> PutKeysResponse {
+    for wait in waiting {
+        if let Err(error) = wait.partition.acknowledged(&wait.appended).await {
+            refuse(&mut response, &wait.entries, &error.into());
+        }
+    }
+    response
+}

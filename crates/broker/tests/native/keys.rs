@@ -1,0 +1,355 @@
+//! Records by key: put, found and scanned.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use millstream_base::{ByteSize, Offset, Timestamp, partition_of_key};
+use millstream_record::{ChunkBuilder, Compression};
+use millstream_wire::ResponseError;
+use millstream_wire::native::*;
+
+use crate::client::{Broker, Client, answer, ask, settings};
+
+const INVALID_CONFIG: i16 = ResponseError::InvalidConfig.code();
+const INVALID_REQUEST: i16 = ResponseError::InvalidRequest.code();
+const UNKNOWN: i16 = ResponseError::UnknownTopicOrPartition.code();
+const TOO_LARGE: i16 = ResponseError::MessageTooLarge.code();
+
+const KEY_BYTES_MAX: usize = 1 << 20;
+
+fn keyed(durability: Durability, streamlets: u32) -> StreamSettings {
+    StreamSettings {
+        durability,
+        segment_bytes: ByteSize(4 << 20),
+        further: vec![FurtherSetting {
+            name: "cleanup.policy".into(),
+            value: "compact".into(),
+        }],
+        ..settings(streamlets, 1)
+    }
+}
+
+fn create(client: &mut Client, name: &'static str, settings: StreamSettings) {
+    let request = CreateStreamRequest {
+        name: name.into(),
+        settings,
+        or_existing: false,
+    };
+    assert_eq!(ask!(client, CreateStream, request).error_code, 0);
+}
+
+fn put_request(stream: &'static str, entries: &[(&str, Option<&str>)]) -> PutKeysRequest {
+    let entries = entries.iter().map(|(key, value)| KeyToPut {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: value.map(|value| Bytes::copy_from_slice(value.as_bytes())),
+    });
+    PutKeysRequest {
+        stream: stream.into(),
+        entries: entries.collect(),
+    }
+}
+
+fn put(client: &mut Client, entries: &[(&str, Option<&str>)]) -> Vec<StoredKey> {
+    let response = ask!(client, PutKeys, put_request("t", entries));
+    assert_eq!(response.error_code, 0, "{response:?}");
+    for entry in &response.entries {
+        assert_eq!(entry.error_code, 0, "{entry:?}");
+    }
+    response.entries
+}
+
+fn get_request(stream: &'static str, keys: &[&str]) -> GetKeysRequest {
+    let keys = keys
+        .iter()
+        .map(|key| Bytes::copy_from_slice(key.as_bytes()));
+    GetKeysRequest {
+        stream: stream.into(),
+        keys: keys.collect(),
+    }
+}
+
+/// Returns the values of keys.
+fn values(client: &mut Client, keys: &[&str]) -> Vec<Option<Bytes>> {
+    let response = ask!(client, GetKeys, get_request("t", keys));
+    assert_eq!(response.error_code, 0, "{response:?}");
+    let values = response.keys.into_iter().map(|got| {
+        assert_eq!(got.error_code, 0, "{got:?}");
+        got.newest.map(|newest| newest.value)
+    });
+    values.collect()
+}
+
+fn scan_request(partition: u32, from: &'static str, keys_max: u32) -> ScanKeysRequest {
+    ScanKeysRequest {
+        stream: "t".into(),
+        partition,
+        from: from.into(),
+        until: None,
+        keys_max,
+        bytes_max: 1 << 20,
+    }
+}
+
+#[test]
+fn puts_are_found_by_key_also_after_a_restart() {
+    for durability in [Durability::Sync, Durability::Async, Durability::Written] {
+        let mut broker = Broker::start();
+        let mut client = broker.client();
+        create(&mut client, "t", keyed(durability, 3));
+        let before = broker.log().clock().now();
+        let entries = [
+            ("ann", Some("1")),
+            ("bob", Some("2")),
+            ("", Some("empty")),
+            ("ann", Some("3")),
+            ("cid", Some("")),
+            ("bob", None),
+        ];
+        let stored = put(&mut client, &entries);
+        for ((key, _), stored) in entries.iter().zip(&stored) {
+            assert_eq!(
+                stored.partition as usize,
+                partition_of_key(key.as_bytes(), 3)
+            );
+        }
+        assert!(stored[3].version > stored[0].version);
+        let keys = ["ann", "bob", "", "cid", "dan"];
+        let expected = [Some("3"), None, Some("empty"), Some(""), None]
+            .map(|value| value.map(|value| Bytes::from_static(value.as_bytes())));
+        assert_eq!(values(&mut client, &keys), expected);
+        let mut found = ask!(client, GetKeys, get_request("t", &["ann"]));
+        let newest = found.keys.pop().and_then(|key| key.newest).unwrap();
+        assert_eq!(newest.version, stored[3].version);
+        assert!((before..=broker.log().clock().now()).contains(&newest.timestamp));
+
+        let lane = broker.log().stream("t").unwrap().partition(0).unwrap();
+        lane.wait_durable(lane.next_offset()).unwrap();
+        drop((client, lane));
+        broker.restart();
+        assert_eq!(values(&mut broker.client(), &keys), expected);
+    }
+}
+
+#[test]
+fn scans_return_a_partition_s_keys_in_order_page_by_page() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Async, 1));
+    put(
+        &mut client,
+        &[("b", Some("2")), ("c", Some("3")), ("a", Some("1"))],
+    );
+    put(&mut client, &[("d", Some("4")), ("c", None)]);
+    let page = ask!(client, ScanKeys, scan_request(0, "", 2));
+    let keys = |page: &ScanKeysResponse| -> Vec<Bytes> {
+        page.keys.iter().map(|key| key.key.clone()).collect()
+    };
+    assert_eq!(keys(&page), ["a", "b"]);
+    assert_eq!(page.next, Some(Bytes::from_static(b"d")));
+    let page = ask!(client, ScanKeys, scan_request(0, "d", 2));
+    assert_eq!(
+        (keys(&page), page.next),
+        (vec![Bytes::from_static(b"d")], None)
+    );
+    assert_eq!(page.keys[0].newest.value, "4");
+    let range = ScanKeysRequest {
+        until: Some(Bytes::from_static(b"d")),
+        // Room for no key: the first one comes all the same.
+        bytes_max: 0,
+        ..scan_request(0, "aa", u32::MAX)
+    };
+    let page = ask!(client, ScanKeys, range);
+    assert_eq!(
+        (keys(&page), page.next),
+        (vec![Bytes::from_static(b"b")], None)
+    );
+
+    let none = ask!(client, ScanKeys, scan_request(0, "", 0));
+    assert_eq!(none.error_code, INVALID_REQUEST, "{none:?}");
+    let none = ask!(client, ScanKeys, scan_request(1, "", 1));
+    assert_eq!(none.error_code, UNKNOWN, "{none:?}");
+}
+
+#[test]
+fn streams_that_are_not_keyed_or_do_not_exist_are_refused_with_advice() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "plain", settings(1, 1));
+    for (stream, code) in [
+        ("plain", INVALID_CONFIG),
+        ("none", UNKNOWN),
+        ("__groups", UNKNOWN),
+    ] {
+        let got = ask!(client, GetKeys, get_request(stream, &["a"]));
+        let stored = ask!(client, PutKeys, put_request(stream, &[("a", None)]));
+        let mut scan = scan_request(0, "", 1);
+        scan.stream = stream.into();
+        let scanned = ask!(client, ScanKeys, scan);
+        let errors = [got.error_code, stored.error_code, scanned.error_code];
+        assert_eq!(errors, [code; 3], "{stream}");
+        if code == INVALID_CONFIG {
+            for message in [
+                got.error_message,
+                stored.error_message,
+                scanned.error_message,
+            ] {
+                let message = message.unwrap();
+                assert!(message.contains("cleanup.policy=compact"), "{message}");
+            }
+        }
+    }
+}
+
+#[test]
+fn too_many_keys_fail_the_request_and_too_large_entries_only_themselves() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    let small_chunks = StreamSettings {
+        chunk_bytes_max: Some(ByteSize(1000)),
+        ..keyed(Durability::Sync, 1)
+    };
+    create(&mut client, "small", small_chunks);
+    create(&mut client, "t", keyed(Durability::Sync, 2));
+    let too_many: Vec<_> = (0..1025).map(|_| ("a", Some("b"))).collect();
+    let stored = ask!(client, PutKeys, put_request("t", &too_many));
+    assert_eq!(
+        (stored.error_code, stored.entries.len()),
+        (INVALID_REQUEST, 0)
+    );
+    let got = ask!(client, GetKeys, get_request("t", &["a"; 1025]));
+    assert_eq!((got.error_code, got.keys.len()), (INVALID_REQUEST, 0));
+    put(&mut client, &too_many[..1024]);
+
+    let (long, longest) = ("k".repeat(KEY_BYTES_MAX + 1), "k".repeat(KEY_BYTES_MAX));
+    let entries = [(&*long, Some("1")), (&longest, Some("2")), ("a", Some("3"))];
+    let stored = ask!(client, PutKeys, put_request("t", &entries));
+    let codes: Vec<i16> = stored
+        .entries
+        .iter()
+        .map(|entry| entry.error_code)
+        .collect();
+    assert_eq!(codes, [INVALID_REQUEST, 0, 0]);
+    let got = ask!(client, GetKeys, get_request("t", &[&long, &longest, "a"]));
+    let codes: Vec<i16> = got.keys.iter().map(|key| key.error_code).collect();
+    assert_eq!(codes, [INVALID_REQUEST, 0, 0]);
+    let message = got.keys[0].error_message.clone().unwrap();
+    assert!(message.contains("at most 1048576"), "{message}");
+    assert_eq!(got.keys[1].newest.as_ref().unwrap().value, "2");
+
+    let value = "v".repeat(2000);
+    let entries = [("a", Some("1")), ("b", Some(&*value)), ("c", Some("3"))];
+    let stored = ask!(client, PutKeys, put_request("small", &entries));
+    let codes: Vec<i16> = stored
+        .entries
+        .iter()
+        .map(|entry| entry.error_code)
+        .collect();
+    assert_eq!(codes, [0, TOO_LARGE, 0]);
+    let versions: Vec<Offset> = stored.entries.iter().map(|entry| entry.version).collect();
+    assert_eq!(versions, [Offset(0), Offset(0), Offset(1)]);
+}
+
+#[test]
+fn large_values_fill_several_answers() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Async, 1));
+    let keys: Vec<String> = (0..10).map(|number| format!("key {number}")).collect();
+    for key in &keys {
+        put(&mut client, &[(key, Some(&key.repeat(200_000)))]);
+    }
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut found = Vec::new();
+    let mut answers = 0;
+    while found.len() < keys.len() {
+        let values = values(&mut client, &keys[found.len()..]);
+        assert!(!values.is_empty());
+        found.extend(values.into_iter().map(Option::unwrap));
+        answers += 1;
+    }
+    assert!((3..=5).contains(&answers), "{answers}");
+    for (key, value) in keys.iter().zip(found) {
+        assert_eq!(value, key.repeat(200_000));
+    }
+    let page = ask!(
+        client,
+        ScanKeys,
+        ScanKeysRequest {
+            bytes_max: u32::MAX,
+            ..scan_request(0, "", 100)
+        }
+    );
+    assert_eq!((page.keys.len(), page.error_code), (4, 0));
+    assert_eq!(page.next, Some(Bytes::from_static(b"key 4")));
+}
+
+#[test]
+fn records_of_plain_producers_are_found_unless_they_are_in_a_foreign_partition() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Sync, 2));
+    let stream = broker.log().stream("t").unwrap();
+    let mut builder = ChunkBuilder::new(Compression::Lz4);
+    let value = Some(&b"v"[..]);
+    builder
+        .push(Timestamp(7), Some(b"ann"), value, &[])
+        .unwrap();
+    builder.push(Timestamp(8), None, value, &[]).unwrap();
+    for partition in 0..2 {
+        let partition = stream.partition(partition).unwrap();
+        let appended = partition.append(builder.finish(None).unwrap()).unwrap();
+        partition.acknowledge(&appended).unwrap();
+    }
+    let got = ask!(client, GetKeys, get_request("t", &["ann"]))
+        .keys
+        .pop()
+        .unwrap();
+    assert_eq!(got.partition as usize, partition_of_key(b"ann", 2));
+    assert_eq!(got.newest.unwrap().timestamp, Timestamp(7));
+    let scanned = ask!(client, ScanKeys, scan_request(1 - got.partition, "", 10));
+    assert_eq!(scanned.keys, []);
+}
+
+#[test]
+fn the_first_look_up_of_a_large_stream_holds_up_no_other_client() {
+    let mut broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Async, 1));
+    create(&mut client, "small", keyed(Durability::Async, 1));
+    assert_eq!(
+        ask!(client, PutKeys, put_request("small", &[("a", Some("b"))])).error_code,
+        0
+    );
+    let partition = broker.log().stream("t").unwrap().partition(0).unwrap();
+    let mut builder = ChunkBuilder::new(Compression::None);
+    for number in 0..10_000 {
+        let key = format!("key {number}");
+        builder
+            .push(Timestamp(1), Some(key.as_bytes()), Some(b"v"), &[])
+            .unwrap();
+    }
+    let chunk = builder.finish(None).unwrap();
+    for _ in 0..50 {
+        partition.append(chunk).unwrap();
+    }
+    partition.wait_durable(partition.next_offset()).unwrap();
+    drop((client, partition));
+    broker.restart();
+    // More look-ups than there are threads for them.
+    let mut waiting: Vec<Client> = (0..100).map(|_| broker.client()).collect();
+    for client in &mut waiting {
+        client.send(get_request("t", &["key 7"]));
+    }
+    let mut other = broker.client();
+    let began = Instant::now();
+    let got = ask!(other, GetKeys, get_request("small", &["a"]));
+    assert_eq!(got.keys[0].newest.as_ref().unwrap().value, "b");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    for client in &mut waiting {
+        let got = answer!(client, GetKeys);
+        assert_eq!(
+            got.keys[0].newest.as_ref().unwrap().version,
+            Offset(490_007)
+        );
+    }
+}

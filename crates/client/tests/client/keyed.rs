@@ -1,0 +1,132 @@
+//! Records by key.
+
+use std::collections::BTreeMap;
+
+use millstream_client::{ClientError, KeyRange, ResponseError};
+use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
+
+use crate::support::{Node, produce};
+
+fn create(node: &Node, name: &str, partitions: u32) {
+    let policy = (CLEANUP_POLICY.to_owned(), COMPACT.to_owned());
+    let config = StreamConfig {
+        streamlets: partitions,
+        settings: [policy].into(),
+        ..StreamConfig::default()
+    };
+    node.log().create_stream(name, config).unwrap();
+}
+
+#[tokio::test]
+async fn keys_are_put_found_and_deleted() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 3);
+    let table = client.keyed("t");
+    assert_eq!(table.get("ann").await.unwrap(), None);
+    let stored = table.put("ann", "1").await.unwrap();
+    let found = table.get("ann").await.unwrap().unwrap();
+    assert_eq!(
+        (&found.value[..], found.version),
+        (&b"1"[..], stored.version)
+    );
+    assert_eq!(found.partition, stored.partition);
+    table.delete("ann").await.unwrap();
+    table.delete("none").await.unwrap();
+    assert_eq!(table.get("ann").await.unwrap(), None);
+    // Keys and values are any bytes.
+    table.put(b"\xff\x00", b"\xfe").await.unwrap();
+    table.put("", "").await.unwrap();
+    assert_eq!(
+        table.get(b"\xff\x00").await.unwrap().unwrap().value,
+        &b"\xfe"[..]
+    );
+    assert!(table.get("").await.unwrap().unwrap().value.is_empty());
+}
+
+#[tokio::test]
+async fn many_keys_and_scans_equal_a_map() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 5);
+    let table = client.keyed("t");
+    let mut expected = BTreeMap::new();
+    let entries: Vec<(String, Option<String>)> = (0..5000)
+        .map(|number: u32| {
+            let key = format!("{:03}", number * 7919 % 3001);
+            let value =
+                (number % 5 != 0).then(|| format!("{number}").repeat(1 + number as usize % 300));
+            (key, value)
+        })
+        .collect();
+    for outcome in table.put_many(&entries).await.unwrap() {
+        outcome.unwrap();
+    }
+    for (key, value) in &entries {
+        match value {
+            Some(value) => expected.insert(key.clone(), value.clone()),
+            None => expected.remove(key),
+        };
+    }
+    let keys: Vec<String> = (0..3001).map(|number| format!("{number:03}")).collect();
+    let found = table.get_many(&keys).await.unwrap();
+    for (key, found) in keys.iter().zip(&found) {
+        let value = found.as_ref().map(|found| found.value.as_ref());
+        assert_eq!(value, expected.get(key).map(String::as_bytes), "{key}");
+    }
+    for range in [
+        KeyRange::all(),
+        KeyRange::prefix("12"),
+        KeyRange::new("2", Some(b"25".to_vec())),
+        KeyRange::new("5", Some(b"4".to_vec())),
+    ] {
+        let mut scan = table.scan(range.clone());
+        let mut scanned = Vec::new();
+        while let Some(entry) = scan.next().await.unwrap() {
+            scanned.push((entry.key.to_vec(), entry.newest.value.to_vec()));
+        }
+        let in_range = expected
+            .iter()
+            .filter(|(key, _)| range.contains(key.as_bytes()));
+        let in_range =
+            in_range.map(|(key, value)| (key.clone().into_bytes(), value.clone().into_bytes()));
+        assert!(scanned == in_range.collect::<Vec<_>>(), "{range:?}");
+        assert_eq!(scan.next().await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn records_of_a_producer_are_found_by_key_and_other_streams_are_refused() {
+    let node = Node::start();
+    let client = node.client();
+    node.create("plain", 1);
+    produce(&client, "plain", ["x".to_owned()]).await;
+    let refused = client.keyed("plain").get("a").await.unwrap_err();
+    assert!(
+        refused.to_string().contains("cleanup.policy=compact"),
+        "{refused}"
+    );
+    let error = |error: ClientError| error.response_error();
+    assert_eq!(error(refused), Some(ResponseError::InvalidConfig));
+    let mut scan = client.keyed("plain").scan(KeyRange::all());
+    assert_eq!(
+        scan.next().await.map_err(error),
+        Err(Some(ResponseError::InvalidConfig))
+    );
+    let unknown = client.keyed("none").put("a", "b").await;
+    assert_eq!(
+        unknown.map_err(error),
+        Err(Some(ResponseError::UnknownTopicOrPartition))
+    );
+    let unknown = client.keyed("none").scan(KeyRange::all()).next().await;
+    assert_eq!(
+        unknown.map_err(error),
+        Err(Some(ResponseError::UnknownTopicOrPartition))
+    );
+
+    create(&node, "t", 4);
+    let long = "k".repeat((1 << 20) + 1);
+    let entries = [(&*long, Some("v")), ("a", Some("v"))];
+    let outcomes = client.keyed("t").put_many(&entries).await.unwrap();
+    assert!(outcomes[0].is_err() && outcomes[1].is_ok());
+}
