@@ -5,7 +5,7 @@ mod remote;
 use std::io::Write;
 
 use memchr::memmem;
-use millstream_base::{Clock, ProducerId, StreamletIndex, Timestamp, crc32c};
+use millstream_base::{Clock, ProducerId, StreamletIndex, Timestamp, crc32c, partition_of_key};
 use millstream_connect::{ProducerTotals, StreamProducer};
 use millstream_log::Stream;
 use serde_json::json;
@@ -112,10 +112,11 @@ impl<'a> Protocol<'a> {
     }
 }
 
-/// A producer for each streamlet. The line's number selects the streamlet of a line without a key, so that a resent
-/// line goes to the same one.
+/// A producer for each streamlet, or for each partition of a keyed stream, where the key's hash selects the partition. The
+/// line's number selects the producer of a line without a key, so that a resent line goes to the same one.
 struct Lines<'a> {
     clock: &'a dyn Clock,
+    is_keyed: bool,
     producers: Vec<StreamProducer>,
     protocol: Protocol<'a>,
     number: usize,
@@ -126,13 +127,20 @@ struct Lines<'a> {
 impl<'a> Lines<'a> {
     fn new(stream: &Stream, args: &'a ProduceArgs, clock: &'a dyn Clock) -> anyhow::Result<Self> {
         let producer = args.producer.map_or(ProducerId::NONE, ProducerId);
-        let producers = (0..stream.config().streamlets)
-            .map(|streamlet| {
-                StreamProducer::for_streamlet(stream, StreamletIndex(streamlet), producer)
+        let is_keyed = stream.is_keyed();
+        let count = match is_keyed {
+            true => stream.partition_count(),
+            false => stream.config().streamlets,
+        };
+        let producers = (0..count)
+            .map(|index| match is_keyed {
+                true => StreamProducer::for_partition(stream, index, producer),
+                false => StreamProducer::for_streamlet(stream, StreamletIndex(index), producer),
             })
             .collect::<Result<_, _>>()?;
         Ok(Lines {
             clock,
+            is_keyed,
             producers,
             protocol: Protocol::new(args),
             number: 0,
@@ -161,13 +169,14 @@ impl LineTarget for Lines<'_> {
     fn line(&mut self, line: &[u8]) -> Result<(), LineError> {
         let (key, value) = self.protocol.split(line);
         let count = self.producers.len();
-        let streamlet = match key {
+        let index = match key {
+            Some(key) if self.is_keyed => partition_of_key(key, count),
             // Scaled to the range: the remainder of a CRC spreads short keys badly.
             Some(key) => ((u64::from(crc32c(key)) * count as u64) >> 32) as usize,
             None => self.number % count,
         };
         self.number += 1;
-        Ok(self.producers[streamlet].push(self.time, key, Some(value), &[])?)
+        Ok(self.producers[index].push(self.time, key, Some(value), &[])?)
     }
 
     fn end_block(&mut self, is_drained: bool) -> anyhow::Result<()> {

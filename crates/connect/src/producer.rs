@@ -77,6 +77,19 @@ impl StreamProducer {
         Ok(StreamProducer::of_partition(partition, producer, false))
     }
 
+    /// As [`StreamProducer::new`], for any partition.
+    ///
+    /// # Errors
+    /// When the stream has no such partition.
+    pub fn for_partition(
+        stream: &Stream,
+        partition: u32,
+        producer: ProducerId,
+    ) -> Result<StreamProducer, LogError> {
+        let partition = stream.partition(partition)?;
+        Ok(StreamProducer::of_partition(partition, producer, false))
+    }
+
     /// Returns a producer for one partition, inside or outside of transactions.
     pub(crate) fn of_partition(
         partition: StreamPartition,
