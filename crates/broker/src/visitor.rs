@@ -55,10 +55,10 @@ impl Visitor {
         }
     }
 
-    /// Decides whether the visitor may see the state of the broker: that requires the right to
-    /// describe the cluster. Users, passwords and the wait after a wrong one are those of clients
+    /// Decides whether the visitor may see the state of the broker, or read a stream: that requires
+    /// the right to describe the cluster, or to read the stream. Users, passwords and the wait after a wrong one are those of clients
     /// that log in with PLAIN, tokens those of OAUTHBEARER.
-    pub async fn admit(&self, credentials: Option<Credentials>) -> Admission {
+    pub async fn admit(&self, stream: Option<&str>, credentials: Option<Credentials>) -> Admission {
         let principal = match (&self.certified, credentials) {
             _ if self.security.login().is_none() => {
                 let anonymous = Principal::anonymous;
@@ -72,7 +72,11 @@ impl Visitor {
             return Admission::LogIn { takes_tokens };
         };
         let access = Access::new(Arc::clone(&self.security), principal, self.from);
-        match access.may(Operation::Describe, Resource::CLUSTER) {
+        let may = match stream {
+            Some(name) => access.may_topic(Operation::Read, name),
+            None => access.may(Operation::Describe, Resource::CLUSTER),
+        };
+        match may {
             true => Admission::Allowed,
             false => Admission::Denied,
         }

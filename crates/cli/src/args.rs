@@ -1,6 +1,7 @@
 //! The command line, parsed into flags and values.
 
 mod administration;
+mod kv;
 mod streams;
 
 use std::io::{self, Write};
@@ -22,6 +23,7 @@ pub use self::administration::{
     CompletionArgs, ConfigCommand, DecideArgs, GroupCommand, HealthArgs, ManArgs, ProfileCommand,
     QuotaCommand, TransactionCommand,
 };
+pub use self::kv::{KeyArgs, KvCommand, PutArgs, ScanArgs};
 pub use self::streams::{CopyArgs, ExportArgs, ImportArgs, PurgeArgs};
 use crate::console::{CANNOT_WRITE, tell};
 use crate::exit;
@@ -172,6 +174,13 @@ pub enum Command {
     Produce(ProduceArgs),
     /// Print the records of a stream
     Consume(ConsumeArgs),
+    /// Get, put, delete and scan the records of a keyed stream, by their keys
+    ///
+    /// A stream is keyed if its setting `cleanup.policy` contains `compact`: the last record of each key is its value.
+    ///
+    /// Example: millstream stream create users --keyed && millstream kv put users ann '{"plan":"free"}'
+    #[command(subcommand)]
+    Kv(KvCommand),
     /// Put, get, list and delete objects
     #[command(subcommand)]
     Object(ObjectCommand),
@@ -321,6 +330,9 @@ pub enum StreamCommand {
         /// When the server acknowledges records: sync, written, async or memory
         #[arg(long, value_name = "WHEN", default_value = "sync")]
         durability: Durability,
+        /// Find records by key (`millstream kv`): sets cleanup.policy=compact
+        #[arg(long)]
+        keyed: bool,
         #[command(flatten)]
         retention: RetentionArgs,
     },

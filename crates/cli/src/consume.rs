@@ -268,7 +268,7 @@ pub fn as_json(partition: u32, record: &Record<'_>) -> Value {
 }
 
 /// Writes the field `name`; bytes that are not UTF-8 go to `<name>_base64`.
-fn text(name: &str, bytes: Option<&[u8]>) -> (String, Value) {
+pub fn text(name: &str, bytes: Option<&[u8]>) -> (String, Value) {
     match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
         None => (name.to_owned(), Value::Null),
         Some(Ok(text)) => (name.to_owned(), text.into()),

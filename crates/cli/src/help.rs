@@ -67,7 +67,7 @@ fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
         ("flow", Some("dead-letters")) => &[LOG, CLIENT],
         ("flow", _) => &[FLOWS],
         ("user", Some("init")) | ("repair", _) => &[LOG],
-        ("user", None) | ("stream" | "produce" | "consume" | "object", _) => &[LOG, CLIENT],
+        ("user", None) | ("stream" | "produce" | "consume" | "object" | "kv", _) => &[LOG, CLIENT],
         _ => &[CLIENT],
     }
 }

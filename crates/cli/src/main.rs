@@ -16,6 +16,7 @@ mod health;
 mod help;
 mod http;
 mod input;
+mod kv;
 mod lines;
 mod node;
 mod objects;
@@ -82,6 +83,7 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Produce(command) => produce::run(command, &settings, args.json, &stop()?),
         Command::Consume(command) => consume::run(command, &settings, args.json, &stop()?),
         Command::User(command) => users::run(command, &settings, args.json),
+        Command::Kv(command) => kv::run(command, &settings, args.json),
         Command::Object(command) => objects::run(command, &settings, args.json),
         Command::Group(command) => groups::run(command, &settings, args.json),
         Command::Transaction(command) => transactions::run(command, &settings, args.json),

@@ -2,6 +2,7 @@
 
 mod content;
 mod gate;
+mod keyed;
 mod metrics;
 mod notify;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 use millstream_base::ByteSize;
-use millstream_log::{Log, StreamConfig, StreamInfo};
+use millstream_log::{CLEANUP_POLICY, COMPACT, Log, StreamConfig, StreamInfo};
 use serde_json::{Value, json};
 
 use crate::args::{RetentionArgs, StreamCommand};
@@ -71,8 +71,10 @@ fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> a
             lanes,
             virtual_logs,
             durability,
+            keyed,
             retention,
         } => {
+            let keyed = keyed.then(|| (CLEANUP_POLICY.to_owned(), COMPACT.to_owned()));
             let config = StreamConfig {
                 streamlets,
                 lanes,
@@ -80,6 +82,7 @@ fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> a
                 durability,
                 retention_ms: retention.retain_for.and_then(millis),
                 retention: retention.retain_bytes.and_then(|Limit(size)| size),
+                settings: keyed.into_iter().collect(),
                 ..StreamConfig::default()
             };
             done(&streams.create(&name, config)?, "created")

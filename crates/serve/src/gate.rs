@@ -30,8 +30,18 @@ pub trait Visitor: Send + Sync + 'static {
     /// Returns whether the visitor may read now, given its credentials.
     fn admit(
         self: Arc<Self>,
+        visited: Visited,
         credentials: Option<Credentials>,
     ) -> Pin<Box<dyn Future<Output = Admission> + Send>>;
+}
+
+/// The thing that a visitor wants to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Visited {
+    /// The state of the node and of its flows.
+    Node,
+    /// Records of a stream.
+    Stream(String),
 }
 
 /// The answer of a gate to a visitor.
@@ -84,6 +94,7 @@ impl Gate for Open {
 impl Visitor for Open {
     fn admit(
         self: Arc<Self>,
+        _: Visited,
         _: Option<Credentials>,
     ) -> Pin<Box<dyn Future<Output = Admission> + Send>> {
         Box::pin(ready(Admission::Allowed))

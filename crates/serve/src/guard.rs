@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::RequestError;
-use crate::gate::{Admission, Visitor, credentials_of};
+use crate::gate::{Admission, Visited, Visitor, credentials_of};
+use crate::kv;
 
 /// The headers that forbid caches to store answers, and other sites to read them.
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
@@ -75,18 +76,25 @@ pub async fn guard(State(rules): State<Arc<Rules>>, request: Request, next: Next
 fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + Send + use<> {
     let is_open = OPEN_PATHS.contains(&request.uri().path());
     let visitor = request.extensions().get::<Arc<dyn Visitor>>().cloned();
+    let visited = match kv::stream_of(request.uri().path()) {
+        Some(stream) => Visited::Stream(stream),
+        None => Visited::Node,
+    };
     let credentials = request.headers().get(header::AUTHORIZATION);
     let credentials = credentials.and_then(credentials_of);
     async move {
         if is_open {
             return Ok(());
         }
+        let denied = RequestError::Denied(visited.clone());
         // Every connection has one.
-        let visitor = visitor.ok_or(RequestError::Denied)?;
-        match visitor.admit(credentials).await {
+        let Some(visitor) = visitor else {
+            return Err(denied);
+        };
+        match visitor.admit(visited, credentials).await {
             Admission::Allowed => Ok(()),
             Admission::LogIn { takes_tokens } => Err(RequestError::LogIn { takes_tokens }),
-            Admission::Denied => Err(RequestError::Denied),
+            Admission::Denied => Err(denied),
             Admission::NotReady => Err(RequestError::NotReady("it is starting".to_owned())),
         }
     }

@@ -14,6 +14,8 @@
 //! | `/api/v1/flows/<flow>/metrics` | all metrics of one flow, see below |
 //! | `/state/<flow>/<element>?limit=<n>` | up to `n` entries of a state element (100, at most 10,000), ordered by key: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>/<key>` | the value of one key |
+//! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`] |
+//! | `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&limit=<n>` | up to `n` keys (100, at most 10,000) that begin with the prefix, from `from` on and before `to`, see below |
 //!
 //! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
 //! `stages` (a [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph),
@@ -26,10 +28,16 @@
 //! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the
 //! scale of `watched_seconds`, and `items_per_second`, the items that each stage read in it.
 //!
+//! `/kv/<stream>/<key>` has the type `application/json` if the value is JSON, `text/plain` if it is other UTF-8, and else
+//! `application/octet-stream`; `ETag` is `"<partition>-<version>"`, and `Last-Modified` the record's time. `/kv/<stream>` is
+//! an object: `entries`, each with `key`, `partition`, `version`, `timestamp` in milliseconds since 1970, and `value`, which
+//! is JSON if the stored value is, or else a text; and `next`, the key to continue from, or null at the end. Bytes that are not
+//! UTF-8 are in base64, in `key_base64`, `value_base64` or `next_base64`. Keys in these paths and queries may be any bytes.
+//!
 //! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
 //! the fault and the remedy. The server answers only GET and HEAD.
 //!
-//! A [`Gate`] encrypts connections and decides which visitors may read; `/healthz` and `/readyz` answer every client.
+//! A [`Gate`] encrypts connections and decides which visitors may read which pages; `/healthz` and `/readyz` answer every client.
 //! Without a gate, clients do not log in, so let only this machine reach the address.
 //!
 //! So that no web site can read answers through a browser (DNS rebinding), the server answers only requests whose `Host` is an IP
@@ -44,6 +52,8 @@ mod error;
 mod gate;
 mod guard;
 mod history;
+mod keyed;
+mod kv;
 mod page;
 mod prometheus;
 mod routes;
@@ -53,7 +63,8 @@ use std::sync::Arc;
 
 use millstream_flow::Running;
 
-pub use gate::{Admission, Gate, Open, Visitor};
+pub use gate::{Admission, Gate, Open, Visited, Visitor};
+pub use keyed::{KEY_READERS_MAX, KeyPage, KeyedStreams, KeyedValue, LookUp, LookUpError};
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};
 
@@ -79,6 +90,11 @@ pub trait Content: Send + Sync + 'static {
 
     /// Returns the groups of consumers; `None` if it has no page for them.
     fn groups(&self) -> Option<serde_json::Value> {
+        None
+    }
+
+    /// Returns the keyed streams; `None` if it has no pages for them.
+    fn keyed(&self) -> Option<Arc<dyn KeyedStreams>> {
         None
     }
 

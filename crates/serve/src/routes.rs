@@ -19,11 +19,12 @@ use crate::Content;
 use crate::error::RequestError;
 use crate::guard::{Rules, guard};
 use crate::history::{History, Throughput};
+use crate::kv;
 use crate::page::page;
 use crate::prometheus;
 
 /// The entries of a state element in one answer to a request without `limit`.
-const ENTRIES_DEFAULT: usize = 100;
+pub const ENTRIES_DEFAULT: usize = 100;
 
 /// The largest `limit`, so that an answer fits into memory.
 pub const ENTRIES_MAX: usize = 10_000;
@@ -51,6 +52,7 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
         .route("/api/v1/flows/{flow}/metrics", get(flow_metrics))
         .route("/state/{flow}/{element}", get(entries))
         .route("/state/{flow}/{element}/{key}", get(value))
+        .route("/kv/{*path}", get(kv::page))
         .fallback(|uri: Uri| async move { RequestError::UnknownPath(uri.path().to_owned()) })
         .layer(middleware::from_fn_with_state(rules, guard))
         .with_state(shown)

@@ -23,6 +23,7 @@ use crate::addresses::Addresses;
 use crate::gate::{Gate, Open};
 use crate::guard::Rules;
 use crate::history::History;
+use crate::keyed::KEY_READERS_MAX;
 use crate::routes::{Shown, router};
 
 /// The most open connections. Others wait in the operating system's backlog until one of these ends; the
@@ -43,7 +44,7 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 /// The time that a closing connection has for its last answer.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The number of threads that read content.
+/// The number of threads that read content, beside those that look up keys.
 const READERS_MAX: usize = 4;
 
 /// The pause between attempts to accept while the machine lacks resources for another connection.
@@ -95,7 +96,7 @@ impl Server {
     ) -> io::Result<Server> {
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(READERS_MAX)
+            .max_blocking_threads(READERS_MAX + KEY_READERS_MAX)
             .thread_name("millstream-http")
             .build()?;
         let listener = runtime.block_on(network.listen(address))?;

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_broker::{Broker, Status};
+use millstream_broker::{Broker, KeyReads, Status};
 use millstream_flow::Running;
 use millstream_log::{Log, StreamInfo};
-use millstream_serve::{Content, Metric};
+use millstream_serve::{Content, KEY_READERS_MAX, KeyedStreams, Metric};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
+use super::keyed::NodeStreams;
 use super::metrics;
 
 /// How long a view of the node is cached, so that many requests cost one look at the node.
@@ -19,12 +20,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(900);
 /// How many seconds of rates are kept for the page.
 const RATES_MAX: usize = 60;
 
+/// The threads that read partitions for their first look-ups of keys.
+const KEY_REBUILDS_MAX: usize = 2;
+
 /// A node, from before it has opened its log until it has closed it.
 pub struct NodeContent {
     started_at: Instant,
     state: RwLock<State>,
     looked: Mutex<Option<Arc<Look>>>,
     rates: Mutex<Rates>,
+    key_reads: Arc<KeyReads>,
 }
 
 /// The state of a node.
@@ -58,6 +63,10 @@ impl NodeContent {
             state: RwLock::new(State::Starting),
             looked: Mutex::default(),
             rates: Mutex::default(),
+            key_reads: Arc::new(KeyReads::new(
+                KEY_READERS_MAX - KEY_REBUILDS_MAX,
+                KEY_REBUILDS_MAX,
+            )),
         }
     }
 
@@ -224,6 +233,16 @@ impl Content for NodeContent {
             })
         });
         Some(groups.collect())
+    }
+
+    fn keyed(&self) -> Option<Arc<dyn KeyedStreams>> {
+        match &*self.state.read() {
+            State::Serving { log, .. } => Some(Arc::new(NodeStreams {
+                log: log.clone(),
+                reads: Arc::clone(&self.key_reads),
+            })),
+            State::Starting | State::Stopping => None,
+        }
     }
 
     fn readiness(&self) -> Result<(), String> {

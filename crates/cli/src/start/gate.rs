@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use millstream_base::Credentials;
 use millstream_broker::security::{Principal, Tls, principal_of};
 use millstream_broker::{self as broker};
-use millstream_serve::{Admission, Gate, Visitor};
+use millstream_serve::{Admission, Gate, Visited, Visitor};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
@@ -50,6 +50,7 @@ struct NodeVisitor {
 impl Visitor for NodeVisitor {
     fn admit(
         self: Arc<Self>,
+        visited: Visited,
         credentials: Option<Credentials>,
     ) -> Pin<Box<dyn Future<Output = Admission> + Send>> {
         Box::pin(async move {
@@ -59,7 +60,11 @@ impl Visitor for NodeVisitor {
             let certified = || self.certified.clone();
             let visitor = || broker::Visitor::new(&broker, self.from, certified());
             let known = self.known.get_or_init(visitor);
-            match known.admit(credentials).await {
+            let stream = match &visited {
+                Visited::Node => None,
+                Visited::Stream(name) => Some(name.as_str()),
+            };
+            match known.admit(stream, credentials).await {
                 broker::Admission::Allowed => Admission::Allowed,
                 broker::Admission::LogIn { takes_tokens } => Admission::LogIn { takes_tokens },
                 broker::Admission::Denied => Admission::Denied,

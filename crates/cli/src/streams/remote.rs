@@ -1,7 +1,9 @@
 //! The streams of a server.
 
 use millstream_base::ByteSize;
-use millstream_client::native::{self, DescribeStreamResponse, LaneDescription, StreamSettings};
+use millstream_client::native::{
+    self, DescribeStreamResponse, FurtherSetting, LaneDescription, StreamSettings,
+};
 use millstream_log::{Durability, PartitionInfo, StreamConfig, StreamInfo};
 
 use super::{Retention, Streams};
@@ -62,7 +64,14 @@ fn settings(config: StreamConfig) -> StreamSettings {
         retention_ms: config.retention_ms,
         retention_bytes: config.retention,
         chunk_bytes_max: config.chunk_bytes_max,
-        further: Vec::new(),
+        further: config
+            .settings
+            .into_iter()
+            .map(|(name, value)| FurtherSetting {
+                name: name.into(),
+                value: value.into(),
+            })
+            .collect(),
     }
 }
 

@@ -24,11 +24,11 @@ use crate::tokens::{CLAIMS, TokenSigner};
 
 /// The password `a secret` of the user `admin`, and `another` of `bob`, as HTTP sends them.
 const ADMIN: &str = "Authorization: Basic YWRtaW46YSBzZWNyZXQ=\r\n";
-const BOB: &str = "Authorization: Basic Ym9iOmFub3RoZXI=\r\n";
+pub const BOB: &str = "Authorization: Basic Ym9iOmFub3RoZXI=\r\n";
 const WRONG: &str = "Authorization: Basic YWRtaW46d3Jvbmc=\r\n";
 
 /// A node with HTTP, and where that is.
-fn start(data: &Path, args: &[&str]) -> (Server, String) {
+pub fn start(data: &Path, args: &[&str]) -> (Server, String) {
     let mut server = Server::start(data, &[args, &["--http", "127.0.0.1:0"]].concat());
     let http = server.line();
     let http = http.trim().trim_end_matches('/');
@@ -37,20 +37,20 @@ fn start(data: &Path, args: &[&str]) -> (Server, String) {
 }
 
 /// Makes a user of the node that stores its data below `dir`, before the node starts.
-fn init_user(dir: &Path, user: &str, password: &str) {
+pub fn init_user(dir: &Path, user: &str, password: &str) {
     let password = format!("{password}\n").into_bytes();
     run_with_input(&dir.join("data"), &["user", "init", user], password).assert_done();
 }
 
 /// Starts a node with authentication that stores its data below `dir`. Its superuser logs in as [`ADMIN`] does.
-fn start_with_admin(dir: &Path) -> (Server, String) {
+pub fn start_with_admin(dir: &Path) -> (Server, String) {
     init_user(dir, "admin", "a secret");
     let args = ["--authentication", "--super-users", "admin"];
     start(&dir.join("data"), &args)
 }
 
 /// Runs a command on a node of [`start_with_admin`] as its superuser.
-fn run_as_admin(server: &Server, dir: &Path, args: &[&str], input: &str) {
+pub fn run_as_admin(server: &Server, dir: &Path, args: &[&str], input: &str) {
     let password = dir.join("password");
     fs::write(&password, "a secret\n").unwrap();
     let login = ["--user", "admin", "--password-file"];
@@ -61,7 +61,7 @@ fn run_as_admin(server: &Server, dir: &Path, args: &[&str], input: &str) {
 }
 
 /// What is answered to a request with some headers.
-fn get_with(address: &str, path: &str, headers: &str) -> String {
+pub fn get_with(address: &str, path: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     exchange(&mut connection, address, path, headers)
 }
@@ -79,7 +79,7 @@ fn exchange(connection: &mut (impl Read + Write), host: &str, path: &str, header
 }
 
 #[track_caller]
-fn assert_status(answer: &str, status: u16) {
+pub fn assert_status(answer: &str, status: u16) {
     let expected = format!("HTTP/1.1 {status} ");
     assert!(answer.starts_with(&expected), "{status}: {answer}");
 }

@@ -8,6 +8,7 @@ mod damage;
 mod dead_letters;
 mod flow;
 mod http;
+mod kv;
 mod listeners;
 mod log_lines;
 mod network;

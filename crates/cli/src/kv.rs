@@ -1,0 +1,200 @@
+//! `millstream kv …`: records by key.
+
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use millstream_client::{ClientError, KeyEntry, KeyRange, KeyVersion, KeyedStream, StoredVersion};
+use serde_json::{Map, Value, json};
+
+use crate::args::{KeyArgs, KvCommand, PutArgs, ScanArgs};
+use crate::console::{CANNOT_WRITE, print, print_json, report, stdout};
+use crate::consume::text;
+use crate::door::Door;
+use crate::input::Input;
+use crate::node;
+use crate::remote::Remote;
+use crate::settings::Settings;
+use crate::stop::Stop;
+
+pub fn run(command: KvCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
+    if !settings.is_local() {
+        return carry_out(command, &Remote::new(settings)?, is_json);
+    }
+    let log = node::open_existing(settings)?;
+    let door = Door::private(&log, settings)?;
+    carry_out(command, door.remote(), is_json)?;
+    drop(door);
+    Ok(log.close()?)
+}
+
+fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    match command {
+        KvCommand::Get(args) => get(&args, remote, is_json),
+        KvCommand::Put(args) => put(&args, remote, is_json),
+        KvCommand::Delete(args) => delete(&args, remote, is_json),
+        KvCommand::Scan(args) => scan(&args, remote, is_json),
+    }
+}
+
+fn get(args: &KeyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let stream = remote.client().keyed(&args.stream);
+    let key = args.key.as_bytes();
+    let Some(found) = wait(remote, &stream, stream.get(key))? else {
+        bail!("stream {} has no key {:?}", args.stream, args.key);
+    };
+    if is_json {
+        return print_json(&document(key, &found));
+    }
+    let is_terminal = io::stdout().is_terminal();
+    print(|out| {
+        out.write_all(&found.value)?;
+        match is_terminal && !found.value.ends_with(b"\n") {
+            true => out.write_all(b"\n"),
+            false => Ok(()),
+        }
+    })
+}
+
+fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let mut read = Vec::new();
+    let value = match args.value == "-" {
+        true => {
+            let mut input = Input::open(Path::new("-"), &Stop::on_signals()?)?;
+            input
+                .read_to_end(&mut read)
+                .context("cannot read the value")?;
+            &read
+        }
+        false => args.value.as_bytes(),
+    };
+    let stream = remote.client().keyed(&args.stream);
+    let stored = wait(remote, &stream, stream.put(args.key.as_bytes(), value))?;
+    report_stored("stored", &args.key, stored, is_json)
+}
+
+fn delete(args: &KeyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let stream = remote.client().keyed(&args.stream);
+    let stored = wait(remote, &stream, stream.delete(args.key.as_bytes()))?;
+    report_stored("deleted", &args.key, stored, is_json)
+}
+
+fn report_stored(
+    what: &str,
+    key: &OsStr,
+    stored: StoredVersion,
+    is_json: bool,
+) -> anyhow::Result<()> {
+    let StoredVersion { partition, version } = stored;
+    let mut document = Map::from_iter([text("key", Some(key.as_bytes()))]);
+    document.insert("partition".to_owned(), json!(partition));
+    document.insert("version".to_owned(), json!(version));
+    report(
+        is_json,
+        &document,
+        format_args!("{what} key {key:?}: partition {partition}, version {version}"),
+    )
+}
+
+fn scan(args: &ScanArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let stream = remote.client().keyed(&args.stream);
+    let bytes =
+        |text: &Option<std::ffi::OsString>| text.as_ref().map(|text| text.as_bytes().to_vec());
+    let range = match bytes(&args.prefix) {
+        Some(prefix) => KeyRange::prefix(prefix),
+        None => KeyRange::new(bytes(&args.from).unwrap_or_default(), bytes(&args.to)),
+    };
+    let mut scan = stream.scan(range);
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    // An unknown stream is an error before anything is printed.
+    let mut next = wait(remote, &stream, scan.next())?;
+    let mut printer = Printer::new(is_json);
+    printer.begin().context(CANNOT_WRITE)?;
+    while let Some(entry) = next.filter(|_| left > 0) {
+        printer.print(&entry).context(CANNOT_WRITE)?;
+        left -= 1;
+        next = match left {
+            0 => None,
+            _ => wait(remote, &stream, scan.next())?,
+        };
+    }
+    printer.end().context(CANNOT_WRITE)
+}
+
+/// Prints entries, as lines or as one document.
+struct Printer {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+    is_json: bool,
+    is_first: bool,
+}
+
+impl Printer {
+    fn new(is_json: bool) -> Printer {
+        Printer {
+            out: stdout(),
+            is_json,
+            is_first: true,
+        }
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        match self.is_json {
+            true => self.out.write_all(b"{\"entries\":["),
+            false => Ok(()),
+        }
+    }
+
+    fn print(&mut self, entry: &KeyEntry) -> io::Result<()> {
+        let KeyEntry { key, newest } = entry;
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        if self.is_json {
+            if !is_first {
+                self.out.write_all(b",")?;
+            }
+            return Ok(serde_json::to_writer(
+                &mut self.out,
+                &document(key, newest),
+            )?);
+        }
+        for part in [&key[..], b"\t", &newest.value, b"\n"] {
+            self.out.write_all(part)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if self.is_json {
+            self.out.write_all(b"]}\n")?;
+        }
+        self.out.flush()
+    }
+}
+
+/// Returns a version of a key as JSON.
+fn document(key: &[u8], found: &KeyVersion) -> Value {
+    let fields = [
+        text("key", Some(key)),
+        ("partition".to_owned(), json!(found.partition)),
+        ("version".to_owned(), json!(found.version)),
+        ("timestamp".to_owned(), json!(found.timestamp)),
+        text("value", Some(&found.value)),
+    ];
+    Value::Object(fields.into_iter().collect())
+}
+
+/// Waits for an answer. The error for an unknown stream names the nearest existing one.
+fn wait<T>(
+    remote: &Remote,
+    stream: &KeyedStream,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> anyhow::Result<T> {
+    match remote.runtime().block_on(answer) {
+        Err(error) if error.is_unknown_stream() => {
+            remote.stream(stream.name())?;
+            Err(error.into())
+        }
+        answer => remote.wait(std::future::ready(answer)),
+    }
+}

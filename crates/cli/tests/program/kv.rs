@@ -1,0 +1,252 @@
+//! Records by key, from the command line and over HTTP.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+use crate::http::{BOB, assert_status, get_with, init_user, run_as_admin, start, start_with_admin};
+use crate::support::{Server, get, get_json, run, run_with_input};
+
+/// Returns the body of an answer with this status, and checks a header.
+#[track_caller]
+fn body(answer: &str, status: u16, header: &str) -> String {
+    assert_status(answer, status);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let head = head.to_ascii_lowercase();
+    assert!(
+        head.contains(&header.to_ascii_lowercase()),
+        "{header}: {head}"
+    );
+    body.to_owned()
+}
+
+/// The commands of a node, on a server or on a data directory.
+trait Node {
+    fn run(&self, args: &[&str], input: &[u8]) -> crate::support::Run;
+}
+
+impl Node for Server {
+    fn run(&self, args: &[&str], input: &[u8]) -> crate::support::Run {
+        self.run_with_input(args, input.to_vec())
+    }
+}
+
+impl Node for &Path {
+    fn run(&self, args: &[&str], input: &[u8]) -> crate::support::Run {
+        run_with_input(self, args, input.to_vec())
+    }
+}
+
+/// Puts, gets, deletes and scans keys.
+fn use_keys(node: &impl Node) {
+    let done = |args: &[&str], input: &[u8]| node.run(args, input).assert_done();
+    done(&["stream", "create", "t", "--keyed", "--lanes", "3"], b"");
+    done(&["stream", "create", "plain"], b"");
+    let stored = done(&["kv", "put", "t", "ann", "1"], b"").text();
+    assert!(
+        stored.starts_with("stored key \"ann\": partition "),
+        "{stored}"
+    );
+    assert!(stored.ends_with(", version 0\n"), "{stored}");
+    // The value is printed as it is, so that scripts get its bytes.
+    assert_eq!(done(&["kv", "get", "t", "ann"], b"").stdout, b"1");
+    let bytes = b"\xff\x00two lines\n\n";
+    done(&["kv", "put", "t", "bytes", "-"], bytes);
+    assert_eq!(done(&["kv", "get", "t", "bytes"], b"").stdout, bytes);
+    done(&["kv", "put", "t", "-1", "-2"], b"");
+    done(&["kv", "put", "t", "", "empty key"], b"");
+    done(&["kv", "put", "t", "empty value", ""], b"");
+    assert_eq!(done(&["kv", "get", "t", ""], b"").stdout, b"empty key");
+    assert_eq!(done(&["kv", "get", "t", "empty value"], b"").stdout, b"");
+    let got = done(&["kv", "get", "t", "bytes", "--json"], b"").json();
+    assert_eq!(got["key"], "bytes");
+    assert_eq!(got["value_base64"], "/wB0d28gbGluZXMKCg==");
+    assert!(
+        got["timestamp"].is_u64() && got["version"].is_u64(),
+        "{got}"
+    );
+
+    // A producer of records with the same partitioner.
+    let produce = ["produce", "t", "--key-separator", ":"];
+    done(&produce, b"ann:2\nbob:3\ncid:4\n");
+    done(&["kv", "delete", "t", "bob"], b"");
+    node.run(&["kv", "get", "t", "bob"], b"")
+        .assert_fails(1, &["stream t has no key \"bob\""]);
+    done(&["kv", "delete", "t", "bytes"], b"");
+    let scanned = done(&["kv", "scan", "t"], b"").text();
+    let lines = ["\tempty key", "-1\t-2", "ann\t2", "cid\t4", "empty value\t"];
+    assert_eq!(scanned.lines().collect::<Vec<_>>(), lines);
+    let scan = |args: &[&str]| -> Vec<String> {
+        let args = [&["kv", "scan", "t", "--json"], args].concat();
+        let scanned = done(&args, b"").json();
+        let entries = scanned["entries"].as_array().unwrap().iter();
+        entries
+            .map(|entry| entry["key"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(scan(&["--prefix", "a"]), ["ann"]);
+    assert_eq!(scan(&["--from", "ann", "--to", "e"]), ["ann", "cid"]);
+    assert_eq!(scan(&["--from", "ann", "--limit", "1"]), ["ann"]);
+    assert_eq!(scan(&["--prefix", "x"]), [""; 0]);
+
+    node.run(&["kv", "get", "plain", "a"], b"")
+        .assert_fails(1, &["stream plain", "cleanup.policy=compact"]);
+    node.run(&["kv", "scan", "tt"], b"")
+        .assert_fails(1, &["unknown stream tt", "did you mean t?"]);
+    let both = ["kv", "scan", "t", "--prefix", "a", "--from", "b"];
+    node.run(&both, b"").assert_fails(2, &["--prefix"]);
+    node.run(&["kv", "scan", "t", "--limit", "0"], b"")
+        .assert_fails(2, &["from 1"]);
+}
+
+#[test]
+fn keys_are_used_on_a_server() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    use_keys(&server);
+}
+
+#[test]
+fn keys_are_used_on_a_data_directory() {
+    let dir = tempdir().unwrap();
+    use_keys(&dir.path());
+    // Another run finds what the last one stored.
+    let got = run(dir.path(), &["kv", "get", "t", "ann"]).assert_done();
+    assert_eq!(got.stdout, b"2");
+}
+
+#[test]
+fn values_and_ranges_are_served_over_http() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    server
+        .run(&["stream", "create", "a/b", "--keyed", "--lanes", "2"])
+        .assert_done();
+    server.run(&["stream", "create", "plain"]).assert_done();
+    let odd = "gr\u{fc}\u{df}e/\u{2603} 100%";
+    for (key, value) in [
+        ("ann", "{\"n\": 12345678901234567890}"),
+        ("bob", "a word"),
+        ("", "empty"),
+        (odd, "[1]"),
+    ] {
+        server.run(&["kv", "put", "a/b", key, value]).assert_done();
+    }
+    let input = b"\xff\xfe".to_vec();
+    server
+        .run_with_input(&["kv", "put", "a/b", "cid", "-"], input)
+        .assert_done();
+
+    let ann = get(&http, "/kv/a%2Fb/ann");
+    assert_eq!(
+        body(&ann, 200, "content-type: application/json\r\n"),
+        "{\"n\": 12345678901234567890}"
+    );
+    body(&ann, 200, "etag: \"");
+    body(&ann, 200, "last-modified: ");
+    let bob = get(&http, "/kv/a%2Fb/bob");
+    assert_eq!(
+        body(&bob, 200, "content-type: text/plain; charset=utf-8"),
+        "a word"
+    );
+    assert_eq!(body(&get(&http, "/kv/a%2Fb/"), 200, ""), "empty");
+    for path in [
+        "/kv/a%2Fb/gr%C3%BC%C3%9Fe%2F%E2%98%83%20100%25",
+        "/kv/a%2Fb/gr%C3%BC%C3%9Fe/%E2%98%83%20100%25",
+    ] {
+        assert_eq!(body(&get(&http, path), 200, ""), "[1]", "{path}");
+    }
+
+    let list = get_json(&http, "/kv/a%2Fb");
+    let keys = |list: &Value| -> Vec<String> {
+        let entries = list["entries"].as_array().unwrap().iter();
+        entries
+            .map(|entry| entry["key"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(keys(&list), ["", "ann", "bob", "cid", odd]);
+    assert_eq!(list["next"], Value::Null);
+    let values: Vec<&Value> = list["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| &entry["value"])
+        .collect();
+    assert_eq!(*values[1], json!({ "n": 12_345_678_901_234_567_890_u64 }));
+    assert_eq!(*values[2], "a word");
+    assert_eq!(list["entries"][3]["value_base64"], "//4=");
+    let page = get_json(&http, "/kv/a%2Fb?limit=2&from=ann");
+    assert_eq!(
+        (keys(&page), &page["next"]),
+        (vec!["ann".to_owned(), "bob".to_owned()], &json!("cid"))
+    );
+    assert_eq!(keys(&get_json(&http, "/kv/a%2Fb?prefix=gr%C3%BC")), [odd]);
+    assert_eq!(
+        keys(&get_json(&http, "/kv/a%2Fb?from=b&to=c&limit=10000")),
+        ["bob"]
+    );
+    assert_eq!(keys(&get_json(&http, "/kv/a%2Fb?prefix=b&from=c")), [""; 0]);
+
+    for (path, status, part) in [
+        ("/kv/a%2Fb/none", 404, "unknown key \\\"none\\\""),
+        ("/kv/none/a", 404, "unknown stream \\\"none\\\""),
+        ("/kv/__groups", 404, "unknown stream"),
+        ("/kv/plain/a", 409, "cleanup.policy=compact"),
+        ("/kv/plain", 409, "cleanup.policy=compact"),
+        ("/kv/a%2Fb?limit=0", 400, "limit=<n>"),
+        ("/kv/a%2Fb?limit=10001", 400, "limit=<n>"),
+        ("/kv/a%2Fb?form=x", 400, "is refused"),
+        ("/kv/%FF/a", 400, "UTF-8"),
+        ("/kv/", 404, "/kv/<stream>"),
+    ] {
+        let answer = body(&get(&http, path), status, "");
+        assert!(answer.contains(part), "{path}: {answer}");
+    }
+}
+
+#[test]
+fn a_visitor_needs_the_right_to_read_the_stream() {
+    let dir = tempdir().unwrap();
+    init_user(dir.path(), "bob", "another");
+    let (server, http) = start_with_admin(dir.path());
+    let as_admin = |args: &[&str]| run_as_admin(&server, dir.path(), args, "");
+    as_admin(&["stream", "create", "t", "--keyed"]);
+    as_admin(&["stream", "create", "u", "--keyed"]);
+    as_admin(&["kv", "put", "t", "a", "1"]);
+    assert_status(&get(&http, "/kv/t/a"), 401);
+    for path in ["/kv/t/a", "/kv/t", "/kv/none"] {
+        let denied = get_with(&http, path, BOB);
+        assert_status(&denied, 403);
+        assert!(denied.contains("Read on the stream"), "{denied}");
+    }
+    let allow = [
+        "acl",
+        "add",
+        "allow",
+        "--principal",
+        "User:bob",
+        "--operation",
+        "read",
+    ];
+    as_admin(&[&allow[..], &["--resource", "stream", "--name", "t"]].concat());
+    assert_status(&get_with(&http, "/kv/t/a", BOB), 200);
+    assert_status(&get_with(&http, "/kv/t", BOB), 200);
+    // Neither another stream nor the state of the node.
+    assert_status(&get_with(&http, "/kv/u", BOB), 403);
+    assert_status(&get_with(&http, "/metrics", BOB), 403);
+
+    let password = dir.path().join("bob");
+    std::fs::write(&password, "another\n").unwrap();
+    let login = [
+        "--user",
+        "bob",
+        "--password-file",
+        password.to_str().unwrap(),
+    ];
+    let as_bob = |args: &[&str]| server.run(&[args, &login[..]].concat());
+    assert_eq!(as_bob(&["kv", "get", "t", "a"]).assert_done().stdout, b"1");
+    as_bob(&["kv", "put", "t", "a", "2"]).assert_fails(1, &["acl add allow"]);
+    as_bob(&["kv", "delete", "t", "a"]).assert_fails(1, &["acl add allow"]);
+    as_bob(&["kv", "scan", "u"]).assert_fails(1, &["acl add allow"]);
+}

@@ -1,0 +1,324 @@
+//! The pages of keyed streams, below `/kv`.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use millstream_base::{KeyRange, Offset, Timestamp};
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::error::RequestError;
+use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
+use crate::routes::{ENTRIES_DEFAULT, ENTRIES_MAX, Shown};
+
+/// The path that all of these pages begin with.
+const ROOT: &str = "/kv/";
+
+/// The last second that a date of HTTP can name, since 1970.
+const HTTP_SECONDS_MAX: u64 = 253_402_300_799;
+
+/// A parsed path.
+#[derive(Debug, PartialEq, Eq)]
+struct KvPath {
+    stream: String,
+    /// `None` for the page of the whole stream.
+    key: Option<Vec<u8>>,
+}
+
+/// Returns the stream whose records a page shows; `None` for other pages.
+pub fn stream_of(path: &str) -> Option<String> {
+    let name = path.strip_prefix(ROOT)?.split('/').next()?;
+    Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
+}
+
+fn parse(path: &str) -> Result<KvPath, RequestError> {
+    let unknown = || RequestError::UnknownPath(path.to_owned());
+    let rest = path.strip_prefix(ROOT).ok_or_else(unknown)?;
+    // A slash of the stream's name is encoded; one of the key may be.
+    let (name, key) = match rest.split_once('/') {
+        Some((name, key)) => (name, Some(key)),
+        None => (rest, None),
+    };
+    let name = percent_decode_str(name).decode_utf8();
+    let name = name.map_err(|_| RequestError::StreamName(path.to_owned()))?;
+    match name.is_empty() {
+        true => Err(unknown()),
+        false => Ok(KvPath {
+            stream: name.into_owned(),
+            key: key.map(|key| percent_decode_str(key).collect()),
+        }),
+    }
+}
+
+/// Answers `/kv/<stream>/<key>` with the value, and `/kv/<stream>` with some keys.
+pub async fn page(State(shown): State<Shown>, uri: Uri) -> Result<Response, RequestError> {
+    let unknown = || RequestError::UnknownPath(uri.path().to_owned());
+    let streams = shown.content.keyed().ok_or_else(unknown)?;
+    let KvPath { stream, key } = parse(uri.path())?;
+    match key {
+        Some(key) => value(streams, stream, key).await,
+        None => entries(streams, stream, uri.query().unwrap_or_default()).await,
+    }
+}
+
+async fn value(
+    streams: Arc<dyn KeyedStreams>,
+    stream: String,
+    key: Vec<u8>,
+) -> Result<Response, RequestError> {
+    let Some(found) = streams.get(&stream, key.clone()).await? else {
+        let key = String::from_utf8_lossy(&key).into_owned();
+        return Err(RequestError::AbsentKey { stream, key });
+    };
+    let headers = headers(&found);
+    Ok((headers, Body::from(found.value)).into_response())
+}
+
+fn headers(found: &KeyedValue) -> HeaderMap {
+    let KeyedValue {
+        partition, version, ..
+    } = found;
+    let mut headers = HeaderMap::new();
+    let content_type = match shown_value(&found.value) {
+        Some(ShownValue::Json(_)) => "application/json",
+        Some(ShownValue::Text(_)) => "text/plain; charset=utf-8",
+        None => "application/octet-stream",
+    };
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let mut insert = |name: HeaderName, value: String| {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    };
+    insert(header::ETAG, format!("\"{partition}-{version}\""));
+    let seconds = u64::try_from(found.timestamp.0).map(|millis| millis / 1000);
+    // A producer may give a record any time.
+    if let Ok(seconds @ 0..=HTTP_SECONDS_MAX) = seconds {
+        let time = UNIX_EPOCH + Duration::from_secs(seconds);
+        insert(header::LAST_MODIFIED, httpdate::fmt_http_date(time));
+    }
+    headers
+}
+
+/// A page of entries.
+#[derive(Serialize)]
+struct Entries<'a> {
+    entries: Vec<Entry<'a>>,
+    next: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_base64: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    partition: u32,
+    version: Offset,
+    timestamp: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<ShownValue<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+}
+
+/// A value that is text.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ShownValue<'a> {
+    /// As it is stored, so that numbers keep all their digits.
+    Json(&'a RawValue),
+    Text(&'a str),
+}
+
+fn shown_value(value: &[u8]) -> Option<ShownValue<'_>> {
+    match serde_json::from_slice(value) {
+        Ok(json) => Some(ShownValue::Json(json)),
+        Err(_) => std::str::from_utf8(value).ok().map(ShownValue::Text),
+    }
+}
+
+async fn entries(
+    streams: Arc<dyn KeyedStreams>,
+    stream: String,
+    query: &str,
+) -> Result<Response, RequestError> {
+    let refused = || RequestError::KeysQuery(query.to_owned());
+    let (range, limit) = parse_query(query).ok_or_else(refused)?;
+    let page = streams.scan(&stream, range, limit).await?;
+    let KeyPage { entries, next } = &page;
+    let (next, next_base64) = text(next.as_deref());
+    let entries = entries.iter().map(|(key, found)| {
+        let (key, key_base64) = text(Some(key));
+        let value = shown_value(&found.value);
+        let value_base64 = value
+            .is_none()
+            .then(|| BASE64_STANDARD.encode(&found.value));
+        Entry {
+            key,
+            key_base64,
+            partition: found.partition,
+            version: found.version,
+            timestamp: found.timestamp,
+            value,
+            value_base64,
+        }
+    });
+    Ok(Json(Entries {
+        entries: entries.collect(),
+        next,
+        next_base64,
+    })
+    .into_response())
+}
+
+/// Returns bytes as text, or in base64 if they are not UTF-8.
+fn text(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
+    match bytes.map(std::str::from_utf8) {
+        None => (None, None),
+        Some(Ok(text)) => (Some(text), None),
+        Some(Err(_)) => (None, bytes.map(|bytes| BASE64_STANDARD.encode(bytes))),
+    }
+}
+
+/// Parses a query; `None` if it is malformed. The fields limit the range together.
+fn parse_query(query: &str) -> Option<(KeyRange, usize)> {
+    let mut prefix = None;
+    let mut from = None;
+    let mut until = None;
+    let mut limit = None;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=')?;
+        let field = match name {
+            "prefix" => &mut prefix,
+            "from" => &mut from,
+            "to" => &mut until,
+            "limit" => &mut limit,
+            _ => return None,
+        };
+        // A form encodes a space as a plus sign.
+        let value = value.replace('+', " ");
+        let value: Vec<u8> = percent_decode_str(&value).collect();
+        if field.replace(value).is_some() {
+            return None;
+        }
+    }
+    let limit = match limit {
+        Some(limit) => std::str::from_utf8(&limit).ok()?.parse().ok()?,
+        None => ENTRIES_DEFAULT,
+    };
+    let mut range = prefix.map_or_else(KeyRange::all, KeyRange::prefix);
+    range.from = range.from.max(from.unwrap_or_default());
+    range.until = match (range.until, until) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    (1..=ENTRIES_MAX).contains(&limit).then_some((range, limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_path(path: &str, stream: &str, key: Option<&[u8]>) {
+        let expected = KvPath {
+            stream: stream.to_owned(),
+            key: key.map(<[u8]>::to_vec),
+        };
+        assert_eq!(parse(path).unwrap(), expected, "{path}");
+        assert_eq!(stream_of(path).as_deref(), Some(stream), "{path}");
+    }
+
+    #[test]
+    fn a_path_names_a_stream_and_perhaps_a_key_of_any_bytes() {
+        check_path("/kv/t", "t", None);
+        check_path("/kv/t/", "t", Some(b""));
+        check_path("/kv/a%2Fb/c/d%2Fe", "a/b", Some(b"c/d/e"));
+        check_path("/kv/t/gr%C3%BC%25+%FF", "t", Some(b"gr\xc3\xbc%+\xff"));
+        for path in ["/kv/", "/kv//key", "/kv", "/state/t"] {
+            assert!(
+                matches!(parse(path), Err(RequestError::UnknownPath(_))),
+                "{path}"
+            );
+        }
+        let wrong = parse("/kv/%FF/key");
+        assert!(matches!(wrong, Err(RequestError::StreamName(_))));
+        assert_eq!(stream_of("/state/t"), None);
+    }
+
+    #[track_caller]
+    fn check_query(query: &str, from: &[u8], until: Option<&[u8]>, limit: usize) {
+        let range = KeyRange::new(from, until.map(<[u8]>::to_vec));
+        assert_eq!(parse_query(query), Some((range, limit)), "{query}");
+    }
+
+    #[test]
+    fn the_fields_of_a_query_limit_the_range_together() {
+        check_query("", b"", None, ENTRIES_DEFAULT);
+        check_query("limit=7", b"", None, 7);
+        check_query("from=a&to=b%FF", b"a", Some(b"b\xff"), ENTRIES_DEFAULT);
+        check_query("prefix=a+b&limit=1", b"a b", Some(b"a c"), 1);
+        check_query("prefix=a&from=ab", b"ab", Some(b"b"), ENTRIES_DEFAULT);
+        check_query("prefix=b&from=a&to=c", b"b", Some(b"c"), ENTRIES_DEFAULT);
+        check_query("prefix=b&to=ba", b"b", Some(b"ba"), ENTRIES_DEFAULT);
+        for query in [
+            "limit=0",
+            "limit=10001",
+            "limit=-1",
+            "limit=",
+            "form=a",
+            "from",
+            "to=a&to=b",
+        ] {
+            assert_eq!(parse_query(query), None, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_json_text_or_bytes() {
+        let kind = |value: &[u8]| match shown_value(value) {
+            Some(ShownValue::Json(_)) => "json",
+            Some(ShownValue::Text(_)) => "text",
+            None => "bytes",
+        };
+        for (value, expected) in [
+            (&b"{\"a\":1.50}"[..], "json"),
+            (b"12345678901234567890123", "json"),
+            (b"word", "text"),
+            (b"", "text"),
+            (b"{\"a\":", "text"),
+            (b"\xff", "bytes"),
+            (b"\"\xff\"", "bytes"),
+        ] {
+            assert_eq!(kind(value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn times_that_http_cannot_name_are_left_out() {
+        let date = |millis| {
+            let headers = headers(&KeyedValue {
+                partition: 1,
+                version: Offset(7),
+                timestamp: Timestamp(millis),
+                value: "x".into(),
+            });
+            assert_eq!(headers[header::ETAG], "\"1-7\"");
+            headers.contains_key(header::LAST_MODIFIED)
+        };
+        for (millis, has_date) in [(0, true), (-1, false), (i64::MAX, false)] {
+            assert_eq!(date(millis), has_date, "{millis}");
+        }
+    }
+}
