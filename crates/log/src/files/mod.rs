@@ -24,11 +24,11 @@ use std::sync::atomic::AtomicUsize;
 
 use hashbrown::HashSet;
 use millstream_base::disk::Access;
-use millstream_base::{Disk, DiskFile, GroupId, Offset, Position, StreamId};
+use millstream_base::{Disk, DiskFile, Position, StreamId};
 use parking_lot::Mutex;
 
 use crate::error::{LogError, Result};
-use crate::ids::LaneId;
+use crate::ids::{GroupName, LaneId};
 
 const MARKER: &str = "millstream.data";
 const MARKER_TEXT: &str = "millstream data, format ";
@@ -47,6 +47,10 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 /// The folders of the journal and of the streams.
 const JOURNAL: &str = "journal";
 const STREAMS: &str = "streams";
+
+/// The endings of a group's file and of its index.
+const LOG: &str = "log";
+const INDEX: &str = "index";
 
 /// The folder for the torn ends of files, and for files that `repair` takes away.
 pub const ASIDE: &str = "aside";
@@ -182,11 +186,14 @@ impl DataDir {
         self.streams_dir().join(stream.to_string())
     }
 
-    pub fn group_path(&self, lane: LaneId, group: GroupId, first_offset: Offset) -> PathBuf {
-        self.stream_dir(lane.stream).join(format!(
-            "{}-{}-{:010}-{:020}.log",
-            lane.streamlet, lane.lane, group.0, first_offset.0
-        ))
+    pub fn group_path(&self, name: &GroupName) -> PathBuf {
+        self.stream_dir(name.lane.stream)
+            .join(format!("{name}.{LOG}"))
+    }
+
+    pub fn index_path(&self, name: &GroupName) -> PathBuf {
+        self.stream_dir(name.lane.stream)
+            .join(format!("{name}.{INDEX}"))
     }
 
     pub fn sync_dir(&self, path: &Path) -> Result<()> {

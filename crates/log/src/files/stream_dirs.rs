@@ -3,11 +3,11 @@
 use std::io;
 
 use hashbrown::HashSet;
-use millstream_base::{GroupId, LaneIndex, Offset, StreamId, StreamletIndex};
+use millstream_base::StreamId;
 
 use crate::error::{LogError, Result};
-use crate::files::{DataDir, list};
-use crate::ids::{GroupName, LaneId};
+use crate::files::{DataDir, INDEX, LOG, list};
+use crate::ids::{Generation, GroupName};
 
 impl DataDir {
     /// Makes sure that a stream's folder exists for good.
@@ -58,20 +58,19 @@ impl DataDir {
         let mut groups = Vec::new();
         let mut indexes = Vec::new();
         for name in list(&*self.disk, &path)? {
-            let (stem, is_log) = match name.rsplit_once('.') {
-                Some((stem, "log")) => (stem, true),
-                Some((stem, "index")) => (stem, false),
-                _ => (name.as_str(), false),
-            };
-            let Some((lane, group, offset)) = parse_group_name(stream, stem) else {
-                return Err(LogError::ForeignFile {
-                    path: path.join(name),
-                });
-            };
-            if is_log {
-                groups.push((lane, group, offset));
-            } else {
-                indexes.push((lane, group, offset));
+            let parsed = name.rsplit_once('.').and_then(|(stem, ending)| {
+                let group = GroupName::parse(stream, stem)?;
+                // This program makes no other ones.
+                (group.generation == Generation::FORMAT_2).then_some((group, ending))
+            });
+            match parsed {
+                Some((group, LOG)) => groups.push(group),
+                Some((group, INDEX)) => indexes.push(group),
+                _ => {
+                    return Err(LogError::ForeignFile {
+                        path: path.join(name),
+                    });
+                }
             }
         }
         let known: HashSet<GroupName> = groups.iter().copied().collect();
@@ -98,16 +97,4 @@ impl DataDir {
             .remove_dir(&path)
             .map_err(|error| LogError::io("remove folder", path, error))
     }
-}
-
-fn parse_group_name(stream: StreamId, stem: &str) -> Option<(LaneId, GroupId, Offset)> {
-    let mut numbers = stem.split('-');
-    let lane = LaneId {
-        stream,
-        streamlet: StreamletIndex(numbers.next()?.parse().ok()?),
-        lane: LaneIndex(numbers.next()?.parse().ok()?),
-    };
-    let group = GroupId(numbers.next()?.parse().ok()?);
-    let offset = Offset(numbers.next()?.parse().ok()?);
-    numbers.next().is_none().then_some((lane, group, offset))
 }

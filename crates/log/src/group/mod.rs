@@ -30,7 +30,7 @@ use crate::group::end::GroupEnd;
 use crate::group::file::GroupFile;
 use crate::group::segments::Segment;
 use crate::group::stored::StoredGroup;
-use crate::ids::{GroupName, LaneId};
+use crate::ids::{Generation, GroupName, LaneId};
 use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
 use crate::producers::transactions::AbortedTransaction;
@@ -41,6 +41,7 @@ pub struct Group {
     pub lane: LaneId,
     pub id: GroupId,
     pub first_offset: Offset,
+    generation: Generation,
     /// Written by the lane when it moves on; read by consumers and retention.
     end: OnceLock<GroupEnd>,
     /// The durable position. Stored by the syncer (`Release`) after the sync; loaded by readers
@@ -74,11 +75,12 @@ pub struct Group {
 
 impl Group {
     /// A group that starts empty, in memory.
-    pub fn new(lane: LaneId, id: GroupId, first_offset: Offset) -> Group {
+    pub fn new(name: GroupName) -> Group {
         Group {
-            lane,
-            id,
-            first_offset,
+            lane: name.lane,
+            id: name.id,
+            first_offset: name.first_offset,
+            generation: name.generation,
             end: OnceLock::new(),
             durable: AtomicU64::new(0),
             early: AtomicU64::new(0),
@@ -103,8 +105,8 @@ impl Group {
     }
 
     /// A group that recovery found on disk.
-    pub fn stored(lane: LaneId, id: GroupId, first_offset: Offset, stored: StoredGroup) -> Group {
-        let group = Group::new(lane, id, first_offset);
+    pub fn stored(name: GroupName, stored: StoredGroup) -> Group {
+        let group = Group::new(name);
         let (durable, synced) = (stored.position.0, stored.synced.0);
         group.durable.store(durable, Ordering::Relaxed);
         group.synced.store(synced, Ordering::Relaxed);
@@ -249,14 +251,19 @@ impl Group {
 
     /// Returns the parts of its file's name.
     pub fn name(&self) -> GroupName {
-        (self.lane, self.id, self.first_offset)
+        GroupName {
+            lane: self.lane,
+            id: self.id,
+            first_offset: self.first_offset,
+            generation: self.generation,
+        }
     }
 
     pub fn path(&self, dir: &DataDir) -> PathBuf {
-        dir.group_path(self.lane, self.id, self.first_offset)
+        dir.group_path(&self.name())
     }
 
     pub fn index_path(&self, dir: &DataDir) -> PathBuf {
-        self.path(dir).with_extension("index")
+        dir.index_path(&self.name())
     }
 }

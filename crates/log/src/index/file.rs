@@ -170,21 +170,22 @@ mod tests {
     };
 
     use super::*;
-    use crate::ids::LaneId;
+    use crate::ids::{Generation, LaneId};
     use crate::index::entry::Fingerprint;
     use crate::index::format::{ENTRY_FIXED_BYTES_2, MAGIC_2, PREFIX_BYTES};
     use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
     use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 
-    const NAME: GroupName = (
-        LaneId {
+    const NAME: GroupName = GroupName {
+        lane: LaneId {
             stream: StreamId(16),
             streamlet: StreamletIndex(1),
             lane: LaneIndex(2),
         },
-        GroupId(3),
-        Offset(4),
-    );
+        id: GroupId(3),
+        first_offset: Offset(4),
+        generation: Generation::FORMAT_2,
+    };
 
     fn entry(kind: EntryKind, position: u64, producers: usize) -> IndexEntry {
         IndexEntry {
@@ -284,7 +285,10 @@ mod tests {
     #[test]
     fn an_index_of_another_group_is_refused() {
         let bytes = encoded(&[entry(EntryKind::SegmentStart, 0, 1)]);
-        let other = (NAME.0, NAME.1, Offset(5));
+        let other = GroupName {
+            first_offset: Offset(5),
+            ..NAME
+        };
         let index = Index::decode(&bytes, &other);
         assert_eq!((index.foreign, index.entries.len()), (Some(NAME), 0));
     }

@@ -7,7 +7,7 @@ use millstream_base::{
     StreamletIndex, Timestamp, crc32c,
 };
 
-use crate::ids::{GroupName, LaneId};
+use crate::ids::{Generation, GroupName, LaneId};
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
@@ -162,10 +162,16 @@ impl IndexEntry {
     }
 }
 
-pub fn encode_header((lane, group, first_offset): &GroupName) -> Vec<u8> {
+pub fn encode_header(name: &GroupName) -> Vec<u8> {
+    let GroupName {
+        lane,
+        id,
+        first_offset,
+        ..
+    } = name;
     let mut header = MAGIC.to_vec();
     header.extend_from_slice(&lane.stream.0.to_le_bytes());
-    header.extend_from_slice(&group.0.to_le_bytes());
+    header.extend_from_slice(&id.0.to_le_bytes());
     header.extend_from_slice(&first_offset.0.to_le_bytes());
     header.extend_from_slice(&lane.streamlet.0.to_le_bytes());
     header.extend_from_slice(&lane.lane.0.to_le_bytes());
@@ -178,14 +184,19 @@ pub fn encode_header((lane, group, first_offset): &GroupName) -> Vec<u8> {
 pub fn decode_header(header: &[u8]) -> Option<GroupName> {
     let mut input = Input(header.get(MAGIC.len()..)?);
     let stream = StreamId(u64::from_le_bytes(input.take()?));
-    let group = GroupId(u64::from_le_bytes(input.take()?));
+    let id = GroupId(u64::from_le_bytes(input.take()?));
     let first_offset = Offset(u64::from_le_bytes(input.take()?));
     let lane = LaneId {
         stream,
         streamlet: StreamletIndex(u32::from_le_bytes(input.take()?)),
         lane: LaneIndex(u32::from_le_bytes(input.take()?)),
     };
-    let name = (lane, group, first_offset);
+    let name = GroupName {
+        lane,
+        id,
+        first_offset,
+        generation: Generation::FORMAT_2,
+    };
     (encode_header(&name)[..] == header[..INDEX_HEADER_BYTES]).then_some(name)
 }
 

@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 use millstream_base::{GroupId, Offset, Position, Timestamp};
 
 use crate::group::Group;
+use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint};
 use crate::lane::LaneState;
 use crate::lane::head::{Head, OpenGroup};
@@ -102,7 +103,7 @@ impl LaneState {
     /// Begins a group. The caller holds the lock of the lane's head.
     pub fn new_group(&self, first_offset: Offset) -> OpenGroup {
         let id = GroupId(self.streamlet.next_group.fetch_add(1, Ordering::Relaxed));
-        let group = Arc::new(Group::new(self.id, id, first_offset));
+        let group = Arc::new(Group::new(GroupName::of_new(self.id, id, first_offset)));
         self.groups.write().push_back(Arc::clone(&group));
         OpenGroup {
             group,

@@ -1,23 +1,21 @@
 //! Groups that recovery has closed, and the runs of the journal that the replay has put into memory.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use millstream_base::Position;
 use millstream_base::disk::Access;
-use millstream_base::{GroupId, Offset, Position};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
-use crate::ids::LaneId;
+use crate::ids::GroupName;
 use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
 use crate::memory::buffer::{Buffer, BufferWriter};
 use crate::recovery::scan::open;
 
 pub struct ClosedGroup {
-    pub id: GroupId,
-    pub first_offset: Offset,
+    pub name: GroupName,
     pub end: GroupEnd,
     pub index_len: u64,
     /// Index entries that are not in the index yet: those of a group that the replay closed.
@@ -31,10 +29,9 @@ pub struct ClosedGroup {
 }
 
 impl ClosedGroup {
-    pub fn stored(id: GroupId, first_offset: Offset, end: GroupEnd) -> ClosedGroup {
+    pub fn stored(name: GroupName, end: GroupEnd) -> ClosedGroup {
         ClosedGroup {
-            id,
-            first_offset,
+            name,
             end,
             // Nothing is added to its index any more.
             index_len: 0,
@@ -77,11 +74,12 @@ impl Replayed {
     }
 
     /// Moves the segments into the file.
-    pub fn write_out(&mut self, dir: &DataDir, lane: LaneId, path: PathBuf) -> Result<()> {
+    pub fn write_out(&mut self, dir: &DataDir, name: &GroupName) -> Result<()> {
         if self.segments.is_empty() {
             return Ok(());
         }
-        dir.create_stream_dir(lane.stream)?;
+        dir.create_stream_dir(name.lane.stream)?;
+        let path = dir.group_path(name);
         let file = open(dir, &path, Access::Create)?;
         self.has_file = true;
         for segment in self.segments.drain(..) {

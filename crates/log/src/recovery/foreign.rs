@@ -4,27 +4,22 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use millstream_base::disk::Access;
-use millstream_base::{DiskFile, GroupId, Offset, Position};
+use millstream_base::{DiskFile, Offset, Position};
 use millstream_record::ChunkHeader;
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
-use crate::ids::{GroupName, LaneId};
+use crate::ids::GroupName;
 use crate::index::entry::{Fingerprint, IndexEntry};
 use crate::index::file::Index;
 use crate::recovery::scan::{open, read_header, scan};
 
 /// Returns the end of a closed group, if its index names it and the file has that length.
-pub fn indexed_end(
-    dir: &DataDir,
-    lane: LaneId,
-    id: GroupId,
-    first_offset: Offset,
-) -> Result<Option<GroupEnd>> {
-    let path = dir.group_path(lane, id, first_offset);
-    let index_path = path.with_extension("index");
-    let entry = Index::read_end(&*dir.disk, &index_path, &(lane, id, first_offset))
+pub fn indexed_end(dir: &DataDir, name: &GroupName) -> Result<Option<GroupEnd>> {
+    let path = dir.group_path(name);
+    let index_path = dir.index_path(name);
+    let entry = Index::read_end(&*dir.disk, &index_path, name)
         .map_err(|error| LogError::io("read", &index_path, error))?;
     let Some(entry) = entry else {
         return Ok(None);
@@ -37,22 +32,20 @@ pub fn indexed_end(
         .len()
         .map_err(|error| LogError::io("read", &path, error))?;
     let is_whole =
-        len >= entry.position.0 && other_file(&*file, &path, first_offset, &entry)?.is_none();
+        len >= entry.position.0 && other_file(&*file, &path, name.first_offset, &entry)?.is_none();
     Ok(is_whole.then_some(GroupEnd::of(&entry)))
 }
 
 pub fn read_index(dir: &DataDir, name: &GroupName) -> Result<Index> {
-    let path = dir
-        .group_path(name.0, name.1, name.2)
-        .with_extension("index");
+    let path = dir.index_path(name);
     Index::read(&*dir.disk, &path, name).map_err(|error| LogError::io("read", &path, error))
 }
 
 /// Compares a group's file with its index. Returns the difference if the file is another group's.
 pub fn foreign_file(dir: &DataDir, name: &GroupName) -> Result<Option<String>> {
-    let path = dir.group_path(name.0, name.1, name.2);
+    let path = dir.group_path(name);
     let file = open(dir, &path, Access::Read)?;
-    foreign(&*file, &path, name.2, &read_index(dir, name)?)
+    foreign(&*file, &path, name.first_offset, &read_index(dir, name)?)
 }
 
 /// Returns the difference if file and index are not those of one group.
@@ -62,10 +55,16 @@ pub fn foreign(
     first_offset: Offset,
     index: &Index,
 ) -> Result<Option<String>> {
-    if let Some((lane, group, offset)) = index.foreign {
+    if let Some(GroupName {
+        lane,
+        id,
+        first_offset,
+        ..
+    }) = index.foreign
+    {
         return Ok(Some(format!(
-            "the index beside this file is that of stream {}, streamlet {}, lane {}, group {group} from \
-             offset {offset}; one of the two was copied here",
+            "the index beside this file is that of stream {}, streamlet {}, lane {}, group {id} from \
+             offset {first_offset}; one of the two was copied here",
             lane.stream, lane.streamlet, lane.lane
         )));
     }

@@ -11,7 +11,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
 use crate::group::stored::StoredGroup;
-use crate::ids::LaneId;
+use crate::ids::GroupName;
 use crate::journal::run::RecoveredRun;
 use crate::lane::stored::StoredLane;
 use crate::memory::pool::Pool;
@@ -30,7 +30,7 @@ pub struct RecoveredLane {
     pub tail: Tail,
     /// Groups behind the tail that have files. They were written after the tail, and nothing of
     /// them is given up by the journal before the tail is synced: the journal fills the gap.
-    pub waiting: VecDeque<(GroupId, Offset)>,
+    pub waiting: VecDeque<GroupName>,
     /// Its damage, unless the journal heals it.
     pub damage: Option<Damage>,
     /// Bytes that were truncated from the lane's last file.
@@ -58,10 +58,10 @@ pub enum ReplayStep {
 
 impl RecoveredLane {
     /// A lane that only the journal knows.
-    pub fn begin(group: GroupId, first_offset: Offset) -> RecoveredLane {
+    pub fn begin(first: GroupName) -> RecoveredLane {
         RecoveredLane {
             closed: Vec::new(),
-            tail: Tail::begin(group, first_offset, Producers::default()),
+            tail: Tail::begin(first, Producers::default()),
             waiting: VecDeque::new(),
             damage: None,
             truncated_bytes: 0,
@@ -71,12 +71,7 @@ impl RecoveredLane {
     }
 
     /// Truncates the torn end of a write behind the tail, after the journal was replayed.
-    pub fn truncate_tail(
-        &mut self,
-        dir: &DataDir,
-        lane: LaneId,
-        torn: &mut TruncatedTails,
-    ) -> Result<()> {
+    pub fn truncate_tail(&mut self, dir: &DataDir, torn: &mut TruncatedTails) -> Result<()> {
         let Tail {
             position,
             truncate_from,
@@ -86,7 +81,7 @@ impl RecoveredLane {
         if truncate_from <= self.tail.replayed.from || self.damage.is_some() {
             return Ok(());
         }
-        let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
+        let path = dir.group_path(&self.tail.name);
         let why = if lost > 0 && self.is_untorn {
             Some("the last write to this file ended before the program stopped cleanly".to_owned())
         } else if lost > torn.bytes_max() {
@@ -105,6 +100,7 @@ impl RecoveredLane {
         }
         let file = open(dir, &path, Access::Write)?;
         if lost > 0 {
+            let lane = self.tail.name.lane;
             torn.keep(dir, lane, &*file, &path, position..truncate_from)?;
             self.truncated_bytes = lost;
         }
@@ -114,32 +110,27 @@ impl RecoveredLane {
         Ok(())
     }
 
-    pub fn read(
-        dir: &DataDir,
-        lane: LaneId,
-        groups: &[(GroupId, Offset)],
-        is_untorn: bool,
-    ) -> Result<RecoveredLane> {
-        let (first, first_offset) = *groups.first().expect("a lane with files");
+    pub fn read(dir: &DataDir, groups: &[GroupName], is_untorn: bool) -> Result<RecoveredLane> {
+        let first = *groups.first().expect("a lane with files");
         let mut recovered = RecoveredLane {
             waiting: groups.iter().copied().collect(),
             is_untorn,
-            ..RecoveredLane::begin(first, first_offset)
+            ..RecoveredLane::begin(first)
         };
-        recovered.read_files(dir, lane)?;
+        recovered.read_files(dir)?;
         Ok(recovered)
     }
 
     /// Reads the groups that wait, up to the first one that is not whole.
-    fn read_files(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+    fn read_files(&mut self, dir: &DataDir) -> Result<()> {
         // Those behind the closed groups, unless the last of them was not read.
         let mut producers = Some(std::mem::take(&mut self.tail.producers));
-        while let Some((id, first_offset)) = self.waiting.pop_front() {
-            if let Some((_, next_offset)) = self.waiting.front()
-                && let Some(end) = indexed_end(dir, lane, id, first_offset)?
-                && end.offset == *next_offset
+        while let Some(name) = self.waiting.pop_front() {
+            if let Some(next) = self.waiting.front()
+                && let Some(end) = indexed_end(dir, &name)?
+                && end.offset == next.first_offset
             {
-                self.closed.push(ClosedGroup::stored(id, first_offset, end));
+                self.closed.push(ClosedGroup::stored(name, end));
                 producers = None;
                 continue;
             }
@@ -150,16 +141,16 @@ impl RecoveredLane {
             };
             let known = || match producers.take() {
                 Some(producers) => Ok(producers),
-                None => producers_after(dir, lane, &self.closed),
+                None => producers_after(dir, &self.closed),
             };
-            let (mut tail, damage) = Tail::read(dir, lane, id, first_offset, place, known)?;
+            let (mut tail, damage) = Tail::read(dir, name, place, known)?;
             tail.damage = damage.as_ref().map(|damage| damage.error.clone());
             // A file that has an index was synced, with its name, up to the last entry.
             self.is_unsynced |=
                 tail.index_len == 0 || !tail.buffer.is_empty() || place == TailPlace::LastMayBeTorn;
             self.tail = tail;
             self.damage = self.damage.take().or(damage);
-            if !self.close_if_whole(dir, lane)? {
+            if !self.close_if_whole(dir)? {
                 break;
             }
             producers = Some(std::mem::take(&mut self.tail.producers));
@@ -168,51 +159,50 @@ impl RecoveredLane {
     }
 
     /// Closes the tail if the lane's next file goes on where it ends.
-    fn close_if_whole(&mut self, dir: &DataDir, lane: LaneId) -> Result<bool> {
+    fn close_if_whole(&mut self, dir: &DataDir) -> Result<bool> {
         if self
             .waiting
             .front()
-            .is_none_or(|(_, next_offset)| self.tail.offset != *next_offset)
+            .is_none_or(|next| self.tail.offset != next.first_offset)
         {
             return Ok(false);
         }
         self.tail.close();
-        self.tail.flush(dir, lane)?;
-        self.begin_group(self.tail.id, self.tail.offset);
+        self.tail.flush(dir)?;
+        self.begin_group(self.tail.name.id, self.tail.offset);
         Ok(true)
     }
 
     /// Begins the next group behind the tail, which is closed.
     fn begin_group(&mut self, id: GroupId, first_offset: Offset) {
         let producers = std::mem::take(&mut self.tail.producers);
-        let next = Tail::begin(id, first_offset, producers);
+        let name = GroupName::of_new(self.tail.name.lane, id, first_offset);
+        let next = Tail::begin(name, producers);
         let closed = std::mem::replace(&mut self.tail, next);
         self.closed.push(closed.into_closed());
     }
 
     /// Moves the replayed runs into the files.
-    pub fn write_out(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+    pub fn write_out(&mut self, dir: &DataDir) -> Result<()> {
         for group in &mut self.closed {
-            let path = dir.group_path(lane, group.id, group.first_offset);
-            group.replayed.write_out(dir, lane, path)?;
+            group.replayed.write_out(dir, &group.name)?;
         }
-        self.tail.flush(dir, lane)?;
-        let path = dir.group_path(lane, self.tail.id, self.tail.first_offset);
-        self.tail.replayed.write_out(dir, lane, path)
+        self.tail.flush(dir)?;
+        self.tail.replayed.write_out(dir, &self.tail.name)
     }
 
     /// Goes on behind a gap before `to` that nothing has filled: the lane can be read but not written.
-    pub fn skip_missing(&mut self, dir: &DataDir, lane: LaneId, to: GroupId) -> Result<()> {
-        while let Some((next, next_offset)) = self.waiting.front()
-            && *next <= to
+    pub fn skip_missing(&mut self, dir: &DataDir, to: GroupId) -> Result<()> {
+        while let Some(next) = self.waiting.front()
+            && next.id <= to
         {
             let tail = &mut self.tail;
             let error = tail.damage.get_or_insert_with(|| {
                 let what = format!(
-                    "the group ends before offset {}, the lane's next file begins with {next_offset}",
-                    tail.offset
+                    "the group ends before offset {}, the lane's next file begins with {}",
+                    tail.offset, next.first_offset
                 );
-                let path = dir.group_path(lane, tail.id, tail.first_offset);
+                let path = dir.group_path(&tail.name);
                 LogError::corrupted(path, tail.position, what)
             });
             let forever = || Damage::for_ever(error.clone());
@@ -221,9 +211,9 @@ impl RecoveredLane {
             tail.close();
             // The index of a damaged group shows the next start the missing bytes.
             tail.entries.clear();
-            self.begin_group(self.tail.id, self.tail.offset);
-            self.read_files(dir, lane)?;
-            self.tail.flush(dir, lane)?;
+            self.begin_group(self.tail.name.id, self.tail.offset);
+            self.read_files(dir)?;
+            self.tail.flush(dir)?;
         }
         Ok(())
     }
@@ -236,23 +226,26 @@ impl RecoveredLane {
         run: RecoveredRun,
         data: &[u8],
     ) -> Result<ReplayStep> {
-        let first = self.closed.first().map_or(self.tail.id, |group| group.id);
+        let first = self
+            .closed
+            .first()
+            .map_or(self.tail.name.id, |group| group.name.id);
         // Groups before the first are removed, those before the last are whole.
-        if run.group < first || run.group < self.tail.id {
+        if run.group < first || run.group < self.tail.name.id {
             return Ok(ReplayStep::Done);
         }
-        if run.group > self.tail.id {
-            self.skip_missing(dir, run.lane, run.group)?;
+        if run.group > self.tail.name.id {
+            self.skip_missing(dir, run.group)?;
         }
-        if run.group < self.tail.id {
+        if run.group < self.tail.name.id {
             return Ok(ReplayStep::Done);
         }
-        if run.group == self.tail.id && self.tail.is_foreign {
+        if run.group == self.tail.name.id && self.tail.is_foreign {
             // Runs of a file that is not the lane's stay in the journal.
             self.note_gap(dir, run);
             return Ok(ReplayStep::Done);
         }
-        if run.group > self.tail.id {
+        if run.group > self.tail.name.id {
             let fits = self.tail.offset == run.group_first_offset && run.position == Position(0);
             if !fits || self.damage.is_some() {
                 self.note_gap(dir, run);
@@ -288,15 +281,15 @@ impl RecoveredLane {
             self.damage = None;
             self.tail.damage = None;
         }
-        if self.damage.is_none() && self.close_if_whole(dir, run.lane)? {
-            self.read_files(dir, run.lane)?;
-            self.tail.flush(dir, run.lane)?;
+        if self.damage.is_none() && self.close_if_whole(dir)? {
+            self.read_files(dir)?;
+            self.tail.flush(dir)?;
         }
         Ok(ReplayStep::Done)
     }
 
     fn note_gap(&mut self, dir: &DataDir, run: RecoveredRun) {
-        let path = dir.group_path(run.lane, self.tail.id, self.tail.first_offset);
+        let path = dir.group_path(&self.tail.name);
         let damage = self.damage.get_or_insert_with(|| {
             let what = format!(
                 "the journal goes on at byte {} of group {}, and the bytes before it are missing",
@@ -308,7 +301,7 @@ impl RecoveredLane {
         self.tail.damage.get_or_insert_with(|| damage.error.clone());
     }
 
-    pub fn into_stored(self, id: LaneId) -> StoredLane {
+    pub fn into_stored(self) -> StoredLane {
         let mut groups: VecDeque<Arc<Group>> = self
             .closed
             .into_iter()
@@ -325,7 +318,7 @@ impl RecoveredLane {
                     damage: group.damage,
                     buffers: group.replayed.into_buffers(),
                 };
-                Arc::new(Group::stored(id, group.id, group.first_offset, stored))
+                Arc::new(Group::stored(group.name, stored))
             })
             .collect();
         let tail = self.tail;
@@ -346,7 +339,7 @@ impl RecoveredLane {
                 damage: tail.damage,
                 buffers: tail.replayed.into_buffers(),
             };
-            let group = Group::stored(id, tail.id, tail.first_offset, stored);
+            let group = Group::stored(tail.name, stored);
             groups.push_back(Arc::new(group));
         }
         StoredLane {

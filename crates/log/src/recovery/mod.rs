@@ -32,11 +32,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use millstream_base::{ByteSize, GroupId, LaneIndex, Offset, StreamId, StreamletIndex};
+use millstream_base::{ByteSize, GroupId, LaneIndex, StreamId, StreamletIndex};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
-use crate::ids::LaneId;
+use crate::ids::{GroupName, LaneId};
 use crate::journal::old::OldJournal;
 use crate::journal::run::RecoveredRun;
 use crate::lane::stored::StoredLane;
@@ -73,17 +73,16 @@ impl Recovered {
         let mut recovered = Recovered::default();
         let mut is_unsynced = false;
         for stream in dir.list_streams()? {
-            let mut by_lane: HashMap<LaneId, Vec<(GroupId, Offset)>> = HashMap::new();
+            let mut by_lane: HashMap<LaneId, Vec<GroupName>> = HashMap::new();
             let (groups, indexes) = dir.list_groups(stream)?;
             // A group's index is made after its file, and gone for good before that is removed: one that
             // is alone means that its file was lost.
-            for (lane, group, offset) in groups.into_iter().chain(indexes) {
-                by_lane.entry(lane).or_default().push((group, offset));
+            for name in groups.into_iter().chain(indexes) {
+                by_lane.entry(name.lane).or_default().push(name);
             }
             for (lane, mut groups) in by_lane {
                 groups.sort_unstable();
-                let recovered_lane =
-                    RecoveredLane::read(dir, lane, &groups, clean_stop.covers(lane))?;
+                let recovered_lane = RecoveredLane::read(dir, &groups, clean_stop.covers(lane))?;
                 recovered.buffered_bytes += recovered_lane.tail.buffer.len();
                 is_unsynced |= recovered_lane.is_unsynced;
                 recovered.lanes.insert(lane, recovered_lane);
@@ -96,19 +95,19 @@ impl Recovered {
             recovered.flush(dir)?;
             dir.sync_streams()?;
         }
-        for (lane, recovered_lane) in &mut recovered.lanes {
+        for recovered_lane in recovered.lanes.values_mut() {
             recovered_lane.is_unsynced = false;
             // The index of a damaged group stays: it shows the next start the missing bytes.
             if recovered_lane.damage.is_none() {
-                recovered_lane.tail.write_entries(dir, *lane);
+                recovered_lane.tail.write_entries(dir);
             }
         }
         journal.replay(dir, |run, data| recovered.replay(dir, pool, run, data))?;
         let mut torn =
             TruncatedTails::new(COMMIT_BYTES_MAX.max(pool.block_bytes_max(Arena::Segments)));
         for (lane, recovered_lane) in &mut recovered.lanes {
-            recovered_lane.skip_missing(dir, *lane, GroupId(u64::MAX))?;
-            recovered_lane.truncate_tail(dir, *lane, &mut torn)?;
+            recovered_lane.skip_missing(dir, GroupId(u64::MAX))?;
+            recovered_lane.truncate_tail(dir, &mut torn)?;
             recovered.is_unsynced |= recovered_lane.is_unsynced;
             if recovered_lane.is_untorn && recovered_lane.damage.is_some() {
                 recovered.damaged_untorn.insert(*lane);
@@ -160,15 +159,15 @@ impl Recovered {
     /// Takes out a lane.
     pub fn take(&mut self, lane: LaneId) -> StoredLane {
         match self.lanes.remove(&lane) {
-            Some(recovered) => recovered.into_stored(lane),
+            Some(recovered) => recovered.into_stored(),
             None => StoredLane::default(),
         }
     }
 
     /// Moves the replayed runs of the lanes that are left into their files.
     pub fn write_out_left(&mut self, dir: &DataDir) -> Result<()> {
-        for (lane, recovered) in &mut self.lanes {
-            recovered.write_out(dir, *lane)?;
+        for recovered in self.lanes.values_mut() {
+            recovered.write_out(dir)?;
         }
         dir.sync_streams()
     }
@@ -182,7 +181,10 @@ impl Recovered {
     ) -> Result<()> {
         let mut emptied_at = None;
         loop {
-            let begin = || RecoveredLane::begin(run.group, run.group_first_offset);
+            let begin = || {
+                let (group, first_offset) = (run.group, run.group_first_offset);
+                RecoveredLane::begin(GroupName::of_new(run.lane, group, first_offset))
+            };
             let lane = self.lanes.entry(run.lane).or_insert_with(begin);
             if let ReplayStep::Done = lane.replay(dir, pool, run, data)? {
                 return Ok(());
@@ -211,9 +213,9 @@ impl Recovered {
         };
         let bytes = self.lanes.values().map(of_lane).sum();
         self.is_unsynced = true;
-        for (lane, recovered) in &mut self.lanes {
+        for recovered in self.lanes.values_mut() {
             recovered
-                .write_out(dir, *lane)
+                .write_out(dir)
                 .map_err(|error| match error.is_disk_full() {
                     true => LogError::NoRoomToStart {
                         dir: dir.root.clone(),
@@ -227,8 +229,8 @@ impl Recovered {
     }
 
     fn flush(&mut self, dir: &DataDir) -> Result<()> {
-        for (lane, recovered) in &mut self.lanes {
-            recovered.tail.flush(dir, *lane)?;
+        for recovered in self.lanes.values_mut() {
+            recovered.tail.flush(dir)?;
         }
         self.buffered_bytes = 0;
         Ok(())

@@ -1,11 +1,11 @@
 //! The producers that a lane knows behind its closed groups, where an index is lost.
 
+use millstream_base::Position;
 use millstream_base::disk::Access;
-use millstream_base::{GroupId, Offset, Position};
 
 use crate::error::Result;
 use crate::files::DataDir;
-use crate::ids::LaneId;
+use crate::ids::GroupName;
 use crate::index::entry::EntryKind;
 use crate::producers::Producers;
 use crate::recovery::closed::ClosedGroup;
@@ -14,24 +14,19 @@ use crate::recovery::scan::{open, scan};
 
 /// The producers that a lane knows behind its closed groups. A group's index begins with all of
 /// them; this is for one whose index is lost.
-pub fn producers_after(dir: &DataDir, lane: LaneId, closed: &[ClosedGroup]) -> Result<Producers> {
-    let ends = closed.iter();
-    let ends = ends.map(|group| (group.id, group.first_offset, group.end.position));
-    producers_behind(dir, lane, &ends.collect::<Vec<_>>())
+pub fn producers_after(dir: &DataDir, closed: &[ClosedGroup]) -> Result<Producers> {
+    let ends = closed.iter().map(|group| (group.name, group.end.position));
+    producers_behind(dir, &ends.collect::<Vec<_>>())
 }
 
-/// The producers that a lane knows behind groups, each with its first offset and its end.
-pub fn producers_behind(
-    dir: &DataDir,
-    lane: LaneId,
-    groups: &[(GroupId, Offset, Position)],
-) -> Result<Producers> {
+/// The producers that a lane knows behind groups of it, each with its end.
+pub fn producers_behind(dir: &DataDir, groups: &[(GroupName, Position)]) -> Result<Producers> {
     let mut producers = Producers::default();
     let mut from = Position(0);
     let mut unread = groups;
-    for (at, (id, first_offset, _)) in groups.iter().enumerate().rev() {
+    for (at, (name, _)) in groups.iter().enumerate().rev() {
         unread = &groups[at..];
-        let index = read_index(dir, &(lane, *id, *first_offset))?;
+        let index = read_index(dir, name)?;
         if index.entries.is_empty() {
             continue;
         }
@@ -44,8 +39,8 @@ pub fn producers_behind(
         }
         break;
     }
-    for (id, first_offset, end) in unread {
-        let path = dir.group_path(lane, *id, *first_offset);
+    for (name, end) in unread {
+        let path = dir.group_path(name);
         let file = open(dir, &path, Access::Read)?;
         scan(&*file, &path, from, *end, |chunk| {
             producers.stored(chunk);

@@ -30,11 +30,11 @@ pub fn rebuild_index(
         let before = before.filter(|other| other.id < group.id);
         let before = before.filter_map(|group| {
             let end = group.end()?;
-            Some((group.id, group.first_offset, end.position))
+            Some((group.name(), end.position))
         });
-        producers = producers_behind(dir, group.lane, &before.collect::<Vec<_>>())?;
+        producers = producers_behind(dir, &before.collect::<Vec<_>>())?;
     }
-    let mut tail = Tail::begin(group.id, group.first_offset, producers);
+    let mut tail = Tail::begin(group.name(), producers);
     if !index.entries.is_empty() {
         tail.sparse_index = SparseIndex::default();
     }

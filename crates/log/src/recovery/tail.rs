@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 use millstream_base::disk::Access;
-use millstream_base::{DiskFile, GroupId, Offset, Position, ProducerId, Timestamp};
+use millstream_base::{DiskFile, Offset, Position, ProducerId, Timestamp};
 use millstream_record::Chunk;
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
-use crate::ids::LaneId;
+use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::index::file::IndexWriter;
 use crate::index::sparse::SparseIndex;
@@ -27,8 +27,7 @@ use crate::recovery::scan::{SCAN_BYTES, first_crc, open, scan};
 
 /// The last group of a lane while it is recovered.
 pub struct Tail {
-    pub id: GroupId,
-    pub first_offset: Offset,
+    pub name: GroupName,
     pub position: Position,
     pub offset: Offset,
     pub max_timestamp: Timestamp,
@@ -69,12 +68,11 @@ pub enum TailPlace {
 }
 
 impl Tail {
-    pub fn begin(id: GroupId, first_offset: Offset, producers: Producers) -> Tail {
+    pub fn begin(name: GroupName, producers: Producers) -> Tail {
         let mut tail = Tail {
-            id,
-            first_offset,
+            name,
             position: Position(0),
-            offset: first_offset,
+            offset: name.first_offset,
             max_timestamp: Timestamp(i64::MIN),
             producers,
             unindexed: HashSet::new(),
@@ -100,18 +98,16 @@ impl Tail {
     /// leaves unknown, `producers` gives: the lane's before this group.
     pub fn read(
         dir: &DataDir,
-        lane: LaneId,
-        id: GroupId,
-        first_offset: Offset,
+        name: GroupName,
         place: TailPlace,
         mut producers: impl FnMut() -> Result<Producers>,
     ) -> Result<(Tail, Option<Damage>)> {
-        let path = dir.group_path(lane, id, first_offset);
+        let path = dir.group_path(&name);
         let file = match dir.disk.open(&path, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let what = "the file is missing, though its index is there";
                 let error = LogError::corrupted(path, Position(0), what);
-                let mut tail = Tail::begin(id, first_offset, producers()?);
+                let mut tail = Tail::begin(name, producers()?);
                 tail.is_foreign = true;
                 return Ok((tail, Some(Damage::for_ever(error))));
             }
@@ -120,20 +116,20 @@ impl Tail {
         let len = file
             .len()
             .map_err(|error| LogError::io("read", &path, error))?;
-        let index = read_index(dir, &(lane, id, first_offset))?;
+        let index = read_index(dir, &name)?;
         let is_old = index.len == 0;
         let known = index
             .entries
             .last()
             .map_or(Position(0), |entry| entry.position);
         let begin = |producers| {
-            let mut tail = Tail::begin(id, first_offset, producers);
+            let mut tail = Tail::begin(name, producers);
             tail.replayed.has_file = true;
             tail
         };
 
         // Step 0: whether file and index are this group's.
-        if let Some(what) = foreign(&*file, &path, first_offset, &index)? {
+        if let Some(what) = foreign(&*file, &path, name.first_offset, &index)? {
             let error = LogError::corrupted(&path, Position(0), what);
             let mut tail = begin(producers()?);
             tail.is_foreign = true;
@@ -359,11 +355,11 @@ impl Tail {
     }
 
     /// Writes the buffered bytes again.
-    pub fn flush(&mut self, dir: &DataDir, lane: LaneId) -> Result<()> {
+    pub fn flush(&mut self, dir: &DataDir) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let path = dir.group_path(lane, self.id, self.first_offset);
+        let path = dir.group_path(&self.name);
         let file = open(dir, &path, Access::Write)?;
         self.write(&*file, &path, self.replayed.from)
     }
@@ -378,15 +374,12 @@ impl Tail {
     }
 
     /// Adds the entries to the index file; the group's file is synced.
-    pub fn write_entries(&mut self, dir: &DataDir, lane: LaneId) {
+    pub fn write_entries(&mut self, dir: &DataDir) {
         if self.entries.is_empty() || !self.replayed.has_file {
             return;
         }
-        let path = dir
-            .group_path(lane, self.id, self.first_offset)
-            .with_extension("index");
-        let name = (lane, self.id, self.first_offset);
-        let written = IndexWriter::open(&*dir.disk, &path, &name, self.index_len)
+        let path = dir.index_path(&self.name);
+        let written = IndexWriter::open(&*dir.disk, &path, &self.name, self.index_len)
             .and_then(|mut writer| writer.append(&self.entries).map(|()| writer.len()));
         match written {
             Ok(len) => {
@@ -405,8 +398,7 @@ impl Tail {
         // Those of other groups are in the index, and may never be needed.
         let is_needed = !self.entries.is_empty() || !self.replayed.segments.is_empty();
         ClosedGroup {
-            id: self.id,
-            first_offset: self.first_offset,
+            name: self.name,
             end: self.end.expect("closed before the next one begins"),
             index_len: self.index_len,
             entries: self.entries,

@@ -44,11 +44,7 @@ pub struct PartitionDamage {
     /// The damage, with file and position.
     pub what: String,
     #[serde(skip)]
-    lane: LaneId,
-    #[serde(skip)]
-    group: GroupId,
-    #[serde(skip)]
-    group_first_offset: Offset,
+    group: GroupName,
     #[serde(skip)]
     position: Position,
 }
@@ -87,9 +83,9 @@ impl Log {
     pub fn truncate_stream(self, name: &str) -> Result<FilesAside> {
         let stream = self.any_stream(name)?;
         let mut places = self.find_damage();
-        places.retain(|place| place.lane.stream == stream.shared.id);
+        places.retain(|place| place.group.lane.stream == stream.shared.id);
         // The first one of each lane.
-        places.dedup_by_key(|place| place.lane);
+        places.dedup_by_key(|place| place.group.lane);
         let mut repair = self.into_repair()?;
         for place in &places {
             repair.truncate(place)?;
@@ -146,9 +142,10 @@ fn find_lane_damage(core: &Core, lane: &LaneState, places: &mut Vec<PartitionDam
         partition: lane.partition,
         offset,
         what: what.to_string(),
-        lane: lane.id,
-        group: group.map_or(GroupId(0), |group| group.id),
-        group_first_offset: group.map_or(Offset(0), |group| group.first_offset),
+        group: match group {
+            Some(group) => group.name(),
+            None => GroupName::of_new(lane.id, GroupId(0), Offset(0)),
+        },
         position,
     };
     for group in lane.groups() {
@@ -215,41 +212,43 @@ impl Repair {
 
     /// Truncates a lane at a place.
     fn truncate(&mut self, place: &PartitionDamage) -> Result<()> {
-        let stream = place.lane.stream;
-        let journal_last = self.take_runs(stream, Some(place.lane))?;
+        let GroupName { lane, id, .. } = place.group;
+        let stream = lane.stream;
+        let journal_last = self.take_runs(stream, Some(lane))?;
         let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
         let all: Vec<GroupName> = groups.iter().chain(&indexes).copied().collect();
-        let is_same_streamlet = |lane: &LaneId| lane.streamlet == place.lane.streamlet;
         let last = all
             .iter()
-            .filter(|(lane, ..)| is_same_streamlet(lane))
-            .map(|(_, group, _)| group.0)
+            .filter(|name| name.lane.streamlet == lane.streamlet)
+            .map(|name| name.id.0)
             .max()
             .unwrap_or(0);
-        let next = GroupId(last.max(journal_last).max(place.group.0) + 1);
+        let next = GroupId(last.max(journal_last).max(id.0) + 1);
 
         // Files behind the damage go first: while one of them is there, the gap shows the damage.
         let mut behind: Vec<GroupName> = all
             .iter()
-            .filter(|(lane, group, _)| *lane == place.lane && *group >= place.group)
+            .filter(|name| name.lane == lane && name.id >= id)
             .copied()
             .collect();
         behind.sort_unstable();
-        for (lane, group, offset) in behind.into_iter().rev() {
-            if group == place.group && place.position > Position(0) {
-                let path = self.dir.group_path(lane, group, offset);
+        for name in behind.into_iter().rev() {
+            if name.id == id && place.position > Position(0) {
+                let path = self.dir.group_path(&name);
                 self.take_end(stream, &path, place.position)?;
-                self.take_file(stream, &path.with_extension("index"))?;
+                self.take_file(stream, &self.dir.index_path(&name))?;
             } else {
-                self.take_group(&(lane, group, offset))?;
+                self.take_group(&name)?;
             }
         }
         let first_offset = match place.position {
-            Position(0) => place.group_first_offset,
+            Position(0) => place.group.first_offset,
             _ => place.offset,
         };
         self.dir.create_stream_dir(stream)?;
-        let path = self.dir.group_path(place.lane, next, first_offset);
+        let path = self
+            .dir
+            .group_path(&GroupName::of_new(lane, next, first_offset));
         self.dir
             .disk
             .open(&path, Access::Create)
@@ -269,10 +268,10 @@ impl Repair {
     }
 
     /// Moves a group's files to the folder.
-    pub fn take_group(&mut self, (lane, group, offset): &GroupName) -> Result<()> {
-        let path = self.dir.group_path(*lane, *group, *offset);
-        self.take_file(lane.stream, &path.with_extension("index"))?;
-        self.take_file(lane.stream, &path)
+    pub fn take_group(&mut self, name: &GroupName) -> Result<()> {
+        let stream = name.lane.stream;
+        self.take_file(stream, &self.dir.index_path(name))?;
+        self.take_file(stream, &self.dir.group_path(name))
     }
 
     /// Copies the journal's runs of a stream, or of one lane of it: each run with 48 bytes before it, as

@@ -91,7 +91,7 @@ fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
     for name in &groups {
         found.add_file(&repair.dir, name)?;
     }
-    let numbers = groups.iter().chain(&indexes).map(|(_, group, _)| *group);
+    let numbers = groups.iter().chain(&indexes).map(|name| name.id);
     let mut last_group = numbers.max().unwrap_or(GroupId(0));
     repair.journal.replay(&repair.dir, |run, data| {
         if run.lane == lane {
@@ -115,9 +115,8 @@ fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
     if stream == CATALOG {
         chunks.push(salvaged_entry()?);
     }
-    let path = repair
-        .dir
-        .group_path(lane, GroupId(last_group.0 + 1), first_offset);
+    let name = GroupName::of_new(lane, GroupId(last_group.0 + 1), first_offset);
+    let path = repair.dir.group_path(&name);
     let bytes = renumbered(chunks, first_offset);
     let written = repair.dir.disk.open(&path, Access::Create);
     written
@@ -142,7 +141,7 @@ struct Found {
 impl Found {
     /// Adds those in a group's file, unless that is another group's.
     fn add_file(&mut self, dir: &DataDir, name: &GroupName) -> Result<()> {
-        let path = dir.group_path(name.0, name.1, name.2);
+        let path = dir.group_path(name);
         if foreign_file(dir, name)?.is_some() {
             return Ok(());
         }

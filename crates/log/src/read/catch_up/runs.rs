@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::group::end::GroupEnd;
-    use crate::ids::LaneId;
+    use crate::ids::{GroupName, LaneId};
 
     const MEMORY: usize = 64 << 20;
     const NOW: Duration = Duration::ZERO;
@@ -208,7 +208,7 @@ mod tests {
             streamlet: StreamletIndex(0),
             lane: LaneIndex(0),
         };
-        Arc::new(Group::new(lane, GroupId(id), Offset(0)))
+        Arc::new(Group::new(GroupName::of_new(lane, GroupId(id), Offset(0))))
     }
 
     fn at(window: usize) -> Position {
