@@ -26,6 +26,15 @@ pub struct ChunkBuilder {
     compressor: Option<(Compressor, Vec<u8>)>,
 }
 
+/// The numbers of a record that depend on its chunk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The base of the timestamp deltas, the same for all records of the chunk.
+    pub base_timestamp: Timestamp,
+    /// The record's offset, counted from the chunk's base offset.
+    pub offset_delta: u32,
+}
+
 impl fmt::Debug for ChunkBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChunkBuilder")
@@ -55,6 +64,24 @@ impl ChunkBuilder {
         self.is_transactional = is_transactional;
     }
 
+    /// Sets the compression of this chunk and the following ones, at a level of that codec if one is given.
+    ///
+    /// # Errors
+    /// When the codec refuses the level.
+    pub(crate) fn set_compression(
+        &mut self,
+        compression: Compression,
+        level: Option<i32>,
+    ) -> Result<(), ChunkError> {
+        let compressor = match level {
+            Some(level) => Compressor::with_level(compression, level)?,
+            None => Compressor::new(compression),
+        };
+        self.compression = compression;
+        self.compressor = compressor.map(|compressor| (compressor, Vec::new()));
+        Ok(())
+    }
+
     /// Adds a record.
     ///
     /// # Errors
@@ -72,9 +99,31 @@ impl ChunkBuilder {
         } else {
             self.base_timestamp
         };
+        let place = Place {
+            base_timestamp,
+            offset_delta: self.record_count,
+        };
+        self.push_at(place, CHUNK_BYTES_MAX, timestamp, key, value, headers)
+    }
+
+    /// Adds a record at a place that the caller chooses: the base of the timestamps is the same for all records of the
+    /// chunk, and offset deltas rise.
+    ///
+    /// # Errors
+    /// When the chunk would become larger than `bytes_max`; the record is not added.
+    #[inline]
+    pub(crate) fn push_at(
+        &mut self,
+        place: Place,
+        bytes_max: usize,
+        timestamp: Timestamp,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header<'_>],
+    ) -> Result<(), ChunkError> {
         // Wraps as Java's arithmetic does: any two timestamps have a delta.
-        let timestamp_delta = timestamp.0.wrapping_sub(base_timestamp.0);
-        let offset_delta = i64::from(self.record_count);
+        let timestamp_delta = timestamp.0.wrapping_sub(place.base_timestamp.0);
+        let offset_delta = i64::from(place.offset_delta);
 
         let record_bytes = 1
             + varint::len(timestamp_delta)
@@ -83,10 +132,10 @@ impl ChunkBuilder {
             + nullable_len(value)
             + headers_len(headers);
         let total_bytes = self.plain.len() + varint::len(record_bytes as i64) + record_bytes;
-        if total_bytes > CHUNK_BYTES_MAX {
+        if total_bytes > bytes_max {
             return Err(ChunkError::TooLarge {
                 bytes: total_bytes,
-                max: CHUNK_BYTES_MAX,
+                max: bytes_max,
             });
         }
 
@@ -106,7 +155,7 @@ impl ChunkBuilder {
             put_nullable(&mut self.plain, header.value);
         }
 
-        self.base_timestamp = base_timestamp;
+        self.base_timestamp = place.base_timestamp;
         self.max_timestamp = if self.record_count == 0 {
             timestamp
         } else {
@@ -139,6 +188,33 @@ impl ChunkBuilder {
         if self.is_empty() {
             return Err(ChunkError::Empty);
         }
+        let producer = producer.unwrap_or(Producer {
+            id: ProducerId::NONE,
+            epoch: ProducerEpoch(-1),
+            sequence: Sequence(-1),
+        });
+        let header = ChunkHeader {
+            base_offset: Offset(0),
+            total_bytes: 0, // set with the checksum
+            leader_epoch: -1,
+            crc: 0,
+            attributes: Attributes::new(self.compression, self.is_transactional),
+            last_offset_delta: self.record_count - 1,
+            base_timestamp: self.base_timestamp,
+            max_timestamp: self.max_timestamp,
+            producer_id: producer.id,
+            producer_epoch: producer.epoch,
+            base_sequence: producer.sequence,
+            record_count: self.record_count,
+        };
+        self.seal(header)
+    }
+
+    /// The chunk of the records pushed so far, with this header; its size and checksum are set.
+    ///
+    /// # Errors
+    /// When the records cannot be compressed.
+    pub(crate) fn seal(&mut self, header: ChunkHeader) -> Result<&[u8], ChunkError> {
         let chunk = match &mut self.compressor {
             None => &mut self.plain,
             Some((compressor, compressed)) => {
@@ -155,30 +231,20 @@ impl ChunkBuilder {
                 max: CHUNK_BYTES_MAX,
             });
         }
-        let producer = producer.unwrap_or(Producer {
-            id: ProducerId::NONE,
-            epoch: ProducerEpoch(-1),
-            sequence: Sequence(-1),
-        });
         let header = ChunkHeader {
-            base_offset: Offset(0),
             total_bytes: chunk.len() as u32,
-            leader_epoch: -1,
-            crc: 0, // written below
-            attributes: Attributes::new(self.compression, self.is_transactional),
-            last_offset_delta: self.record_count - 1,
-            base_timestamp: self.base_timestamp,
-            max_timestamp: self.max_timestamp,
-            producer_id: producer.id,
-            producer_epoch: producer.epoch,
-            base_sequence: producer.sequence,
-            record_count: self.record_count,
+            ..header
         };
         if let Some(bytes) = chunk.first_chunk_mut() {
             header.write(bytes);
         }
         header::set_crc(chunk);
         Ok(chunk)
+    }
+
+    /// The base and the largest of the timestamps.
+    pub(crate) fn timestamps(&self) -> (Timestamp, Timestamp) {
+        (self.base_timestamp, self.max_timestamp)
     }
 
     /// Drops the records, to begin the next chunk.

@@ -1,5 +1,7 @@
 //! Errors of chunks and their records.
 
+use millstream_base::Offset;
+
 use crate::Compression;
 use crate::record::RECORD_BYTES_MIN;
 
@@ -68,6 +70,14 @@ pub enum ChunkError {
         count: u32,
         /// The last record's offset delta in the header.
         last_offset_delta: u32,
+    },
+    /// A chunk does not begin where the chunk before it ends.
+    #[error("baseOffset is {base_offset}, but the chunk before ends at {expected}")]
+    NotAdjacent {
+        /// The offset behind the chunk before.
+        expected: Offset,
+        /// The chunk's base offset.
+        base_offset: Offset,
     },
     /// A record contradicts the format.
     #[error("record {index}: {field} {fault}")]

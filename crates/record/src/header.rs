@@ -53,7 +53,8 @@ pub struct ChunkHeader {
     pub attributes: Attributes,
     /// Offset of the last record, counted from `base_offset`; at most `i32::MAX`.
     pub last_offset_delta: u32,
-    /// The base of the records' timestamp deltas: mostly the first record's timestamp.
+    /// The base of the records' timestamp deltas: mostly the first record's timestamp, and in some compacted chunks the
+    /// [delete horizon](Self::delete_horizon).
     pub base_timestamp: Timestamp,
     /// The largest timestamp of the records.
     pub max_timestamp: Timestamp,
@@ -142,6 +143,13 @@ impl ChunkHeader {
                 last_offset_delta,
             }),
         }
+    }
+
+    /// The time from which compaction may drop the tombstones or the marker of the chunk (KIP-534). `None` before the
+    /// first compaction, and for chunks without any.
+    pub fn delete_horizon(&self) -> Option<Timestamp> {
+        let has_horizon = self.attributes.0 & Attributes::DELETE_HORIZON != 0;
+        has_horizon.then_some(self.base_timestamp)
     }
 
     /// Writes the header to the start of a chunk.
@@ -244,6 +252,8 @@ impl Attributes {
     const LOG_APPEND_TIME: u16 = 1 << 3;
     const TRANSACTIONAL: u16 = 1 << 4;
     const CONTROL: u16 = 1 << 5;
+    /// The base timestamp is the delete horizon.
+    const DELETE_HORIZON: u16 = 1 << 6;
 
     /// Creates the attributes of data from a producer.
     pub(crate) fn new(compression: Compression, transactional: bool) -> Attributes {
@@ -272,6 +282,22 @@ impl Attributes {
     /// The same attributes, with this compression.
     pub(crate) fn with_compression(self, compression: Compression) -> Attributes {
         Attributes(self.0 & !Self::CODEC | compression as u16)
+    }
+
+    /// The same attributes, for records with the time of their append if `is_append_time`.
+    pub(crate) fn with_append_time(self, is_append_time: bool) -> Attributes {
+        match is_append_time {
+            true => Attributes(self.0 | Self::LOG_APPEND_TIME),
+            false => self,
+        }
+    }
+
+    /// The same attributes, for a base timestamp that is the delete horizon if `has_horizon`.
+    pub(crate) fn with_delete_horizon(self, has_horizon: bool) -> Attributes {
+        match has_horizon {
+            true => Attributes(self.0 | Self::DELETE_HORIZON),
+            false => self,
+        }
     }
 
     /// The compression of the records.
