@@ -144,6 +144,7 @@ def test_topics_and_their_settings(tools):
     tools.run(*configs, "--describe", says=["cleanup.policy=compact"])
     tools.refused(*configs, "--alter", "--add-config", "retention.mss=1", says="retention.ms?")
 
+    tools.run(*configs, "--alter", "--delete-config", "cleanup.policy", says=[done])
     # Consumers see the records as the settings of the topic define.
     tools.run("kafka-console-producer", "--topic", "t", given="a\nb\n")
     consume = ["--topic", "t", "--from-beginning", "--max-messages", 2, "--timeout-ms", 20_000]

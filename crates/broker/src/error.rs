@@ -17,6 +17,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::EmptyChunk
         | LogError::ControlChunk
         | LogError::BadProducer { .. }
+        | LogError::NoKey { .. }
         | LogError::NotFiltered { .. }
         | LogError::KeysUnreadable { .. } => ResponseError::InvalidRecord,
         LogError::TooManyTransactions { .. } | LogError::TooManyPartitions { .. } => {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_log::{Appended, LogError, Stream, StreamPartition};
+use millstream_log::{Appended, LogError, NAMED_RECORDS_MAX, Stream, StreamPartition};
 use millstream_record::ChunkHeader;
 use millstream_wire::messages::produce_request::TopicProduceData;
 use millstream_wire::messages::produce_response::{
-    PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
+    BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
 use millstream_wire::messages::{ProduceRequest, TopicName};
 use millstream_wire::{ResponseError, StrBytes, refuse};
@@ -212,10 +212,13 @@ fn append_all(
     deadline: Instant,
 ) -> Reply {
     let mut waiting = Vec::new();
+    // All partitions together name no more records at fault than one chunk does: answers stay short.
+    let mut named_max = NAMED_RECORDS_MAX;
     let mut responses = Vec::with_capacity(topics.len());
     for asked in topics {
         let number = responses.len();
-        responses.push(append_topic(asked, transactional, number, &mut waiting));
+        let appended = append_topic(asked, transactional, number, &mut waiting, &mut named_max);
+        responses.push(appended);
     }
     let response = ProduceResponse::default().with_responses(responses);
     if acks == 0 {
@@ -238,6 +241,7 @@ fn append_topic(
     transactional: Transactional,
     number: usize,
     waiting: &mut Vec<Waiting>,
+    named_max: &mut usize,
 ) -> TopicProduceResponse {
     let topic = asked.topic;
     let mut partitions = Vec::with_capacity(topic.partition_data.len());
@@ -263,7 +267,11 @@ fn append_topic(
                 });
                 response
             }
-            Err(refused) => refused.put_into(response),
+            Err(mut refused) => {
+                refused.records.truncate(*named_max);
+                *named_max -= refused.records.len();
+                refused.put_into(response)
+            }
         });
     }
     TopicProduceResponse::default()
@@ -328,6 +336,8 @@ fn first_error(response: &ProduceResponse) -> Option<String> {
 struct Refused {
     error: ResponseError,
     message: Option<String>,
+    /// The numbers of the records at fault, if the message is about some.
+    records: Vec<u32>,
 }
 
 impl From<ResponseError> for Refused {
@@ -335,6 +345,7 @@ impl From<ResponseError> for Refused {
         Refused {
             error,
             message: None,
+            records: Vec::new(),
         }
     }
 }
@@ -348,13 +359,21 @@ impl From<LogError> for Refused {
                 error => response_error(error),
             },
             message: Some(error.to_string()),
+            records: match error {
+                LogError::NoKey { records, .. } => records,
+                _ => Vec::new(),
+            },
         }
     }
 }
 
 impl Refused {
     fn put_into(self, response: PartitionProduceResponse) -> PartitionProduceResponse {
+        // Without a message of its own, clients show the partition's.
+        let record =
+            |number: u32| BatchIndexAndErrorMessage::default().with_batch_index(number as i32);
         response
+            .with_record_errors(self.records.into_iter().map(record).collect())
             .with_error_code(self.error.code())
             .with_error_message(self.message.map(StrBytes::from_string))
             .with_base_offset(-1)

@@ -23,6 +23,7 @@ use crate::lane::virtual_log::VirtualLog;
 use crate::memory::pool::{Arena, Pool};
 use crate::read::context::ReadContext;
 use crate::recovery::unfinished::UnfinishedRecovery;
+use crate::settings::compaction::{KEYED_GROUP_BYTES_MAX, is_compacted};
 use crate::settings::config::{Durability, LogConfig, StreamConfig};
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, StreamDefaults, has_policy};
 use crate::settings::intake::Intake;
@@ -151,7 +152,11 @@ impl Core {
             .min(self.pool.block_bytes_max(Arena::Segments))
             .min(self.pool.block_bytes_max(Arena::Windows))
             .min(self.journal.block_bytes_max());
-        let group_bytes = u64::from(config.group_segments) * config.segment.0;
+        let needs_keys = kind == StreamKind::Stream && is_compacted(&config.settings);
+        let mut group_bytes = u64::from(config.group_segments) * config.segment.0;
+        if needs_keys {
+            group_bytes = group_bytes.min(KEYED_GROUP_BYTES_MAX);
+        }
         let group_bytes_max = match config.durability {
             // Its memory comes back group by group.
             Durability::Memory => group_bytes.min(self.config.pool.0 / MEMORY_ONLY_GROUPS_MIN),
@@ -165,6 +170,7 @@ impl Core {
             segment_bytes_max: segment,
             group_bytes_max,
             run_bytes_max: RUN_BYTES_MAX.min(self.journal.block_bytes_max() / 2),
+            needs_keys,
             intake: Intake::of(|name| config.settings.get(name).map(String::as_str)),
         }
     }

@@ -155,6 +155,17 @@ pub enum LogError {
         /// The newest accepted time.
         most: Timestamp,
     },
+    /// A compacted stream takes only records with a key.
+    #[error(
+        "record {} of the chunk is refused: it has no key, and stream {stream} keeps the last record of each key (cleanup.policy has compact); send it with a key",
+        records.first().copied().unwrap_or_default()
+    )]
+    NoKey {
+        /// The stream's name.
+        stream: String,
+        /// The numbers of the first records without a key in the chunk, from 0; at most [`NAMED_RECORDS_MAX`].
+        records: Vec<u32>,
+    },
     /// A newer incarnation of the producer has appended.
     #[error("producer {producer} with epoch {epoch} is fenced off by epoch {current}")]
     ProducerFenced {
@@ -414,6 +425,9 @@ impl LogError {
         }
     }
 }
+
+/// The most records of a chunk that one error names.
+pub const NAMED_RECORDS_MAX: usize = 100;
 
 /// The result of an operation on the log.
 pub type Result<T, E = LogError> = std::result::Result<T, E>;

@@ -56,7 +56,7 @@ mod shared_group;
 mod stream;
 mod subscription;
 
-pub use error::{LogError, Result};
+pub use error::{LogError, NAMED_RECORDS_MAX, Result};
 pub use files::{FORMAT, SOCKET};
 pub use handle::info::{PartitionInfo, StreamInfo};
 pub use handle::keys::{KeyEntry, KeyScan, SCAN_KEYS_MAX};
@@ -82,6 +82,10 @@ pub use read::fetch::{AtLeast, Fetched};
 pub use read::keys::versions::{KeyHeader, KeyVersion};
 pub use repair::salvage::{InternalStore, salvage};
 pub use repair::{FilesAside, PartitionDamage};
+pub use settings::compaction::{
+    COMPACTION_LAG_MAX, COMPACTION_LAG_MIN, Compaction, DELETE_RETENTION, DIRTY_RATIO_MIN,
+    FILE_DELETE_DELAY, KEYED_GROUP_BYTES_MAX,
+};
 pub use settings::config::{
     Background, Durability, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, STREAM_PARTITIONS_MAX,
     StreamConfig,

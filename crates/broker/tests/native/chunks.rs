@@ -167,6 +167,31 @@ fn a_chunk_is_refused_without_those_beside_it() {
 }
 
 #[test]
+fn a_record_without_a_key_is_refused_in_a_compacted_stream() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    let stream = client.create("table", 1, 1);
+    let policy = ("cleanup.policy".to_owned(), "compact".to_owned());
+    broker
+        .log()
+        .alter_stream("table", |config| config.settings.extend([policy]))
+        .unwrap();
+    let mut builder = ChunkBuilder::new(Compression::Gzip);
+    for key in [Some(&b"key"[..]), None] {
+        builder.push(Timestamp(1), key, Some(b"x"), &[]).unwrap();
+    }
+    let chunk = Bytes::copy_from_slice(builder.finish(None).unwrap());
+    let refused = write(&mut client, stream, 0, &chunk);
+    assert_eq!(refused.error_code, ResponseError::InvalidRecord.code());
+    let message = refused.error_message.as_deref().unwrap();
+    assert!(
+        message.starts_with("record 1 of the chunk is refused"),
+        "{message}"
+    );
+    assert!(message.contains("stream table"), "{message}");
+}
+
+#[test]
 fn a_write_to_an_unknown_stream_or_with_too_many_chunks_is_refused() {
     let broker = Broker::start();
     let mut client = broker.client();

@@ -10,6 +10,7 @@ mod damage;
 mod fetch;
 mod frames;
 mod groups;
+mod keyed;
 mod listeners;
 mod logins;
 mod offsets;

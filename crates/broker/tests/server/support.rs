@@ -387,6 +387,16 @@ pub fn chunk(values: &[&str]) -> Bytes {
     Bytes::copy_from_slice(builder.finish(None).unwrap())
 }
 
+/// A chunk of records with keys and values.
+pub fn keyed_chunk(records: &[(Option<&str>, &str)], compression: Compression) -> Bytes {
+    let mut builder = ChunkBuilder::new(compression);
+    for (key, value) in records {
+        let (key, value) = (key.map(str::as_bytes), Some(value.as_bytes()));
+        builder.push(Timestamp(1000), key, value, &[]).unwrap();
+    }
+    Bytes::copy_from_slice(builder.finish(None).unwrap())
+}
+
 pub fn produce_request(topic: &str, partition: i32, records: Bytes) -> ProduceRequest {
     let data = PartitionProduceData::default()
         .with_index(partition)

@@ -91,6 +91,23 @@ fn chunks_of_another_producer_id_are_refused_in_a_transaction() {
     assert_eq!(partitions[1].error_code, refused);
 }
 
+#[test]
+fn records_without_a_key_are_refused_in_transactions_of_compacted_topics() {
+    let (node, mut client) = with_topic(1);
+    let producer = init(&mut client);
+    add_partition(&mut client, &producer);
+    let policy = ("cleanup.policy".to_owned(), "compact".to_owned());
+    node.log()
+        .alter_stream("t", |config| config.settings.extend([policy]))
+        .unwrap();
+    let chunk = chunk(producer.producer_id.0, producer.producer_epoch);
+    let request = produce_request("t", 0, chunk).with_transactional_id(Some(tx()));
+    let produced = ask!(client, Produce, 9, request);
+    let refused = &produced.responses[0].partition_responses[0];
+    assert_eq!(refused.error_code, ResponseError::InvalidRecord.code());
+    assert_eq!(refused.record_errors[0].batch_index, 0);
+}
+
 fn commit_offsets(
     client: &mut Connection,
     producer: &InitProducerIdResponse,

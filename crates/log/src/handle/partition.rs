@@ -40,7 +40,7 @@ impl StreamPartition {
     ///
     /// # Errors
     /// When the chunk is damaged, too large, out of its producer's sequence or of an older epoch; when its header
-    /// counts other records than offsets; when the disk is full or has failed; when no memory comes free in time.
+    /// counts other records than offsets; when a record has no key, and the stream is compacted; when the disk is full or has failed; when no memory comes free in time.
     /// Nothing is stored then.
     pub fn append(&self, chunk: &[u8]) -> Result<Appended> {
         append_to_lane(&self.core, &self.lane, &check(chunk)?, chunk)

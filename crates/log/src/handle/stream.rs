@@ -16,6 +16,7 @@ use crate::handle::readers::{ReadStart, StreamReader};
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
 use crate::produce::append::{append_to_lane, check_foreign};
+use crate::settings::compaction::Compaction;
 use crate::settings::config::StreamConfig;
 use crate::stream::{StreamKind, StreamState};
 
@@ -55,6 +56,14 @@ impl Stream {
     /// Its settings.
     pub fn config(&self) -> StreamConfig {
         self.stream.shared.config.read().clone()
+    }
+
+    /// Returns when it is compacted, by its settings and the node's; `None` if each record stays until retention removes
+    /// it. This version does not compact yet.
+    pub fn compaction(&self) -> Option<Compaction> {
+        let of_user = self.stream.kind == StreamKind::Stream;
+        let config = of_user.then(|| self.core.effective(self.stream.kind, self.config()))?;
+        Compaction::of(&config.settings)
     }
 
     /// Returns its description.

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use event_listener::Listener as _;
 use millstream_base::{ByteSize, ProducerId};
-use millstream_record::{Chunk, ChunkHeader, Compression, Records};
+use millstream_record::{Chunk, ChunkError, ChunkHeader, Compression, Records};
 
 use crate::core::Core;
-use crate::error::{LogError, Result};
+use crate::error::{LogError, NAMED_RECORDS_MAX, Result};
 use crate::lane::LaneState;
 use crate::lane::append::{AppendStep, Appended};
 use crate::lane::persist_signal::TICK;
@@ -25,6 +25,7 @@ pub(crate) fn append_to_lane(
 ) -> Result<Appended> {
     check_sent(header)?;
     check_size(lane, chunk)?;
+    check_keys(core, lane, chunk)?;
     let Some(intake) = lane.stream.limits.intake() else {
         return append_when_room(core, || lane.append(&core.appends, header, chunk));
     };
@@ -55,6 +56,36 @@ fn check_size(lane: &LaneState, chunk: &[u8]) -> Result<()> {
         }),
         false => Ok(()),
     }
+}
+
+/// Checks that each record has a key where the stream keeps the last record of each. This reads all records, also those
+/// of compressed chunks.
+fn check_keys(core: &Core, lane: &LaneState, chunk: &[u8]) -> Result<()> {
+    if !lane.stream.limits.needs_keys() {
+        return Ok(());
+    }
+    let wait_max = core.config.append_wait_max;
+    let chunk = Chunk::trusted(chunk)?;
+    let decompression = &core.reads.decompression;
+    let records = decompression.with_records(&chunk, wait_max, without_key)??;
+    match records.is_empty() {
+        true => Ok(()),
+        false => Err(LogError::NoKey {
+            stream: lane.stream.name.clone(),
+            records,
+        }),
+    }
+}
+
+/// Returns the numbers of the first records without a key. Reads all records.
+fn without_key(records: Records<'_>) -> Result<Vec<u32>, ChunkError> {
+    let mut found = Vec::new();
+    for (number, record) in (0..).zip(records) {
+        if record?.key.is_none() && found.len() < NAMED_RECORDS_MAX {
+            found.push(number);
+        }
+    }
+    Ok(found)
 }
 
 /// Checks that a producer may send a chunk with this header.

@@ -170,7 +170,8 @@ pub struct StreamConfig {
     pub virtual_logs: u32,
     /// When a producer is answered.
     pub durability: Durability,
-    /// The size of a group, in segments of the largest size (P).
+    /// The size of a group, in segments of the largest size (P). Groups of a compacted stream have at most
+    /// [`KEYED_GROUP_BYTES_MAX`](crate::KEYED_GROUP_BYTES_MAX).
     pub group_segments: u32,
     /// The largest segment of a lane; lanes start with 64 KiB and double.
     pub segment: ByteSize,
@@ -181,8 +182,8 @@ pub struct StreamConfig {
     /// The largest chunk that the stream accepts, where that is less than a segment.
     pub chunk_bytes_max: Option<ByteSize>,
     /// Further settings, under the names that Kafka gives them. The log reads those about compression and timestamps,
-    /// such as [`COMPRESSION`](crate::COMPRESSION), and [`CLEANUP_POLICY`](crate::CLEANUP_POLICY), and keeps the others for
-    /// the callers that set them.
+    /// such as [`COMPRESSION`](crate::COMPRESSION), [`CLEANUP_POLICY`](crate::CLEANUP_POLICY) and those of
+    /// [`Compaction`](crate::Compaction), and keeps the others for the callers that set them.
     pub settings: BTreeMap<String, String>,
 }
 

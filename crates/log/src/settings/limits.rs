@@ -17,6 +17,8 @@ pub struct Limits {
     pub group_bytes_max: u64,
     /// Neighbouring chunks are joined up to this size on their way to the disk.
     pub run_bytes_max: usize,
+    /// Whether records without a key are refused.
+    pub needs_keys: bool,
     /// How chunks are changed and checked before they are stored, if they are.
     pub intake: Option<Intake>,
 }
@@ -28,6 +30,7 @@ pub struct LiveLimits {
     chunk_bytes_max: AtomicUsize,
     segment_bytes_max: AtomicUsize,
     group_bytes_max: AtomicU64,
+    needs_keys: AtomicBool,
     /// Whether there is an intake, so that appends without one take no lock.
     has_intake: AtomicBool,
     intake: RwLock<Option<Intake>>,
@@ -39,6 +42,7 @@ impl LiveLimits {
             chunk_bytes_max: AtomicUsize::new(limits.chunk_bytes_max),
             segment_bytes_max: AtomicUsize::new(limits.segment_bytes_max),
             group_bytes_max: AtomicU64::new(limits.group_bytes_max),
+            needs_keys: AtomicBool::new(limits.needs_keys),
             has_intake: AtomicBool::new(limits.intake.is_some()),
             intake: RwLock::new(limits.intake),
         }
@@ -50,6 +54,7 @@ impl LiveLimits {
         self.segment_bytes_max
             .store(limits.segment_bytes_max, relaxed);
         self.group_bytes_max.store(limits.group_bytes_max, relaxed);
+        self.needs_keys.store(limits.needs_keys, relaxed);
         *self.intake.write() = limits.intake;
         self.has_intake.store(limits.intake.is_some(), relaxed);
     }
@@ -67,6 +72,10 @@ impl LiveLimits {
 
     pub fn segment_bytes_max(&self) -> usize {
         self.segment_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub fn needs_keys(&self) -> bool {
+        self.needs_keys.load(Ordering::Relaxed)
     }
 
     pub fn group_bytes_max(&self) -> u64 {

@@ -3,6 +3,7 @@
 //! Settings are checked before they count, and the durability and number of virtual logs of a stream never change. Appends read
 //! [`limits`] without a lock. Settings know neither streams nor where they are stored.
 
+pub mod compaction;
 pub mod config;
 pub mod defaults;
 pub mod intake;

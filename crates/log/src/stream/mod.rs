@@ -333,6 +333,7 @@ mod tests {
             segment_bytes_max: 1 << 20,
             group_bytes_max: 1 << 20,
             run_bytes_max: 1 << 20,
+            needs_keys: false,
             intake: None,
         };
         let shape = |streamlets, lanes| Shape { streamlets, lanes };

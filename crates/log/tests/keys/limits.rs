@@ -68,7 +68,8 @@ fn keys_of_no_bytes_and_of_a_megabyte_are_found() {
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig::with_pool(dir.path(), ByteSize(64 << 20));
     let log = Log::open(config).unwrap();
-    let stream = log.create_stream("s", keyed("compact")).unwrap();
+    // Once the policy is set, records without a key are refused.
+    let stream = log.create_stream("s", keyed("delete")).unwrap();
     let partition = stream.partition(0).unwrap();
     let long = vec![b'k'; 1 << 20];
     let mut longer = long.clone();
@@ -82,6 +83,11 @@ fn keys_of_no_bytes_and_of_a_megabyte_are_found() {
             (None, Some(b"none")),
         ],
     );
+    let compacted = |config: &mut StreamConfig| {
+        let policy = (CLEANUP_POLICY.to_owned(), "compact".to_owned());
+        config.settings.extend([policy]);
+    };
+    log.alter_stream("s", compacted).unwrap();
     assert_eq!(get(&partition, b""), Some((1, b"empty".to_vec())));
     assert_eq!(get(&partition, &long), Some((0, b"long".to_vec())));
     assert_eq!(get(&partition, &longer), Some((2, b"longer".to_vec())));

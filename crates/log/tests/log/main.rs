@@ -1,5 +1,6 @@
 //! The log as its users see it, on a real disk.
 
+mod keyed;
 mod objects;
 mod readers;
 mod resources;

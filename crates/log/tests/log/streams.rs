@@ -85,8 +85,8 @@ fn settings_are_altered_in_use_and_survive_a_restart() {
         .alter_stream("s", |config| {
             config.chunk_bytes_max = Some(ByteSize(1_000));
             config.group_segments = 3;
-            let policy = ("cleanup.policy".to_owned(), "compact".to_owned());
-            config.settings.extend([policy]);
+            let setting = ("flush.ms".to_owned(), "7".to_owned());
+            config.settings.extend([setting]);
         })
         .unwrap();
     assert_eq!(altered, stream.config());

@@ -2,9 +2,10 @@
 
 use millstream_base::ByteSize;
 use millstream_log::{
-    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLEANUP_POLICY, COMPACT, COMPRESSION, DELETE, Durability,
-    GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, StreamConfig, TIMESTAMP_AFTER_MAX,
-    TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, ZSTD_LEVEL,
+    BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLEANUP_POLICY, COMPACT, COMPACTION_LAG_MAX,
+    COMPACTION_LAG_MIN, COMPRESSION, DELETE, DELETE_RETENTION, DIRTY_RATIO_MIN, Durability,
+    FILE_DELETE_DELAY, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, StreamConfig,
+    TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, ZSTD_LEVEL,
 };
 
 use crate::configs::setting::Setting;
@@ -24,8 +25,6 @@ const CHUNK_BYTES_MIN: i32 = 128;
 
 /// No bound, for settings that Kafka stores in 64 bits.
 const UNBOUNDED: &str = "9223372036854775807";
-
-const COMPACTION_LAG_MAX: &str = "max.compaction.lag.ms";
 
 /// A setting of topics.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +114,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.cleanup.policy"),
         Values::List(&[COMPACT, DELETE]),
         DELETE,
-        "The policy for old records: delete for their removal when their retention ends. With compact alone every record stays, since this version does not compact yet; with both, retention counts.",
+        "The policy for old records: delete for their removal when their retention ends. With compact, records without a key are refused, and groups have at most 16 MiB; with compact alone every record stays, since this version does not compact yet. With both, retention counts.",
     ).refusing(refuse_policy).read_by_log(),
     topic(
         GZIP_LEVEL,
@@ -146,19 +145,19 @@ pub const SETTINGS: [TopicSetting; 34] = [
         "How hard zstd tries where compression.type is zstd.",
     ).read_by_log(),
     topic(
-        "delete.retention.ms",
+        DELETE_RETENTION,
         Some("log.cleaner.delete.retention.ms"),
         Values::Long(0),
         "86400000",
-        "Has no effect, since nothing is compacted.",
-    ),
+        "How long a tombstone stays after its first compaction. This version does not compact yet.",
+    ).read_by_log(),
     topic(
-        "file.delete.delay.ms",
+        FILE_DELETE_DELAY,
         Some("log.segment.delete.delay.ms"),
         Values::Long(0),
         "60000",
-        "Has no effect: files of removed groups leave the disk at once.",
-    ),
+        "How long files that compaction replaced stay; those that retention removes leave the disk at once. This version does not compact yet.",
+    ).read_by_log(),
     topic(
         "flush.messages",
         Some("log.flush.interval.messages"),
@@ -213,8 +212,8 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.cleaner.max.compaction.lag.ms"),
         Values::Long(1),
         UNBOUNDED,
-        "Has no effect, since nothing is compacted.",
-    ),
+        "How long a record waits at most before it is compacted. This version does not compact yet.",
+    ).read_by_log(),
     topic(
         "max.message.bytes",
         Some("message.max.bytes"),
@@ -247,19 +246,19 @@ pub const SETTINGS: [TopicSetting; 34] = [
         "The timestamp of records: that of their producer, or the time of their append.",
     ).read_by_log(),
     topic(
-        "min.cleanable.dirty.ratio",
+        DIRTY_RATIO_MIN,
         Some("log.cleaner.min.cleanable.ratio"),
         Values::Ratio,
         "0.5",
-        "Has no effect, since nothing is compacted.",
-    ),
+        "The share of a partition's bytes that were written since the last compaction, from which on it is compacted again. This version does not compact yet.",
+    ).read_by_log(),
     topic(
-        "min.compaction.lag.ms",
+        COMPACTION_LAG_MIN,
         Some("log.cleaner.min.compaction.lag.ms"),
         Values::Long(0),
         "0",
-        "Has no effect, since nothing is compacted.",
-    ).at_most(COMPACTION_LAG_MAX),
+        "How long a record stays at least before compaction may remove it. This version does not compact yet.",
+    ).read_by_log().at_most(COMPACTION_LAG_MAX),
     topic(
         "min.insync.replicas",
         Some("min.insync.replicas"),
@@ -325,7 +324,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.segment.bytes"),
         Values::Int(GROUP_BYTES_MIN, i32::MAX),
         GROUP_BYTES_DEFAULT,
-        "The size of a group of segments, the unit that retention removes.",
+        "The size of a group of segments, the unit that retention removes. Groups of a topic whose cleanup.policy has compact are at most 16 MiB.",
     ).field(group_bytes, put_group_bytes),
     topic(
         "segment.index.bytes",

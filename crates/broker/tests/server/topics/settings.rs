@@ -1,5 +1,6 @@
 //! Settings of topics that change one by one, and at their creation.
 
+use millstream_record::Compression;
 use millstream_wire::ResponseError;
 use millstream_wire::messages::create_topics_request::CreatableTopicConfig;
 use millstream_wire::messages::describe_configs_request::DescribeConfigsResource;
@@ -12,7 +13,7 @@ use millstream_wire::messages::{
 };
 
 use super::{TOPIC, creatable};
-use crate::support::{Connection, Node, ask, text};
+use crate::support::{Connection, Node, ask, keyed_chunk, produce_request, text};
 
 /// Sets a setting of a topic, or removes it; returns the error.
 fn alter(client: &mut Connection, topic: &str, name: &str, value: Option<&str>) -> i16 {
@@ -195,7 +196,10 @@ fn retention_leaves_topics_alone_that_are_compacted_alone() {
     }
     for run in 1..3 {
         for policy in POLICIES {
-            client.produce(policy_topic(policy), 0, &["old"]);
+            let chunk = keyed_chunk(&[(Some("key"), "old")], Compression::None);
+            let request = produce_request(policy_topic(policy), 0, chunk);
+            let produced = ask!(client, Produce, 9, request);
+            assert_eq!(produced.responses[0].partition_responses[0].error_code, 0);
         }
         node.log().persist();
         node.log().apply_retention().unwrap();

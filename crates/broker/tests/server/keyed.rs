@@ -1,0 +1,93 @@
+//! Topics that keep the last record of each key refuse records without a key.
+
+use millstream_record::Compression;
+use millstream_wire::ResponseError;
+use millstream_wire::messages::produce_response::PartitionProduceResponse;
+
+use crate::support::{Connection, Node, ask, keyed_chunk, produce_request};
+
+fn produce(
+    client: &mut Connection,
+    version: i16,
+    topic: &str,
+    keys: &[Option<&str>],
+    compression: Compression,
+) -> PartitionProduceResponse {
+    let records: Vec<_> = keys.iter().map(|key| (*key, "value")).collect();
+    let request = produce_request(topic, 0, keyed_chunk(&records, compression));
+    let produced = ask!(client, Produce, version, request);
+    produced.responses[0].partition_responses[0].clone()
+}
+
+fn compacted() -> (Node, Connection) {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("table", 1);
+    let policy = ("cleanup.policy".to_owned(), "compact".to_owned());
+    node.log()
+        .alter_stream("table", |config| config.settings.extend([policy]))
+        .unwrap();
+    (node, client)
+}
+
+#[test]
+fn the_answer_names_the_topic_and_the_record_without_a_key() {
+    let (_node, mut client) = compacted();
+    for compression in Compression::ALL {
+        for version in [9, 8] {
+            let keys = [Some("a"), None, Some("b"), None];
+            let refused = produce(&mut client, version, "table", &keys, compression);
+            assert_eq!(refused.error_code, ResponseError::InvalidRecord.code());
+            assert_eq!(refused.base_offset, -1);
+            let message = refused.error_message.as_deref().unwrap();
+            assert!(message.contains("record 1 "), "{message}");
+            assert!(message.contains("stream table "), "{message}");
+            let records = refused.record_errors.iter();
+            let records = records.map(|record| record.batch_index);
+            assert_eq!(records.collect::<Vec<_>>(), [1, 3], "version {version}");
+        }
+        let refused = produce(&mut client, 7, "table", &[None], compression);
+        assert_eq!(refused.error_code, ResponseError::InvalidRecord.code());
+    }
+    let stored = produce(&mut client, 9, "table", &[Some("a")], Compression::Lz4);
+    assert_eq!((stored.error_code, stored.base_offset), (0, 0));
+    assert_eq!(stored.record_errors, []);
+}
+
+#[test]
+fn other_topics_and_other_faults_are_answered_as_before() {
+    let (_node, mut client) = compacted();
+    client.create_topic("plain", 1);
+    let stored = produce(&mut client, 9, "plain", &[None], Compression::Zstd);
+    assert_eq!((stored.error_code, stored.base_offset), (0, 0));
+
+    // The server reads the records of compressed batches, too, which it does not for other topics.
+    let mut records = keyed_chunk(&[(Some("key"), "value")], Compression::Lz4).to_vec();
+    let last = records.len() - 1;
+    records[last - 10] ^= 0xff;
+    let crc = millstream_base::crc32c(&records[21..]);
+    records[17..21].copy_from_slice(&crc.to_be_bytes());
+    let request = produce_request("table", 0, records.into());
+    let produced = ask!(client, Produce, 9, request);
+    let refused = &produced.responses[0].partition_responses[0];
+    assert_eq!(refused.error_code, ResponseError::InvalidRecord.code());
+    assert_eq!(refused.record_errors, []);
+}
+
+#[test]
+fn an_answer_names_at_most_a_hundred_records() {
+    let (_node, mut client) = compacted();
+    let keys = [None; 60];
+    let records: Vec<_> = keys.iter().map(|key| (*key, "value")).collect();
+    let mut request = produce_request("table", 0, keyed_chunk(&records, Compression::Zstd));
+    let partition = request.topic_data[0].partition_data[0].clone();
+    let again = [partition.clone(), partition];
+    request.topic_data[0].partition_data.extend(again);
+    let produced = ask!(client, Produce, 9, request);
+    let partitions = produced.responses[0].partition_responses.iter();
+    let named = partitions.map(|partition| {
+        assert_eq!(partition.error_code, ResponseError::InvalidRecord.code());
+        partition.record_errors.len()
+    });
+    assert_eq!(named.collect::<Vec<_>>(), [60, 40, 0]);
+}
