@@ -58,7 +58,7 @@ impl KeyReads {
         read.await.ok()
     }
 
-    /// Lets one index read on, after look-ups that began to before.
+    /// Lets one index read on, unless another look-up has let it do so meanwhile.
     async fn rebuild(&self, partition: &StreamPartition) {
         if !is_far_behind(partition) {
             return;

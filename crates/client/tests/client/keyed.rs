@@ -54,8 +54,8 @@ async fn many_keys_and_scans_equal_a_map() {
     let entries: Vec<(String, Option<String>)> = (0..5000)
         .map(|number: u32| {
             let key = format!("{:03}", number * 7919 % 3001);
-            let value =
-                (number % 5 != 0).then(|| format!("{number}").repeat(1 + number as usize % 300));
+            let value = (!number.is_multiple_of(5))
+                .then(|| format!("{number}").repeat(1 + number as usize % 300));
             (key, value)
         })
         .collect();
