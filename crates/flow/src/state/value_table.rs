@@ -123,3 +123,58 @@ impl<K: Hash + Eq + Clone, V> ValueTable<K, V> {
         self.entries.insert(key, Entry { value, changed_for });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(table: &mut ValueTable<u32, u64>, key: u32, value: Option<u64>) {
+        table.update(&key, |present| *present = value);
+    }
+
+    #[test]
+    fn each_changed_key_is_noted_once_with_its_newest_value() {
+        let mut table = ValueTable::default();
+        table.note_changes();
+        table.restore(1, Some(10));
+        table.restore(2, Some(20));
+        table.restore(3, Some(30));
+        table.restore(3, None);
+        assert_eq!(table.take_changes(), []);
+        for _ in 0..3 {
+            set(&mut table, 2, None);
+            set(&mut table, 2, Some(21));
+            set(&mut table, 4, Some(40));
+            set(&mut table, 4, None);
+        }
+        set(&mut table, 5, None);
+        let mut changes = table.take_changes();
+        changes.sort_unstable();
+        assert_eq!(changes, [(2, Some(21)), (4, None)]);
+        assert_eq!(table.get(&1), Some(&10));
+        assert_eq!(table.entries.len(), 2, "removed keys take no memory");
+        set(&mut table, 2, Some(22));
+        assert_eq!(table.take_changes(), [(2, Some(22))]);
+        assert_eq!(table.take_changes(), []);
+    }
+
+    #[test]
+    fn keys_that_the_changelog_has_are_noted_with_and_without_a_value() {
+        let mut table = ValueTable::default();
+        table.note_changes();
+        table.restore(1, Some(10));
+        for key in [1, 2, 1, 2] {
+            table.note_changed(key);
+        }
+        assert_eq!(table.take_changes(), [(1, Some(10)), (2, None)]);
+        assert_eq!(table.take_changes(), []);
+    }
+
+    #[test]
+    fn without_a_changelog_removed_keys_are_forgotten_at_once() {
+        let mut table = ValueTable::default();
+        set(&mut table, 1, Some(10));
+        set(&mut table, 1, None);
+        assert!(table.entries.is_empty());
+    }
+}

@@ -229,3 +229,53 @@ fn encode<K: Key, V: Value>((key, value): &(K, Option<V>)) -> Result<Change, Box
         value: value.transpose().map_err(named)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check<V: Value>(value: V, expected: Result<&str, &str>) {
+        let encoded = encode(&("tea".to_owned(), Some(value)));
+        let encoded = encoded.map(|change| String::from_utf8(change.value.unwrap()).unwrap());
+        match (encoded, expected) {
+            (Ok(json), Ok(expected)) => assert_eq!(json, expected),
+            (Err(error), Err(expected)) => {
+                let error = error.to_string();
+                assert!(error.starts_with(expected), "{error}");
+            }
+            (encoded, _) => panic!("{encoded:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn values_are_json_and_those_that_would_change_are_refused() {
+        check(7_u64, Ok("7"));
+        check((1, None::<u64>), Ok("[1,null]"));
+        check("null".to_owned(), Ok("\"null\""));
+        check(0.1 + 0.2, Ok("0.30000000000000004"));
+        check(
+            f64::NAN,
+            Err("key \"tea\": its value changes on the way through JSON: "),
+        );
+        check(
+            std::collections::BTreeMap::from([((1, 2), 3)]),
+            Err("key \"tea\": "),
+        );
+    }
+
+    #[test]
+    fn a_number_is_the_same_after_the_way_through_json() {
+        let values = Values::<u64, f64>::new(0, 1, 1);
+        for (key, bits) in (0..1000_u64).map(|n| (n, n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) {
+            let value = f64::from_bits(bits);
+            if value.is_finite() {
+                let change = encode(&(key, Some(value))).unwrap();
+                values
+                    .restore_change(&change.key, change.value.as_deref())
+                    .unwrap();
+                assert_eq!(values.get(&key).map(f64::to_bits), Some(bits));
+            }
+        }
+    }
+}
