@@ -48,6 +48,7 @@ mod object;
 mod persist;
 mod produce;
 mod producers;
+mod random;
 mod read;
 mod recovery;
 mod repair;

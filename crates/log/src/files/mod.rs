@@ -11,10 +11,13 @@
 //! ```
 //!
 //! One process has a data directory open. A file or folder that does not belong there is refused and never removed. This folder
-//! knows names, and nothing of the files' content.
+//! knows names, and nothing of the files' content but the manifest's.
 
 pub mod aside;
 pub mod disk_space;
+// The log does not use it yet.
+#[cfg(test)]
+mod manifest;
 pub mod stream_dirs;
 
 use std::io;

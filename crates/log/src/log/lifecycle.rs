@@ -13,8 +13,8 @@ use crate::catalog::lanes_with_data::forget_data;
 use crate::error::{LogError, Result};
 use crate::handle::stream::Stream;
 use crate::log::Inner;
-use crate::log::open::draw;
 use crate::produce::wait::wait_durable;
+use crate::random::draw;
 use crate::settings::config::StreamConfig;
 use crate::stream::{Shape, StreamIdentity, StreamKind, StreamState};
 

@@ -21,6 +21,7 @@ use crate::journal::writer::Journal;
 use crate::log::{Inner, Log};
 use crate::memory::pool::Pool;
 use crate::object::ObjectInfo;
+use crate::random::draw;
 use crate::recovery::Recovered;
 use crate::recovery::clean_stop::CleanStop;
 use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
@@ -247,12 +248,4 @@ fn damaged_table(table: &str, error: LogError) -> LogError {
         },
         error => error,
     }
-}
-
-pub fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    random
-        .fill(&mut bytes)
-        .map_err(|error| LogError::io("read", "the random source", error))?;
-    Ok(bytes)
 }

@@ -1,0 +1,397 @@
+//! The files that the manifest lists, as its records leave them.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use millstream_base::{GroupId, Offset, StreamId, Timestamp};
+
+use crate::files::manifest::record::Record;
+use crate::ids::{Generation, GroupName, LaneId};
+
+/// All files that are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    lanes: HashMap<LaneId, ListedLane>,
+    /// The secrets of the journal's files, by their sequences.
+    journal: BTreeMap<u64, u64>,
+}
+
+/// The files of a lane that are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedLane {
+    /// The group and the offset that the lane begins with. `None` where no group was ever removed: it begins with
+    /// its first file.
+    first: Option<(GroupId, Offset)>,
+    /// In the order of their ids.
+    groups: Vec<ListedGroup>,
+    /// The leader epochs, each with the offset that it begins at. Both rise.
+    epochs: Vec<(i32, Offset)>,
+    /// Up to where the lane is compacted, and when that was.
+    compacted: Option<(Offset, Timestamp)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ListedGroup {
+    id: GroupId,
+    first_offset: Offset,
+    generation: Generation,
+}
+
+impl Listed {
+    /// Takes a record over.
+    ///
+    /// # Errors
+    /// When it does not follow from the records before it. Nothing is changed then.
+    pub fn apply(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Group(name) => self.lanes.entry(name.lane).or_default().add(name),
+            Record::First {
+                lane,
+                group,
+                offset,
+            } => self.lanes.entry(lane).or_default().begin_at(group, offset),
+            Record::Replaced { by, last } => match self.lanes.get_mut(&by.lane) {
+                Some(lane) => lane.replace(by, last),
+                None => Err(format!("{by} replaces groups of a lane that is not listed")),
+            },
+            Record::Epoch { lane, epoch, from } => {
+                let epochs = &mut self.lanes.entry(lane).or_default().epochs;
+                let rises = epochs
+                    .last()
+                    .is_none_or(|last| last.0 < epoch && last.1 <= from);
+                check(rises, || {
+                    format!("leader epoch {epoch} does not follow the former")
+                })?;
+                epochs.push((epoch, from));
+                Ok(())
+            }
+            Record::Compacted { lane, to, at } => {
+                self.lanes.entry(lane).or_default().compacted = Some((to, at));
+                Ok(())
+            }
+            Record::JournalFile { sequence, secret } => {
+                let is_new = !self.journal.contains_key(&sequence);
+                check(is_new, || {
+                    format!("journal file {sequence} is listed twice")
+                })?;
+                self.journal.insert(sequence, secret);
+                Ok(())
+            }
+            Record::JournalReleased { sequence } => {
+                let removed = self.journal.remove(&sequence);
+                check(removed.is_some(), || {
+                    format!("journal file {sequence} is released and not listed")
+                })
+            }
+            Record::End { .. } => Ok(()),
+        }
+    }
+
+    /// Returns the files of a lane, if anything of it is listed.
+    pub fn lane(&self, lane: LaneId) -> Option<&ListedLane> {
+        self.lanes.get(&lane)
+    }
+
+    /// Returns sequence and secret of each file of the journal, in the order of the sequences.
+    pub fn journal(&self) -> impl Iterator<Item = (u64, u64)> {
+        let files = self.journal.iter();
+        files.map(|(sequence, secret)| (*sequence, *secret))
+    }
+
+    /// Forgets the streams that do not exist.
+    pub fn retain_streams(&mut self, exists: impl Fn(StreamId) -> bool) {
+        self.lanes.retain(|lane, _| exists(lane.stream));
+    }
+
+    /// Returns the records that leave this list, lane by lane.
+    pub fn records(&self) -> Vec<Record> {
+        let mut lanes: Vec<_> = self.lanes.iter().collect();
+        lanes.sort_unstable_by_key(|(id, _)| **id);
+        let mut records = Vec::new();
+        for (id, lane) in lanes {
+            records.extend(lane.records(*id));
+        }
+        let journal = self.journal();
+        records.extend(journal.map(|(sequence, secret)| Record::JournalFile { sequence, secret }));
+        records
+    }
+}
+
+impl ListedLane {
+    /// Returns the group and the offset that the lane begins with, where groups before them were removed.
+    pub fn first(&self) -> Option<(GroupId, Offset)> {
+        self.first
+    }
+
+    /// Returns the leader epochs, each with the offset that it begins at.
+    pub fn epochs(&self) -> &[(i32, Offset)] {
+        &self.epochs
+    }
+
+    /// Returns up to where the lane is compacted, and when that was.
+    pub fn compacted(&self) -> Option<(Offset, Timestamp)> {
+        self.compacted
+    }
+
+    /// Returns the names of the groups' files, in the order of the groups.
+    pub fn groups(&self, lane: LaneId) -> impl Iterator<Item = GroupName> {
+        self.groups.iter().map(move |group| GroupName {
+            lane,
+            id: group.id,
+            first_offset: group.first_offset,
+            generation: group.generation,
+        })
+    }
+
+    fn records(&self, lane: LaneId) -> impl Iterator<Item = Record> {
+        let first = self.first.map(|(group, offset)| Record::First {
+            lane,
+            group,
+            offset,
+        });
+        let epochs = self.epochs.iter();
+        let epochs = epochs.map(move |(epoch, from)| Record::Epoch {
+            lane,
+            epoch: *epoch,
+            from: *from,
+        });
+        let compacted = self
+            .compacted
+            .map(|(to, at)| Record::Compacted { lane, to, at });
+        first
+            .into_iter()
+            .chain(self.groups(lane).map(Record::Group))
+            .chain(epochs)
+            .chain(compacted)
+    }
+
+    fn add(&mut self, name: GroupName) -> Result<(), String> {
+        let last = self.groups.last().map(|last| (last.id, last.first_offset));
+        let follows = last.is_none_or(|(id, offset)| id < name.id && offset <= name.first_offset)
+            && self.first.is_none_or(|(first, _)| first <= name.id);
+        check(follows, || {
+            format!("group {name} does not follow those before it")
+        })?;
+        self.groups.push(ListedGroup::of(name));
+        Ok(())
+    }
+
+    fn begin_at(&mut self, group: GroupId, offset: Offset) -> Result<(), String> {
+        let rises = self
+            .first
+            .is_none_or(|first| first.0 <= group && first.1 <= offset);
+        check(rises, || {
+            format!("group {group} as the lane's first is before the former one")
+        })?;
+        self.groups.retain(|listed| listed.id >= group);
+        self.first = Some((group, offset));
+        Ok(())
+    }
+
+    fn replace(&mut self, by: GroupName, last: GroupId) -> Result<(), String> {
+        let start = self.groups.partition_point(|group| group.id < by.id);
+        let end = self.groups.partition_point(|group| group.id <= last);
+        let replaced = self.groups.get(start..end).unwrap_or_default();
+        let fits = replaced
+            .first()
+            .is_some_and(|first| first.id == by.id && first.first_offset == by.first_offset)
+            && replaced
+                .iter()
+                .all(|group| group.generation < by.generation);
+        check(fits, || {
+            format!("{by} replaces groups up to {last} that are not listed")
+        })?;
+        self.groups.splice(start..end, [ListedGroup::of(by)]);
+        Ok(())
+    }
+}
+
+impl ListedGroup {
+    fn of(name: GroupName) -> ListedGroup {
+        ListedGroup {
+            id: name.id,
+            first_offset: name.first_offset,
+            generation: name.generation,
+        }
+    }
+}
+
+fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    match holds {
+        true => Ok(()),
+        false => Err(what()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::{LaneIndex, StreamletIndex};
+
+    use super::*;
+
+    const LANE: LaneId = LaneId {
+        stream: StreamId(16),
+        streamlet: StreamletIndex(0),
+        lane: LaneIndex(0),
+    };
+
+    fn name(id: u64, generation: u32) -> GroupName {
+        GroupName {
+            lane: LANE,
+            id: GroupId(id),
+            first_offset: Offset(10 * id),
+            generation: Generation(generation),
+        }
+    }
+
+    fn first(group: u64, offset: u64) -> Record {
+        Record::First {
+            lane: LANE,
+            group: GroupId(group),
+            offset: Offset(offset),
+        }
+    }
+
+    fn replaced(by: GroupName, last: u64) -> Record {
+        let last = GroupId(last);
+        Record::Replaced { by, last }
+    }
+
+    /// A lane with the groups 1, 2, 4 and 5.
+    fn listed() -> Listed {
+        let mut listed = Listed::default();
+        for id in [1, 2, 4, 5] {
+            listed.apply(Record::Group(name(id, 0))).unwrap();
+        }
+        listed
+    }
+
+    fn groups(listed: &Listed) -> Vec<GroupName> {
+        listed.lane(LANE).unwrap().groups(LANE).collect()
+    }
+
+    #[test]
+    fn groups_before_the_first_are_no_longer_listed() {
+        let mut listed = listed();
+        listed.apply(first(4, 40)).unwrap();
+        assert_eq!(groups(&listed), [name(4, 0), name(5, 0)]);
+        listed.apply(first(6, 60)).unwrap();
+        assert_eq!(groups(&listed), []);
+        let lane = listed.lane(LANE).unwrap();
+        assert_eq!(lane.first(), Some((GroupId(6), Offset(60))));
+    }
+
+    #[test]
+    fn a_file_replaces_neighbouring_groups() {
+        let mut listed = listed();
+        listed.apply(replaced(name(2, 1), 4)).unwrap();
+        assert_eq!(groups(&listed), [name(1, 0), name(2, 1), name(5, 0)]);
+        listed.apply(replaced(name(1, 2), 3)).unwrap();
+        assert_eq!(groups(&listed), [name(1, 2), name(5, 0)]);
+    }
+
+    #[test]
+    fn records_that_do_not_follow_are_refused_and_change_nothing() {
+        let mut listed = listed();
+        for record in [
+            replaced(name(2, 1), 2),
+            Record::Epoch {
+                lane: LANE,
+                epoch: 3,
+                from: Offset(50),
+            },
+            Record::JournalFile {
+                sequence: 1,
+                secret: 2,
+            },
+            first(2, 20),
+        ] {
+            listed.apply(record).unwrap();
+        }
+        let before = listed.clone();
+        let other = LaneId {
+            lane: LaneIndex(1),
+            ..LANE
+        };
+        for record in [
+            Record::Group(name(5, 0)),
+            Record::Group(name(3, 0)),
+            Record::Group(GroupName {
+                first_offset: Offset(49),
+                ..name(6, 0)
+            }),
+            first(1, 20),
+            first(2, 10),
+            replaced(name(3, 1), 5),
+            replaced(name(2, 1), 5),
+            replaced(name(4, 1), 3),
+            replaced(name(6, 1), 7),
+            replaced(
+                GroupName {
+                    lane: other,
+                    ..name(1, 1)
+                },
+                1,
+            ),
+            Record::Epoch {
+                lane: LANE,
+                epoch: 3,
+                from: Offset(60),
+            },
+            Record::Epoch {
+                lane: LANE,
+                epoch: 4,
+                from: Offset(40),
+            },
+            Record::JournalFile {
+                sequence: 1,
+                secret: 2,
+            },
+            Record::JournalReleased { sequence: 2 },
+        ] {
+            let refused = listed.apply(record);
+            assert!(refused.is_err(), "{record:?}");
+            assert_eq!(listed, before);
+        }
+    }
+
+    #[test]
+    fn the_records_of_a_list_leave_the_same_list() {
+        let mut listed = listed();
+        for record in [
+            replaced(name(2, 1), 4),
+            // A deletion within the group.
+            first(2, 25),
+            Record::Epoch {
+                lane: LANE,
+                epoch: 1,
+                from: Offset(0),
+            },
+            Record::Epoch {
+                lane: LANE,
+                epoch: 3,
+                from: Offset(50),
+            },
+            Record::Compacted {
+                lane: LANE,
+                to: Offset(50),
+                at: Timestamp(7),
+            },
+            Record::JournalFile {
+                sequence: 2,
+                secret: 3,
+            },
+        ] {
+            listed.apply(record).unwrap();
+        }
+        let mut again = Listed::default();
+        for record in listed.records() {
+            again.apply(record).unwrap();
+        }
+        assert_eq!(again, listed);
+        let lane = again.lane(LANE).unwrap();
+        assert_eq!(lane.epochs(), [(1, Offset(0)), (3, Offset(50))]);
+        assert_eq!(lane.compacted(), Some((Offset(50), Timestamp(7))));
+        assert_eq!(again.journal().collect::<Vec<_>>(), [(2, 3)]);
+    }
+}
