@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, partition_of_key};
-use millstream_log::{KeyRange, Log, Stream, StreamPartition};
+use millstream_log::{KeyRange, Log, LogError, Stream, StreamPartition};
 use millstream_record::{Compression, EndMarker, TransactionEnd};
 use tempfile::TempDir;
 
 use super::{Record, chunk, config, get, scan, small_groups, sync};
 
 const CASES: u64 = 40;
-const STEPS: usize = 120;
+const STEPS: usize = 160;
 const PRODUCERS: i64 = 3;
 const PARTITIONS_MAX: u32 = 3;
 
@@ -167,10 +167,12 @@ impl World {
     fn append(&mut self, n: usize) {
         let id = self.rng.i64(0..=PRODUCERS);
         let producer = (id > 0).then_some(id);
+        // Some chunks have records without a key, and are refused.
+        let may_lack_keys = self.rng.u8(..30) == 0;
         let records: Vec<OwnedRecord> = (0..self.rng.usize(1..20))
             .map(|_| {
                 let key = self.rng.choice(&self.keys).cloned();
-                let key = key.filter(|_| self.rng.u8(..12) > 0);
+                let key = key.filter(|_| !may_lack_keys || self.rng.u8(..8) > 0);
                 let bytes = match self.rng.u8(..10) {
                     0 => 0,
                     1..=4 => self.rng.usize(..3_000),
@@ -197,7 +199,12 @@ impl World {
             .map(|(key, value)| (key.as_deref(), value.as_deref()))
             .collect();
         let chunk = chunk(&borrowed, compression, sequence);
-        let appended = partition.append(&chunk).unwrap();
+        let has_all_keys = records.iter().all(|(key, _)| key.is_some());
+        let appended = match partition.append(&chunk) {
+            Err(LogError::NoKey { .. }) if !has_all_keys => return,
+            appended => appended.unwrap(),
+        };
+        assert!(has_all_keys);
         assert_eq!(appended.base_offset.0, model.next);
         if let Some(id) = producer {
             model.open.entry(id).or_insert(model.next);

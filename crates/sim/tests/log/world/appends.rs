@@ -38,8 +38,7 @@ impl World {
             let is_deletion = value.len() < 200 && (self.chunks_made + n).is_multiple_of(4);
             let value = (!is_deletion).then_some(&value[..]);
             let key = key_of(self.chunks_made, n);
-            let key = key.as_ref().map(|key| &key[..]);
-            let pushed = builder.push(timestamp, key, value, &[]);
+            let pushed = builder.push(timestamp, Some(&key), value, &[]);
             pushed.expect("far below the format's bound");
         }
         let producer_fields = producer.map(|(id, epoch, sequence)| Producer {
