@@ -20,6 +20,7 @@ class Server:
         self.listen = listen
         self.address = "127.0.0.1:0"
         self.listeners = []
+        self.http = None
         self.process = None
         self.log = data.with_suffix(".log")
         self.start()
@@ -42,6 +43,7 @@ class Server:
             raise RuntimeError(f"the server does not start:\n{self.logs()}")
         started = json.loads(line)
         self.address, self.listeners = started["listen"], started["listeners"]
+        self.http = f"http://{started.get('http')}"
 
     def logs(self):
         """Its log."""

@@ -150,7 +150,7 @@ pub use settings::{FlowSettings, Order};
 pub use sinks::sink::{Sink, SinkStart};
 pub use sources::positions::{Position, Positions};
 pub use sources::source::{Output, Source, SourceStatus};
-pub use stage::chain::{Chain, Emit};
+pub use stage::chain::{Chain, Emit, Same};
 pub use stage::channel::Channel;
 pub use stage::dead_letter::{DeadLetter, DeadLetters, Origin};
 pub use stage::entry::{Entry, RowStart};

@@ -40,6 +40,9 @@ struct Options {
     /// Serve the page, the state and the metrics over HTTP at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
+    /// End at the present ends of the topics, in place of waiting for further records
+    #[arg(long)]
+    until_now: bool,
     /// Whether to go on from the last checkpoint
     #[arg(long, value_enum, default_value_t = When::IfAny)]
     resume: When,
@@ -60,6 +63,7 @@ enum When {
 pub struct App {
     node: Node,
     resume: Resume,
+    until_now: bool,
     settings: FlowSettings,
 }
 
@@ -72,12 +76,16 @@ impl App {
     /// Returns an empty flow with the settings of the command line. Its name is that of its checkpoints, its state and
     /// its transactions.
     pub fn flow(&self, name: &str) -> Flow {
-        Flow::with_settings(name, self.settings.clone()).resume(self.resume)
+        let flow = Flow::with_settings(name, self.settings.clone()).resume(self.resume);
+        match self.until_now {
+            true => flow.until_now(),
+            false => flow,
+        }
     }
 }
 
-/// Runs an application with the options of the command line: the node (`--server` or `--data`), `--ranks`, `--http` and
-/// `--resume`; `--help` lists them. `flow` builds the same flow on each rank. The first Ctrl-C stops the flow behind its last checkpoint, and a second one
+/// Runs an application with the options of the command line: the node (`--server` or `--data`), `--ranks`, `--http`,
+/// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank. The first Ctrl-C stops the flow behind its last checkpoint, and a second one
 /// ends the process. An error is printed, and makes the exit code 1.
 ///
 /// ```no_run
@@ -125,6 +133,7 @@ fn run(
                     let app = App {
                         node,
                         resume: options.resume.into(),
+                        until_now: options.until_now,
                         settings: settings(&ranks, in_process),
                     };
                     let ran = flow(&app).and_then(|flow| {
@@ -148,6 +157,9 @@ fn run(
         let server = server
             .transpose()
             .inspect_err(|_| stop.store(true, Ordering::Relaxed));
+        if let Ok(Some(server)) = &server {
+            eprintln!("watch it at http://{}/", server.local_address());
+        }
         let mut result = Ok(());
         for thread in threads {
             let ended = thread

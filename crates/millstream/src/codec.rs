@@ -19,7 +19,7 @@ pub trait Codec: Clone + Send + Sync + 'static {
     fn decode(&self, value: &[u8]) -> Result<Self::Item, BoxError>;
 }
 
-/// Writes values of type `T`. A codec may write more types than the one that it reads.
+/// Writes values of type `T`.
 pub trait Encode<T: ?Sized>: Clone + Send + Sync + 'static {
     /// Appends the bytes of a value.
     ///
@@ -79,8 +79,8 @@ where
     }
 }
 
-impl<T: 'static, U: Serialize + ?Sized> Encode<U> for Json<T> {
-    fn encode(&self, item: &U, value: &mut Vec<u8>) -> Result<(), BoxError> {
+impl<T: Serialize + 'static> Encode<T> for Json<T> {
+    fn encode(&self, item: &T, value: &mut Vec<u8>) -> Result<(), BoxError> {
         Ok(serde_json::to_writer(value, item)?)
     }
 }
@@ -96,8 +96,8 @@ where
     }
 }
 
-impl<T: 'static, U: Serialize + ?Sized> Encode<U> for Postcard<T> {
-    fn encode(&self, item: &U, value: &mut Vec<u8>) -> Result<(), BoxError> {
+impl<T: Serialize + 'static> Encode<T> for Postcard<T> {
+    fn encode(&self, item: &T, value: &mut Vec<u8>) -> Result<(), BoxError> {
         Ok(postcard::to_io(item, value).map(drop)?)
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::codec::Codec;
 use crate::error::Error;
 use crate::event::Event;
-use crate::node::Node;
+use crate::node::{End, Node};
 use crate::running::RunningFlow;
 use crate::stream::{Stream, TimeOf};
 use crate::topic::Topic;
@@ -35,13 +35,14 @@ pub struct Flow {
 pub(crate) struct Shared {
     name: String,
     settings: FlowSettings,
-    /// Whether it resumes from its checkpoint in the node.
-    resume: Mutex<Resume>,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
+    /// Whether the flow resumes from its checkpoint in the node.
+    resume: Resume,
+    /// Whether it ends at the present ends of all topics.
+    until_now: bool,
     /// Serves HTTP there.
     http: Option<SocketAddr>,
     engine: Option<millstream_flow::Flow>,
@@ -49,6 +50,19 @@ struct State {
     fault: Option<Error>,
     /// Names given to stages and states so far.
     names: Vec<String>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            resume: Resume::IfAny,
+            until_now: false,
+            http: None,
+            engine: None,
+            fault: None,
+            names: Vec::new(),
+        }
+    }
 }
 
 impl Flow {
@@ -65,7 +79,6 @@ impl Flow {
             shared: Arc::new(Shared {
                 name: name.to_owned(),
                 settings,
-                resume: Mutex::new(Resume::IfAny),
                 state: Mutex::default(),
             }),
         }
@@ -95,7 +108,11 @@ impl Flow {
             index: ranks.rank(),
             of: ranks.count(),
         };
-        let sources = topic.node.sources(&topic.name, topic.end, share);
+        let end = match self.shared.state.lock().until_now {
+            true => End::Now,
+            false => topic.end,
+        };
+        let sources = topic.node.sources(&topic.name, end, share);
         let sources = sources.unwrap_or_else(|error| {
             self.fault(topic.error(error));
             Vec::new()
@@ -123,7 +140,15 @@ impl Flow {
     /// there is one.
     #[must_use]
     pub fn resume(self, resume: Resume) -> Flow {
-        *self.shared.resume.lock() = resume;
+        self.shared.state.lock().resume = resume;
+        self
+    }
+
+    /// Ends the reading of all topics at their present ends, as [`Topic::until_now`] does for one; set before the
+    /// first is read.
+    #[must_use]
+    pub fn until_now(self) -> Flow {
+        self.shared.state.lock().until_now = true;
         self
     }
 
@@ -176,7 +201,7 @@ impl Flow {
                     settings.checkpoints = Some(Checkpointing {
                         store,
                         interval: CHECKPOINT_INTERVAL,
-                        resume: *self.shared.resume.lock(),
+                        resume: state.resume,
                     });
                 }
                 Err(error) => fault = Some(error),

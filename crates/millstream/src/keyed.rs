@@ -1,14 +1,16 @@
 //! Streams by key, and their windows.
 
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use millstream_flow::windows::{
     Aggregate, All, Combine, Count, Fold, Key, Number, Sum, WindowResult, Windows, fold,
 };
-use millstream_flow::{Chain, Entry, Message, RingInput};
+use millstream_flow::{Chain, Emit, Entry, Message, RingInput, Value};
 
 use crate::event::{Event, key_bytes};
+use crate::flow_builder::Flow;
 use crate::stream::Stream;
 
 /// A stream whose items are grouped by a key.
@@ -20,6 +22,18 @@ where
 {
     pub(crate) stream: Stream<I, C, T>,
     pub(crate) key: Arc<F>,
+}
+
+/// A stream by key that is about to change a value for each key.
+#[must_use = "operators whose results go nowhere do not run"]
+pub struct KeyedState<I, C, T, F, V>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+{
+    keyed: Keyed<I, C, T, F>,
+    name: String,
+    value: PhantomData<fn() -> V>,
 }
 
 /// A stream by key whose items are about to be aggregated in windows.
@@ -91,6 +105,16 @@ where
         }
     }
 
+    /// Keeps a value of type `V` for each key, under this name: `/state/<flow>/<name>/<key>` answers it, and the keyed
+    /// topic `<flow>.state.<name>` holds what the last checkpoint had.
+    pub fn state<V>(self, name: &str) -> KeyedState<I, C, T, F, V> {
+        KeyedState {
+            keyed: self,
+            name: name.to_owned(),
+            value: PhantomData,
+        }
+    }
+
     /// Returns the engine's stream by key.
     fn engine(
         self,
@@ -99,6 +123,83 @@ where
         self.stream
             .operators
             .key_by(move |event: &Event<T>| key(&event.item))
+    }
+}
+
+impl<I, C, T, K, F, V> KeyedState<I, C, T, F, V>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+    T: Message + Debug + Clone,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+    V: Value,
+{
+    /// Calls `function` for each item with its key's value, which is `None` if the key has none. It may set, change or
+    /// remove the value, and emit results, which have the item's time and are written with the key.
+    ///
+    /// Items of one key come in their order. A panic of `function` fails the flow, since the value may be half changed.
+    pub fn update<O, G>(
+        self,
+        function: G,
+    ) -> Stream<
+        RingInput<Event<O>>,
+        impl Chain<Event<O>, Out = Event<O>> + use<I, C, T, K, F, V, O, G>,
+        O,
+    >
+    where
+        O: Debug + Clone + Send + 'static,
+        G: Fn(&K, &mut Option<V>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+    {
+        let flow = self.keyed.stream.flow.clone();
+        let values = flow.begun().values::<K, V>(&self.name);
+        let stage = flow.stage_name(&self.name);
+        let results = self.keyed.engine().update(
+            &stage,
+            &values,
+            move |key: &K, value, event: &Event<T>, emit: &mut Emit<'_, Event<O>>| {
+                function(key, value, &event.item, &mut |result: &O| {
+                    emit(&Event {
+                        time: event.time,
+                        key: key_bytes(key),
+                        item: result.clone(),
+                    });
+                });
+            },
+        );
+        Stream::new(flow, results, None)
+    }
+
+    /// Adds each item to its key's value, which begins as the default.
+    pub fn fold<G>(self, step: G) -> Flow
+    where
+        V: Default,
+        G: Fn(&mut V, &T) + Send + Sync + 'static,
+    {
+        let flow = self.keyed.stream.flow.clone();
+        let values = flow.begun().values::<K, V>(&self.name);
+        let stage = flow.stage_name(&self.name);
+        let step = move |value: &mut V, event: &Event<T>| step(value, &event.item);
+        self.keyed.engine().fold(&stage, &values, step);
+        flow
+    }
+}
+
+impl<I, C, T, K, F> KeyedState<I, C, T, F, u64>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+    T: Debug + Clone + Send + 'static,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+{
+    /// Counts the items of each key. Only the keys go to the ranks that own them.
+    pub fn count(self) -> Flow {
+        let flow = self.keyed.stream.flow.clone();
+        let values = flow.begun().values::<K, u64>(&self.name);
+        let stage = flow.stage_name(&self.name);
+        self.keyed.engine().count(&stage, &values);
+        flow
     }
 }
 

@@ -27,7 +27,7 @@
 //!     .window(tumbling(secs(10)))
 //!     .sum(|order| order.price)
 //!     .serve_as("totals")
-//!     .write(node.topic("totals").json::<()>())
+//!     .write(node.topic("totals").json())
 //!     .run()?;
 //! # Ok::<(), millstream::Error>(())
 //! ```
@@ -52,7 +52,7 @@ pub use codec::{Codec, Encode, Json, Postcard, Raw, Text};
 pub use error::Error;
 pub use event::Event;
 pub use flow_builder::Flow;
-pub use keyed::{Aggregated, Keyed, Windowed};
+pub use keyed::{Aggregated, Keyed, KeyedState, Windowed};
 pub use node::Node;
 pub use running::RunningFlow;
 pub use stream::Stream;

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use millstream_base::Timestamp;
 use millstream_connect::AnySource;
 use millstream_flow::windows::Key;
-use millstream_flow::{Chain, Emit, Entry, Operators, RowStart, SourceInput, Watermarks};
+use millstream_flow::{
+    Chain, Emit, Entry, Operators, RingInput, RowStart, Same, SourceInput, Watermarks,
+};
 
 use crate::codec::Encode;
 use crate::event::{EncodedEvent, Event, record_of};
@@ -141,6 +143,22 @@ where
                     }
                 });
         Stream::new(self.flow, operators, None)
+    }
+
+    /// Gives each item to `N` streams: for several computations over the same items.
+    pub fn fork<const N: usize>(self) -> [Stream<RingInput<Event<T>>, Same, T>; N]
+    where
+        T: Clone + Send,
+    {
+        let Stream {
+            flow, operators, ..
+        } = self;
+        let engine = flow.begun();
+        let names: [String; N] = std::array::from_fn(|_| flow.stage_name("fork"));
+        let channels = names.map(|name| (engine.channel::<Event<T>>(&name), name));
+        operators.to_all(&channels.each_ref().map(|(channel, _)| channel.clone()));
+        channels
+            .map(|(channel, name)| Stream::new(flow.clone(), engine.stage(&name, &channel), None))
     }
 
     /// Groups the items by a key: all items of a key meet in one place.

@@ -1,8 +1,10 @@
 //! Topics, and the types of their values.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Debug};
 
+use millstream_base::key::decode_key;
+use millstream_flow::windows::Key;
 use millstream_flow::{BoxError, Emit, PartialState};
 use millstream_log::Share;
 
@@ -171,6 +173,37 @@ impl<C: Codec> Topic<C> {
             .fold_local(&values, |values, value| values.0.push(value.clone()));
         flow.run()?.join()?;
         Ok(values.merged().0)
+    }
+
+    /// Returns the committed values of a keyed topic, each with its key: the last record of each key, in no particular
+    /// order. Keys are read as [`encode_key`](millstream_base::key::encode_key) writes them; a string is its text.
+    ///
+    /// # Errors
+    /// When the topic is missing, the codec cannot read a value, or a key is not of this type.
+    pub fn read_keys<K: Key + Debug>(&self) -> Result<HashMap<K, C::Item>, Error> {
+        let sources = self.node.sources(&self.name, End::Now, Share::ALL);
+        let sources = sources.map_err(|error| self.error(error))?;
+        let codec = self.codec.clone();
+        let flow = millstream_flow::Flow::new(&self.name);
+        let values = flow.partial::<Values<(K, Option<C::Item>)>>("values");
+        let flow = flow
+            .sources("read", sources)
+            .each(move |record, emit: &mut Emit<(K, Option<C::Item>)>| {
+                let key = decode_key(record.key.ok_or("the record has no key")?)?;
+                let value = record.value.map(|value| codec.decode(value));
+                emit(&(key, value.transpose()?));
+                Ok(())
+            })
+            .fold_local(&values, |values, value| values.0.push(value.clone()));
+        flow.run()?.join()?;
+        let mut last = HashMap::new();
+        for (key, value) in values.merged().0 {
+            match value {
+                Some(value) => drop(last.insert(key, value)),
+                None => drop(last.remove(&key)),
+            }
+        }
+        Ok(last)
     }
 }
 

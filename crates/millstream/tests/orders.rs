@@ -69,7 +69,7 @@ fn program(node: &Node, settings: FlowSettings) -> Result<Flow, Error> {
         .window(tumbling(secs(10)))
         .sum(|order| order.price)
         .serve_as("totals")
-        .write(node.topic("totals").json::<()>());
+        .write(node.topic("totals").json());
     flow.read(node.topic("orders").json::<Order>().until_now())
         .event_time(|order| order.time, out_of_order(secs(5)))
         .key_by(|order| order.user.clone())
@@ -77,7 +77,7 @@ fn program(node: &Node, settings: FlowSettings) -> Result<Flow, Error> {
         .count()
         .serve_as("counts")
         .top("busiest", 3, |count| count.value)
-        .write(node.topic("busiest").json::<()>());
+        .write(node.topic("busiest").json());
     let payments = flow
         .read(node.topic("payments").json::<Payment>().until_now())
         .event_time(|payment| payment.time, out_of_order(secs(5)))
@@ -90,7 +90,7 @@ fn program(node: &Node, settings: FlowSettings) -> Result<Flow, Error> {
             id: order.id,
             user: order.user.clone(),
         })
-        .write(node.topic("paid").json::<()>());
+        .write(node.topic("paid").json());
     Ok(flow)
 }
 

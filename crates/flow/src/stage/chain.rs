@@ -41,7 +41,8 @@ pub trait Chain<In: ?Sized>: Send + Sync + 'static {
     }
 }
 
-/// No operator at all.
+/// No operator at all: the beginning of a row.
+#[derive(Debug, Clone, Copy)]
 pub struct Same;
 
 impl<T: ?Sized> Chain<T> for Same {
