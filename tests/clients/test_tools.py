@@ -142,6 +142,7 @@ def test_topics_and_their_settings(tools):
     tools.run(*configs, *compact, says=[done])
     # Kafka Connect starts only if the client for administration shows this for its topics.
     tools.run(*configs, "--describe", says=["cleanup.policy=compact"])
+    tools.refused(*topics, "--alter", "--partitions", 4, says="millstream stream copy t NEW")
     tools.refused(*configs, "--alter", "--add-config", "retention.mss=1", says="retention.ms?")
 
     tools.run(*configs, "--alter", "--delete-config", "cleanup.policy", says=[done])

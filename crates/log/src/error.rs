@@ -272,6 +272,16 @@ pub enum LogError {
         /// The stream's name.
         stream: String,
     },
+    /// A keyed stream gets no more partitions: most of its keys would get other owners.
+    #[error(
+        "stream {stream} gets no more partitions, since its records are found by key (cleanup.policy contains compact) \
+         and the number of partitions decides which one owns a key; copy it into a larger stream: \
+         `millstream stream create NEW --keyed --lanes N`, then `millstream stream copy {stream} NEW`"
+    )]
+    KeyedNotGrown {
+        /// The stream's name.
+        stream: String,
+    },
     /// The index of keys cannot read the records of a chunk.
     #[error(
         "partition {partition} of stream {stream} is not searched by key, since its chunk at offset {offset} cannot be \

@@ -268,6 +268,7 @@ fn grow(
             ),
         ));
     }
+    stream.check_growth()?;
     if let Some(validated) = validated {
         return Ok(check_more(broker, wanted - has, validated)?);
     }

@@ -1,6 +1,7 @@
 //! Streams: created, described, listed, grown, deleted.
 
 use millstream_base::{ByteSize, LaneIndex, Offset, StreamId, StreamletIndex};
+use millstream_log::{CLEANUP_POLICY, COMPACT};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{
     CreateStreamRequest, DeleteStreamRequest, DescribeStreamRequest, DescribeStreamResponse,
@@ -224,6 +225,31 @@ fn a_stream_grows_and_never_shrinks() {
     let unknown = ResponseError::UnknownTopicOrPartition.code();
     assert_eq!(grow(&mut client, "missing", 2, 2), unknown);
     assert_eq!(by_name(&mut client, "growing").lanes.len(), 6);
+}
+
+#[test]
+fn keyed_streams_do_not_grow() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    client.create("users", 1, 2);
+    let compact = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())];
+    let log = broker.log();
+    log.alter_stream("users", |config| config.settings.extend(compact))
+        .unwrap();
+    let request = GrowStreamRequest {
+        name: text("users"),
+        streamlets: 1,
+        lanes: 3,
+    };
+    let refused = ask!(client, GrowStream, request);
+    assert_eq!(refused.error_code, ResponseError::InvalidPartitions.code());
+    let message = refused.error_message.unwrap_or_default();
+    assert!(
+        message.contains("millstream stream copy users NEW"),
+        "{message}"
+    );
+    assert_eq!(grow(&mut client, "users", 1, 2), 0);
+    assert_eq!(log.stream("users").unwrap().partition_count(), 2);
 }
 
 #[test]

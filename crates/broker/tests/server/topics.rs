@@ -3,6 +3,7 @@
 mod descriptions;
 pub mod settings;
 
+use millstream_log::{CLEANUP_POLICY, COMPACT};
 use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
@@ -157,6 +158,37 @@ fn topics_grow_and_never_shrink() {
     );
     assert_eq!(client.produce("t", 2, &["value"]), 0);
     assert_eq!(node.log().stream("__groups").unwrap().partition_count(), 1);
+}
+
+#[test]
+fn compacted_topics_get_no_more_partitions() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    let compact = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())];
+    let log = node.log();
+    log.alter_stream("t", |config| config.settings.extend(compact))
+        .unwrap();
+    for validate_only in [true, false] {
+        let topic = CreatePartitionsTopic::default()
+            .with_name(topic_name("t"))
+            .with_count(3);
+        let request = CreatePartitionsRequest::default()
+            .with_topics(vec![topic])
+            .with_validate_only(validate_only);
+        let result = ask!(client, CreatePartitions, 3, request).results.remove(0);
+        assert_eq!(
+            result.error_code,
+            ResponseError::InvalidPartitions.code(),
+            "{validate_only}"
+        );
+        let message = result.error_message.unwrap_or_default();
+        assert!(
+            message.contains("millstream stream copy t NEW"),
+            "{message}"
+        );
+    }
+    assert_eq!(log.stream("t").unwrap().partition_count(), 2);
 }
 
 #[test]

@@ -90,6 +90,10 @@ fn use_keys(node: &impl Node) {
     assert_eq!(scan(&["--from", "ann", "--limit", "1"]), ["ann"]);
     assert_eq!(scan(&["--prefix", "x"]), [""; 0]);
 
+    // The number of partitions decides which one owns a key.
+    let alter = ["stream", "alter", "t", "--lanes", "4"];
+    node.run(&alter, b"")
+        .assert_fails(1, &["owns a key", "`millstream stream copy t NEW`"]);
     node.run(&["kv", "get", "plain", "a"], b"")
         .assert_fails(1, &["stream plain", "cleanup.policy=compact"]);
     node.run(&["kv", "scan", "tt"], b"")

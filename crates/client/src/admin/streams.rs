@@ -86,7 +86,8 @@ impl Client {
     /// Raises the number of streamlets or partitions of a stream.
     ///
     /// # Errors
-    /// When there is none of this name, or the new numbers are smaller.
+    /// When there is none of this name, or the new numbers are smaller, or the stream is keyed: the number of partitions
+    /// decides which one owns a key.
     pub async fn grow_stream(
         &self,
         name: &str,

@@ -37,6 +37,20 @@ impl Stream {
         self.core.is_keyed(&self.stream.shared)
     }
 
+    /// Checks that the stream may get more partitions. Internal streams may.
+    ///
+    /// # Errors
+    /// When it is keyed ([`LogError::KeyedNotGrown`]): the number of partitions decides which one owns a key, so its
+    /// earlier records would not be found any more.
+    pub fn check_growth(&self) -> Result<()> {
+        match self.is_keyed() && !self.is_internal() {
+            false => Ok(()),
+            true => Err(LogError::KeyedNotGrown {
+                stream: self.name().to_owned(),
+            }),
+        }
+    }
+
     /// Returns the newest committed version of a key, from the partition that owns it: see [`StreamPartition::get`].
     ///
     /// ```

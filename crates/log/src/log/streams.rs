@@ -172,10 +172,12 @@ impl Log {
     /// detection stay on the lanes that they have used.
     ///
     /// # Errors
-    /// When either becomes less, or more than a stream or the node may have.
+    /// When either becomes less, or more than a stream or the node may have, or the stream is keyed
+    /// ([`Stream::check_growth`]).
     pub fn grow_stream(&self, name: &str, streamlets: u32, lanes: u32) -> Result<()> {
         let _one = self.inner.changing.lock();
-        let stream = self.stream(name)?.stream;
+        let handle = self.stream(name)?;
+        let stream = &handle.stream;
         let mut config = stream.shared.config.read().clone();
         if streamlets < config.streamlets || lanes < config.lanes {
             return Err(LogError::BadSetting {
@@ -193,11 +195,14 @@ impl Log {
         config.lanes = lanes;
         config.check()?;
         let more = config.partition_count() - u64::from(stream.partition_count());
+        if more > 0 {
+            handle.check_growth()?;
+        }
         let reserved = self.inner.core.reserve_partitions(more)?;
         let shape = Shape { streamlets, lanes };
         let mut shapes = stream.shapes();
         shapes.push(shape);
-        self.inner.store_entry(&stream, &config, shapes)?;
+        self.inner.store_entry(stream, &config, shapes)?;
         *stream.shared.config.write() = config;
         stream.grow(shape, |_| Default::default());
         reserved.keep();

@@ -65,6 +65,20 @@ fn append(partition: &StreamPartition, records: &[Record<'_>]) {
     partition.append(&chunk).unwrap();
 }
 
+/// Does what a keyed stream refuses, while the stream "s" is not keyed.
+fn while_not_keyed<R>(log: &Log, act: impl FnOnce() -> R) -> R {
+    let keyed = log.stream("s").unwrap().config().settings;
+    let delete = |config: &mut StreamConfig| {
+        let policy = (CLEANUP_POLICY.to_owned(), "delete".to_owned());
+        config.settings.extend([policy]);
+    };
+    log.alter_stream("s", delete).unwrap();
+    let done = act();
+    log.alter_stream("s", |config| config.settings = keyed)
+        .unwrap();
+    done
+}
+
 fn sync(log: &Log) {
     while log.step() {}
 }

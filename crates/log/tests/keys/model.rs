@@ -8,7 +8,7 @@ use millstream_log::{KeyRange, Log, LogError, Stream, StreamPartition};
 use millstream_record::{Compression, EndMarker, TransactionEnd};
 use tempfile::TempDir;
 
-use super::{Record, chunk, config, get, scan, small_groups, sync};
+use super::{Record, chunk, config, get, scan, small_groups, sync, while_not_keyed};
 
 const CASES: u64 = 40;
 const STEPS: usize = 160;
@@ -257,11 +257,12 @@ impl World {
         assert_eq!(deleted[0].clone().unwrap(), Offset(to));
     }
 
-    /// Adds a partition: keys get other owners.
+    /// Adds a partition while the stream is not keyed: keys get other owners.
     fn grow(&mut self) {
         let partitions = self.model.len() as u32 + 1;
         if partitions <= PARTITIONS_MAX {
-            self.log().grow_stream("s", 1, partitions).unwrap();
+            let log = self.log();
+            while_not_keyed(log, || log.grow_stream("s", 1, partitions).unwrap());
             self.model.push(ModelPartition::default());
         }
     }

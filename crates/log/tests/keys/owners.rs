@@ -1,7 +1,7 @@
 //! Which partition has a key.
 
 use millstream_base::partition_of_key;
-use millstream_log::{KeyRange, Log, StreamConfig};
+use millstream_log::{KeyRange, Log, LogError, StreamConfig, StreamDefaults};
 
 use super::{append, config, get, keyed, scan, sync};
 
@@ -38,19 +38,50 @@ fn a_record_in_another_partition_than_its_keys_is_counted_and_not_found() {
 }
 
 #[test]
-fn keys_change_their_owners_when_the_stream_grows() {
+fn a_keyed_stream_gets_no_more_partitions() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
-    let stream = log.create_stream("s", keyed("compact")).unwrap();
+    for (name, policy) in [("one", "compact"), ("both", "compact,delete")] {
+        log.create_stream(name, keyed(policy)).unwrap();
+        for (streamlets, lanes) in [(1, 2), (2, 1)] {
+            let error = log.grow_stream(name, streamlets, lanes).unwrap_err();
+            assert!(matches!(error, LogError::KeyedNotGrown { .. }), "{error}");
+            let copy = format!("`millstream stream copy {name} NEW`");
+            assert!(error.to_string().contains(&copy), "{error}");
+        }
+        // It has this size already.
+        log.grow_stream(name, 1, 1).unwrap();
+        assert_eq!(log.stream(name).unwrap().partition_count(), 1);
+    }
+    let defaults = StreamDefaults {
+        settings: keyed("compact").settings,
+        ..StreamDefaults::default()
+    };
+    log.create_stream("by-default", StreamConfig::default())
+        .unwrap();
+    log.set_defaults(defaults);
+    let error = log.grow_stream("by-default", 1, 2).unwrap_err();
+    assert!(matches!(error, LogError::KeyedNotGrown { .. }), "{error}");
+    // No user looks for keys in the streams of the broker itself.
+    log.internal_stream("__own").unwrap();
+    log.grow_stream("__own", 1, 2).unwrap();
+}
+
+#[test]
+fn a_stream_that_grew_before_it_is_keyed_counts_its_misplaced_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let stream = log.create_stream("s", StreamConfig::default()).unwrap();
     let partition = stream.partition(0).unwrap();
     let keys: Vec<[u8; 1]> = (0..50).map(|n| [n]).collect();
     for key in &keys {
         append(&partition, &[(Some(key), Some(b"1"))]);
     }
-    assert_eq!(scan(&partition, KeyRange::all(), 7, 1_000).len(), 50);
-
     log.grow_stream("s", 1, 2).unwrap();
+    let compact = |config: &mut StreamConfig| config.settings = keyed("compact").settings;
+    log.alter_stream("s", compact).unwrap();
     sync(&log);
+
     let stays = |key: &[u8]| partition_of_key(key, 2) == 0;
     let left = keys.iter().filter(|key| stays(*key)).count();
     assert!((1..50).contains(&left));
