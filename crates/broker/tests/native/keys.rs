@@ -294,7 +294,6 @@ fn records_of_plain_producers_are_found_unless_they_are_in_a_foreign_partition()
     builder
         .push(Timestamp(7), Some(b"ann"), value, &[])
         .unwrap();
-    builder.push(Timestamp(8), None, value, &[]).unwrap();
     for partition in 0..2 {
         let partition = stream.partition(partition).unwrap();
         let appended = partition.append(builder.finish(None).unwrap()).unwrap();
