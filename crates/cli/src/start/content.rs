@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use millstream_broker::{Broker, KeyReads, Status};
 use millstream_flow::Running;
-use millstream_log::{Log, StreamInfo};
+use millstream_log::{KeyStats, Log, StreamInfo};
 use millstream_serve::{Content, KEY_READERS_MAX, KeyedStreams, Metric};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
@@ -129,6 +129,21 @@ fn durable_records_ever(log: &Log) -> u64 {
     streams.map(|stream| stream.durable_records_ever()).sum()
 }
 
+/// The indexes by key of a stream together; null before the first lookup of a key.
+fn keys(stream: &StreamInfo) -> Value {
+    let indexes = || stream.partitions.iter().filter_map(|lane| lane.keys);
+    let sum = |value: fn(KeyStats) -> u64| indexes().map(value).sum::<u64>();
+    match indexes().next() {
+        None => Value::Null,
+        Some(_) => json!({
+            "keys": sum(|keys| keys.keys),
+            "bytes": sum(|keys| keys.bytes),
+            "misplaced_records": sum(|keys| keys.misplaced),
+            "keyless_records": sum(|keys| keys.without_key),
+        }),
+    }
+}
+
 impl Look {
     pub fn partitions(&self) -> u64 {
         let lanes = self
@@ -208,6 +223,7 @@ impl Content for NodeContent {
                 "records": records(stream),
                 "bytes": bytes(stream),
                 "faults": faults.collect::<Vec<_>>(),
+                "keys": keys(stream),
             })
         });
         Some(streams.collect())

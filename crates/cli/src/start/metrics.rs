@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use millstream_log::{PartitionInfo, StreamInfo};
+use millstream_log::{KeyStats, PartitionInfo, StreamInfo};
 use millstream_serve::{Metric, MetricKind, MetricValue, Sample};
 
 use super::content::Look;
@@ -37,6 +37,7 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
     metrics.extend(disk(look));
     metrics.extend(resident());
     metrics.extend(of_partitions(&look.streams));
+    metrics.extend(of_keys(&look.streams));
     metrics.extend(of_groups(look));
     metrics.extend(of_requests(look));
     metrics
@@ -111,6 +112,47 @@ fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
         by("partition_cut_bytes", Gauge, "Bytes that this start truncated from the end.", |lane| lane.truncated_bytes),
     ];
     metrics
+}
+
+/// Partitions whose keys nobody has looked up since the start have no samples.
+fn of_keys(streams: &[StreamInfo]) -> [Metric; 4] {
+    let by = |name, help, value: fn(&KeyStats) -> u64| {
+        let samples = streams.iter().flat_map(|stream| {
+            let lanes = stream.partitions.iter();
+            lanes.filter_map(|lane| {
+                let keys = lane.keys.as_ref()?;
+                let partition = lane.partition.to_string();
+                let labels = [("stream", stream.name.as_str()), ("partition", &partition)];
+                Some(sample(labels, MetricValue::Count(value(keys))))
+            })
+        });
+        Metric {
+            name,
+            help,
+            kind: Gauge,
+            samples: samples.collect(),
+        }
+    };
+    [
+        by("partition_keys", "Keys that have a value.", |keys| {
+            keys.keys
+        }),
+        by(
+            "partition_keys_bytes",
+            "Memory of the index by key.",
+            |keys| keys.bytes,
+        ),
+        by(
+            "partition_misplaced_records",
+            "Records whose key another partition owns, so they are not found by key.",
+            |keys| keys.misplaced,
+        ),
+        by(
+            "partition_keyless_records",
+            "Records without a key.",
+            |keys| keys.without_key,
+        ),
+    ]
 }
 
 fn of_groups(look: &Look) -> [Metric; 2] {

@@ -116,5 +116,7 @@ fn lane(lane: LaneDescription) -> PartitionInfo {
         bytes: lane.bytes.0,
         truncated_bytes: lane.cut_bytes.0,
         fault: lane.fault.map(|fault| fault.to_string()),
+        // The answer does not have it.
+        keys: None,
     }
 }

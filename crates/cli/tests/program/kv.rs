@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use crate::http::{BOB, assert_status, get_with, init_user, run_as_admin, start, start_with_admin};
-use crate::support::{Server, get, get_json, run, run_with_input};
+use crate::support::{Server, get, get_json, run, run_with_input, wait_until};
 
 /// Returns the body of an answer with this status, and checks a header.
 #[track_caller]
@@ -191,6 +191,24 @@ fn values_and_ranges_are_served_over_http() {
         ["bob"]
     );
     assert_eq!(keys(&get_json(&http, "/kv/a%2Fb?prefix=b&from=c")), [""; 0]);
+
+    // The metrics show the index that these look-ups have made.
+    wait_until("the metrics are new", || {
+        let streams = get_json(&http, "/api/v1/streams");
+        streams[0]["keys"]["keys"] == 5 && streams[1]["keys"].is_null()
+    });
+    let metrics = get(&http, "/metrics");
+    let sum = |name: &str| -> u64 {
+        let name = format!("millstream_{name}{{stream=\"");
+        let samples = metrics.lines().filter_map(|line| line.strip_prefix(&name));
+        let of_stream = samples.map(|sample| sample.strip_prefix("a/b\"").expect(sample));
+        let values = of_stream.map(|sample| sample.rsplit_once(' ').unwrap().1);
+        values.map(|value| value.parse::<u64>().unwrap()).sum()
+    };
+    assert_eq!(sum("partition_keys"), 5);
+    assert!(sum("partition_keys_bytes") > 5 * 64);
+    assert_eq!(sum("partition_misplaced_records"), 0);
+    assert_eq!(sum("partition_keyless_records"), 0);
 
     for (path, status, part) in [
         ("/kv/a%2Fb/none", 404, "unknown key \\\"none\\\""),

@@ -4,6 +4,7 @@ use millstream_base::{LaneIndex, Offset, StreamId, StreamletIndex};
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::keys::table::KeyStats;
 use crate::lane::LaneState;
 use crate::settings::config::StreamConfig;
 
@@ -46,6 +47,9 @@ pub struct PartitionInfo {
     pub truncated_bytes: u64,
     /// The failure after which it refuses writes, or the damage that a read has found.
     pub fault: Option<String>,
+    /// The size of its key index; `None` before the first lookup of a key after a start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<KeyStats>,
 }
 
 pub fn partition_info(
@@ -66,5 +70,6 @@ pub fn partition_info(
         bytes: groups.iter().map(|group| group.durable().0).sum(),
         truncated_bytes: state.map_or(0, |state| state.truncated_bytes),
         fault: fault.map(ToString::to_string),
+        keys: state.and_then(LaneState::key_stats),
     }
 }

@@ -160,7 +160,7 @@ impl StreamPartition {
 
     /// Returns the size of its key index, as the lookups so far have left it.
     pub fn key_stats(&self) -> KeyStats {
-        self.lane.key_stats()
+        self.lane.key_stats().unwrap_or_default()
     }
 
     /// How many partitions the stream has.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_record::Record;
+use serde::Serialize;
 
 /// The memory that a key takes beside its own bytes, about: its place in the map, whose nodes are not full, and what the
 /// allocator adds.
@@ -35,7 +36,7 @@ pub struct KeyTable {
 }
 
 /// The size of a partition's key index, and what it left out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct KeyStats {
     /// The keys that have a value. Keys whose records retention has removed may count until the index drops them.
     pub keys: u64,

@@ -321,8 +321,9 @@ impl LaneState {
         self.keys.get_or_init(new)
     }
 
-    pub fn key_stats(&self) -> KeyStats {
-        self.keys.get().map(|keys| keys.stats()).unwrap_or_default()
+    /// Returns the size of the index of the lane's keys, if a lookup has made one.
+    pub fn key_stats(&self) -> Option<KeyStats> {
+        self.keys.get().map(|keys| keys.stats())
     }
 
     pub fn add_reader(&self, reader: &Arc<ReaderPosition>) {
