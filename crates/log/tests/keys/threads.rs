@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use millstream_base::{ByteSize, Offset};
-use millstream_log::{Durability, KeyRange, Log, LogConfig, StreamConfig};
+use millstream_log::{Durability, KeyRange, Log, LogConfig, LogError, StreamConfig};
 use millstream_record::Compression;
 
 use super::{append, chunk, get, small_groups};
@@ -171,4 +171,31 @@ fn many_threads_wait_for_one_that_builds_the_index() {
     });
     let stats = partition.key_stats();
     assert_eq!((stats.keys, stats.indexed_to), (100, Offset(3_000)));
+}
+
+#[test]
+fn a_stream_that_is_deleted_while_its_index_is_built_is_unknown() {
+    const RECORDS: u64 = 6_000;
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(with_threads(dir.path())).unwrap();
+    for case in 0..5_u64 {
+        let stream = log.create_stream("s", small_groups("compact")).unwrap();
+        let partition = stream.partition(0).unwrap();
+        for n in 0..RECORDS {
+            let value = value_of(n, 500);
+            append(&partition, &[(Some(&n.to_be_bytes()), Some(&value))]);
+        }
+        std::thread::scope(|scope| {
+            let lookup = scope.spawn(|| partition.get(&(RECORDS - 1).to_be_bytes()));
+            let is_reading = || partition.key_stats().indexed_to.0 > case * RECORDS / 10;
+            while !is_reading() && !lookup.is_finished() {
+                std::thread::yield_now();
+            }
+            log.delete_stream("s").unwrap();
+            // It may have ended before the deletion.
+            if let Err(error) = lookup.join().unwrap() {
+                assert!(matches!(error, LogError::UnknownStream { .. }), "{error}");
+            }
+        });
+    }
 }

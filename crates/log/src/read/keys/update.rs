@@ -68,6 +68,8 @@ fn update(
     update.set_partitions(lane.partition, partitions);
     let mut tries = 0;
     loop {
+        // Not only before: this may take long.
+        check_stored(lane)?;
         let earliest = lane.earliest_offset();
         update.sweep(earliest);
         let from = update.next().max(earliest);
@@ -79,7 +81,8 @@ fn update(
         match added {
             Ok(()) if update.next() > from => tries = 0,
             Err(error) if tries == TRIES_MAX || !may_be_removed(lane, from, &error) => {
-                return Err(error);
+                // The stream may have been deleted during the read.
+                return Err(check_stored(lane).err().unwrap_or(error));
             }
             Ok(()) if tries == TRIES_MAX => return Err(not_stored(lane, from)),
             _ => {
