@@ -96,3 +96,68 @@ fn is_far_behind(partition: &StreamPartition) -> bool {
     let from = indexed.max(partition.earliest_offset());
     partition.last_stable_offset().0.saturating_sub(from.0) > BEHIND_MAX
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::task::Poll;
+
+    use millstream_base::{ByteSize, Timestamp};
+    use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogConfig, StreamConfig};
+    use millstream_record::{ChunkBuilder, Compression};
+
+    use super::*;
+
+    /// A partition whose index is far behind.
+    fn partition(log: &Log, name: &str) -> StreamPartition {
+        let config = StreamConfig {
+            settings: [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into(),
+            ..StreamConfig::default()
+        };
+        let stream = log.create_stream(name, config).unwrap();
+        let partition = stream.partition(0).unwrap();
+        let mut builder = ChunkBuilder::new(Compression::None);
+        for n in 0..2 * BEHIND_MAX {
+            let key = n.to_be_bytes();
+            builder.push(Timestamp(0), Some(&key), None, &[]).unwrap();
+        }
+        let appended = partition.append(builder.finish(None).unwrap()).unwrap();
+        partition.acknowledge(&appended).unwrap();
+        assert!(is_far_behind(&partition));
+        partition
+    }
+
+    #[tokio::test]
+    async fn a_rebuild_goes_on_without_its_request_and_gives_its_thread_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = LogConfig::with_pool(dir.path(), ByteSize(8 << 20));
+        let log = Log::open(config).unwrap();
+        let [first, second] = ["first", "second"].map(|name| partition(&log, name));
+        let reads = KeyReads::new(1, 1);
+        let mut request = Box::pin(reads.catch_up([&first]));
+        poll_fn(|context| {
+            let _ = request.as_mut().poll(context);
+            Poll::Ready(())
+        })
+        .await;
+        drop(request);
+        // This one waits for the only thread.
+        reads.catch_up([&second]).await;
+        assert!(!is_far_behind(&first));
+        assert!(!is_far_behind(&second));
+        assert_eq!(reads.rebuilds.available_permits(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_rebuild_of_a_deleted_stream_ends_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = LogConfig::with_pool(dir.path(), ByteSize(8 << 20));
+        let log = Log::open(config).unwrap();
+        let partition = partition(&log, "s");
+        log.delete_stream("s").unwrap();
+        let reads = KeyReads::new(1, 1);
+        reads.catch_up([&partition]).await;
+        let looked_up = reads.run(move || partition.get(b"a")).await.unwrap();
+        assert!(looked_up.is_err());
+    }
+}
