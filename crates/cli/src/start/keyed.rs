@@ -1,10 +1,11 @@
 //! The keyed streams of a node, over HTTP.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_base::{KeyRange, partition_of_key};
 use millstream_broker::KeyReads;
-use millstream_log::{KeyScan, KeyVersion, Log, LogError, Stream, StreamPartition};
+use millstream_log::{KeyEntry, KeyScan, KeyVersion, Log, LogError, Stream, StreamPartition};
 use millstream_serve::{KeyPage, KeyedStreams, KeyedValue, LookUp, LookUpError};
 
 /// About the most bytes of keys and values in one page, over all partitions.
@@ -60,28 +61,57 @@ fn page(
     limit: usize,
 ) -> Result<KeyPage, LogError> {
     let bytes_max = PAGE_BYTES / partitions.len().max(1);
-    let scans = partitions.iter().map(|partition| {
+    let mut merged = Merged::default();
+    for partition in partitions {
         let scan = partition.scan(range, limit, bytes_max)?;
-        Ok((partition.index(), scan))
-    });
-    Ok(merge(scans.collect::<Result<_, LogError>>()?, limit))
+        merged.add(partition.index(), scan);
+        merged.shorten(limit, PAGE_BYTES);
+    }
+    Ok(merged.page())
 }
 
-/// Merges the first keys of each partition. A page ends before the first key that a partition has left out.
-fn merge(scans: Vec<(u32, KeyScan)>, limit: usize) -> KeyPage {
-    let end = scans.iter().filter_map(|(_, scan)| scan.next.clone()).min();
-    let entries = scans.into_iter().flat_map(|(partition, scan)| {
-        let entries = scan.entries.into_iter();
-        entries.map(move |entry| (entry.key, keyed_value(partition, entry.version)))
-    });
-    let mut entries: Vec<(Vec<u8>, KeyedValue)> = entries.collect();
-    entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-    let before_end = |(key, _): &(Vec<u8>, KeyedValue)| end.as_ref().is_none_or(|end| key < end);
-    let count = entries.partition_point(before_end).min(limit);
-    let left_out = entries.get(count).map(|(key, _)| key.clone());
-    let next = left_out.into_iter().chain(end).min();
-    entries.truncate(count);
-    KeyPage { entries, next }
+/// The first keys of the partitions so far. They end before the first key that a partition has left out.
+#[derive(Default)]
+struct Merged {
+    entries: BTreeMap<Vec<u8>, KeyedValue>,
+    /// The bytes of keys and values.
+    bytes: usize,
+    /// The first key that is left out.
+    end: Option<Vec<u8>>,
+}
+
+impl Merged {
+    fn add(&mut self, partition: u32, scan: KeyScan) {
+        for KeyEntry { key, version } in scan.entries {
+            self.bytes += key.len() + version.value.len();
+            self.entries.insert(key, keyed_value(partition, version));
+        }
+        self.end = self.end.take().into_iter().chain(scan.next).min();
+    }
+
+    /// Leaves out keys from the first left out one on, then more until there are at most `limit` and about `bytes_max`
+    /// bytes, but at least one key. Each partition has at least one, and its value may be large.
+    fn shorten(&mut self, limit: usize, bytes_max: usize) {
+        while let Some(last) = self.entries.last_entry() {
+            let is_behind = self.end.as_ref().is_some_and(|end| last.key() >= end);
+            let count = self.entries.len();
+            if !is_behind && count <= limit && (self.bytes <= bytes_max || count == 1) {
+                break;
+            }
+            let Some((key, left_out)) = self.entries.pop_last() else {
+                break;
+            };
+            self.bytes -= key.len() + left_out.value.len();
+            self.end = self.end.take().into_iter().chain([key]).min();
+        }
+    }
+
+    fn page(self) -> KeyPage {
+        KeyPage {
+            entries: self.entries.into_iter().collect(),
+            next: self.end,
+        }
+    }
 }
 
 fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
@@ -112,7 +142,6 @@ fn ended() -> LookUpError {
 #[cfg(test)]
 mod tests {
     use millstream_base::{Offset, Timestamp};
-    use millstream_log::KeyEntry;
 
     use super::*;
 
@@ -134,7 +163,23 @@ mod tests {
 
     #[track_caller]
     fn check(scans: [KeyScan; 2], limit: usize, keys: &[&str], next: Option<&str>) {
-        let page = merge((0..).zip(scans).collect(), limit);
+        check_bytes(scans, limit, usize::MAX, keys, next);
+    }
+
+    #[track_caller]
+    fn check_bytes(
+        scans: [KeyScan; 2],
+        limit: usize,
+        bytes_max: usize,
+        keys: &[&str],
+        next: Option<&str>,
+    ) {
+        let mut merged = Merged::default();
+        for (partition, scan) in (0..).zip(scans) {
+            merged.add(partition, scan);
+            merged.shorten(limit, bytes_max);
+        }
+        let page = merged.page();
         let found: Vec<&[u8]> = page.entries.iter().map(|(key, _)| &key[..]).collect();
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         assert_eq!(
@@ -160,5 +205,16 @@ mod tests {
             Some("y"),
         );
         check([scan(&[], None), scan(&[], None)], 1, &[], None);
+    }
+
+    #[test]
+    fn a_page_ends_when_it_has_enough_bytes() {
+        // Each key and its value are 2 bytes.
+        let scans = || [scan(&["a", "d"], None), scan(&["b", "c"], None)];
+        check_bytes(scans(), 9, 8, &["a", "b", "c", "d"], None);
+        check_bytes(scans(), 9, 5, &["a", "b"], Some("c"));
+        check_bytes(scans(), 9, 0, &["a"], Some("b"));
+        let scans = || [scan(&["x"], None), scan(&["a"], Some("b"))];
+        check_bytes(scans(), 9, 0, &["a"], Some("b"));
     }
 }
