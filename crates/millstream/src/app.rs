@@ -16,7 +16,7 @@ use millstream_flow::{FlowSettings, Resume};
 use crate::error::Error;
 use crate::flow_builder::Flow;
 use crate::node::Node;
-use crate::running::{RunningFlow, serve};
+use crate::running::{Begun, RunningFlow, serve};
 
 /// How often an application looks whether it is to stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -119,16 +119,27 @@ fn run(
         None => vec![Ranks::from_environment()?],
     };
     let node = match &options.data {
-        Some(dir) => Node::embedded(dir)?,
-        None => Node::connect(&options.server)?,
+        Some(dir) => Node::embedded(dir),
+        None => Node::connect(&options.server),
     };
+    let node = node.inspect_err(|error| fail(&ranks, error))?;
     let in_process = ranks.len();
-    let (begun, all_begun) = channel();
+    // One process serves the flow, wherever the others are.
+    let http = options
+        .http
+        .filter(|_| ranks.iter().any(|ranks| ranks.rank() == 0));
+    let begun = Begun::default();
+    // The address may be in use: then no rank begins.
+    let server = http.map(|address| serve(&begun, address)).transpose();
+    let server = server.inspect_err(|error| fail(&ranks, error))?;
+    if let Some(server) = &server {
+        eprintln!("watch it at http://{}/", server.local_address());
+    }
     thread::scope(|scope| {
         let threads: Vec<_> = ranks
             .into_iter()
             .map(|ranks| {
-                let (node, begun, stop) = (node.clone(), begun.clone(), &stop);
+                let (node, begun, stop) = (node.clone(), &begun, &stop);
                 scope.spawn(move || {
                     let app = App {
                         node,
@@ -138,28 +149,14 @@ fn run(
                     };
                     let ran = flow(&app).and_then(|flow| {
                         let running = flow.start()?;
-                        // The receiver is gone if another rank has failed.
-                        let _ = begun.send(running.running());
-                        join(running, stop)
+                        begun.lock().push(running.running());
+                        join(&running, stop)
                     });
                     let ran = ran.inspect_err(|error| ranks.fail(&error.to_string()));
                     ran.and_then(|()| Ok(ranks.leave()?))
                 })
             })
             .collect();
-        drop(begun);
-        let running: Vec<_> = all_begun.iter().take(in_process).collect();
-        let is_first = running.len() == in_process;
-        let server = options
-            .http
-            .filter(|_| is_first)
-            .map(|address| serve(running, address));
-        let server = server
-            .transpose()
-            .inspect_err(|_| stop.store(true, Ordering::Relaxed));
-        if let Ok(Some(server)) = &server {
-            eprintln!("watch it at http://{}/", server.local_address());
-        }
         let mut result = Ok(());
         for thread in threads {
             let ended = thread
@@ -167,8 +164,15 @@ fn run(
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             result = result.and(ended);
         }
-        result.and(server.map(drop))
+        result
     })
+}
+
+/// Tells ranks in other processes why this process ends before it begins.
+fn fail(ranks: &[Ranks], error: &Error) {
+    ranks
+        .iter()
+        .for_each(|ranks| ranks.fail(&error.to_string()));
 }
 
 /// The workers of the machine are shared by the ranks in this process.
@@ -183,8 +187,7 @@ fn settings(ranks: &Ranks, in_process: usize) -> FlowSettings {
 }
 
 /// Waits for the end of the flow, and stops it when the process is to end.
-fn join(running: RunningFlow, stop: &AtomicBool) -> Result<(), Error> {
-    let running = running.running();
+fn join(running: &RunningFlow, stop: &AtomicBool) -> Result<(), Error> {
     let (ended, end) = channel();
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -35,6 +35,7 @@ pub(crate) fn record_of(event: &EncodedEvent, record: &mut EncodedRecord) {
     record.timestamp = event.time;
     if let Some(key) = &event.key {
         record.key.extend_from_slice(key);
+        record.has_empty_key = key.is_empty();
     }
     record.value.extend_from_slice(&event.item);
 }

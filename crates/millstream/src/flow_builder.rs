@@ -92,7 +92,7 @@ impl Flow {
     /// Begins with the records of a topic, from the oldest on. The first topic that a flow reads also decides the node
     /// of its checkpoints and dead letters. The topic must exist.
     ///
-    /// An item's time is that of its record, and no window closes by it: windows need
+    /// Records without a value, which delete their keys in keyed topics, give no item. An item's time is that of its record, and no window closes by it: windows need
     /// [`event_time`](Stream::event_time).
     pub fn read<C: Codec>(
         &self,

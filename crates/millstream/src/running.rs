@@ -8,6 +8,7 @@ use std::time::Instant;
 use millstream_base::TcpNetwork;
 use millstream_flow::Running;
 use millstream_serve::{Content, Metric, Options, Server};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -23,9 +24,11 @@ impl RunningFlow {
         engine: millstream_flow::Flow,
         http: Option<SocketAddr>,
     ) -> Result<RunningFlow, Error> {
+        // The address may be in use: then nothing begins.
+        let ranks = Arc::default();
+        let server = http.map(|address| serve(&ranks, address)).transpose()?;
         let running = Arc::new(engine.run()?);
-        let server = http.map(|address| serve(vec![Arc::clone(&running)], address));
-        let server = server.transpose()?;
+        ranks.lock().push(Arc::clone(&running));
         Ok(RunningFlow { running, server })
     }
 
@@ -48,10 +51,13 @@ impl Deref for RunningFlow {
     }
 }
 
+/// The ranks of a flow in this process, as they begin.
+pub(crate) type Begun = Arc<Mutex<Vec<Arc<Running>>>>;
+
 /// Serves the flow that these ranks of the process run.
-pub(crate) fn serve(ranks: Vec<Arc<Running>>, address: SocketAddr) -> Result<Server, Error> {
+pub(crate) fn serve(ranks: &Begun, address: SocketAddr) -> Result<Server, Error> {
     let content = FlowContent {
-        ranks,
+        ranks: Arc::clone(ranks),
         started_at: Instant::now(),
     };
     let server = Server::start(TcpNetwork, address, Arc::new(content), Options::default());
@@ -63,17 +69,17 @@ pub(crate) fn serve(ranks: Vec<Arc<Running>>, address: SocketAddr) -> Result<Ser
 
 /// The flow's page.
 struct FlowContent {
-    ranks: Vec<Arc<Running>>,
+    ranks: Begun,
     started_at: Instant,
 }
 
 impl Content for FlowContent {
     fn flows(&self) -> Vec<Arc<Running>> {
-        self.ranks.clone()
+        self.ranks.lock().clone()
     }
 
     fn overview(&self) -> Value {
-        let name = self.ranks.first().map(|rank| rank.name());
+        let name = self.ranks.lock().first().map(|rank| rank.name().to_owned());
         json!({
             "name": name,
             "flow": name,

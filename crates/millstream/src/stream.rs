@@ -118,7 +118,8 @@ where
         let operators = self
             .operators
             .filter(move |event: &Event<T>| function(&event.item));
-        Stream::new(self.flow, operators, self.time)
+        // The decoder would ask for the time of items that are not wanted.
+        Stream::new(self.flow, operators, None)
     }
 
     /// Turns each item into any number of others, which have its time and key.

@@ -1,0 +1,45 @@
+//! Keys and times of records that programs write and read.
+
+use millstream::{Error, Flow, Node, Timestamp, out_of_order, secs, tumbling};
+
+#[test]
+fn an_empty_key_is_written_to_a_compacted_topic() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let node = Node::embedded(dir.path())?;
+    let words = node.topic("words").text().create()?;
+    words.send(["tea", "", "tea"])?;
+    Flow::new("words")
+        .read(words.until_now())
+        .event_time(|_| Timestamp(1), out_of_order(secs(1)))
+        .key_by(|word| word.clone())
+        .window(tumbling(secs(10)))
+        .count()
+        .serve_as("counts")
+        .write(
+            node.topic("counts")
+                .setting("cleanup.policy", "compact")
+                .json(),
+        )
+        .run()
+}
+
+#[test]
+fn an_item_that_a_filter_takes_out_is_not_asked_for_its_time() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let node = Node::embedded(dir.path())?;
+    let times = node.topic("times").json::<Option<i64>>().create()?;
+    times.send([Some(1), None, Some(2)])?;
+    Flow::new("timed")
+        .read(times.until_now())
+        .filter(Option::is_some)
+        .event_time(
+            |time| Timestamp(time.expect("it passed the filter")),
+            out_of_order(secs(1)),
+        )
+        .write(node.topic("copy").json())
+        .run()?;
+    let letters = node.topic("timed.dead_letters").bytes().read_all();
+    let letters = letters.map_or(0, |letters| letters.len());
+    assert_eq!(letters, 0, "the filtered item became a dead letter");
+    Ok(())
+}
