@@ -26,7 +26,7 @@ pub struct Graph {
     /// State elements by their names.
     pub states: Vec<(String, Arc<dyn StateReader>)>,
     pub sinks: Vec<Arc<dyn Participant>>,
-    /// Those of the state elements that can have changelogs.
+    /// Those of the state elements whose changes are noted, and that can have changelogs.
     pub logged: Vec<Arc<LoggedElement>>,
     /// The ways to other ranks.
     pub exits: Vec<Arc<Outlets>>,

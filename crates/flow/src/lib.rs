@@ -160,6 +160,7 @@ pub use stage::ring_input::RingInput;
 pub use stage::source_input::SourceInput;
 pub use state::collected::Collected;
 pub use state::late::LateTo;
+pub use state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue};
 pub use state::partial::{Counts, Partial, PartialState, StateReader};
 pub use state::table::Table;
 pub use state::values::{Value, Values};

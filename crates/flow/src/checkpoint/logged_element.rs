@@ -1,4 +1,4 @@
-//! State elements whose changes go to changelogs, as checkpoints see them.
+//! State elements whose changes are noted, as checkpoints see them.
 
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -65,6 +65,18 @@ impl LoggedElement {
         });
     }
 
+    /// Notes the element's changes from now on, if it has no changelog. Called when it is restored.
+    pub fn begin(&self) {
+        if !self.is_open() {
+            self.state.note_changes();
+        }
+    }
+
+    /// A checkpoint of the whole element is taken.
+    pub fn cut(&self, checkpoint: u64) {
+        self.state.cut(checkpoint);
+    }
+
     /// Whether it has a changelog.
     pub fn is_open(&self) -> bool {
         self.log.get().is_some()
@@ -93,7 +105,7 @@ impl LoggedElement {
 
     /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
     pub fn set_aside(self: &Arc<Self>, checkpoint: u64) -> Deferred {
-        self.label.run(|| self.state.set_aside());
+        self.label.run(|| self.state.set_aside(checkpoint));
         let element = Arc::clone(self);
         Box::new(move |bell| {
             let waker = Waker::from(Arc::clone(bell));
@@ -183,7 +195,10 @@ impl LogState {
 
 impl Committer for LoggedElement {
     fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure> {
-        let open = self.log();
+        self.state.complete(checkpoint);
+        let Some(open) = self.log.get() else {
+            return Ok(true);
+        };
         let mut log = open.log.try_lock();
         if log.is_none() {
             *open.commit_waker.lock() = Some(waker.clone());

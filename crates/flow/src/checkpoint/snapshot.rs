@@ -17,7 +17,7 @@ pub struct Elements<'a> {
     pub cycles: &'a [Cycle],
     pub states: &'a [(String, Arc<dyn StateReader>)],
     pub sinks: &'a [Arc<dyn Participant>],
-    /// State elements that can have changelogs.
+    /// State elements whose changes are noted, and that can have changelogs.
     pub logged: &'a [Arc<LoggedElement>],
 }
 
@@ -42,6 +42,9 @@ impl Elements<'_> {
                 error,
             })?;
             saved.put(state_element(name), bytes);
+        }
+        for element in self.logged.iter().filter(|element| !element.is_open()) {
+            element.cut(checkpoint);
         }
         for element in logged {
             pending.defer(

@@ -51,6 +51,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     }
     Ok(match shards {
         Some(shards) => {
+            graph.logged.iter().for_each(|element| element.begin());
             shards.begin(number, run).map_err(wrong)?;
             // Else a shard of the first checkpoint could meet one that another rank has yet to remove.
             agree(
@@ -79,7 +80,8 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     })
 }
 
-/// Makes the decisions that tell sinks and changelogs which checkpoints are complete, if one of them waits for that.
+/// Makes the decisions that tell sinks and changelogs which checkpoints are complete, if one of them, or a reader of state, waits for
+/// that.
 fn decisions(
     graph: &Graph,
     settings: &FlowSettings,
@@ -87,7 +89,8 @@ fn decisions(
 ) -> Option<Decisions> {
     let shards = shards?;
     let sinks = graph.sinks.iter().filter(|it| it.waits_for_commit());
-    let logged = graph.logged.iter().filter(|it| it.is_open());
+    // Also without a changelog: readers may ask for the values of complete checkpoints.
+    let logged = graph.logged.iter();
     let committers = sinks.map(|it| Arc::clone(it) as Arc<dyn Committer>);
     let committers = committers.chain(logged.map(|it| Arc::clone(it) as Arc<dyn Committer>));
     let committers: Vec<_> = committers.collect();

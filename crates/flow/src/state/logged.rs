@@ -1,4 +1,4 @@
-//! The contract of state elements whose changes can go to a changelog.
+//! The contract of state elements whose changes are noted from checkpoint to checkpoint, and can go to a changelog.
 
 use crate::checkpoint::changelog::Change;
 use crate::error::BoxError;
@@ -27,8 +27,15 @@ pub trait LoggedState: Send + Sync {
     /// When the key cannot be decoded.
     fn note_changed(&self, key: &[u8]) -> Result<(), BoxError>;
 
-    /// Sets aside the changes since the last call, for [`write`](Self::write). The element is at rest.
-    fn set_aside(&self);
+    /// A checkpoint of the whole element is taken, which is at rest: changes from now on are behind it.
+    fn cut(&self, checkpoint: u64);
+
+    /// The same for a checkpoint that gets changes alone: those since the last call are set aside for
+    /// [`write`](Self::write).
+    fn set_aside(&self, checkpoint: u64);
+
+    /// The checkpoint is complete on all ranks, as are those before it. Never waits.
+    fn complete(&self, checkpoint: u64);
 
     /// Writes the changes that were set aside. If that fails, they stay there for the next call, and
     /// [`set_aside`](Self::set_aside) replaces those of keys that have changed since.

@@ -6,8 +6,11 @@
 pub mod collected;
 pub mod late;
 pub mod logged;
+pub mod ordered;
+pub mod ordered_values;
 pub mod partial;
 pub mod table;
+pub mod value_history;
 pub mod value_table;
 pub mod values;
 pub mod windowed;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::error::BoxError;
 use crate::state::late::LateTo;
+use crate::state::ordered::OrderedState;
 
 /// Reads a state element of any type by the text of its keys.
 pub trait StateReader: Send + Sync {
@@ -25,6 +26,11 @@ pub trait StateReader: Send + Sync {
     /// Where these items go.
     fn late_to(&self) -> LateTo {
         LateTo::Dropped
+    }
+
+    /// Reads the element by the order of its keys; `None` where they have none.
+    fn ordered(&self) -> Option<&dyn OrderedState> {
+        None
     }
 
     /// Saves the whole element, for a checkpoint.

@@ -1,39 +1,56 @@
-//! The values of the keys of one partition, and which of them have changed.
+//! The values of the keys of one partition, now and at the last complete checkpoint.
 
+use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use hashbrown::HashMap;
+use millstream_base::KeyRange;
+use millstream_base::key::encode_key;
+use serde::Serialize;
 
-/// The values of a partition's keys. Changes are noted only if a changelog takes them.
+use crate::state::value_history::ValueHistory;
+
+/// The values of a partition's keys. Their history is noted only if the flow takes checkpoints.
 pub struct ValueTable<K, V> {
     entries: HashMap<K, Entry<V>>,
-    /// The keys that have changed since the last checkpoint, each once; `None` without a changelog.
-    changed: Option<Vec<K>>,
-    /// The number of the next checkpoint, counted from the beginning of the run.
-    checkpoint: u32,
+    /// The keys of all entries by their canonical bytes, from the first read of a range on.
+    index: Option<BTreeMap<Vec<u8>, K>>,
+    history: Option<ValueHistory<K, V>>,
 }
 
 struct Entry<V> {
-    /// `None` for a key that was removed since the last checkpoint, if changes are noted.
+    /// `None` for a key that was removed since the last complete checkpoint, if the history is noted.
     value: Option<V>,
-    /// The number of the checkpoint that the last change belongs to; 0 for none.
-    changed_for: u32,
+    /// The number of the segment of the history that the last change belongs to; 0 for none.
+    changed_in: u32,
+}
+
+/// A value as a reader finds it.
+pub struct Found<'a, V> {
+    pub value: Option<&'a V>,
+    /// Whether the last complete checkpoint has the same.
+    pub is_committed: bool,
 }
 
 impl<K, V> Default for ValueTable<K, V> {
     fn default() -> Self {
         ValueTable {
             entries: HashMap::new(),
-            changed: None,
-            checkpoint: 1,
+            index: None,
+            history: None,
         }
     }
 }
 
-impl<K: Hash + Eq + Clone, V> ValueTable<K, V> {
-    /// Notes the keys that change from now on.
+impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
+    /// Notes former values of keys that change from now on.
     pub fn note_changes(&mut self) {
-        self.changed.get_or_insert_default();
+        self.history.get_or_insert_default();
+    }
+
+    /// Whether changes are noted.
+    pub fn notes_changes(&self) -> bool {
+        self.history.is_some()
     }
 
     pub fn get(&self, key: &K) -> Option<&V> {
@@ -47,20 +64,69 @@ impl<K: Hash + Eq + Clone, V> ValueTable<K, V> {
             .filter_map(|(key, entry)| Some((key, entry.value.as_ref()?)))
     }
 
+    /// Returns the checkpoint of [`committed`](Self::committed) values; 0 for the beginning of the run, `None` if there are
+    /// no checkpoints.
+    pub fn checkpoint(&self) -> Option<u64> {
+        self.history.as_ref().map(ValueHistory::checkpoint)
+    }
+
+    /// Finds the present value of a key.
+    pub fn live(&self, key: &K) -> Found<'_, V> {
+        let history = self.history.as_ref();
+        Found {
+            value: self.get(key),
+            is_committed: history.is_some_and(|history| history.former(key).is_none()),
+        }
+    }
+
+    /// Finds the value of a key at the last complete checkpoint.
+    pub fn committed(&self, key: &K) -> Found<'_, V> {
+        let history = self.history.as_ref();
+        let former = history.and_then(|history| history.former(key));
+        Found {
+            value: former.map_or_else(|| self.get(key), |former| former.as_ref()),
+            is_committed: history.is_some(),
+        }
+    }
+
+    /// Builds the index that [`range`](Self::range) reads, if there is none.
+    pub fn index_keys(&mut self) {
+        if self.index.is_none() {
+            let keys = self.entries.keys();
+            // The key has an owner, so it has canonical bytes.
+            let keys = keys.filter_map(|key| Some((bytes_of(key)?, key.clone())));
+            self.index = Some(keys.collect());
+        }
+    }
+
+    /// Returns the keys of a range by their canonical bytes; keys without a value are among them. Nothing without an
+    /// [index](Self::index_keys).
+    pub fn range(&self, range: &KeyRange) -> impl Iterator<Item = (&Vec<u8>, &K)> {
+        let index = self.index.as_ref().filter(|_| !range.is_empty());
+        index
+            .into_iter()
+            .flat_map(|index| index.range::<[u8], _>(range.bounds()))
+    }
+
     /// Lets `change` replace, change or remove the value of a key.
     #[inline]
-    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&mut Option<V>) -> R) -> R {
+    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&mut Option<V>) -> R) -> R
+    where
+        V: Clone,
+    {
         match self.entries.get_mut(key) {
             Some(entry) => {
+                let mut may_be_removed = entry.value.is_some();
+                if let Some(history) = &mut self.history
+                    && entry.changed_in != history.number()
+                {
+                    entry.changed_in = history.number();
+                    history.note(key, entry.value.clone());
+                    may_be_removed = true;
+                }
                 let result = change(&mut entry.value);
-                match &mut self.changed {
-                    Some(changed) if entry.changed_for != self.checkpoint => {
-                        entry.changed_for = self.checkpoint;
-                        changed.push(key.clone());
-                    }
-                    Some(_) => {}
-                    None if entry.value.is_none() => drop(self.entries.remove(key)),
-                    None => {}
+                if may_be_removed && entry.value.is_none() {
+                    self.removed(key);
                 }
                 result
             }
@@ -79,50 +145,109 @@ impl<K: Hash + Eq + Clone, V> ValueTable<K, V> {
     pub fn restore(&mut self, key: K, value: Option<V>) {
         match value {
             Some(_) => {
-                let changed_for = 0;
-                self.entries.insert(key, Entry { value, changed_for });
+                let changed_in = 0;
+                self.entries.insert(key, Entry { value, changed_in });
             }
             None => drop(self.entries.remove(&key)),
         }
     }
 
     /// Notes that the changelog may have another value of the key than this table has, or a value where it has none.
-    pub fn note_changed(&mut self, key: K) {
-        match self.entries.get_mut(&key) {
-            Some(entry) if entry.changed_for == self.checkpoint => {}
-            Some(entry) => {
-                entry.changed_for = self.checkpoint;
-                self.changed.iter_mut().for_each(|it| it.push(key.clone()));
-            }
-            None => self.insert_changed(key, None),
-        }
-    }
-
-    /// Takes the keys that have changed since the last call, with their values.
-    pub fn take_changes(&mut self) -> Vec<(K, Option<V>)>
+    pub fn note_changed(&mut self, key: K)
     where
         V: Clone,
     {
-        let changed = self.changed.replace(Vec::new()).unwrap_or_default();
-        self.checkpoint = self.checkpoint.wrapping_add(1).max(1);
-        let changes = changed.into_iter().map(|key| {
-            let value = self.entries.get(&key).and_then(|it| it.value.clone());
-            if value.is_none() {
-                self.entries.remove(&key);
+        let Some(history) = &mut self.history else {
+            return;
+        };
+        match self.entries.get_mut(&key) {
+            Some(entry) if entry.changed_in == history.number() => {}
+            Some(entry) => {
+                entry.changed_in = history.number();
+                history.note(&key, entry.value.clone());
             }
-            (key, value)
-        });
-        changes.collect()
+            None => {
+                history.note_removed(&key);
+                self.insert_changed(key, None);
+            }
+        }
+    }
+
+    /// Takes the keys that have changed since the cut before, with their values, and cuts.
+    pub fn take_changes(&mut self, checkpoint: u64) -> Vec<(K, Option<V>)>
+    where
+        V: Clone,
+    {
+        let history = self.history.iter();
+        let changed = history.flat_map(|history| history.changed());
+        let value = |key: &K| (key.clone(), self.get(key).cloned());
+        let changes = changed.map(value).collect();
+        self.cut(checkpoint);
+        changes
+    }
+
+    /// Changes from now on are behind the checkpoint.
+    pub fn cut(&mut self, checkpoint: u64) {
+        if let Some(history) = &mut self.history {
+            history.cut(checkpoint);
+        }
+    }
+
+    /// Forgets what was before a complete checkpoint.
+    pub fn complete(&mut self, checkpoint: u64) {
+        let Some(history) = &mut self.history else {
+            return;
+        };
+        for key in history.complete(checkpoint) {
+            let is_absent = self.entries.get(&key).is_some_and(|it| it.value.is_none());
+            if is_absent && history.former(&key).is_none() {
+                self.entries.remove(&key);
+                unindex(&mut self.index, &key);
+            }
+        }
+    }
+
+    /// The key has no value any more.
+    #[cold]
+    fn removed(&mut self, key: &K) {
+        match &mut self.history {
+            Some(history) => history.note_removed(key),
+            None => {
+                self.entries.remove(key);
+                unindex(&mut self.index, key);
+            }
+        }
     }
 
     fn insert_changed(&mut self, key: K, value: Option<V>) {
-        if let Some(changed) = &mut self.changed {
-            changed.push(key.clone());
+        let mut changed_in = 0;
+        if let Some(history) = &mut self.history {
+            changed_in = history.number();
+            history.note(&key, None);
         }
-        let changed_for = self.checkpoint;
-        self.entries.insert(key, Entry { value, changed_for });
+        if let Some(index) = &mut self.index
+            && let Some(bytes) = bytes_of(&key)
+        {
+            index.insert(bytes, key.clone());
+        }
+        self.entries.insert(key, Entry { value, changed_in });
     }
 }
+
+fn bytes_of<K: Serialize>(key: &K) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    encode_key(key, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn unindex<K: Serialize>(index: &mut Option<BTreeMap<Vec<u8>, K>>, key: &K) {
+    if let Some(index) = index
+        && let Some(bytes) = bytes_of(key)
+    {
+        index.remove(&bytes);
+    }
+}
+
 
 #[cfg(test)]
 mod tests {
@@ -140,7 +265,7 @@ mod tests {
         table.restore(2, Some(20));
         table.restore(3, Some(30));
         table.restore(3, None);
-        assert_eq!(table.take_changes(), []);
+        assert_eq!(table.take_changes(1), []);
         for _ in 0..3 {
             set(&mut table, 2, None);
             set(&mut table, 2, Some(21));
@@ -148,14 +273,15 @@ mod tests {
             set(&mut table, 4, None);
         }
         set(&mut table, 5, None);
-        let mut changes = table.take_changes();
+        let mut changes = table.take_changes(2);
         changes.sort_unstable();
         assert_eq!(changes, [(2, Some(21)), (4, None)]);
         assert_eq!(table.get(&1), Some(&10));
+        table.complete(2);
         assert_eq!(table.entries.len(), 2, "removed keys take no memory");
         set(&mut table, 2, Some(22));
-        assert_eq!(table.take_changes(), [(2, Some(22))]);
-        assert_eq!(table.take_changes(), []);
+        assert_eq!(table.take_changes(3), [(2, Some(22))]);
+        assert_eq!(table.take_changes(4), []);
     }
 
     #[test]
@@ -166,8 +292,10 @@ mod tests {
         for key in [1, 2, 1, 2] {
             table.note_changed(key);
         }
-        assert_eq!(table.take_changes(), [(1, Some(10)), (2, None)]);
-        assert_eq!(table.take_changes(), []);
+        let mut changes = table.take_changes(1);
+        changes.sort_unstable();
+        assert_eq!(changes, [(1, Some(10)), (2, None)]);
+        assert_eq!(table.take_changes(2), []);
     }
 
     #[test]

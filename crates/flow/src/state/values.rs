@@ -1,10 +1,11 @@
 //! A value for each key as a state element.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use millstream_base::key::{decode_key, encode_key};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -13,6 +14,7 @@ use crate::checkpoint::changelog::Change;
 use crate::error::BoxError;
 use crate::ranks::owners::{KeyOwners, Owner};
 use crate::state::logged::{LoggedState, WriteChanges};
+use crate::state::ordered::OrderedState;
 use crate::state::partial::StateReader;
 use crate::state::value_table::ValueTable;
 use crate::windows::{Key, of_text, text_of};
@@ -28,14 +30,16 @@ impl<V: Serialize + DeserializeOwned + Clone + Send + 'static> Value for V {}
 /// the keys that it owns. Operators change it: [`Keyed::update`](crate::Keyed::update),
 /// [`fold`](crate::Keyed::fold) and [`count`](crate::Keyed::count).
 pub struct Values<K, V> {
-    shared: Arc<Shared<K, V>>,
+    pub(super) shared: Arc<Shared<K, V>>,
 }
 
-struct Shared<K, V> {
+pub(super) struct Shared<K, V> {
     /// By partition.
-    tables: Vec<SharedTable<K, V>>,
+    pub(super) tables: Vec<SharedTable<K, V>>,
     rank: u32,
-    owners: KeyOwners,
+    pub(super) owners: KeyOwners,
+    /// The last checkpoint that is complete on all ranks. The tables forget what was before it when they are cut or read.
+    complete: AtomicU64,
     /// Changes that a changelog is to get, of different keys.
     aside: Mutex<Vec<(K, Option<V>)>>,
 }
@@ -58,6 +62,7 @@ impl<K: Key, V: Value> Values<K, V> {
             tables: (0..partitions).map(|_| SharedTable::default()).collect(),
             rank,
             owners: KeyOwners::new(ranks, partitions),
+            complete: AtomicU64::new(0),
             aside: Mutex::default(),
         };
         Values {
@@ -78,9 +83,24 @@ impl<K: Key, V: Value> Values<K, V> {
     }
 }
 
+impl<K: Key, V> Shared<K, V> {
+    /// Locks a table, which then is as of the last complete checkpoint.
+    pub(super) fn lock<'a>(&self, table: &'a SharedTable<K, V>) -> MutexGuard<'a, ValueTable<K, V>> {
+        let mut table = table.lock();
+        table.complete(self.complete.load(Ordering::Relaxed));
+        table
+    }
+
+    /// Makes all tables be as of one complete checkpoint.
+    pub(super) fn settle(&self, tables: &mut [MutexGuard<'_, ValueTable<K, V>>]) {
+        let complete = self.complete.load(Ordering::Relaxed);
+        tables.iter_mut().for_each(|table| table.complete(complete));
+    }
+}
+
 impl<K, V> Shared<K, V> {
     /// Returns the table of an owner's keys, if that is on this rank.
-    fn table_of(&self, owner: Owner) -> Option<&SharedTable<K, V>> {
+    pub(super) fn table_of(&self, owner: Owner) -> Option<&SharedTable<K, V>> {
         match owner.rank == self.rank {
             true => self.tables.get(owner.partition),
             false => None,
@@ -104,6 +124,10 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
         keys
     }
 
+    fn ordered(&self) -> Option<&dyn OrderedState> {
+        Some(self)
+    }
+
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         let tables: Vec<_> = self.shared.tables.iter().map(|it| it.lock()).collect();
         let entries: Vec<(&K, &V)> = tables.iter().flat_map(|it| it.iter()).collect();
@@ -118,7 +142,13 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
             let owner = owners.of(&key)?;
             let table = self.shared.table_of(owner);
             let mut table = table.ok_or("it has keys of another rank")?.lock();
-            table.update(&key, |present| *present = Some(value));
+            match table.notes_changes() {
+                true => {
+                    table.restore(key.clone(), Some(value));
+                    table.note_changed(key);
+                }
+                false => table.restore(key, Some(value)),
+            }
         }
         Ok(())
     }
@@ -147,11 +177,21 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         Ok(())
     }
 
-    fn set_aside(&self) {
+    fn cut(&self, checkpoint: u64) {
+        for table in &self.shared.tables {
+            self.shared.lock(table).cut(checkpoint);
+        }
+    }
+
+    fn set_aside(&self, checkpoint: u64) {
         let tables = self.shared.tables.iter();
-        let changes = tables.flat_map(|table| table.lock().take_changes());
+        let changes = tables.flat_map(|table| self.shared.lock(table).take_changes(checkpoint));
         let changes = changes.collect();
         self.shared.put_aside(|former| (former, changes));
+    }
+
+    fn complete(&self, checkpoint: u64) {
+        self.shared.complete.fetch_max(checkpoint, Ordering::Relaxed);
     }
 
     fn write(&self, write: &mut WriteChanges<'_>) -> Result<Vec<u8>, BoxError> {

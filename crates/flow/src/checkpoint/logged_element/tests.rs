@@ -35,7 +35,11 @@ impl LoggedState for OneChange {
         Ok(())
     }
 
-    fn set_aside(&self) {}
+    fn cut(&self, _: u64) {}
+
+    fn set_aside(&self, _: u64) {}
+
+    fn complete(&self, _: u64) {}
 
     fn write(&self, write: &mut WriteChanges<'_>) -> Result<Vec<u8>, BoxError> {
         let change = Change {

@@ -1,0 +1,62 @@
+//! State elements whose keys have an order, and whose values of the last checkpoint can be read.
+
+use millstream_base::KeyRange;
+use serde_json::Value;
+
+/// The values that a reader wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReadLevel {
+    /// The present values. A flow that ends early and resumes may have others.
+    #[default]
+    Live,
+    /// The values at the last complete checkpoint, which no later run takes back.
+    Committed,
+}
+
+/// The value of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateValue {
+    /// The value; `None` if the key has none.
+    pub value: Option<Value>,
+    /// Whether the key has the same value, or none, at the last complete checkpoint.
+    pub is_committed: bool,
+    /// The checkpoint of committed values; 0 for the beginning of the run. `None` for live values, and if the flow takes no
+    /// checkpoints: then no value is committed.
+    pub checkpoint: Option<u64>,
+}
+
+/// Some keys of a range.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StatePage {
+    /// In the order of the canonical bytes of their keys.
+    pub entries: Vec<StateEntry>,
+    /// Whether the range has more entries.
+    pub has_more: bool,
+    /// Whether no key of the page, and none that is missing in it, has changed since the last complete checkpoint.
+    pub is_committed: bool,
+    /// As that of a [`StateValue`].
+    pub checkpoint: Option<u64>,
+}
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateEntry {
+    /// The key's text.
+    pub key: String,
+    /// The key's [canonical bytes](millstream_base::key).
+    pub bytes: Vec<u8>,
+    /// The value.
+    pub value: Value,
+}
+
+/// Reads a state element by the order of its keys, or as it was at the last complete checkpoint.
+pub trait OrderedState: Send + Sync {
+    /// Returns the canonical bytes of the key with this text; `None` if there is no such key of the element's type.
+    fn encode(&self, key: &str) -> Option<Vec<u8>>;
+
+    /// Reads one key; `None` if another rank owns it, or it is no key of the element's type.
+    fn read(&self, key: &str, level: ReadLevel) -> Option<StateValue>;
+
+    /// Reads up to `limit` keys of a range. Keys without a text are left out. Committed values are all of one checkpoint.
+    fn scan(&self, range: &KeyRange, limit: usize, level: ReadLevel) -> StatePage;
+}
