@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
 use crate::checkpoint::pause::Pause;
+use crate::checkpoint::trail::Trail;
 use crate::ranks::outlets::Outlets;
 use crate::run::doorbell::Doorbell;
 use crate::stage::channel::ChannelState;
@@ -44,11 +45,13 @@ pub struct Graph {
     /// Pauses the sources for a checkpoint.
     pub pause: Arc<Pause>,
     pub step: Step,
+    /// How far the flow was at its last checkpoints.
+    pub trail: Arc<Trail>,
 }
 
 impl Graph {
     /// A graph without elements.
-    pub fn new(name: &str, doorbell: Doorbell) -> Graph {
+    pub fn new(name: &str, doorbell: Doorbell, trail: Trail) -> Graph {
         Graph {
             name: name.to_owned(),
             stages: Vec::new(),
@@ -64,6 +67,7 @@ impl Graph {
             stopping: Arc::default(),
             pause: Arc::default(),
             step: Step::default(),
+            trail: Arc::new(trail),
         }
     }
 }

@@ -141,6 +141,7 @@ pub use build::window_join::WindowJoin;
 pub use checkpoint::changelog::{Change, Changelog, RestoreChange};
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 pub use checkpoint::store::{Checkpointing, Checkpoints, Resume, ShardKey, StoreLock};
+pub use checkpoint::trail::CheckpointView;
 pub use error::{BoxError, FlowError};
 pub use ranks::message::Message;
 pub use ranks::plain::Plain;

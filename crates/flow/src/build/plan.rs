@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use crate::checkpoint::trail::Trail;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::run::doorbell::Doorbell;
@@ -32,7 +33,7 @@ impl Plan {
     pub fn new(name: &str, settings: &FlowSettings) -> Plan {
         let doorbell = Doorbell::new(Arc::clone(&settings.clock));
         Plan {
-            graph: Graph::new(name, doorbell),
+            graph: Graph::new(name, doorbell, Trail::new(&settings.clock)),
             open: Vec::new(),
             one_sided: Vec::new(),
             faults: Vec::new(),

@@ -19,4 +19,5 @@ pub mod shard;
 pub mod shards;
 pub mod snapshot;
 pub mod store;
+pub mod trail;
 pub mod writer_bell;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
 use crate::checkpoint::shard::PendingShard;
+use crate::checkpoint::trail::Trail;
 use crate::error::Failure;
 use crate::run::cycles::Cycle;
 use crate::stage::contract::{Rest, Stage};
 use crate::stage::user_code::Label;
+use crate::stage::watermark::watermark_of;
 use crate::state::partial::StateReader;
 
 /// The elements of a flow that a snapshot is taken of.
@@ -19,6 +21,7 @@ pub struct Elements<'a> {
     pub sinks: &'a [Arc<dyn Participant>],
     /// State elements whose changes are noted, and that can have changelogs.
     pub logged: &'a [Arc<LoggedElement>],
+    pub trail: &'a Trail,
 }
 
 impl Elements<'_> {
@@ -52,6 +55,10 @@ impl Elements<'_> {
                 element.set_aside(checkpoint),
             );
         }
+        let positions = self.stages.iter().filter_map(|stage| stage.positions());
+        let watermark = watermark_of(self.stages);
+        self.trail
+            .cut(checkpoint, positions.flatten().collect(), watermark);
         Ok(pending)
     }
 }

@@ -93,10 +93,12 @@ fn decisions(
     let logged = graph.logged.iter();
     let committers = sinks.map(|it| Arc::clone(it) as Arc<dyn Committer>);
     let committers = committers.chain(logged.map(|it| Arc::clone(it) as Arc<dyn Committer>));
-    let committers: Vec<_> = committers.collect();
+    let mut committers: Vec<_> = committers.collect();
     if committers.is_empty() {
         return None;
     }
+    // First: a reader that finds a value committed finds its checkpoint.
+    committers.insert(0, Arc::clone(&graph.trail) as Arc<dyn Committer>);
     let decisions = Decisions::new(&settings.ranks, &graph.doorbell, committers);
     shards.notify(Arc::clone(decisions.signal()));
     Some(decisions)
@@ -241,6 +243,7 @@ pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<PendingShard, BoxErr
         states: &graph.states,
         sinks: &graph.sinks,
         logged: &graph.logged,
+        trail: &graph.trail,
     };
     catch(|| {
         elements.save(checkpoint).map_err(|failure| match failure {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::counts::CheckpointCounts;
+use crate::checkpoint::trail::CheckpointView;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::run::scheduler::room;
@@ -17,9 +18,9 @@ use crate::settings::FlowSettings;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
+use crate::stage::watermark::{watermark, watermark_of};
 use crate::state::late::LateTo;
 use crate::state::partial::StateReader;
-use crate::time::control_event::RingEvents;
 use crate::time::partitions::PartitionId;
 use crate::time::waits::{self, Wait};
 
@@ -70,16 +71,6 @@ pub struct LateSource {
     pub partition: Option<u64>,
     /// How many.
     pub late_events: u64,
-}
-
-/// Returns the watermark of a stage: the least of its sources or of its rings.
-fn watermark(stage: &dyn Stage) -> Option<Timestamp> {
-    let times: Vec<Option<Timestamp>> = match (stage.source_times(), stage.input()) {
-        (Some((times, _)), _) => times.iter().map(|time| time.watermark).collect(),
-        (None, Some(input)) => input.events.iter().map(RingEvents::time_if_any).collect(),
-        (None, None) => return None,
-    };
-    times.into_iter().min().flatten()
 }
 
 /// Returns since when all sources of a stage that emits watermarks have given nothing.
@@ -250,6 +241,27 @@ impl Running {
     /// flow [does not replace workers](crate::FlowSettings::replaces_workers), and continue with the items in hand.
     pub fn kill_workers(&self, count: usize) {
         self.workers.condemn(count);
+    }
+
+    /// The rank that this is, of those that run the flow together.
+    pub fn rank(&self) -> u32 {
+        self.workers.ranks.rank()
+    }
+
+    /// Returns the least watermark of its stages; `None` without event time, and before the first one.
+    pub fn watermark(&self) -> Option<Timestamp> {
+        watermark_of(&self.workers.stages)
+    }
+
+    /// Returns the last checkpoint of this run that is complete on all ranks. `None` before the first one, and for a flow in
+    /// which neither a sink nor an element with a [value for each key](crate::Flow::values) needs to know.
+    pub fn complete_checkpoint(&self) -> Option<CheckpointView> {
+        self.workers.trail.complete()
+    }
+
+    /// Returns one of the last checkpoints of this run by its number.
+    pub fn checkpoint(&self, number: u64) -> Option<CheckpointView> {
+        self.workers.trail.find(number)
     }
 
     /// How its checkpoints fare; `None` if it takes none.

@@ -16,6 +16,7 @@ use crate::checkpoint::counts::CheckpointCounts;
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
 use crate::checkpoint::snapshot::Elements;
+use crate::checkpoint::trail::Trail;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::run::align::align;
@@ -38,12 +39,13 @@ pub struct Workers {
     pub stopping: Arc<AtomicBool>,
     pub(super) cycles: Vec<Cycle>,
     pub(super) coordinator: Coordinator,
-    pub(super) ranks: Ranks,
+    pub ranks: Ranks,
     pub states: Vec<(String, Arc<dyn StateReader>)>,
     /// Windows wait for event time.
     pub closes_by_time: bool,
     pub(super) sinks: Vec<Arc<dyn Participant>>,
     pub(super) logged: Vec<Arc<LoggedElement>>,
+    pub trail: Arc<Trail>,
     pub(super) scheduler: Arc<dyn Scheduler>,
     pub(super) dead_letters: Option<Arc<dyn DeadLetters>>,
     /// Workers leave at the next chance.
@@ -118,6 +120,7 @@ impl Workers {
             closes_by_time: graph.stages.iter().any(|stage| stage.closes_by_time()),
             sinks: graph.sinks,
             logged: graph.logged,
+            trail: graph.trail,
             adjusted: Mutex::new(Adjusted {
                 at: now,
                 items_in: vec![0; graph.stages.len()],
@@ -228,6 +231,7 @@ impl Workers {
             states: &self.states,
             sinks: &self.sinks,
             logged: &self.logged,
+            trail: &self.trail,
         }
     }
 

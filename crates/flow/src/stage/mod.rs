@@ -29,3 +29,4 @@ pub mod source_input;
 pub mod terminal;
 pub mod upstream;
 pub mod user_code;
+pub mod watermark;

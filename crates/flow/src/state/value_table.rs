@@ -248,7 +248,6 @@ fn unindex<K: Serialize>(index: &mut Option<BTreeMap<Vec<u8>, K>>, key: &K) {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

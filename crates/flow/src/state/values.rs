@@ -85,7 +85,10 @@ impl<K: Key, V: Value> Values<K, V> {
 
 impl<K: Key, V> Shared<K, V> {
     /// Locks a table, which then is as of the last complete checkpoint.
-    pub(super) fn lock<'a>(&self, table: &'a SharedTable<K, V>) -> MutexGuard<'a, ValueTable<K, V>> {
+    pub(super) fn lock<'a>(
+        &self,
+        table: &'a SharedTable<K, V>,
+    ) -> MutexGuard<'a, ValueTable<K, V>> {
         let mut table = table.lock();
         table.complete(self.complete.load(Ordering::Relaxed));
         table
@@ -191,7 +194,9 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     }
 
     fn complete(&self, checkpoint: u64) {
-        self.shared.complete.fetch_max(checkpoint, Ordering::Relaxed);
+        self.shared
+            .complete
+            .fetch_max(checkpoint, Ordering::Relaxed);
     }
 
     fn write(&self, write: &mut WriteChanges<'_>) -> Result<Vec<u8>, BoxError> {

@@ -5,6 +5,7 @@ mod boxes;
 mod changelogs;
 mod checkpoints;
 mod collected;
+mod committed;
 mod ends;
 mod engine;
 mod forks;

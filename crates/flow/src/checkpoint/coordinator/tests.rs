@@ -300,6 +300,7 @@ impl Rank {
             states: &self.graph.states,
             sinks: &self.graph.sinks,
             logged: &self.graph.logged,
+            trail: &self.graph.trail,
         }
     }
 
