@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::gate::Visited;
 use crate::keyed::LookUpError;
 use crate::routes::ENTRIES_MAX;
+use crate::state::KEYS_MAX;
 
 /// The header that asks for a login with a password.
 const BASIC: (HeaderName, &str) = (
@@ -56,8 +57,43 @@ pub enum RequestError {
     LookUp(#[from] LookUpError),
     #[error("the path is malformed: {0}; names and keys must be percent-encoded UTF-8")]
     Path(#[from] PathRejection),
-    #[error("the query {0:?} is refused: it may be limit=<n>, a number from 1 to {ENTRIES_MAX}")]
-    Query(String),
+    #[error(
+        "the query {0:?} is refused: it may be keys=<key>, up to {KEYS_MAX} times, or prefix=<text>, or from=<key> and to=<key>, \
+         with limit=<n>, a number from 1 to {ENTRIES_MAX}; and committed and rank=<n>; each but keys once, and percent-encoded UTF-8"
+    )]
+    StateQuery(String),
+    #[error("the query {0:?} is refused: for one key it may be committed and rank=<n>")]
+    StateKeyQuery(String),
+    #[error("the query {0:?} is refused: it may be rank=<n>")]
+    RankQuery(String),
+    #[error("unknown rank {rank}: this process does not run the flow {flow:?} on it")]
+    UnknownRank { flow: String, rank: u32 },
+    #[error(
+        "the flow {flow:?} takes no checkpoints, so it has no committed state: leave out committed to read the present one"
+    )]
+    NoCheckpoints { flow: String },
+    #[error(
+        "the element {element:?} is readable only as it is now: only elements with a value for each key can be read as of the \
+         last checkpoint; leave out committed"
+    )]
+    LiveOnly { element: String },
+    #[error(
+        "the keys of the element {element:?} have no order: only elements with a value for each key have ranges; use limit=<n> \
+         or keys=<key>"
+    )]
+    Unordered { element: String },
+    #[error("the key {key:?} does not fit the type of the keys of the element {element:?}")]
+    KeyType { element: String, key: String },
+    #[error(
+        "the keys of the element {element:?} are not strings, so they have no prefixes; use from=<key> and to=<key>"
+    )]
+    Prefix { element: String },
+    #[error(
+        "several ranks have a share of the key {key:?} of the element {element:?}: add rank=<n> to read the share of one"
+    )]
+    Shares { element: String, key: String },
+    #[error("the ranks of the flow complete checkpoints faster than they can be read: try again")]
+    Checkpoints,
     #[error("{0} is not allowed: use GET or HEAD")]
     Method(String),
     #[error(
@@ -106,13 +142,22 @@ impl RequestError {
             | RequestError::UnknownFlow(_)
             | RequestError::UnknownElement { .. }
             | RequestError::UnknownKey { .. }
+            | RequestError::UnknownRank { .. }
             | RequestError::AbsentKey { .. }
             | RequestError::LookUp(LookUpError::UnknownStream(_)) => StatusCode::NOT_FOUND,
             RequestError::Path(_)
-            | RequestError::Query(_)
+            | RequestError::StateQuery(_)
+            | RequestError::StateKeyQuery(_)
+            | RequestError::RankQuery(_)
+            | RequestError::KeyType { .. }
+            | RequestError::Prefix { .. }
             | RequestError::StreamName(_)
             | RequestError::KeysQuery(_) => StatusCode::BAD_REQUEST,
-            RequestError::LookUp(LookUpError::NotKeyed(_)) => StatusCode::CONFLICT,
+            RequestError::NoCheckpoints { .. }
+            | RequestError::LiveOnly { .. }
+            | RequestError::Unordered { .. }
+            | RequestError::Shares { .. }
+            | RequestError::LookUp(LookUpError::NotKeyed(_)) => StatusCode::CONFLICT,
             RequestError::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             RequestError::Host | RequestError::Origin | RequestError::Denied(_) => {
                 StatusCode::FORBIDDEN
@@ -120,6 +165,7 @@ impl RequestError {
             RequestError::LogIn { .. } => StatusCode::UNAUTHORIZED,
             RequestError::NotReady(_)
             | RequestError::Busy
+            | RequestError::Checkpoints
             | RequestError::LookUp(LookUpError::Busy(_)) => StatusCode::SERVICE_UNAVAILABLE,
             RequestError::Panicked | RequestError::LookUp(LookUpError::Failed(_)) => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -138,6 +184,7 @@ impl IntoResponse for RequestError {
             RequestError::LogIn { .. } => &[BASIC],
             RequestError::NotReady(_)
             | RequestError::Busy
+            | RequestError::Checkpoints
             | RequestError::LookUp(LookUpError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
             _ => &[],
         };

@@ -11,13 +11,15 @@
 //! | `/api/v1/streams` | [`Content::streams`] |
 //! | `/api/v1/groups` | [`Content::groups`] |
 //! | `/api/v1/flows` | the names of the flows |
-//! | `/api/v1/flows/<flow>/metrics` | all metrics of one flow, see below |
-//! | `/state/<flow>/<element>?limit=<n>` | up to `n` entries of a state element (100, at most 10,000), ordered by key: `[{"key": …, "value": …}, …]` |
-//! | `/state/<flow>/<element>/<key>` | the value of one key |
+//! | `/api/v1/flows/<flow>/metrics?rank=<n>` | all metrics of one flow on a rank, else on the first one here, see below |
+//! | `/state/<flow>/<element>/<key>` | the value of one key of a state element, see below |
+//! | `/state/<flow>/<element>?keys=<key>&keys=<key>` | those of up to 1,000 keys that have a value: `[{"key": …, "value": …}, …]` |
+//! | `/state/<flow>/<element>?prefix=<text>&limit=<n>` | up to `n` entries (100, at most 10,000), in the order of their keys |
+//! | `/state/<flow>/<element>?from=<key>&to=<key>&limit=<n>` | the same from one key on and before another |
 //! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`] |
 //! | `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&limit=<n>` | up to `n` keys (100, at most 10,000) that begin with the prefix, from `from` on and before `to`, see below |
 //!
-//! The metrics of a flow are an object with `flow`, `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
+//! The metrics of a flow are an object with `flow`, `rank`, `ranks` (those that this process has), `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
 //! `stages` (a [`StageMetrics`](millstream_flow::StageMetrics) each, in the order of the graph),
 //! `latency` (a [`Latency`](millstream_flow::Latency)), `lag_records` and `positions` (its progress in the streams
 //! that it reads: a [`Position`](millstream_flow::Position) per partition), `late_events` (by state element, a
@@ -27,6 +29,21 @@
 //! or null if the flow takes none), `watched_seconds` (how long this server has sampled the
 //! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the
 //! scale of `watched_seconds`, and `items_per_second`, the items that each stage read in it.
+//!
+//! `/state` reads all ranks of a flow that this process has; `rank=<n>` names one of them. The entries of an element with a
+//! value for each key are in the order of the [canonical bytes](millstream_base::key) of the keys: numbers by size, texts by
+//! their bytes. Prefixes are for keys that are strings. Other elements take `limit` and `keys` alone, and sort the entries of an answer by
+//! the text of the key. Each answer has headers:
+//!
+//! | header | content |
+//! |---|---|
+//! | `Millstream-Committed` | `true` if all values of the answer are those of the last complete checkpoint, and else `false`, as always for elements without a value for each key |
+//! | `Millstream-Position` | the next offsets of the flow's sources: `<stream>/<partition>=<offset>, …`, up to 100 partitions |
+//! | `Millstream-Watermark` | the flow's least watermark, in milliseconds since 1970; absent without event time |
+//! | `Millstream-Checkpoint-Age` | the time since the last complete checkpoint was taken, in seconds; absent before the first one of the run |
+//! | `Millstream-Next` | if there are more entries: the last key of the answer, percent-encoded. `from=` with it continues there |
+//!
+//! With `committed`, `/state` reads the last complete checkpoint, and the headers are as of that, too.
 //!
 //! `/kv/<stream>/<key>` has the type `application/json` if the value is JSON, `text/plain` if it is other UTF-8, and else
 //! `application/octet-stream`; `ETag` is `"<partition>-<version>"`, and `Last-Modified` the record's time. `/kv/<stream>` is
@@ -58,6 +75,7 @@ mod page;
 mod prometheus;
 mod routes;
 mod server;
+mod state;
 
 use std::sync::Arc;
 
@@ -70,7 +88,8 @@ pub use server::{Options, Server};
 
 /// The content of a server. Its methods may block: they run on separate threads.
 pub trait Content: Send + Sync + 'static {
-    /// Returns the flows with their state elements. Each has a different name.
+    /// Returns the flows with their state elements. Flows of one name are the ranks of one flow, and `/state` reads all of
+    /// them; of two on the same rank, the first one counts.
     fn flows(&self) -> Vec<Arc<Running>>;
 
     /// Returns the node's current state for the live page: an object with any of `name`, `flow`, `uptime_s`,

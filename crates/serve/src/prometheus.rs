@@ -1,6 +1,6 @@
 //! Metrics in the text format of Prometheus, version 0.0.4.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 use std::sync::Arc;
 
@@ -202,15 +202,42 @@ const BUCKETS: [(f64, &str); 25] = [
     (1e8, "100"),
 ];
 
-/// Returns all metrics of the program and of the flows. If several flows have the same name, only the first
-/// has metrics, since Prometheus could not distinguish them.
+/// A flow with the labels of its metrics.
+struct Labeled<'a> {
+    flow: &'a Running,
+    /// If the process has several ranks of the flow.
+    rank: Option<String>,
+}
+
+impl<'a> Labeled<'a> {
+    /// Leaves out flows on the same rank of the same flow as an earlier one, since Prometheus could not distinguish them.
+    fn all(flows: &'a [Arc<Running>]) -> Vec<Labeled<'a>> {
+        let mut ranks: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+        let mut first: Vec<&Running> = Vec::new();
+        for flow in flows {
+            if ranks.entry(flow.name()).or_default().insert(flow.rank()) {
+                first.push(flow);
+            }
+        }
+        let labeled = first.into_iter().map(|flow| Labeled {
+            flow,
+            rank: (ranks[flow.name()].len() > 1).then(|| flow.rank().to_string()),
+        });
+        labeled.collect()
+    }
+
+    /// Returns the labels that name the flow, and others.
+    fn labels<'b>(&'b self, others: &[(&'b str, &'b str)]) -> Vec<(&'b str, &'b str)> {
+        let rank = self.rank.iter().map(|rank| ("rank", rank.as_str()));
+        let flow = [("flow", self.flow.name())].into_iter().chain(rank);
+        flow.chain(others.iter().copied()).collect()
+    }
+}
+
+/// Returns all metrics of the program and of the flows. If the process has several ranks of a flow, each has the label
+/// `rank`.
 pub fn text(program: &[Metric], flows: &[Arc<Running>]) -> String {
-    let is_first = |(index, flow): &(usize, &Arc<Running>)| {
-        let mut before = flows[..*index].iter();
-        before.all(|earlier| earlier.name() != flow.name())
-    };
-    let flows = flows.iter().enumerate().filter(is_first);
-    let flows: Vec<&Arc<Running>> = flows.map(|(_, flow)| flow).collect();
+    let flows = Labeled::all(flows);
     let mut page = Page::default();
     for metric in program {
         page.head(metric.name, metric.kind.text(), metric.help);
@@ -221,31 +248,33 @@ pub fn text(program: &[Metric], flows: &[Arc<Running>]) -> String {
     for family in &OF_FLOWS {
         page.head(family.name, family.kind.text(), family.help);
         for flow in &flows {
-            if let Some(value) = (family.value)(flow) {
-                page.line(family.name, "", &[("flow", flow.name())], value);
+            if let Some(value) = (family.value)(flow.flow) {
+                page.line(family.name, "", &flow.labels(&[]), value);
             }
         }
     }
     let checkpoints: Vec<_> = flows
         .iter()
-        .filter_map(|flow| Some((flow.name(), flow.checkpoints()?)))
+        .filter_map(|flow| Some((flow, flow.flow.checkpoints()?)))
         .collect();
     for family in &OF_CHECKPOINTS {
         page.head(family.name, family.kind.text(), family.help);
         for (flow, counts) in &checkpoints {
             if let Some(value) = (family.value)(counts) {
-                page.line(family.name, "", &[("flow", flow)], value);
+                page.line(family.name, "", &flow.labels(&[]), value);
             }
         }
     }
     page.late_events(&flows);
     page.streams(&flows);
     let stages = flows.iter().flat_map(|flow| {
-        let stages = flow.metrics().into_iter();
-        stages.map(|stage| (flow.name(), stage))
+        let stages = flow.flow.metrics().into_iter();
+        stages.map(move |stage| (flow, stage))
     });
     page.stages(&stages.collect::<Vec<_>>());
-    let latencies = flows.iter().map(|flow| (flow.name(), flow.latency()));
+    let latencies = flows
+        .iter()
+        .map(|flow| (flow.labels(&[]), flow.flow.latency()));
     page.latencies(&latencies.collect::<Vec<_>>());
     page.text
 }
@@ -294,11 +323,11 @@ impl Page {
         }
     }
 
-    fn stages(&mut self, stages: &[(&str, StageMetrics)]) {
+    fn stages(&mut self, stages: &[(&Labeled<'_>, StageMetrics)]) {
         for family in &OF_STAGES {
             self.head(family.name, family.kind.text(), family.help);
             for (flow, stage) in stages {
-                let labels = [("flow", *flow), ("stage", &stage.stage)];
+                let labels = flow.labels(&[("stage", &stage.stage)]);
                 if let Some(value) = (family.value)(stage) {
                     self.line(family.name, "", &labels, value);
                 }
@@ -306,36 +335,36 @@ impl Page {
         }
     }
 
-    fn late_events(&mut self, flows: &[&Arc<Running>]) {
+    fn late_events(&mut self, flows: &[Labeled<'_>]) {
         const NAME: &str = "flow_late_events_total";
         let help = "Items that came too late for their window, by state element.";
         self.head(NAME, Counter.text(), help);
         for flow in flows {
-            for late in flow.late_events() {
-                let labels = [("flow", flow.name()), ("state", &late.state)];
+            for late in flow.flow.late_events() {
+                let labels = flow.labels(&[("state", &late.state)]);
                 self.line(NAME, "", &labels, late.late_events);
             }
         }
     }
 
     /// The lag by stream: partitions may be many.
-    fn streams(&mut self, flows: &[&Arc<Running>]) {
+    fn streams(&mut self, flows: &[Labeled<'_>]) {
         const NAME: &str = "flow_stream_lag_records";
         let help = "Records of a stream that the flow could read and has not.";
         self.head(NAME, Gauge.text(), help);
         for flow in flows {
             let mut lags: BTreeMap<String, u64> = BTreeMap::new();
-            for position in flow.positions() {
+            for position in flow.flow.positions() {
                 let lag = position.lag_records();
                 *lags.entry(position.stream).or_default() += lag;
             }
             for (stream, lag) in &lags {
-                self.line(NAME, "", &[("flow", flow.name()), ("stream", stream)], lag);
+                self.line(NAME, "", &flow.labels(&[("stream", stream)]), lag);
             }
         }
     }
 
-    fn latencies(&mut self, latencies: &[(&str, Latency)]) {
+    fn latencies(&mut self, latencies: &[(Vec<(&str, &str)>, Latency)]) {
         const NAME: &str = "flow_latency_seconds";
         let help = "How long records took from source to end, of one in a hundred.";
         self.head(NAME, "histogram", help);
@@ -346,15 +375,16 @@ impl Page {
                 while let Some((_, samples)) = steps.next_if(|(us, _)| *us <= bound_us) {
                     count += samples;
                 }
-                self.line(NAME, "_bucket", &[("flow", *flow), ("le", bound)], count);
+                let labels = [&flow[..], &[("le", bound)]].concat();
+                self.line(NAME, "_bucket", &labels, count);
             }
-            let labels = [("flow", *flow), ("le", "+Inf")];
+            let labels = [&flow[..], &[("le", "+Inf")]].concat();
             self.line(NAME, "_bucket", &labels, latency.samples);
             // A step is at most 1 % wide.
             let steps = latency.histogram.iter();
             let sum_us: f64 = steps.map(|(us, samples)| us * *samples as f64).sum();
-            self.line(NAME, "_sum", &[("flow", *flow)], sum_us / 1e6);
-            self.line(NAME, "_count", &[("flow", *flow)], latency.samples);
+            self.line(NAME, "_sum", flow, sum_us / 1e6);
+            self.line(NAME, "_count", flow, latency.samples);
         }
     }
 
@@ -448,7 +478,7 @@ mod tests {
             histogram: vec![(0.5, 1), (1.0, 2), (400.0, 3), (5e8, 4)],
         };
         let mut page = Page::default();
-        page.latencies(&[("x", latency)]);
+        page.latencies(&[(vec![("flow", "x")], latency)]);
         let value = |line: &str| {
             let line = page.text.lines().find_map(|text| text.strip_prefix(line));
             line.expect("a line").trim().to_owned()

@@ -9,8 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use millstream_flow::{
-    CheckpointCounts, LateEvents, LateSource, Latency, Position, Running, StageMetrics,
-    StateReader, Wait,
+    CheckpointCounts, LateEvents, LateSource, Latency, Position, Running, StageMetrics, Wait,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +21,7 @@ use crate::history::{History, Throughput};
 use crate::kv;
 use crate::page::page;
 use crate::prometheus;
+use crate::state;
 
 /// The entries of a state element in one answer to a request without `limit`.
 pub const ENTRIES_DEFAULT: usize = 100;
@@ -50,8 +50,8 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
         .route("/api/v1/groups", get(groups))
         .route("/api/v1/flows", get(flows))
         .route("/api/v1/flows/{flow}/metrics", get(flow_metrics))
-        .route("/state/{flow}/{element}", get(entries))
-        .route("/state/{flow}/{element}/{key}", get(value))
+        .route("/state/{flow}/{element}", get(state::entries))
+        .route("/state/{flow}/{element}/{key}", get(state::value))
         .route("/kv/{*path}", get(kv::page))
         .fallback(|uri: Uri| async move { RequestError::UnknownPath(uri.path().to_owned()) })
         .layer(middleware::from_fn_with_state(rules, guard))
@@ -100,16 +100,31 @@ async fn overview(shown: Shared) -> Answer<Value> {
 
 async fn flows(shown: Shared) -> Answer<Vec<String>> {
     read(shown, |Shown { content, .. }| {
-        let names = content.flows().into_iter();
-        Ok(Json(names.map(|flow| flow.name().to_owned()).collect()))
+        let mut names: Vec<String> = Vec::new();
+        for flow in content.flows() {
+            if names.iter().all(|name| name != flow.name()) {
+                names.push(flow.name().to_owned());
+            }
+        }
+        Ok(Json(names))
     })
     .await
 }
 
-/// All metrics of a flow.
+/// A query that may name a rank.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RankQuery {
+    rank: Option<u32>,
+}
+
+/// All metrics of a flow on one rank.
 #[derive(Serialize)]
 struct FlowMetrics {
     flow: String,
+    rank: u32,
+    /// All that this process has.
+    ranks: Vec<u32>,
     is_finished: bool,
     workers: usize,
     workers_replaced: u64,
@@ -129,12 +144,19 @@ struct FlowMetrics {
 async fn flow_metrics(
     shown: Shared,
     path: Result<Path<String>, PathRejection>,
+    uri: Uri,
+    query: Result<Query<RankQuery>, QueryRejection>,
 ) -> Answer<FlowMetrics> {
     let Path(name) = path?;
-    read(shown, |Shown { content, history }| {
-        let flow = flow(&*content, name)?;
+    let refused = |_| RequestError::RankQuery(uri.query().unwrap_or_default().to_owned());
+    let Query(RankQuery { rank }) = query.map_err(refused)?;
+    read(shown, move |Shown { content, history }| {
+        let ranks = running(&*content, &name, None)?;
+        let flow = Arc::clone(&running(&*content, &name, rank)?[0]);
         Ok(Json(FlowMetrics {
-            flow: flow.name().to_owned(),
+            flow: name,
+            rank: flow.rank(),
+            ranks: ranks.iter().map(|flow| flow.rank()).collect(),
             is_finished: flow.is_finished(),
             workers: flow.workers(),
             workers_replaced: flow.workers_replaced(),
@@ -153,86 +175,32 @@ async fn flow_metrics(
     .await
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EntriesQuery {
-    limit: Option<usize>,
-}
-
-#[derive(Serialize)]
-struct Entry {
-    key: String,
-    value: Value,
-}
-
-async fn entries(
-    shown: Shared,
-    path: Result<Path<(String, String)>, PathRejection>,
-    uri: Uri,
-    query: Result<Query<EntriesQuery>, QueryRejection>,
-) -> Answer<Vec<Entry>> {
-    let Path((flow, element)) = path?;
-    let limit = query
-        .ok()
-        .map(|Query(query)| query.limit.unwrap_or(ENTRIES_DEFAULT))
-        .filter(|limit| (1..=ENTRIES_MAX).contains(limit))
-        .ok_or_else(|| RequestError::Query(uri.query().unwrap_or_default().to_owned()))?;
-    read(shown, move |Shown { content, .. }| {
-        let state = state(&*content, flow, element)?.reader;
-        let mut keys = state.keys(limit);
-        keys.sort_unstable();
-        // The flow may have removed a key meanwhile.
-        let entry = |key: String| state.get(&key).map(|value| Entry { key, value });
-        Ok(Json(keys.into_iter().filter_map(entry).collect()))
-    })
-    .await
-}
-
-async fn value(
-    shown: Shared,
-    path: Result<Path<(String, String, String)>, PathRejection>,
-) -> Answer<Value> {
-    let Path((flow, element, key)) = path?;
-    read(shown, move |Shown { content, .. }| {
-        let state = state(&*content, flow, element)?;
-        match state.reader.get(&key) {
-            Some(value) => Ok(Json(value)),
-            None => Err(RequestError::UnknownKey {
-                flow: state.flow,
-                element: state.element,
-                key,
-            }),
-        }
-    })
-    .await
-}
-
-struct FoundState {
-    flow: String,
-    element: String,
-    reader: Arc<dyn StateReader>,
-}
-
-fn state(content: &dyn Content, flow: String, element: String) -> Result<FoundState, RequestError> {
-    let running = self::flow(content, flow.clone())?;
-    match running.state(&element) {
-        Some(reader) => Ok(FoundState {
-            flow,
-            element,
-            reader,
-        }),
-        None => Err(RequestError::UnknownElement { flow, element }),
+/// Returns the ranks of a flow that this process has, the lowest first; `rank` names one of them.
+pub fn running(
+    content: &dyn Content,
+    name: &str,
+    rank: Option<u32>,
+) -> Result<Vec<Arc<Running>>, RequestError> {
+    let mut ranks = content.flows();
+    ranks.retain(|flow| flow.name() == name);
+    if ranks.is_empty() {
+        return Err(RequestError::UnknownFlow(name.to_owned()));
     }
-}
-
-fn flow(content: &dyn Content, name: String) -> Result<Arc<Running>, RequestError> {
-    let mut flows = content.flows().into_iter();
-    let flow = flows.find(|flow| flow.name() == name);
-    flow.ok_or(RequestError::UnknownFlow(name))
+    // A flow that runs on one rank may run again before the last run is forgotten: the first one counts.
+    ranks.sort_by_key(|flow| flow.rank());
+    ranks.dedup_by_key(|flow| flow.rank());
+    if let Some(rank) = rank {
+        ranks.retain(|flow| flow.rank() == rank);
+        if ranks.is_empty() {
+            let flow = name.to_owned();
+            return Err(RequestError::UnknownRank { flow, rank });
+        }
+    }
+    Ok(ranks)
 }
 
 /// Runs `read` on a thread for blocking work, where a lock does not delay other connections.
-async fn read<T: Send + 'static>(
+pub async fn read<T: Send + 'static>(
     State(shown): Shared,
     read: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<T, RequestError> {

@@ -3,5 +3,6 @@
 mod connections;
 mod metrics;
 mod pages;
+mod serving;
 mod state;
 mod support;

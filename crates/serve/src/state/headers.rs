@@ -1,0 +1,155 @@
+//! The headers by which an answer about state says how far the flow was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use millstream_base::Timestamp;
+use millstream_flow::{CheckpointView, Position, ReadLevel, Running};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+const POSITION: HeaderName = HeaderName::from_static("millstream-position");
+const WATERMARK: HeaderName = HeaderName::from_static("millstream-watermark");
+const CHECKPOINT_AGE: HeaderName = HeaderName::from_static("millstream-checkpoint-age");
+const COMMITTED: HeaderName = HeaderName::from_static("millstream-committed");
+const NEXT: HeaderName = HeaderName::from_static("millstream-next");
+
+/// The partitions that a header names at most: clients bound the size of headers.
+const PARTITIONS_MAX: usize = 100;
+
+/// The characters of names and keys that are encoded in headers, besides those that are not ASCII.
+const ENCODED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'%')
+    .add(b'"')
+    .add(b',')
+    .add(b'=')
+    .add(b'/')
+    .add(b'&')
+    .add(b'+')
+    .add(b'#');
+
+/// Returns the headers of an answer: those of the checkpoint that was read, or else the present ones.
+pub fn of(
+    ranks: &[&Arc<Running>],
+    is_committed: bool,
+    checkpoint: Option<u64>,
+    level: ReadLevel,
+) -> HeaderMap {
+    let checkpoints = ranks.iter().map(|rank| match level {
+        ReadLevel::Live => rank.complete_checkpoint(),
+        ReadLevel::Committed => rank.checkpoint(checkpoint?),
+    });
+    let checkpoints: Option<Vec<CheckpointView>> = checkpoints.collect();
+    let (positions, watermark) = match (level, &checkpoints) {
+        (ReadLevel::Live, _) => (
+            positions(ranks.iter().flat_map(|rank| rank.positions())),
+            least(ranks.iter().map(|rank| rank.watermark())),
+        ),
+        (ReadLevel::Committed, Some(checkpoints)) => (
+            positions(checkpoints.iter().flat_map(|it| it.positions.clone())),
+            least(checkpoints.iter().map(|it| it.watermark)),
+        ),
+        // The checkpoint of an earlier run.
+        (ReadLevel::Committed, None) => (None, None),
+    };
+    let age = match &checkpoints {
+        Some(checkpoints) => checkpoints.iter().map(|it| it.age_seconds).reduce(f64::max),
+        None => age_of_shards(ranks),
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(COMMITTED, flag(is_committed));
+    insert(&mut headers, POSITION, positions);
+    let watermark = watermark.map(|Timestamp(ms)| ms.to_string());
+    insert(&mut headers, WATERMARK, watermark);
+    let age = age.map(|seconds| format!("{seconds:.3}"));
+    insert(&mut headers, CHECKPOINT_AGE, age);
+    headers
+}
+
+/// Adds the last key of a list that goes on.
+pub fn next(headers: &mut HeaderMap, key: Option<&str>) {
+    insert(headers, NEXT, key.map(encoded));
+}
+
+/// The age of the oldest last shard of the ranks, if it is of this run.
+fn age_of_shards(ranks: &[&Arc<Running>]) -> Option<f64> {
+    let ages = ranks
+        .iter()
+        .map(|rank| rank.checkpoints()?.last?.age_seconds);
+    let ages: Option<Vec<f64>> = ages.collect();
+    ages?.into_iter().reduce(f64::max)
+}
+
+/// A rank without a watermark has no stage with event time, or has yet to get the first one.
+fn least(watermarks: impl Iterator<Item = Option<Timestamp>>) -> Option<Timestamp> {
+    watermarks.flatten().min()
+}
+
+fn positions(positions: impl Iterator<Item = Position>) -> Option<String> {
+    let mut next: BTreeMap<(String, u32), u64> = BTreeMap::new();
+    for position in positions {
+        let partition = (position.stream, position.partition);
+        let known = next.entry(partition).or_insert(position.next);
+        *known = position.next.min(*known);
+    }
+    if next.is_empty() || next.len() > PARTITIONS_MAX {
+        return None;
+    }
+    let texts = next.iter().map(|((stream, partition), next)| {
+        let stream = encoded(stream);
+        format!("{stream}/{partition}={next}")
+    });
+    Some(texts.collect::<Vec<_>>().join(", "))
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
+}
+
+fn flag(is_set: bool) -> HeaderValue {
+    HeaderValue::from_static(match is_set {
+        true => "true",
+        false => "false",
+    })
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
+    if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(&value)) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn position(stream: &str, partition: u32, next: u64) -> Position {
+        Position {
+            stream: stream.to_owned(),
+            partition,
+            next,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn the_least_position_of_each_partition_counts() {
+        let all = [
+            position("b, c", 0, 7),
+            position("a", 10, 3),
+            position("a", 2, 9),
+            position("a", 2, 8),
+        ];
+        let text = positions(all.into_iter());
+        assert_eq!(text.as_deref(), Some("a/2=8, a/10=3, b%2C%20c/0=7"));
+    }
+
+    #[test]
+    fn too_many_partitions_have_no_header() {
+        let of = |count| positions((0..count).map(|partition| position("a", partition, 1)));
+        assert_eq!(of(0), None);
+        assert!(of(PARTITIONS_MAX as u32).is_some());
+        assert_eq!(of(PARTITIONS_MAX as u32 + 1), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! The queries of the pages of state elements.
+
+use millstream_flow::ReadLevel;
+use percent_encoding::percent_decode_str;
+
+use crate::error::RequestError;
+use crate::routes::{ENTRIES_DEFAULT, ENTRIES_MAX};
+
+/// The keys that one request may name.
+pub const KEYS_MAX: usize = 1_000;
+
+/// A parsed query.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StateQuery {
+    pub wanted: Wanted,
+    pub level: ReadLevel,
+    /// One rank of the flow; `None` for all.
+    pub rank: Option<u32>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Keys(Vec<String>),
+    /// Keys of a range, and how many at most.
+    Range(Range, usize),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Range {
+    All,
+    Prefix(String),
+    /// From the first key, before the second one.
+    Between(Option<String>, Option<String>),
+}
+
+impl StateQuery {
+    /// Parses the query of a page of keys.
+    pub fn parse(query: &str) -> Result<StateQuery, RequestError> {
+        let refused = || RequestError::StateQuery(query.to_owned());
+        parse(query).ok_or_else(refused)
+    }
+
+    /// Parses the query of a page of one key.
+    pub fn parse_of_key(query: &str) -> Result<StateQuery, RequestError> {
+        let refused = || RequestError::StateKeyQuery(query.to_owned());
+        let parsed = parse(query).ok_or_else(refused)?;
+        match fields_of_key(query) {
+            true => Ok(parsed),
+            false => Err(refused()),
+        }
+    }
+}
+
+fn fields_of_key(query: &str) -> bool {
+    let mut fields = pairs(query);
+    fields.all(|(name, _)| matches!(name, "committed" | "rank"))
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// Returns `None` for a malformed query.
+fn parse(query: &str) -> Option<StateQuery> {
+    let mut keys = Vec::new();
+    let (mut prefix, mut from, mut to) = (None, None, None);
+    let (mut limit, mut committed, mut rank) = (None, None, None);
+    for (name, value) in pairs(query) {
+        // A form encodes a space as a plus sign.
+        let value = value.replace('+', " ");
+        let value = percent_decode_str(&value).decode_utf8().ok()?.into_owned();
+        let field = match name {
+            "keys" => {
+                keys.push(value);
+                continue;
+            }
+            "prefix" => &mut prefix,
+            "from" => &mut from,
+            "to" => &mut to,
+            "limit" => &mut limit,
+            "committed" => &mut committed,
+            "rank" => &mut rank,
+            _ => return None,
+        };
+        if field.replace(value).is_some() {
+            return None;
+        }
+    }
+    let level = match committed.as_deref() {
+        None | Some("false") => ReadLevel::Live,
+        Some("" | "true") => ReadLevel::Committed,
+        Some(_) => return None,
+    };
+    let rank = rank.map(|rank| rank.parse()).transpose().ok()?;
+    let has_limit = limit.is_some();
+    let limit = limit
+        .map_or(Ok(ENTRIES_DEFAULT), |limit| limit.parse())
+        .ok()?;
+    let range = match (prefix, from, to) {
+        (None, None, None) => Range::All,
+        (Some(prefix), None, None) => Range::Prefix(prefix),
+        (None, from, to) => Range::Between(from, to),
+        (Some(_), ..) => return None,
+    };
+    let wanted = match (keys.is_empty(), &range) {
+        (true, _) if (1..=ENTRIES_MAX).contains(&limit) => Wanted::Range(range, limit),
+        (false, Range::All) if !has_limit && keys.len() <= KEYS_MAX => Wanted::Keys(keys),
+        _ => return None,
+    };
+    Some(StateQuery {
+        wanted,
+        level,
+        rank,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(query: &str, wanted: Wanted) {
+        assert_eq!(parse(query).map(|query| query.wanted), Some(wanted));
+    }
+
+    #[test]
+    fn a_query_names_keys_or_a_range() {
+        let text = |text: &str| Some(text.to_owned());
+        check("", Wanted::Range(Range::All, ENTRIES_DEFAULT));
+        check("limit=7", Wanted::Range(Range::All, 7));
+        let keys = ["a,b", "", "c d"].map(str::to_owned);
+        check("keys=a,b&keys=&keys=c+d", Wanted::Keys(keys.to_vec()));
+        let prefix = Range::Prefix("a/".to_owned());
+        check("prefix=a%2F&limit=1", Wanted::Range(prefix, 1));
+        let between = Range::Between(text("a"), text("b"));
+        check("from=a&to=b", Wanted::Range(between, ENTRIES_DEFAULT));
+        let behind = Range::Between(None, text("b"));
+        check("to=b", Wanted::Range(behind, ENTRIES_DEFAULT));
+    }
+
+    #[test]
+    fn malformed_queries_are_refused() {
+        for query in [
+            "limit=0",
+            "limit=10001",
+            "limit=",
+            "form=a",
+            "prefix=a&from=b",
+            "prefix=a&to=b",
+            "keys=a&limit=1",
+            "keys=a&prefix=b",
+            "to=a&to=b",
+            "keys=%FF",
+            "prefix=%FF",
+            "committed=yes",
+            "committed&committed",
+            "rank=-1",
+            "rank=",
+        ] {
+            assert_eq!(parse(query), None, "{query}");
+        }
+        let keys = "keys=a&".repeat(KEYS_MAX + 1);
+        assert_eq!(parse(&keys), None);
+    }
+
+    #[test]
+    fn committed_needs_no_value() {
+        for (query, level) in [
+            ("", ReadLevel::Live),
+            ("committed=false", ReadLevel::Live),
+            ("committed", ReadLevel::Committed),
+            ("committed=true&rank=3", ReadLevel::Committed),
+        ] {
+            assert_eq!(StateQuery::parse_of_key(query).unwrap().level, level);
+        }
+        assert!(StateQuery::parse_of_key("limit=3").is_err());
+    }
+}

@@ -1,0 +1,262 @@
+//! State that is read while it changes: ranges, several ranks, committed values, and the headers of answers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_base::Timestamp;
+use millstream_exchange::Ranks;
+use millstream_flow::sources::Generator;
+use millstream_flow::{
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running, ShardKey, Watermarks,
+};
+use millstream_serve::{Content, Metric, Server};
+use serde_json::{Value, json};
+
+use crate::support::{ANSWER_TIME_MAX, Answer, get, start, start_with};
+
+/// A store of checkpoints in memory.
+#[derive(Default)]
+struct MemoryStore(Mutex<BTreeMap<(u64, u32), Vec<u8>>>);
+
+impl Checkpoints for MemoryStore {
+    fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
+        let mut shards = self.0.lock().unwrap();
+        shards.insert((key.checkpoint, key.rank), shard.to_vec());
+        Ok(())
+    }
+
+    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
+        let shards = self.0.lock().unwrap();
+        let shard = shards.get(&(key.checkpoint, key.rank)).cloned();
+        shard.ok_or_else(|| "it is not there".into())
+    }
+
+    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
+        let shards = self.0.lock().unwrap();
+        let keys = shards.keys().map(|(checkpoint, rank)| ShardKey {
+            checkpoint: *checkpoint,
+            rank: *rank,
+        });
+        Ok(keys.collect())
+    }
+
+    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
+        self.0.lock().unwrap().remove(&(key.checkpoint, key.rank));
+        Ok(())
+    }
+}
+
+/// The ranks of flows.
+struct Flows(Vec<Arc<Running>>);
+
+impl Content for Flows {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        self.0.clone()
+    }
+
+    fn overview(&self) -> Value {
+        json!({})
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+}
+
+/// The names of users: strings that sort otherwise than their numbers.
+fn user(number: u64) -> String {
+    format!("user/{}", number % 100)
+}
+
+/// Counts 1,000 numbers by key, as strings and as numbers, on some ranks, each of which has a tenth of them again.
+fn count(ranks: u32, store: Option<Arc<MemoryStore>>) -> Vec<Arc<Running>> {
+    let run = |ranks: Ranks| {
+        let settings = FlowSettings {
+            checkpoints: store.clone().map(|store| Checkpointing {
+                store,
+                interval: Duration::from_millis(1),
+                resume: Resume::Never,
+            }),
+            ranks,
+            ..FlowSettings::default()
+        };
+        let flow = Flow::with_settings("count", settings);
+        let users = flow.values::<String, u64>("users");
+        let numbers = flow.values::<u64, u64>("numbers");
+        let sums = flow.partial::<u64>("sums");
+        let channels = ["users", "numbers", "sums"].map(|name| flow.channel::<u64>(name));
+        let time = |number: &u64| Timestamp(*number as i64);
+        flow.source("source", Generator::new(|number| number).limit(1000))
+            .watermarks(time, Watermarks::bounded(Duration::ZERO))
+            .to_all(&channels);
+        flow.stage("of users", &channels[0])
+            .key_by(|number| user(*number))
+            .count("count users", &users);
+        flow.stage("of numbers", &channels[1])
+            .key_by(|number| number % 100)
+            .count("count numbers", &numbers);
+        flow.stage("of sums", &channels[2])
+            .fold_local(&sums, |sum, number| *sum += number);
+        let running = Arc::new(flow.run().expect("threads"));
+        running.join().expect("the end");
+        running
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = Ranks::threads(ranks)
+            .into_iter()
+            .map(|ranks| scope.spawn(|| run(ranks)))
+            .collect();
+        let running = threads.into_iter().map(|thread| thread.join().unwrap());
+        running.collect()
+    })
+}
+
+fn header(answer: &Answer, name: &str) -> Option<String> {
+    let mut lines = answer.head.lines();
+    let value = lines.find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    value.map(str::to_owned)
+}
+
+fn keys(answer: &Answer) -> Vec<String> {
+    let json = answer.json();
+    let entries = json.as_array().expect("a list").iter();
+    entries
+        .map(|entry| entry["key"].as_str().expect("a key").to_owned())
+        .collect()
+}
+
+#[track_caller]
+fn check_keys(server: &Server, query: &str, expected: &[&str]) {
+    let answer = get(server, &format!("/state/count/{query}"));
+    assert_eq!(keys(&answer), expected, "{query}");
+}
+
+#[test]
+fn keys_prefixes_and_ranges_are_in_the_order_of_canonical_keys_over_all_ranks() {
+    for ranks in [1, 3] {
+        let server = start_with(Arc::new(Flows(count(ranks, None))));
+        let each = 10 * u64::from(ranks);
+        assert_eq!(get(&server, "/state/count/numbers/7").json(), each);
+        let answer = get(
+            &server,
+            "/state/count/users?keys=user/3&keys=none&keys=user%2F1",
+        );
+        let expected =
+            json!([{ "key": "user/3", "value": each }, { "key": "user/1", "value": each }]);
+        assert_eq!(answer.json(), expected);
+        check_keys(&server, "numbers?from=9&to=12", &["9", "10", "11"]);
+        check_keys(&server, "numbers?to=2", &["0", "1"]);
+        check_keys(&server, "numbers?from=98", &["98", "99"]);
+        check_keys(
+            &server,
+            "users?prefix=user/9&limit=3",
+            &["user/9", "user/90", "user/91"],
+        );
+        check_keys(
+            &server,
+            "users?from=user/98&limit=2",
+            &["user/98", "user/99"],
+        );
+        check_keys(&server, "users?prefix=none", &[]);
+        let all = get(&server, "/state/count/numbers");
+        assert_eq!(
+            keys(&all),
+            (0..100).map(|key| key.to_string()).collect::<Vec<_>>()
+        );
+        assert_eq!(header(&all, "millstream-next"), None);
+        let page = get(&server, "/state/count/users?limit=2");
+        assert_eq!(
+            header(&page, "millstream-next").as_deref(),
+            Some("user%2f1")
+        );
+        assert_eq!(
+            header(&page, "millstream-committed").as_deref(),
+            Some("false")
+        );
+    }
+}
+
+#[test]
+fn ranges_that_an_element_does_not_have_are_refused() {
+    let server = start_with(Arc::new(Flows(count(1, None))));
+    let check = |query: &str, status, text: &str| {
+        get(&server, &format!("/state/count/{query}")).check_error(status, text);
+    };
+    check("numbers?prefix=1", 400, "not strings");
+    check("numbers?from=x", 400, "does not fit the type");
+    check("sums?prefix=a", 409, "have no order");
+    check("sums?committed", 409, "takes no checkpoints");
+    check("users/user%2F1?limit=3", 400, "for one key");
+    check("users?prefix=a&from=b", 400, "is refused");
+    check("users?prefix=%FF", 400, "is refused");
+    check("users?rank=1", 404, "unknown rank 1");
+    check("users?rank=x", 400, "is refused");
+    let broken = get(&start(), "/state/ads/campaign_counts?from=a");
+    broken.check_error(409, "have no order");
+}
+
+#[test]
+fn committed_values_and_headers_are_as_of_the_last_checkpoint() {
+    for ranks in [1, 2] {
+        let flows = Flows(count(ranks, Some(Arc::default())));
+        let server = start_with(Arc::new(flows));
+        let each = 10 * u64::from(ranks);
+        let started_at = Instant::now();
+        // The flow has ended with a checkpoint of all.
+        for query in ["", "?committed", "?committed=true"] {
+            let answer = get(&server, &format!("/state/count/numbers/7{query}"));
+            assert_eq!(answer.json(), each, "{query}");
+            let committed = header(&answer, "millstream-committed");
+            assert_eq!(committed.as_deref(), Some("true"), "{answer:?}");
+            let age = header(&answer, "millstream-checkpoint-age").expect("an age");
+            let age: f64 = age.parse().expect("a number");
+            assert!((0.0..60.0).contains(&age));
+        }
+        assert!(started_at.elapsed() < ANSWER_TIME_MAX);
+        let list = get(
+            &server,
+            "/state/count/users?prefix=user/5&limit=100&committed",
+        );
+        assert_eq!(list.json().as_array().expect("a list").len(), 11);
+        assert_eq!(
+            header(&list, "millstream-committed").as_deref(),
+            Some("true")
+        );
+        let absent = get(&server, "/state/count/numbers/777?committed");
+        absent.check_error(404, "unknown key");
+        assert_eq!(
+            header(&absent, "millstream-committed").as_deref(),
+            Some("true")
+        );
+        get(&server, "/state/count/sums?committed").check_error(409, "only as it is now");
+    }
+}
+
+#[test]
+fn several_ranks_of_a_flow_have_metrics_apart_and_one_name() {
+    let server = start_with(Arc::new(Flows(count(2, None))));
+    assert_eq!(get(&server, "/api/v1/flows").json(), json!(["count"]));
+    let body = get(&server, "/metrics").body;
+    for rank in 0..2 {
+        let line = format!("millstream_flow_finished{{flow=\"count\",rank=\"{rank}\"}} 1");
+        assert_eq!(body.lines().filter(|it| **it == line).count(), 1, "{line}");
+        let metrics = get(&server, &format!("/api/v1/flows/count/metrics?rank={rank}")).json();
+        assert_eq!(metrics["rank"], rank);
+        assert_eq!(metrics["ranks"], json!([0, 1]));
+    }
+    assert_eq!(
+        get(&server, "/api/v1/flows/count/metrics").json()["rank"],
+        0
+    );
+    let unknown = get(&server, "/api/v1/flows/count/metrics?rank=2");
+    unknown.check_error(404, "unknown rank 2");
+    get(&server, "/api/v1/flows/count/metrics?rank=x").check_error(400, "rank=<n>");
+    // Each rank has a share of the sum.
+    let shares = get(&server, "/state/count/sums/count");
+    shares.check_error(409, "add rank=<n>");
+    let sums =
+        [0, 1].map(|rank| get(&server, &format!("/state/count/sums/count?rank={rank}")).json());
+    assert_eq!(sums, [json!(499_500), json!(499_500)]);
+}
