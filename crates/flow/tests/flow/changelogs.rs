@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millstream_base::KeyRange;
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    Checkpointing, Checkpoints, Emit, Flow, FlowError, FlowSettings, Resume, Running, Values,
+    Checkpointing, Checkpoints, Emit, Flow, FlowError, FlowSettings, OrderedState, ReadLevel,
+    Resume, Running, Values,
 };
 
 use self::log::LogStore;
@@ -182,4 +184,39 @@ fn a_flow_whose_changelog_is_gone_does_not_resume() {
     let error = error.map(drop).unwrap_err().to_string();
     let expected = "flow \"numbers\": the checkpoint has state \"counts\" in a changelog";
     assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
+fn committed_values_are_those_of_the_changelog() {
+    let store = Arc::new(LogStore::default());
+    let hand = Hand::default();
+    let (running, values) = count(&store, Resume::Never, &hand).unwrap();
+    let committed = |values: &Values<u64, u64>| {
+        let page = values.scan(&KeyRange::all(), 100, ReadLevel::Committed);
+        let entries = page.entries.into_iter();
+        entries
+            .map(|entry| (entry.key, entry.value.as_u64().unwrap()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    hand.give([1, 2, 2, 3]);
+    wait_until_committed(&store, &[(1, 1), (2, 2), (3, 1)]);
+    // Changes of checkpoints without a shard are prepared, and not committed.
+    store.shards.refuse();
+    hand.give([1, 1002, 4]);
+    let is_prepared = || store.all_calls().iter().any(|it| it == "push 4 = 1");
+    wait_until("changes are prepared", is_prepared);
+    assert_eq!(committed(&values), store.table("counts"));
+    drop(running);
+    store.shards.accept();
+    let hand = Hand::default();
+    let (running, values) = count(&store, Resume::Always, &hand).unwrap();
+    let restored = counts_of(&[(1, 1), (2, 2), (3, 1)]);
+    assert_eq!(committed(&values), restored);
+    hand.give([1, 4]);
+    hand.end();
+    running.join().unwrap();
+    assert_eq!(
+        committed(&values),
+        counts_of(&[(1, 2), (2, 2), (3, 1), (4, 1)])
+    );
 }
