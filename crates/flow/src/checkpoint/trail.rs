@@ -128,7 +128,11 @@ mod tests {
         for number in 1..10 * CUTS_MAX as u64 {
             trail.cut(number, Vec::new(), Some(Timestamp(number as i64)));
             if number == 5 {
-                assert!(trail.commit(5, Waker::noop()).is_ok_and(|is_committed| is_committed));
+                assert!(
+                    trail
+                        .commit(5, Waker::noop())
+                        .is_ok_and(|is_committed| is_committed)
+                );
             }
             let complete = trail.complete().map(|cut| cut.watermark);
             assert_eq!(complete, (number >= 5).then_some(Some(Timestamp(5))));

@@ -1,7 +1,9 @@
 //! State that is read while it changes: ranges, several ranks, committed values, and the headers of answers.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,19 +11,23 @@ use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running, ShardKey, Watermarks,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, Position, Positions, Resume,
+    Running, ShardKey, Source, SourcePartitions, SourceStatus, Watermarks,
 };
 use millstream_serve::{Content, Metric, Server};
 use serde_json::{Value, json};
 
 use crate::support::{ANSWER_TIME_MAX, Answer, get, start, start_with};
 
-/// A store of checkpoints in memory.
+/// A store of checkpoints in memory; it may be full.
 #[derive(Default)]
-struct MemoryStore(Mutex<BTreeMap<(u64, u32), Vec<u8>>>);
+struct MemoryStore(Mutex<BTreeMap<(u64, u32), Vec<u8>>>, AtomicBool);
 
 impl Checkpoints for MemoryStore {
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
+        if self.1.load(Ordering::SeqCst) {
+            return Err("it is full".into());
+        }
         let mut shards = self.0.lock().unwrap();
         shards.insert((key.checkpoint, key.rank), shard.to_vec());
         Ok(())
@@ -259,4 +265,119 @@ fn several_ranks_of_a_flow_have_metrics_apart_and_one_name() {
     let sums =
         [0, 1].map(|rank| get(&server, &format!("/state/count/sums/count?rank={rank}")).json());
     assert_eq!(sums, [json!(499_500), json!(499_500)]);
+}
+
+/// Gives the numbers below a limit that rises.
+#[derive(Clone, Default)]
+struct Numbers(Arc<NumbersState>);
+
+#[derive(Default)]
+struct NumbersState {
+    limit: AtomicU64,
+    next: AtomicU64,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Numbers {
+    fn raise(&self, limit: u64) {
+        self.0.limit.store(limit, Ordering::SeqCst);
+        let waker = self.0.waker.lock().unwrap().clone();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Positions for NumbersState {
+    fn read(&self) -> Vec<Position> {
+        vec![Position {
+            stream: "numbers".to_owned(),
+            partition: 0,
+            next: self.next.load(Ordering::SeqCst),
+            end: None,
+        }]
+    }
+}
+
+impl Source for Numbers {
+    type Item = u64;
+
+    fn poll(
+        &mut self,
+        out: &mut Output<u64>,
+        _: usize,
+        waker: &Waker,
+    ) -> Result<SourceStatus, BoxError> {
+        *self.0.waker.lock().unwrap() = Some(waker.clone());
+        let limit = self.0.limit.load(Ordering::SeqCst);
+        let next = self.0.next.swap(limit, Ordering::SeqCst);
+        out.extend(next..limit);
+        Ok(match next < limit {
+            true => SourceStatus::Ready,
+            false => SourceStatus::Idle,
+        })
+    }
+
+    fn partitions(&self) -> SourcePartitions<'_, u64> {
+        SourcePartitions::One
+    }
+
+    fn positions(&self) -> Option<Arc<dyn Positions>> {
+        Some(Arc::clone(&self.0) as _)
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn present_and_committed_values_differ_between_checkpoints_as_do_their_headers() {
+    let store = Arc::new(MemoryStore::default());
+    let settings = FlowSettings {
+        checkpoints: Some(Checkpointing {
+            store: Arc::clone(&store) as _,
+            interval: Duration::from_millis(1),
+            resume: Resume::Never,
+        }),
+        ..FlowSettings::default()
+    };
+    let numbers = Numbers::default();
+    let flow = Flow::with_settings("count", settings);
+    let counts = flow.values::<u64, u64>("numbers");
+    let time = |number: &u64| Timestamp(*number as i64);
+    flow.source("source", numbers.clone())
+        .watermarks(time, Watermarks::bounded(Duration::ZERO))
+        .key_by(|number| number % 2)
+        .count("count", &counts);
+    let running = Arc::new(flow.run().expect("threads"));
+    let server = start_with(Arc::new(Flows(vec![running])));
+    let wait_for = |path: &str, value: u64, committed: &str| {
+        let started_at = Instant::now();
+        loop {
+            let answer = get(&server, path);
+            let found = header(&answer, "millstream-committed");
+            if answer.status == 200 && answer.json() == value && found.as_deref() == Some(committed)
+            {
+                return answer;
+            }
+            assert!(started_at.elapsed() < ANSWER_TIME_MAX, "{path}: {answer:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    numbers.raise(5);
+    let answer = wait_for("/state/count/numbers/0", 3, "true");
+    let position = |answer: &Answer| header(answer, "millstream-position");
+    assert_eq!(position(&answer).as_deref(), Some("numbers/0=5"));
+    store.1.store(true, Ordering::SeqCst);
+    numbers.raise(11);
+    let answer = wait_for("/state/count/numbers/0", 6, "false");
+    assert_eq!(position(&answer).as_deref(), Some("numbers/0=11"));
+    let answer = wait_for("/state/count/numbers/0?committed", 3, "true");
+    assert_eq!(position(&answer).as_deref(), Some("numbers/0=5"));
+    assert_eq!(
+        header(&answer, "millstream-watermark").as_deref(),
+        Some("4")
+    );
+    store.1.store(false, Ordering::SeqCst);
+    numbers.raise(12);
+    wait_for("/state/count/numbers/0", 6, "true");
 }
