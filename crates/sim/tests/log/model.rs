@@ -93,6 +93,10 @@ fn step(world: &mut World) {
             let config = world.model.streams[&name].config.clone();
             let streamlets = config.streamlets + world.rng.u32(..2);
             let lanes = config.lanes + world.rng.u32(..2);
+            // Keyed streams do not grow, but others become keyed later.
+            if world.rng.u8(..4) > 0 {
+                world.alter(&name, |config| config.settings.extend([policy("delete")]));
+            }
             world.grow(&name, streamlets.min(3), lanes.min(3));
         }
         86..=87 => {

@@ -1,7 +1,7 @@
 //! Creates, deletes, grows and alters streams, in the log and in the model.
 
 use millstream_base::ByteSize;
-use millstream_log::StreamConfig;
+use millstream_log::{LogError, StreamConfig};
 
 use super::{DIR, ModelStream, World};
 
@@ -63,8 +63,15 @@ impl World {
     pub fn grow(&mut self, name: &str, streamlets: u32, lanes: u32) {
         self.note(format!("grow {name} to {streamlets} x {lanes}"));
         let result = self.log().grow_stream(name, streamlets, lanes);
-        if let Err(error) = &result {
-            self.excuse(error);
+        match &result {
+            // Decided before anything is stored.
+            Err(LogError::KeyedNotGrown { .. }) => {
+                let stream = self.log().stream(name).expect("it was found");
+                assert!(stream.is_keyed(), "{name}");
+                return;
+            }
+            Err(error) => self.excuse(error),
+            Ok(()) => {}
         }
         let model = self.model.streams.get_mut(name).expect("the caller's");
         match result {
