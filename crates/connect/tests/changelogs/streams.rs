@@ -34,11 +34,7 @@ fn a_stream_from_which_state_would_be_removed_is_refused() {
             .create_stream(name, StreamConfig::default())
             .unwrap();
         for policy in ["delete", "compact,delete"] {
-            let set = |config: &mut StreamConfig| {
-                let settings = &mut config.settings;
-                settings.insert(CLEANUP_POLICY.to_owned(), policy.to_owned());
-            };
-            world.log.alter_stream(name, set).unwrap();
+            world.set_policy(policy);
             let error = world.open().err().unwrap().to_string();
             let expected = format!(
                 "stream shop.state.users holds the state of a flow, and its setting cleanup.policy is {policy:?}"
@@ -71,7 +67,10 @@ fn a_record_of_another_program_is_named() {
     for (partition, key, why) in cases {
         for_both(|world| {
             let mut run = world.begin(None);
+            // The stream takes records without a key only while it has another policy.
+            world.set_policy("delete");
             world.append(partition, key, None);
+            world.set_policy("compact");
             let mut run_again = world.begin(None);
             let restored = run_again
                 .0

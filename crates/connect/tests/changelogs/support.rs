@@ -11,7 +11,7 @@ use millstream_broker::{BrokerConfig, Server};
 use millstream_client::ClientConfig;
 use millstream_connect::{LogCheckpoints, ServerCheckpoints};
 use millstream_flow::{BoxError, Change, Changelog, Checkpoints, SinkStart};
-use millstream_log::{Log, LogConfig, StreamPartition};
+use millstream_log::{CLEANUP_POLICY, Log, LogConfig, StreamConfig, StreamPartition};
 use millstream_record::{ChunkBuilder, Compression, Producer};
 use tempfile::TempDir;
 
@@ -75,6 +75,12 @@ impl World {
     pub fn partition(&self, partition: u32) -> StreamPartition {
         let stream = self.log.stream("shop.state.users").unwrap();
         stream.partition(partition).unwrap()
+    }
+
+    pub fn set_policy(&self, policy: &str) {
+        let policy = (CLEANUP_POLICY.to_owned(), policy.to_owned());
+        let set = |config: &mut StreamConfig| config.settings.extend([policy]);
+        self.log.alter_stream("shop.state.users", set).unwrap();
     }
 
     /// Appends a record beside the flow, of a transaction if there is a producer.
