@@ -1,9 +1,11 @@
 //! Brokers that know no native requests.
 
 use millstream_client::native::{Durability, FurtherSetting, StreamSettings};
-use millstream_client::{Client, ClientConfig, ClientError};
+use millstream_client::{
+    Client, ClientConfig, ClientError, Producer, ProducerConfig, ProducerRecord,
+};
 
-use crate::support::{Node, produce};
+use crate::support::Node;
 
 #[tokio::test]
 async fn streams_are_topics_where_native_requests_are_not_known() {
@@ -24,7 +26,17 @@ async fn streams_are_topics_where_native_requests_are_not_known() {
     client.create_stream("t", settings.clone()).await.unwrap();
     let twice = client.create_stream("t", settings).await.unwrap_err();
     assert!(matches!(twice, ClientError::Refused { .. }), "{twice}");
-    produce(&client, "t", (0..10).map(|number| number.to_string())).await;
+    let producer = Producer::new(&client, ProducerConfig::default());
+    for number in 0..10 {
+        let key = number.to_string();
+        let record = ProducerRecord {
+            topic: "t",
+            key: Some(key.as_bytes()),
+            ..ProducerRecord::default()
+        };
+        producer.send(record).await.unwrap();
+    }
+    producer.flush().await.unwrap();
     let stream = client.stream("t").await.unwrap();
     let stored = stream
         .lanes
