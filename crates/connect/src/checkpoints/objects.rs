@@ -53,6 +53,11 @@ pub fn shard_of(prefix: &str, object: &str) -> Result<ShardKey, BoxError> {
     })
 }
 
+/// Whether an object of this size and checksum holds the shard.
+pub fn is_of(shard: &[u8], bytes: u64, crc32c: u32) -> bool {
+    bytes == shard.len() as u64 && crc32c == millstream_base::crc32c(shard)
+}
+
 /// Holds a store until it is dropped.
 struct Lock {
     key: (usize, String),
@@ -87,7 +92,11 @@ impl Checkpoints for LogCheckpoints {
         let name = self.name(key);
         let mut put = self.log.put_object(&name, &mut &*shard);
         if let Err(LogError::Exists { .. }) = put {
-            // An earlier attempt has stored it after all.
+            let object = self.log.get_object(&name, None)?;
+            if is_of(shard, object.info().bytes, object.info().crc32c) {
+                // An earlier attempt has stored it after all. It is not removed: this may be the only checkpoint by now.
+                return Ok(());
+            }
             self.log.delete_object(&name)?;
             put = self.log.put_object(&name, &mut &*shard);
         }

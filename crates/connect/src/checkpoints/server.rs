@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millstream_client::{Client, ClientConfig, ClientError};
 use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey};
 
-use super::objects::{prefix, shard_of};
+use super::objects::{is_of, prefix, shard_of};
 use super::server_changelog::ServerChangelog;
 use super::{check_len, shard_name};
 use crate::network::Network;
@@ -76,8 +76,13 @@ impl Checkpoints for ServerCheckpoints {
         check_len("it", shard.len() as u64)?;
         let name = self.name(key);
         self.network.wait(async {
-            // Of an attempt that came to its end after all.
-            if !self.client.objects(&name).await?.is_empty() {
+            let objects = self.client.objects(&name).await?;
+            if let Some(object) = objects.iter().find(|object| *object.name == *name) {
+                if is_of(shard, object.bytes.0, object.crc32c) {
+                    // An earlier attempt came to its end after all. It is not removed: this may be the only checkpoint
+                    // by now.
+                    return Ok(());
+                }
                 let _ = self.client.delete_object(&name).await;
             }
             Ok(self.upload(&name, shard).await?)
