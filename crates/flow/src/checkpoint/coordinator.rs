@@ -149,6 +149,13 @@ impl Coordinator {
         }
     }
 
+    /// The flow is to end: a checkpoint that cannot be stored is not waited for.
+    pub fn set_ending(&self) {
+        if let Purpose::Checkpoints(shards, _) = &self.purpose {
+            shards.set_ending(true);
+        }
+    }
+
     /// When a worker has to be awake for the next one.
     pub fn alarm(&self) -> Option<Duration> {
         let is_waiting =
@@ -264,14 +271,15 @@ impl Coordinator {
             let failed = shards.counts().failed;
             let shard = elements.save(shards.checkpoint(number))?;
             shards.store(number, shard);
-            let is_written = finish(shards, decisions, wait)?;
+            let is_written = finish(shards, decisions, ended, wait)?;
             Ok(is_written.then(|| shards.counts().failed == failed))
         };
-        if !finish(shards, decisions, &mut wait)? {
+        // First: each rank gives up a shard that cannot be stored when it knows that all have ended.
+        decisions.end(shards.checkpoint(ended))?;
+        if !finish(shards, decisions, ended, &mut wait)? {
             return Ok(());
         }
         let mut is_stored = false;
-        decisions.end(shards.checkpoint(ended))?;
         // 1. Until all ranks have ended, this one takes part in the checkpoints of the others.
         let end = loop {
             decisions.decide()?;
@@ -318,15 +326,19 @@ impl Coordinator {
     }
 }
 
-/// Waits for the shard that is being written, and decides meanwhile: its changes may wait for decisions. Returns `false`
-/// when the flow is dropped.
+/// Waits for the shard that is being written, and decides meanwhile: its changes may wait for decisions. As long as other
+/// ranks go on, a shard that cannot be stored is tried again. `ended` is the number of the rank's last checkpoint. Returns
+/// `false` when the flow is dropped.
 fn finish(
     shards: &Shards,
     decisions: &Decisions,
+    ended: u64,
     wait: &mut dyn FnMut(&Decisions) -> bool,
 ) -> Result<bool, Failure> {
     while shards.is_writing() {
         decisions.decide()?;
+        let have_all_ended = decisions.final_number(shards.checkpoint(ended)).is_some();
+        shards.set_ending(have_all_ended);
         if shards.is_writing() && !wait(decisions) {
             return Ok(false);
         }

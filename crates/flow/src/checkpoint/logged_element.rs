@@ -104,19 +104,42 @@ impl LoggedElement {
     }
 
     /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
-    pub fn set_aside(self: &Arc<Self>, checkpoint: u64) -> Deferred {
+    pub fn set_aside(self: &Arc<Self>, checkpoint: u64) -> Box<dyn Deferred> {
         self.label.run(|| self.state.set_aside(checkpoint));
-        let element = Arc::clone(self);
-        Box::new(move |bell| {
-            let waker = Waker::from(Arc::clone(bell));
-            let mut write = |changes: Changes<'_>| {
-                let log = element.log();
-                log.write(changes, checkpoint, bell, &waker)
-            };
-            let written = catch(|| element.state.write(&mut write));
-            let name = element.name();
-            written.map_err(|error| format!("the changelog of state \"{name}\": {error}").into())
+        Box::new(SetAside {
+            element: Arc::clone(self),
+            checkpoint,
         })
+    }
+
+    /// Runs code of the changelog, or for it, and names it in the error.
+    fn write<R>(&self, code: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
+        let name = self.name();
+        catch(code).map_err(|error| format!("the changelog of state \"{name}\": {error}").into())
+    }
+}
+
+/// The changes of an element that were set aside for a checkpoint.
+struct SetAside {
+    element: Arc<LoggedElement>,
+    checkpoint: u64,
+}
+
+impl Deferred for SetAside {
+    /// Appends the changes, and waits until they are stored.
+    fn write(&self, bell: &Arc<WriterBell>) -> Result<(), BoxError> {
+        let element = &self.element;
+        let waker = Waker::from(Arc::clone(bell));
+        let mut write = |changes: Changes<'_>| element.log().write(changes, bell, &waker);
+        element.write(|| element.state.write(&mut write))
+    }
+
+    fn prepare(&self) -> Result<Vec<u8>, BoxError> {
+        let element = &self.element;
+        let prepare = |log: &mut LogState| log.changelog.prepare(self.checkpoint);
+        let prepared = element.write(|| element.log().call(prepare))?;
+        element.state.forget_aside();
+        Ok(prepared)
     }
 }
 
@@ -136,14 +159,13 @@ impl OpenLog {
         code(&mut log)
     }
 
-    /// Appends changes, waits until they are stored, and prepares them for the checkpoint.
+    /// Appends changes, and waits until they are stored.
     fn write(
         &self,
         changes: Changes<'_>,
-        checkpoint: u64,
         bell: &WriterBell,
         waker: &Waker,
-    ) -> Result<Vec<u8>, BoxError> {
+    ) -> Result<(), BoxError> {
         loop {
             let batch: Vec<Change> = changes
                 .take(CHANGES_AT_ONCE)
@@ -156,7 +178,7 @@ impl OpenLog {
         while !self.call(|log| log.flush(waker))? {
             bell.wait()?;
         }
-        self.call(|log| log.changelog.prepare(checkpoint))
+        Ok(())
     }
 
     fn push(&self, mut batch: &[Change], bell: &WriterBell, waker: &Waker) -> Result<(), BoxError> {

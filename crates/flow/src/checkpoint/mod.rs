@@ -16,6 +16,7 @@ pub mod logged_element;
 pub mod participants;
 pub mod pause;
 pub mod shard;
+pub mod shard_writer;
 pub mod shards;
 pub mod snapshot;
 pub mod store;

@@ -1,6 +1,6 @@
 //! The format of a shard: one rank's share of a checkpoint.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -29,30 +29,51 @@ impl Saved {
     }
 }
 
-/// Makes the bytes of an element on the thread that writes the shard. It waits on the bell.
-pub type Deferred = Box<dyn FnOnce(&Arc<WriterBell>) -> Result<Vec<u8>, BoxError> + Send>;
+/// An element that is made on the thread that writes the shard.
+pub trait Deferred: Send {
+    /// Writes what the element has to another place. It waits on the bell. It is called again after an error, also one
+    /// of another element.
+    fn write(&self, bell: &Arc<WriterBell>) -> Result<(), BoxError>;
+
+    /// Prepares what was written for the checkpoint, and returns the bytes that name it.
+    fn prepare(&self) -> Result<Vec<u8>, BoxError>;
+}
 
 /// A shard of which some elements are made while the flow goes on.
 #[derive(Default)]
 pub struct PendingShard {
     pub saved: Saved,
-    deferred: Vec<(String, Deferred)>,
+    /// Those that are not prepared yet.
+    deferred: VecDeque<(String, Box<dyn Deferred>)>,
+    has_prepared: bool,
 }
 
 impl PendingShard {
-    pub fn defer(&mut self, element: String, bytes: Deferred) {
-        self.deferred.push((element, bytes));
+    pub fn defer(&mut self, element: String, deferred: Box<dyn Deferred>) {
+        self.deferred.push_back((element, deferred));
     }
 
-    /// Makes the deferred elements.
+    /// Writes all deferred elements, and then prepares them: so one that cannot be written leaves none prepared that
+    /// waits for this checkpoint. After an error it continues with those that are not prepared.
     ///
     /// # Errors
     /// The first error of them; those behind it are not made.
-    pub fn complete(mut self, bell: &Arc<WriterBell>) -> Result<Saved, BoxError> {
-        for (element, bytes) in self.deferred {
-            self.saved.put(element, bytes(bell)?);
+    pub fn complete(&mut self, bell: &Arc<WriterBell>) -> Result<(), BoxError> {
+        for (_, deferred) in &self.deferred {
+            deferred.write(bell)?;
         }
-        Ok(self.saved)
+        while let Some((element, deferred)) = self.deferred.front() {
+            let bytes = deferred.prepare()?;
+            self.saved.put(element.clone(), bytes);
+            self.deferred.pop_front();
+            self.has_prepared = true;
+        }
+        Ok(())
+    }
+
+    /// Whether a deferred element is prepared, and waits for this checkpoint; also if there is none.
+    pub fn is_prepared(&self) -> bool {
+        self.has_prepared || self.deferred.is_empty()
     }
 }
 
@@ -126,6 +147,8 @@ fn seeded_head(body: &[u8]) -> Result<(Head, &[u8]), BoxError> {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::*;
 
     fn shard() -> Vec<u8> {
@@ -171,6 +194,66 @@ mod tests {
         assert_eq!(saved.get("state/counts").unwrap(), [1, 2, 3]);
         let error = decode(&shard(2)).unwrap_err().to_string();
         assert!(error.contains("version 4"), "{error}");
+    }
+
+    /// Fails once in a call.
+    struct Failing {
+        name: &'static str,
+        calls: Arc<Mutex<Vec<String>>>,
+        fails: Mutex<Option<&'static str>>,
+    }
+
+    impl Failing {
+        fn call(&self, call: &'static str) -> Result<(), BoxError> {
+            self.calls.lock().push(format!("{call} {}", self.name));
+            match self.fails.lock().take_if(|fails| *fails == call) {
+                Some(_) => Err("trouble".into()),
+                None => Ok(()),
+            }
+        }
+    }
+
+    impl Deferred for Failing {
+        fn write(&self, _: &Arc<WriterBell>) -> Result<(), BoxError> {
+            self.call("write")
+        }
+
+        fn prepare(&self) -> Result<Vec<u8>, BoxError> {
+            self.call("prepare").map(|()| self.name.into())
+        }
+    }
+
+    #[test]
+    fn nothing_is_prepared_before_all_is_written_and_nothing_twice() {
+        for (fails, is_prepared, expected) in [
+            (
+                "write",
+                false,
+                "write a, write b, write a, write b, prepare a, prepare b",
+            ),
+            (
+                "prepare",
+                true,
+                "write a, write b, prepare a, prepare b, write b, prepare b",
+            ),
+        ] {
+            let calls = Arc::new(Mutex::default());
+            let mut shard = PendingShard::default();
+            for (name, fails) in [("a", None), ("b", Some(fails))] {
+                let failing = Failing {
+                    name,
+                    calls: Arc::clone(&calls),
+                    fails: Mutex::new(fails),
+                };
+                shard.defer(name.to_owned(), Box::new(failing));
+            }
+            let bell = Arc::default();
+            shard.complete(&bell).unwrap_err();
+            assert_eq!(shard.is_prepared(), is_prepared);
+            shard.complete(&bell).unwrap();
+            assert_eq!(calls.lock().join(", "), expected);
+            assert_eq!(shard.saved.get("b").unwrap(), b"b");
+        }
     }
 
     #[test]

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Wake;
 use std::thread::{self, JoinHandle};
 
 use millstream_base::Clock;
 use parking_lot::Mutex;
 
-use crate::checkpoint::completeness::{newest_complete, remove_old};
+use crate::checkpoint::completeness::newest_complete;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decisions::DecisionSignal;
-use crate::checkpoint::shard::{Head, PendingShard, Saved, decode, encode};
+use crate::checkpoint::shard::{Head, PendingShard, Saved, decode};
+use crate::checkpoint::shard_writer::{ShardWriter, Writing};
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey, StoreLock};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
@@ -236,8 +236,11 @@ impl Shards {
 
     /// Stores this rank's shard of the first checkpoint. Those of the run count on from it.
     pub fn store_first(&self, shard: PendingShard) -> Result<(), BoxError> {
+        // A run that cannot begin says so at once.
+        self.set_ending(true);
         self.store(1, shard);
         self.finish();
+        self.set_ending(false);
         let counts = self.counts.lock();
         if counts.failed > 0 {
             let shard = self.first_shard();
@@ -265,51 +268,18 @@ impl Shards {
             signal: self.signal.clone(),
         };
         writing.is_on.store(true, Ordering::SeqCst);
-        let bell = Arc::clone(&self.bell);
-        let (checkpoints, counts, ranks) = (
-            Arc::clone(&self.checkpoints),
-            Arc::clone(&self.counts),
-            self.ranks,
-        );
-        let clock = Arc::clone(&self.clock);
-        let write = move || {
-            let started_at = clock.monotonic();
-            let encoded = shard
-                .complete(&bell)
-                .and_then(|saved| encode(&head, &saved));
-            let stored = encoded.and_then(|shard| {
-                checkpoints.put(key, &shard)?;
-                Ok(shard.len() as u64)
-            });
-            let mut counts = counts.lock();
-            if let (Ok(_), Some(signal)) = (&stored, &writing.signal) {
-                signal.stored(key.checkpoint);
-            }
-            match stored {
-                Ok(bytes) => {
-                    counts.kept += 1;
-                    let took = clock.monotonic().saturating_sub(started_at);
-                    counts.last = Some(LastCheckpoint {
-                        number: key.checkpoint,
-                        kept_at_ms: Some(clock.now().0),
-                        age_seconds: None,
-                        seconds: Some(took.as_secs_f64()),
-                        bytes: Some(bytes),
-                    });
-                }
-                Err(error) => {
-                    counts.failed += 1;
-                    counts.error = Some(error.to_string());
-                }
-            }
-            drop(counts);
-            drop(writing);
-            // A shard that cannot be removed does no harm.
-            let _ = remove_old(&*checkpoints, key, ranks);
+        let writer = ShardWriter {
+            checkpoints: Arc::clone(&self.checkpoints),
+            counts: Arc::clone(&self.counts),
+            clock: Arc::clone(&self.clock),
+            bell: Arc::clone(&self.bell),
+            key,
+            head,
+            writing,
         };
         match thread::Builder::new()
             .name("checkpoint".into())
-            .spawn(write)
+            .spawn(move || writer.write(shard))
         {
             Ok(writer) => *self.writer.lock() = Some(writer),
             Err(error) => {
@@ -323,6 +293,11 @@ impl Shards {
     /// Whether a shard is being written.
     pub fn is_writing(&self) -> bool {
         self.is_writing.load(Ordering::SeqCst)
+    }
+
+    /// Whether the flow is ending: then a shard that cannot be stored is tried no more than once again.
+    pub fn set_ending(&self, is_ending: bool) {
+        self.bell.set_ending(is_ending);
     }
 
     /// Ends the waiting for changelogs: the flow ends where it stands.
@@ -343,22 +318,6 @@ impl Shards {
             if writer.join().is_err() {
                 self.counts.lock().failed += 1;
             }
-        }
-    }
-}
-
-/// A shard is being written, until this is dropped.
-struct Writing {
-    is_on: Arc<AtomicBool>,
-    signal: Option<Arc<DecisionSignal>>,
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        // First: a worker that the signal wakes sees it.
-        self.is_on.store(false, Ordering::SeqCst);
-        if let Some(signal) = &self.signal {
-            signal.wake_by_ref();
         }
     }
 }

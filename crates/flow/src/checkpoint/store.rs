@@ -22,10 +22,12 @@ pub trait Checkpoints: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Stores the shard of a rank, whole or not at all, and so that it outlasts a crash.
+    /// Stores the shard of a rank, whole or not at all, and so that it outlasts a crash. After an error the same shard may
+    /// be put again; if it is stored after all, it must not be missing meanwhile: other ranks may have removed older ones.
     ///
     /// # Errors
-    /// The flow continues, and tries again with the next checkpoint. If the first one fails, the flow does not begin.
+    /// The flow continues, and tries again: with the next checkpoint, or with the same shard after a pause if sinks or
+    /// changelogs wait for it. If the first one fails, the flow does not begin.
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError>;
 
     /// Returns a stored shard.

@@ -1,7 +1,8 @@
-//! The bell on which the thread that writes a checkpoint waits for a changelog.
+//! The bell on which the thread that writes a checkpoint waits for a changelog, or for the next try.
 
 use std::sync::Arc;
 use std::task::Wake;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -20,6 +21,8 @@ struct State {
     is_rung: bool,
     /// The flow ends where it stands: nothing is waited for any more.
     is_cancelled: bool,
+    /// The flow ends in order: a shard that cannot be stored is given up.
+    is_ending: bool,
 }
 
 impl WriterBell {
@@ -37,6 +40,28 @@ impl WriterBell {
             true => Err("the flow has ended before the changelog took all changes".into()),
             false => Ok(()),
         }
+    }
+
+    /// Waits for `pause`, less if the flow begins to end. Returns whether the shard is to be tried again: not if the flow
+    /// is ending already.
+    pub fn pause(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        let mut state = self.state.lock();
+        if state.is_ending {
+            return false;
+        }
+        while !state.is_ending && !state.is_cancelled {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        !state.is_cancelled
+    }
+
+    /// Whether the flow is ending: then a shard is tried no more than once again.
+    pub fn set_ending(&self, is_ending: bool) {
+        self.state.lock().is_ending = is_ending;
+        self.changed.notify_all();
     }
 
     /// Ends all waiting, now and later.

@@ -207,6 +207,9 @@ impl Workers {
 
     /// Takes a snapshot, if it is time to and everything has arrived.
     fn snapshot_if_at_rest(&self, now: Duration) -> bool {
+        if self.stopping.load(Ordering::Relaxed) {
+            self.coordinator.set_ending();
+        }
         match self.coordinator.take_if_at_rest(&self.elements(), now) {
             Ok(true) => {
                 // The sources go on, even those that this worker found idle.

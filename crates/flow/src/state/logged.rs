@@ -3,8 +3,8 @@
 use crate::checkpoint::changelog::Change;
 use crate::error::BoxError;
 
-/// Writes changes, and returns the bytes that name them.
-pub type WriteChanges<'a> = dyn FnMut(Changes<'_>) -> Result<Vec<u8>, BoxError> + 'a;
+/// Writes changes.
+pub type WriteChanges<'a> = dyn FnMut(Changes<'_>) -> Result<(), BoxError> + 'a;
 
 /// Changes of different keys, each encoded when it is asked for.
 pub type Changes<'a> = &'a mut dyn Iterator<Item = Result<Change, BoxError>>;
@@ -31,16 +31,18 @@ pub trait LoggedState: Send + Sync {
     fn cut(&self, checkpoint: u64);
 
     /// The same for a checkpoint that gets changes alone: those since the last call are set aside for
-    /// [`write`](Self::write).
+    /// [`write`](Self::write). Changes that are still there stay, except for those of keys that have changed since.
     fn set_aside(&self, checkpoint: u64);
 
     /// The checkpoint is complete on all ranks, as are those before it. Never waits.
     fn complete(&self, checkpoint: u64);
 
-    /// Writes the changes that were set aside. If that fails, they stay there for the next call, and
-    /// [`set_aside`](Self::set_aside) replaces those of keys that have changed since.
+    /// Writes the changes that were set aside. They stay there, until [`forget_aside`](Self::forget_aside).
     ///
     /// # Errors
     /// Those of encoding, and of `write`.
-    fn write(&self, write: &mut WriteChanges<'_>) -> Result<Vec<u8>, BoxError>;
+    fn write(&self, write: &mut WriteChanges<'_>) -> Result<(), BoxError>;
+
+    /// Forgets the changes that were set aside: they are written and prepared.
+    fn forget_aside(&self);
 }

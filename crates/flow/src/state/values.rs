@@ -199,31 +199,26 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             .fetch_max(checkpoint, Ordering::Relaxed);
     }
 
-    fn write(&self, write: &mut WriteChanges<'_>) -> Result<Vec<u8>, BoxError> {
-        let aside = Unwritten {
+    fn write(&self, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
+        let written = InWriting {
             shared: &self.shared,
             changes: std::mem::take(&mut *self.shared.aside.lock()),
         };
-        let mut changes = aside.changes.iter().map(encode);
-        let written = write(&mut changes)?;
-        aside.written();
-        Ok(written)
+        write(&mut written.changes.iter().map(encode))
+    }
+
+    fn forget_aside(&self) {
+        self.shared.aside.lock().clear();
     }
 }
 
-/// Changes that are being written. Dropped before they are written, they are put aside again.
-struct Unwritten<'a, K: Key, V> {
+/// Changes that are being written. Dropped, they are put aside again.
+struct InWriting<'a, K: Key, V> {
     shared: &'a Shared<K, V>,
     changes: Vec<(K, Option<V>)>,
 }
 
-impl<K: Key, V> Unwritten<'_, K, V> {
-    fn written(mut self) {
-        self.changes.clear();
-    }
-}
-
-impl<K: Key, V> Drop for Unwritten<'_, K, V> {
+impl<K: Key, V> Drop for InWriting<'_, K, V> {
     fn drop(&mut self) {
         let changes = std::mem::take(&mut self.changes);
         self.shared.put_aside(|newer| (changes, newer));

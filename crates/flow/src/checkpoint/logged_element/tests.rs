@@ -41,13 +41,15 @@ impl LoggedState for OneChange {
 
     fn complete(&self, _: u64) {}
 
-    fn write(&self, write: &mut WriteChanges<'_>) -> Result<Vec<u8>, BoxError> {
+    fn write(&self, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
         let change = Change {
             key: vec![1],
             value: None,
         };
         write(&mut std::iter::once(Ok(change)))
     }
+
+    fn forget_aside(&self) {}
 }
 
 /// Answers each push as the test says.
@@ -99,7 +101,10 @@ fn a_commit_waits_neither_for_a_push_nor_for_room() {
     let write = element.set_aside(2);
     let writer = thread::spawn({
         let bell = Arc::clone(&bell);
-        move || write(&bell)
+        move || {
+            write.write(&bell)?;
+            write.prepare()
+        }
     });
     // 1. The writer is in a push.
     let room = asks.recv_timeout(TIME_MAX).unwrap();
@@ -128,7 +133,7 @@ fn a_flow_that_ends_early_ends_the_wait_for_room() {
     answer.send(0).unwrap();
     let writer = thread::spawn({
         let bell = Arc::clone(&bell);
-        move || write(&bell)
+        move || write.write(&bell)
     });
     asks.recv_timeout(TIME_MAX).unwrap();
     bell.cancel();
