@@ -2,5 +2,6 @@
 
 mod contract;
 mod flows;
+mod refused;
 mod streams;
 mod support;
