@@ -11,7 +11,7 @@ use millstream_client::{
 use millstream_flow::{BoxError, Sink, SinkStart};
 
 use crate::network::{Network, Work, poll};
-use crate::server_transactions::{NamedTransaction, Transactions};
+use crate::server_transactions::{NamedTransaction, Transactions, aborted};
 use crate::sink::EncodedRecord;
 
 /// Sends the results of a flow to a stream of a server: `encode` turns an item into a record, and the record's key decides
@@ -170,6 +170,17 @@ impl<F> ServerSink<F> {
         if let Some(Way::Transactions(transactions)) = &mut self.way {
             transactions.fail();
         }
+    }
+
+    /// Returns a transaction that was aborted by force although a checkpoint names it. Called before
+    /// [`recover`](Sink::recover), which begins later ones.
+    pub(crate) fn aborted(&self, prepared: Option<&[u8]>) -> Result<Option<String>, BoxError> {
+        let prepared: Vec<NamedTransaction> = match prepared {
+            Some(prepared) => postcard::from_bytes(prepared)?,
+            None => Vec::new(),
+        };
+        let aborted = self.network.wait(aborted(&self.client, &prepared));
+        aborted.map_err(|error| self.error(error))
     }
 
     fn error(&self, error: ClientError) -> BoxError {

@@ -226,6 +226,20 @@ impl Transactions {
     }
 }
 
+/// Returns the first of these transactions that was aborted by force, as far as the server still knows.
+pub async fn aborted(
+    client: &Client,
+    prepared: &[NamedTransaction],
+) -> Result<Option<String>, ClientError> {
+    for named in prepared {
+        let found = client.transaction(&named.id).await?;
+        if found.is_some_and(|found| found.was_aborted(named.identity())) {
+            return Ok(Some(format!("transaction {}", named.id)));
+        }
+    }
+    Ok(None)
+}
+
 /// Begins as the producer of a transactional id.
 async fn make(
     client: Client,

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use millstream_base::{Clock, Offset, ProducerEpoch, ProducerId, SystemClock, Timestamp};
 use millstream_client::partition_of_key;
 use millstream_flow::{BoxError, Sink, SinkStart};
-use millstream_log::{LogError, Stream, StreamPartition};
+use millstream_log::{AbortedTransaction, LogError, Stream, StreamPartition};
 use millstream_record::{EndMarker, Header, TransactionEnd};
 use serde::{Deserialize, Serialize};
 
@@ -227,6 +227,30 @@ impl<F> StreamSink<F> {
     pub(crate) fn producers_of_all_ranks(&self) -> HashSet<ProducerId> {
         let id = self.id.as_ref();
         id.map_or_else(HashSet::new, |id| producers(id, 0..RANKS_MAX))
+    }
+
+    /// Returns a transaction that was aborted by force although a checkpoint names it, as long as the log has its records.
+    pub(crate) fn aborted(&self, prepared: Option<&[u8]>) -> Result<Option<String>, BoxError> {
+        let named: Vec<NamedTransaction> = match prepared {
+            Some(prepared) => postcard::from_bytes(prepared)?,
+            None => Vec::new(),
+        };
+        for one in named {
+            let Some(handle) = self.partitions.get(one.partition as usize) else {
+                continue;
+            };
+            let first = one.first_offset;
+            let aborted = handle.aborted_transactions(first, Offset(first.0 + 1))?;
+            let is_it =
+                |it: &AbortedTransaction| (it.producer, it.first_offset) == (one.producer, first);
+            if aborted.iter().any(is_it) {
+                let (producer, partition) = (one.producer.0, one.partition);
+                return Ok(Some(format!(
+                    "the transaction of producer {producer} at offset {first} of partition {partition}"
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// Decides the transactions that an earlier run left open: commits those that the checkpoint names, and aborts all

@@ -40,6 +40,16 @@ pub enum ChangelogError {
         /// What is wrong with it.
         why: String,
     },
+    /// Changes that the checkpoint names are lost.
+    #[error(
+        "stream {stream}: {transaction} was aborted by force, and with it changes that the checkpoint names, so the state cannot be restored; remove all checkpoints of the flow and start it anew"
+    )]
+    Aborted {
+        /// The stream.
+        stream: String,
+        /// The transaction.
+        transaction: String,
+    },
     /// Changes behind an open transaction of another program cannot be read.
     #[error(
         "stream {stream}, partition {partition}: the transaction of {producer} is open, so the state behind it cannot be restored; end it with `millstream transaction abort --force`"

@@ -123,7 +123,15 @@ impl Sink<Change> for LogChangelog {
     fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
         with_start(start, |start| {
             Sink::<Change>::recover(&mut self.sink, start)
-        })
+        })?;
+        match self.sink.aborted(start.prepared)? {
+            None => Ok(()),
+            Some(transaction) => Err(ChangelogError::Aborted {
+                stream: self.stream.name().to_owned(),
+                transaction,
+            }
+            .into()),
+        }
     }
 
     fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {

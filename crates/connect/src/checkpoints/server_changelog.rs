@@ -196,6 +196,13 @@ impl Sink<Change> for ServerChangelog {
     }
 
     fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        if let Some(transaction) = self.sink.aborted(start.prepared)? {
+            return Err(ChangelogError::Aborted {
+                stream: self.stream.to_string(),
+                transaction,
+            }
+            .into());
+        }
         with_start(start, |start| {
             self.id = Some(FlowTransactionId::of(start));
             Sink::<Change>::recover(&mut self.sink, start)

@@ -1,6 +1,6 @@
 //! Changes count exactly once: those that a complete checkpoint names, and no others.
 
-use crate::support::{World, for_both, table};
+use crate::support::{World, for_both, start, table};
 
 #[test]
 fn the_newest_change_of_each_key_is_restored() {
@@ -63,6 +63,21 @@ fn a_later_run_commits_what_the_checkpoint_names_and_aborts_the_rest() {
         drop(run);
         let restored = world.begin(Some(&named)).restore().unwrap();
         assert_eq!(restored, table(&[(b"ada", b"1"), (b"eve", b"3")]));
+    });
+}
+
+#[test]
+fn a_run_does_not_begin_without_changes_that_the_checkpoint_names() {
+    for_both(|world| {
+        let mut run = world.begin(None);
+        run.push(&[(b"ada", Some(b"1"))]).unwrap();
+        let named = run.0.prepare(1).unwrap();
+        drop(run);
+        world.abort_by_force();
+        let mut run = world.open().unwrap();
+        let error = run.0.recover(&start(0, 1, Some(&named))).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("was aborted by force"), "{error}");
     });
 }
 

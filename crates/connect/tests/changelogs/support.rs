@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, ProducerId, SystemRandom, TcpNetwork, Timestamp};
 use millstream_broker::{BrokerConfig, Server};
-use millstream_client::ClientConfig;
+use millstream_client::{Client, ClientConfig};
 use millstream_connect::{LogCheckpoints, ServerCheckpoints};
 use millstream_flow::{BoxError, Change, Changelog, Checkpoints, SinkStart};
 use millstream_log::{CLEANUP_POLICY, Log, LogConfig, StreamConfig, StreamPartition};
-use millstream_record::{ChunkBuilder, Compression, Producer};
+use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer, TransactionEnd};
 use tempfile::TempDir;
 
 /// The longest wait for a changelog.
@@ -24,7 +24,7 @@ pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct World {
     pub log: Log,
     pub store: Arc<dyn Checkpoints>,
-    _server: Server,
+    server: Server,
     _dir: TempDir,
 }
 
@@ -51,7 +51,7 @@ impl World {
         World {
             log,
             store,
-            _server: server,
+            server,
             _dir: dir,
         }
     }
@@ -70,6 +70,37 @@ impl World {
         let mut run = self.open().unwrap();
         run.0.recover(&start(rank, ranks, prepared)).unwrap();
         run
+    }
+
+    /// Aborts all open transactions, as an administrator may.
+    pub fn abort_by_force(&self) {
+        let client = Client::new(ClientConfig::new(self.server.local_address().to_string()));
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let all = client.transactions().await.unwrap();
+            for open in all.iter().filter(|it| it.is_open()) {
+                let ended = client.end_transaction(&open.id, open.identity, false);
+                ended.await.unwrap();
+            }
+        });
+        for partition in 0..self
+            .log
+            .stream("shop.state.users")
+            .unwrap()
+            .partition_count()
+        {
+            let partition = self.partition(partition);
+            let open = partition.producers().into_iter();
+            for open in open.filter(|it| it.transaction.is_some()) {
+                let marker = EndMarker {
+                    producer_id: open.producer,
+                    producer_epoch: open.epoch,
+                    end: TransactionEnd::Abort,
+                    coordinator_epoch: 0,
+                };
+                partition.append_marker(&marker).unwrap();
+            }
+        }
     }
 
     pub fn partition(&self, partition: u32) -> StreamPartition {
@@ -95,7 +126,7 @@ impl World {
     }
 }
 
-fn start(rank: u32, ranks: u32, prepared: Option<&[u8]>) -> SinkStart<'_> {
+pub fn start(rank: u32, ranks: u32, prepared: Option<&[u8]>) -> SinkStart<'_> {
     SinkStart {
         flow: "shop",
         sink: "users",
