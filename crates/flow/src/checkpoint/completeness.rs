@@ -1,6 +1,6 @@
 //! Which checkpoints are complete, and which shards are of no use any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkpoint::store::{Checkpoints, ShardKey};
 use crate::error::BoxError;
@@ -15,16 +15,24 @@ pub fn newest_complete(shards: &[ShardKey], ranks: u32) -> Option<u64> {
     complete.next().map(|(number, _)| *number)
 }
 
-/// Removes this rank's shards that are of no use any more, `last` being the last one. `is_announced`: other ranks know
-/// which ones are stored.
-pub fn remove_old(
+/// Removes this rank's shards before `last` but those of the checkpoints `kept`, which others may count on.
+pub fn remove_others(
     store: &dyn Checkpoints,
     last: ShardKey,
-    ranks: u32,
-    is_announced: bool,
+    kept: &BTreeSet<u64>,
 ) -> Result<(), BoxError> {
+    let shards = store.list()?.into_iter();
+    shards
+        .filter(|key| key.rank == last.rank && key.checkpoint < last.checkpoint)
+        .filter(|key| !kept.contains(&key.checkpoint))
+        .try_for_each(|key| store.remove(key))
+}
+
+/// Removes this rank's shards that are of no use any more, `last` being the last one. For flows in which nothing waits for
+/// complete checkpoints: one that becomes complete while this runs may lose its shard again.
+pub fn remove_old(store: &dyn Checkpoints, last: ShardKey, ranks: u32) -> Result<(), BoxError> {
     let shards = store.list()?;
-    old(&shards, last, ranks, is_announced)
+    old(&shards, last, ranks)
         .into_iter()
         .try_for_each(|key| store.remove(key))
 }
@@ -32,8 +40,7 @@ pub fn remove_old(
 /// Returns a rank's shards that are older than the newest complete checkpoint, and those that wait for the shards of
 /// other ranks: else they would pile up where another rank can never store its own. The last two stay, since other
 /// ranks may be writing theirs, and so does the oldest one that others may still reach, however far behind they are.
-/// Those that were announced all stay: the others take the checkpoint for complete as soon as they have stored theirs.
-fn old(shards: &[ShardKey], last: ShardKey, ranks: u32, is_announced: bool) -> Vec<ShardKey> {
+fn old(shards: &[ShardKey], last: ShardKey, ranks: u32) -> Vec<ShardKey> {
     let newest = newest_complete(shards, ranks).unwrap_or(0);
     // Each rank stores its shards in their order.
     let may_come = |number: u64| {
@@ -49,7 +56,7 @@ fn old(shards: &[ShardKey], last: ShardKey, ranks: u32, is_announced: bool) -> V
     let oldest = waiting().filter(|key| may_come(key.checkpoint)).min();
     let before = own().filter(|key| key.checkpoint < newest);
     before
-        .chain(waiting().filter(|key| !is_announced && Some(*key) != oldest))
+        .chain(waiting().filter(|key| Some(*key) != oldest))
         .collect()
 }
 
@@ -73,7 +80,7 @@ mod tests {
         let mut shards = vec![key(1, 0), key(1, 1)];
         for number in 2..100 {
             shards.push(key(number, 0));
-            let old = old(&shards, key(number, 0), 2, false);
+            let old = old(&shards, key(number, 0), 2);
             shards.retain(|shard| !old.contains(shard));
             assert!(shards.len() <= 5, "{shards:?}");
             assert_eq!(newest_complete(&shards, 2), Some(1));
@@ -82,17 +89,6 @@ mod tests {
         assert_eq!(shards[2..], [key(2, 0), key(98, 0), key(99, 0)]);
         shards.push(key(98, 1));
         assert_eq!(newest_complete(&shards, 2), Some(98));
-        assert_eq!(old(&shards, key(99, 0), 2, false), [key(1, 0), key(2, 0)]);
-    }
-
-    #[test]
-    fn announced_shards_stay_until_a_newer_checkpoint_is_complete() {
-        let key = |checkpoint, rank| ShardKey { checkpoint, rank };
-        let mut shards = vec![key(1, 0), key(1, 1)];
-        shards.extend((2..9).map(|number| key(number, 0)));
-        assert_eq!(old(&shards, key(8, 0), 2, true), []);
-        shards.push(key(4, 1));
-        let old = old(&shards, key(8, 0), 2, true);
-        assert_eq!(old, [key(1, 0), key(2, 0), key(3, 0)]);
+        assert_eq!(old(&shards, key(99, 0), 2), [key(1, 0), key(2, 0)]);
     }
 }

@@ -1,8 +1,13 @@
 //! Which checkpoints are complete on all ranks: from then on results that were prepared for them count.
 //!
-//! A rank announces each shard that it has stored to all others. A checkpoint whose shards all ranks have stored is
+//! A rank announces each shard that it has stored to all others. A checkpoint whose shards all ranks have announced is
 //! *complete*: the flow will never resume from an older one. Then sinks [commit](crate::Sink::commit) the results
 //! that they have prepared for it, and for those before it. Meanwhile the flow works at the next checkpoint.
+//!
+//! An announcement is a promise: the shard stays until a later checkpoint is complete, or until another rank has
+//! announced a later shard and not that one, so that this checkpoint never gets complete. Where other ranks are far
+//! behind or cannot store their shards, few are announced; of those that come then only the last one stays, and is
+//! announced when there is room again.
 //!
 //! At the end each rank announces its last checkpoint. One more follows, with the next number behind all of these, so
 //! that the last results are committed, too. A rank that has ended stores its shard of each checkpoint that another
@@ -25,10 +30,13 @@ use crate::run::doorbell::Doorbell;
 /// Bytes on their way from one rank to another; each message has about ten.
 const CREDIT_BYTES: u64 = 16 << 10;
 
+/// The shards that a rank has announced and that wait for those of other ranks, at most.
+const WAITING_MAX: usize = 4;
+
 /// An announcement of a rank to all others.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Announcement {
-    /// The shard of this checkpoint is stored.
+    /// The shard of this checkpoint is stored, and stays. The numbers of a rank rise.
     Stored(u64),
     /// The rank has ended; this was its last checkpoint.
     Ended(u64),
@@ -45,14 +53,21 @@ pub struct Decisions {
 /// two activations.
 pub struct DecisionSignal {
     is_there: AtomicBool,
-    /// Shards that were stored and not announced yet.
-    stored: Mutex<Vec<u64>>,
+    /// Locked for a moment only: also while sinks commit, a shard is written.
+    own: Mutex<Own>,
     doorbell: Arc<Doorbell>,
 }
 
+/// The shards of this rank that stay.
+#[derive(Default)]
+struct Own {
+    /// The last one, if it is not announced yet.
+    last: Option<u64>,
+    /// Those that are announced, from the last complete one on.
+    announced: BTreeSet<u64>,
+}
+
 struct State {
-    /// Checkpoints of which this rank has stored its shard, from the last complete one on.
-    own: BTreeSet<u64>,
     peers: Vec<Peer>,
     /// The newest complete checkpoint, and whether all sinks have committed it.
     complete: u64,
@@ -70,9 +85,17 @@ struct Peer {
 }
 
 impl DecisionSignal {
-    /// A shard was stored. [`wake`](Wake::wake) follows.
+    /// A shard was stored. It takes the place of the one before, if that is not announced yet. [`wake`](Wake::wake)
+    /// follows.
     pub fn stored(&self, number: u64) {
-        self.stored.lock().push(number);
+        self.own.lock().last = Some(number);
+    }
+
+    /// Returns the checkpoints whose shards stay, all others being of no use any more. For the thread that writes them:
+    /// those that join later come by [`stored`](Self::stored).
+    pub fn kept(&self) -> BTreeSet<u64> {
+        let own = self.own.lock();
+        own.announced.iter().copied().chain(own.last).collect()
     }
 }
 
@@ -97,7 +120,7 @@ impl Decisions {
     ) -> Decisions {
         let signal = Arc::new(DecisionSignal {
             is_there: AtomicBool::new(false),
-            stored: Mutex::default(),
+            own: Mutex::default(),
             doorbell: Arc::clone(doorbell),
         });
         let channel = ranks.next_channel();
@@ -116,7 +139,6 @@ impl Decisions {
             }
         });
         let state = State {
-            own: BTreeSet::new(),
             peers: peers.collect(),
             complete: 0,
             is_committed: true,
@@ -132,6 +154,17 @@ impl Decisions {
         &self.signal
     }
 
+    /// Begins a run behind the checkpoint `number`, which all ranks have stored; `is_committed` if sinks have recovered
+    /// from it.
+    pub fn begin(&self, number: u64, is_committed: bool) {
+        let state = &mut *self.state.lock();
+        (state.complete, state.is_committed) = (number, is_committed);
+        *self.signal.own.lock() = Own {
+            last: None,
+            announced: BTreeSet::from([number]),
+        };
+    }
+
     /// Whether [`decide`](Self::decide) has something to do.
     pub fn are_due(&self) -> bool {
         self.signal.is_there.load(Ordering::Relaxed)
@@ -142,17 +175,14 @@ impl Decisions {
         let state = &mut *self.state.lock();
         // First: a signal from now on is for the next time.
         self.signal.is_there.store(false, Ordering::SeqCst);
-        for number in std::mem::take(&mut *self.signal.stored.lock()) {
-            state.own.insert(number);
+        state.receive().map_err(failure)?;
+        loop {
+            let own = &mut *self.signal.own.lock();
+            state.complete_newest(own);
+            let Some(number) = own.next() else { break };
             state
                 .announce(Announcement::Stored(number))
                 .map_err(failure)?;
-        }
-        state.receive().map_err(failure)?;
-        if let Some(complete) = state.newest_complete() {
-            state.complete = complete;
-            state.is_committed = false;
-            state.forget_before(complete);
         }
         if !state.is_committed {
             let waker = Waker::from(Arc::clone(&self.signal));
@@ -171,12 +201,11 @@ impl Decisions {
         state.announce(Announcement::Ended(last)).map_err(failure)
     }
 
-    /// Returns the newest checkpoint behind `last` that another rank has stored and this one has not.
+    /// Returns the newest checkpoint behind `last`, the last one of this rank, that another rank has stored.
     pub fn wanted(&self, last: u64) -> Option<u64> {
         let state = self.state.lock();
         let stored = state.peers.iter().flat_map(|peer| &peer.stored);
-        let missing = stored.filter(|number| **number > last && !state.own.contains(number));
-        missing.copied().max()
+        stored.filter(|number| **number > last).copied().max()
     }
 
     /// Returns the number of the checkpoint behind the last one of all ranks, once all have ended; `last` is that of
@@ -218,24 +247,44 @@ impl State {
         Ok(())
     }
 
-    /// The newest checkpoint that has become complete.
-    fn newest_complete(&self) -> Option<u64> {
+    /// Finds the newest checkpoint that has become complete, and forgets shards whose checkpoints never get complete.
+    fn complete_newest(&mut self, own: &mut Own) {
         let is_complete = |number: &&u64| {
             let mut peers = self.peers.iter();
             **number > self.complete && peers.all(|peer| peer.stored.contains(number))
         };
-        self.own.iter().rev().find(is_complete).copied()
-    }
-
-    fn forget_before(&mut self, number: u64) {
-        self.own = self.own.split_off(&number);
-        for peer in &mut self.peers {
-            peer.stored = peer.stored.split_off(&number);
+        if let Some(number) = own.announced.iter().rev().find(is_complete).copied() {
+            self.complete = number;
+            self.is_committed = false;
+            own.announced = own.announced.split_off(&number);
+            for peer in &mut self.peers {
+                peer.stored = peer.stored.split_off(&number);
+            }
         }
+        let (complete, peers) = (self.complete, &self.peers);
+        own.announced.retain(|number| {
+            *number == complete || peers.iter().all(|peer| peer.may_have(*number))
+        });
+    }
+}
+
+impl Own {
+    /// Takes the shard to announce, if there is one and room for it.
+    fn next(&mut self) -> Option<u64> {
+        // One of them is the last complete one.
+        let number = self.last.take_if(|_| self.announced.len() <= WAITING_MAX)?;
+        self.announced.insert(number);
+        Some(number)
     }
 }
 
 impl Peer {
+    /// Whether it has announced this shard, or may do so yet.
+    fn may_have(&self, number: u64) -> bool {
+        let last = self.stored.last();
+        last.is_none_or(|last| *last < number) || self.stored.contains(&number)
+    }
+
     fn send(&mut self) -> Result<(), SendError> {
         while let Some(message) = self.unsent.pop_front() {
             match self.sender.send(message) {
@@ -255,5 +304,58 @@ fn failure(error: BoxError) -> Failure {
     Failure::Error {
         operator: "checkpoints".into(),
         error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::{Clock, SystemClock};
+
+    use super::*;
+
+    /// Those of two ranks that begin behind the first checkpoint.
+    fn two() -> (Vec<Ranks>, Vec<Decisions>) {
+        let ranks = Ranks::threads(2);
+        let decisions = ranks.iter().map(|ranks| {
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+            let decisions = Decisions::new(ranks, &Arc::new(Doorbell::new(clock)), Vec::new());
+            decisions.begin(1, true);
+            decisions
+        });
+        let decisions = decisions.collect();
+        (ranks, decisions)
+    }
+
+    /// A rank stores a shard; then both find out what that means.
+    fn store(decisions: &[Decisions], rank: usize, number: u64) {
+        decisions[rank].signal.stored(number);
+        for rank in [rank, 1 - rank, rank] {
+            assert!(decisions[rank].decide().is_ok());
+        }
+    }
+
+    fn kept(decisions: &Decisions) -> Vec<u64> {
+        decisions.signal.kept().into_iter().collect()
+    }
+
+    #[test]
+    fn announced_shards_stay_as_long_as_their_checkpoints_can_get_complete() {
+        let (_ranks, both) = two();
+        for number in 2..20 {
+            store(&both, 0, number);
+            assert!(kept(&both[0]).len() <= 1 + WAITING_MAX + 1);
+        }
+        assert_eq!(kept(&both[0]), [1, 2, 3, 4, 5, 19]);
+        assert_eq!(both[1].wanted(1), Some(5), "others are not announced");
+        store(&both, 1, 3);
+        assert!(both.iter().all(|it| it.is_committed(3)));
+        assert_eq!(kept(&both[0]), [3, 4, 5, 19]);
+        assert_eq!(both[1].wanted(3), Some(19), "there was room");
+        // 4 and 5 do not come any more.
+        store(&both, 1, 6);
+        assert_eq!(kept(&both[0]), [3, 19]);
+        store(&both, 1, 19);
+        assert!(both.iter().all(|it| it.is_committed(19)));
+        assert_eq!([kept(&both[0]), kept(&both[1])], [[19], [19]]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use millstream_base::Clock;
 use parking_lot::Mutex;
 
-use crate::checkpoint::completeness::remove_old;
+use crate::checkpoint::completeness::{remove_old, remove_others};
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decisions::DecisionSignal;
 use crate::checkpoint::shard::{Head, PendingShard, encode};
@@ -65,15 +65,14 @@ impl ShardWriter {
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        let has_participants = self.writing.signal.is_some();
+        let signal = self.writing.signal.clone();
         drop(self.writing);
+        let (checkpoints, ranks) = (&*self.checkpoints, self.head.ranks);
         // A shard that cannot be removed does no harm.
-        let _ = remove_old(
-            &*self.checkpoints,
-            self.key,
-            self.head.ranks,
-            has_participants,
-        );
+        let _ = match signal.filter(|_| ranks > 1) {
+            Some(signal) => remove_others(checkpoints, self.key, &signal.kept()),
+            None => remove_old(checkpoints, self.key, ranks),
+        };
     }
 
     /// Returns the size of the shard.

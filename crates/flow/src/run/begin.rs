@@ -69,6 +69,9 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
                     "has stored its shard of the first checkpoint",
                 )?;
             }
+            if let Some(decisions) = &decisions {
+                decisions.begin(shards.checkpoint(0), beginning.is_some());
+            }
             Purpose::Checkpoints(Box::new(shards), decisions)
         }
         // Commits need to know that items on other ranks have arrived, which only checkpoints do.

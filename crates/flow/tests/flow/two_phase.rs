@@ -1,8 +1,8 @@
 //! Sinks whose results count when a checkpoint is complete on all ranks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
@@ -35,14 +35,28 @@ enum Fault {
     Lost,
 }
 
-/// Shards in memory, and the complete checkpoints.
+/// Shards in memory.
 struct MemoryStore {
     shards: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
     ranks: u32,
     fault: Mutex<Fault>,
-    /// Numbers of checkpoints of which all shards were stored at one time.
-    kept: Mutex<BTreeMap<u64, BTreeSet<u32>>>,
+    /// Rank 1 is far behind when it stores its second shard and its third one, and has its fourth wait.
+    is_one_behind: bool,
+    progress: Mutex<Progress>,
+    has_progress: Condvar,
 }
+
+/// How far the ranks are.
+#[derive(Default)]
+struct Progress {
+    /// The last checkpoint of which rank 0 stores its shard.
+    ahead: u64,
+    /// The last checkpoint that a sink was asked to commit.
+    decided: u64,
+}
+
+/// So far is rank 0 when rank 1 stores its second shard.
+const FAR_AHEAD: u64 = 9;
 
 impl MemoryStore {
     fn new(ranks: u32) -> Arc<MemoryStore> {
@@ -50,27 +64,54 @@ impl MemoryStore {
             shards: Mutex::default(),
             ranks,
             fault: Mutex::new(Fault::None),
-            kept: Mutex::default(),
+            is_one_behind: false,
+            progress: Mutex::default(),
+            has_progress: Condvar::new(),
         })
     }
 
-    fn was_complete(&self, checkpoint: u64) -> bool {
-        let kept = self.kept.lock().unwrap();
-        kept.get(&checkpoint)
-            .is_some_and(|ranks| ranks.len() as u32 == self.ranks)
+    /// The checkpoint that a run would resume from.
+    fn newest_complete(&self) -> Option<u64> {
+        let shards = self.shards.lock().unwrap();
+        let is_complete = |checkpoint: &u64| {
+            let checkpoint = *checkpoint;
+            (0..self.ranks).all(|rank| shards.contains_key(&ShardKey { checkpoint, rank }))
+        };
+        let checkpoints = shards.keys().map(|key| key.checkpoint);
+        checkpoints.filter(is_complete).max()
+    }
+
+    fn go_on(&self, change: impl FnOnce(&mut Progress)) {
+        change(&mut self.progress.lock().unwrap());
+        self.has_progress.notify_all();
+    }
+
+    fn wait_behind(&self, checkpoint: u64) {
+        let waits = |progress: &mut Progress| match checkpoint {
+            0 | 1 => false,
+            2 | 3 => progress.ahead < FAR_AHEAD,
+            _ => progress.decided < 3,
+        };
+        let progress = self.progress.lock().unwrap();
+        let limit = Duration::from_secs(60);
+        let waited = (self.has_progress).wait_timeout_while(progress, limit, waits);
+        assert!(!waited.unwrap().1.timed_out(), "checkpoint {checkpoint}");
     }
 }
 
 impl Checkpoints for MemoryStore {
     fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
+        match key.rank {
+            0 => self.go_on(|progress| progress.ahead = key.checkpoint),
+            1 if self.is_one_behind => self.wait_behind(key.checkpoint),
+            _ => {}
+        }
         let fault = match *self.fault.lock().unwrap() {
             // A flow that cannot keep its beginning does not begin.
             Fault::Lost if key.checkpoint == 1 => Fault::None,
             fault => fault,
         };
         if fault != Fault::Lost {
-            let mut kept = self.kept.lock().unwrap();
-            kept.entry(key.checkpoint).or_default().insert(key.rank);
             self.shards.lock().unwrap().insert(key, part.to_vec());
         }
         match fault {
@@ -162,9 +203,11 @@ impl Sink<WindowResult<u64, u64>> for Transactions {
     }
 
     fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        self.place.go_on(|progress| progress.decided = checkpoint);
+        let newest = self.place.newest_complete();
         assert!(
-            self.place.was_complete(checkpoint),
-            "a shard of {checkpoint} is not kept"
+            newest >= Some(checkpoint),
+            "a run would resume from {newest:?}, and {checkpoint} is committed"
         );
         if !self.asked.swap(true, Ordering::Relaxed) {
             let waker = waker.clone();
@@ -386,6 +429,32 @@ fn results_are_committed_while_the_flow_is_idle() {
         }
     });
     assert_eq!(committed() as u64, expected, "windows stay open");
+}
+
+#[test]
+fn a_rank_far_behind_leads_to_no_commit_of_a_checkpoint_whose_shard_another_one_has_removed() {
+    let (mut place, stores) = (MemoryStore::new(2), stores(2));
+    Arc::get_mut(&mut place).unwrap().is_one_behind = true;
+    // More than there is time for.
+    let items = 1 << 40;
+    thread::scope(|scope| {
+        let threads: Vec<_> = Ranks::threads(2)
+            .into_iter()
+            .zip(&stores)
+            .map(|(ranks, store)| {
+                let place = &place;
+                scope.spawn(move || start(&ranks, place, store, items, false).unwrap())
+            })
+            .collect();
+        let running: Vec<_> = threads.into_iter().map(|it| it.join().unwrap()).collect();
+        wait_until("a checkpoint of both is committed", || {
+            place.progress.lock().unwrap().decided >= 3
+        });
+        running.iter().for_each(|running| running.stop());
+        for running in &running {
+            running.join().unwrap();
+        }
+    });
 }
 
 #[test]
