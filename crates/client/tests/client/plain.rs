@@ -55,6 +55,14 @@ async fn streams_are_topics_where_native_requests_are_not_known() {
     };
     let refused = client.create_stream("u", hasty).await.unwrap_err();
     assert!(refused.to_string().contains("settings of Millstream"));
+    let keyed = client.grow_stream("t", 3, 1).await.unwrap_err();
+    assert!(
+        keyed
+            .to_string()
+            .contains("cleanup.policy contains compact")
+    );
+    let delete = [("cleanup.policy", Some("delete".to_owned()))];
+    client.alter_settings("t", &delete).await.unwrap();
     client.grow_stream("t", 3, 1).await.unwrap();
     let streams = client.streams("").await.unwrap();
     assert_eq!((streams.len(), streams[0].streamlets), (1, 3));

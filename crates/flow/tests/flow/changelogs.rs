@@ -67,6 +67,19 @@ fn wait_until_committed(store: &LogStore, counts: &[(u64, u64)]) {
     });
 }
 
+/// Waits until one of these changes is prepared, and the shard that names it is refused. The shard is put again for ever, and
+/// later changes wait for it.
+fn wait_until_refused(running: &Running, store: &LogStore, changes: &[&str]) {
+    let is_pushed = || {
+        let calls = store.all_calls();
+        calls.iter().any(|call| changes.contains(&call.as_str()))
+    };
+    wait_until("a change is pushed", is_pushed);
+    let failed = || running.checkpoints().map_or(0, |counts| counts.failed);
+    let before = failed();
+    wait_until("its shard is refused", || failed() > before);
+}
+
 #[test]
 fn a_changelog_is_called_in_its_order_and_gets_changed_keys_alone() {
     let store = Arc::new(LogStore::default());
@@ -101,8 +114,11 @@ fn a_flow_resumes_from_its_changelog_and_not_from_changes_behind_the_checkpoint(
     store.shards.refuse();
     store.take_calls();
     hand.give([1, 1, 4]);
-    let is_prepared = |calls: &[String]| calls.iter().any(|it| it == "push 4 = 1");
-    wait_until("changes are prepared", || is_prepared(&store.all_calls()));
+    wait_until_refused(
+        &running,
+        &store,
+        &["push 1 = 2", "push 1 = 3", "push 4 = 1"],
+    );
     drop(running);
     store.shards.accept();
     let hand = Hand::default();
@@ -203,8 +219,11 @@ fn committed_values_are_those_of_the_changelog() {
     // Changes of checkpoints without a shard are prepared, and not committed.
     store.shards.refuse();
     hand.give([1, 1002, 4]);
-    let is_prepared = || store.all_calls().iter().any(|it| it == "push 4 = 1");
-    wait_until("changes are prepared", is_prepared);
+    wait_until_refused(
+        &running,
+        &store,
+        &["push 1 = 2", "push 2 removed", "push 4 = 1"],
+    );
     assert_eq!(committed(&values), store.table("counts"));
     drop(running);
     store.shards.accept();
