@@ -6,10 +6,9 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
 use crate::gate::Visited;
 use crate::keyed::LookUpError;
-use crate::routes::ENTRIES_MAX;
-use crate::state::KEYS_MAX;
 
 /// The header that asks for a login with a password.
 const BASIC: (HeaderName, &str) = (

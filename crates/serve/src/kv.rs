@@ -15,9 +15,10 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
 use crate::error::RequestError;
 use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
-use crate::routes::{ENTRIES_DEFAULT, ENTRIES_MAX, Shown};
+use crate::shown::Shown;
 
 /// The path that all of these pages begin with.
 const ROOT: &str = "/kv/";

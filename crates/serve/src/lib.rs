@@ -65,6 +65,7 @@
 //! the time for TLS, for a request and for a connection. All unsent answers share one bound; beyond it, requests get 503.
 
 mod addresses;
+mod bounds;
 mod error;
 mod gate;
 mod guard;
@@ -75,6 +76,7 @@ mod page;
 mod prometheus;
 mod routes;
 mod server;
+mod shown;
 mod state;
 
 use std::sync::Arc;

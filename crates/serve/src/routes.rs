@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use millstream_flow::{
-    CheckpointCounts, LateEvents, LateSource, Latency, Position, Running, StageMetrics, Wait,
+    CheckpointCounts, LateEvents, LateSource, Latency, Position, StageMetrics, Wait,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,27 +17,15 @@ use serde_json::Value;
 use crate::Content;
 use crate::error::RequestError;
 use crate::guard::{Rules, guard};
-use crate::history::{History, Throughput};
+use crate::history::Throughput;
 use crate::kv;
 use crate::page::page;
 use crate::prometheus;
+use crate::shown::{Shown, read, running};
 use crate::state;
-
-/// The entries of a state element in one answer to a request without `limit`.
-pub const ENTRIES_DEFAULT: usize = 100;
-
-/// The largest `limit`, so that an answer fits into memory.
-pub const ENTRIES_MAX: usize = 10_000;
 
 type Shared = State<Shown>;
 type Answer<T> = Result<Json<T>, RequestError>;
-
-/// The state of all handlers.
-#[derive(Clone)]
-pub struct Shown {
-    pub content: Arc<dyn Content>,
-    pub history: Arc<History>,
-}
 
 pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
     Router::new()
@@ -173,38 +161,4 @@ async fn flow_metrics(
         }))
     })
     .await
-}
-
-/// Returns the ranks of a flow that this process has, the lowest first; `rank` names one of them.
-pub fn running(
-    content: &dyn Content,
-    name: &str,
-    rank: Option<u32>,
-) -> Result<Vec<Arc<Running>>, RequestError> {
-    let mut ranks = content.flows();
-    ranks.retain(|flow| flow.name() == name);
-    if ranks.is_empty() {
-        return Err(RequestError::UnknownFlow(name.to_owned()));
-    }
-    // A flow that runs on one rank may run again before the last run is forgotten: the first one counts.
-    ranks.sort_by_key(|flow| flow.rank());
-    ranks.dedup_by_key(|flow| flow.rank());
-    if let Some(rank) = rank {
-        ranks.retain(|flow| flow.rank() == rank);
-        if ranks.is_empty() {
-            let flow = name.to_owned();
-            return Err(RequestError::UnknownRank { flow, rank });
-        }
-    }
-    Ok(ranks)
-}
-
-/// Runs `read` on a thread for blocking work, where a lock does not delay other connections.
-pub async fn read<T: Send + 'static>(
-    State(shown): Shared,
-    read: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,
-) -> Result<T, RequestError> {
-    tokio::task::spawn_blocking(move || read(shown))
-        .await
-        .unwrap_or(Err(RequestError::Panicked))
 }

@@ -24,7 +24,8 @@ use crate::gate::{Gate, Open};
 use crate::guard::Rules;
 use crate::history::History;
 use crate::keyed::KEY_READERS_MAX;
-use crate::routes::{Shown, router};
+use crate::routes::router;
+use crate::shown::Shown;
 
 /// The most open connections. Others wait in the operating system's backlog until one of these ends; the
 /// time-outs below make that certain.

@@ -18,11 +18,10 @@ use millstream_flow::{OrderedState, ReadLevel, Running, StateEntry, StateReader}
 use serde::Serialize;
 use serde_json::Value;
 
-pub use self::query::KEYS_MAX;
 use self::query::{Range, StateQuery, Wanted};
 use crate::Content;
 use crate::error::RequestError;
-use crate::routes::{Shown, read, running};
+use crate::shown::{Shown, read, running};
 
 /// How often a list of committed values is read again if ranks had different complete checkpoints, and the time between.
 const READS_MAX: usize = 20;

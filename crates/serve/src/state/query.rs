@@ -3,11 +3,8 @@
 use millstream_flow::ReadLevel;
 use percent_encoding::percent_decode_str;
 
+use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX, KEYS_MAX};
 use crate::error::RequestError;
-use crate::routes::{ENTRIES_DEFAULT, ENTRIES_MAX};
-
-/// The keys that one request may name.
-pub const KEYS_MAX: usize = 1_000;
 
 /// A parsed query.
 #[derive(Debug, PartialEq, Eq)]

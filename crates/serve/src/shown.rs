@@ -1,0 +1,51 @@
+//! The node as handlers see it.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use millstream_flow::Running;
+
+use crate::Content;
+use crate::error::RequestError;
+use crate::history::History;
+
+/// The state of all handlers.
+#[derive(Clone)]
+pub struct Shown {
+    pub content: Arc<dyn Content>,
+    pub history: Arc<History>,
+}
+
+/// Returns the ranks of a flow that this process has, the lowest first; `rank` names one of them.
+pub fn running(
+    content: &dyn Content,
+    name: &str,
+    rank: Option<u32>,
+) -> Result<Vec<Arc<Running>>, RequestError> {
+    let mut ranks = content.flows();
+    ranks.retain(|flow| flow.name() == name);
+    if ranks.is_empty() {
+        return Err(RequestError::UnknownFlow(name.to_owned()));
+    }
+    // A flow that runs on one rank may run again before the last run is forgotten: the first one counts.
+    ranks.sort_by_key(|flow| flow.rank());
+    ranks.dedup_by_key(|flow| flow.rank());
+    if let Some(rank) = rank {
+        ranks.retain(|flow| flow.rank() == rank);
+        if ranks.is_empty() {
+            let flow = name.to_owned();
+            return Err(RequestError::UnknownRank { flow, rank });
+        }
+    }
+    Ok(ranks)
+}
+
+/// Runs `read` on a thread for blocking work, where a lock does not delay other connections.
+pub async fn read<T: Send + 'static>(
+    State(shown): State<Shown>,
+    read: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,
+) -> Result<T, RequestError> {
+    tokio::task::spawn_blocking(move || read(shown))
+        .await
+        .unwrap_or(Err(RequestError::Panicked))
+}
