@@ -61,8 +61,9 @@ impl CheckpointWatch {
         self.look(running);
         let counts = running.checkpoints().unwrap_or_default();
         if counts.failed > 0 {
-            let all = count_of(counts.kept + counts.failed, "checkpoint");
-            self.tell(&format!("{} of {all} could not be kept", counts.failed));
+            let kept = count_of(counts.kept, "checkpoint");
+            let failed = count_of(counts.failed, "attempt");
+            self.tell(&format!("{kept} kept; {failed} to keep one failed"));
         }
     }
 

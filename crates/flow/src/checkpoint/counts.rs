@@ -7,9 +7,9 @@ use serde::Serialize;
 pub struct CheckpointCounts {
     /// Shards of this rank that are stored.
     pub kept: u64,
-    /// Shards that could not be stored.
+    /// Attempts to store a shard that failed. A shard that prepared results wait for is tried again until it is stored.
     pub failed: u64,
-    /// Why the last of them could not.
+    /// Why the last of them failed.
     pub error: Option<String>,
     /// The last shard of this rank that is stored, even by an earlier run.
     pub last: Option<LastCheckpoint>,
