@@ -60,13 +60,15 @@ where
         };
         let operators = self
             .operators
-            .map(move |event: &Event<T>| match is_set {
-                true => event.clone(),
-                false => Event {
-                    time: time(&event.item),
-                    ..event.clone()
+            .flat_map(
+                move |event: &Event<T>, emit: &mut Emit<Event<T>>| match is_set {
+                    true => emit(event),
+                    false => emit(&Event {
+                        time: time(&event.item),
+                        ..event.clone()
+                    }),
                 },
-            })
+            )
             .watermarks(|event| event.time, watermarks);
         Stream::new(self.flow, operators, None)
     }
