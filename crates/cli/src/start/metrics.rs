@@ -114,7 +114,7 @@ fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
     metrics
 }
 
-/// Partitions whose keys nobody has looked up since the start have no samples.
+/// Partitions have samples from the first lookup by key after the start on.
 fn of_keys(streams: &[StreamInfo]) -> [Metric; 4] {
     let by = |name, help, value: fn(&KeyStats) -> u64| {
         let samples = streams.iter().flat_map(|stream| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::settings::defaults::{CLEANUP_POLICY, COMPACT};
+use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, has_policy};
 
 /// How long a record stays at least before it may be compacted, in milliseconds.
 pub const COMPACTION_LAG_MIN: &str = "min.compaction.lag.ms";
@@ -24,7 +24,7 @@ pub const KEYED_GROUP_BYTES_MAX: u64 = 16 << 20;
 /// Returns whether a stream with these settings keeps the last record of each key. Then each record needs a key.
 pub fn is_compacted(settings: &BTreeMap<String, String>) -> bool {
     let policy = settings.get(CLEANUP_POLICY);
-    policy.is_some_and(|policy| policy.split(',').any(|item| item.trim() == COMPACT))
+    policy.is_some_and(|policy| has_policy(policy, COMPACT))
 }
 
 /// When a compacted stream is compacted, and how long its tombstones and replaced files stay. The defaults are Kafka's.

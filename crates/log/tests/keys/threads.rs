@@ -43,7 +43,7 @@ fn value_of(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Lookups beside appends: each writer finds its own acknowledged values, and nobody sees an older value after a newer one.
+/// Lookups beside appends: each writer finds its own acknowledged values, and no thread reads an older value after a newer one.
 fn run(durability: Durability, deletes: bool) {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(with_threads(dir.path())).unwrap();
