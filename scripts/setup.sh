@@ -114,23 +114,15 @@ is_newer() {
     [ -e "$1" ] && [ -z "$(find "$2" -newer "$1" -print -quit)" ]
 }
 
-# build_java_tests FOLDER NAME [PROPERTY]: the tests of Kafka's own clients in tests/clients/FOLDER into target/clients/NAME,
-# unless they are there already.
-build_java_tests() {
-    is_newer "target/clients/$2/tests.jar" "tests/clients/$1" && return
-    echo "setup: building the tests in tests/clients/$1, $2" >&2
+# build_java FOLDER NAME [PROPERTY]: what tests/clients/FOLDER has or names of Java into target/clients/NAME, unless it is
+# there already.
+build_java() {
+    is_newer "target/clients/$2/built" "tests/clients/$1" && return
+    echo "setup: building tests/clients/$1, $2" >&2
     rm -rf "target/clients/$2"
     mvn --quiet --batch-mode --file "tests/clients/$1" "${@:3}" package >&2 ||
         fail "Maven could not build tests/clients/$1 (see above)"
-}
-
-# Kafka's own tools, in a folder of their own, unless they are there already.
-build_kafka_tools() {
-    is_newer target/clients/tools/tools.jar tests/clients/tools && return
-    echo "setup: fetching Kafka's tools" >&2
-    rm -rf target/clients/tools
-    mvn --quiet --batch-mode --file tests/clients/tools package >&2 ||
-        fail "Maven could not build tests/clients/tools (see above)"
+    touch "target/clients/$2/built"
 }
 
 # Debian's Go is too old for franz-go, so who has no other goes without these tests.
@@ -180,10 +172,10 @@ test)
     need_rust_component fmt rustfmt
     need_rust_component clippy clippy
     install_python_packages tests/clients target/clients/venv
-    build_java_tests java java-4.3.1 -Dkafka.version=4.3.1
-    build_java_tests java java-3.9.2 -Dkafka.version=3.9.2
-    build_java_tests streams java-streams
-    build_kafka_tools
+    build_java java java-4.3.1 -Dkafka.version=4.3.1
+    build_java java java-3.9.2 -Dkafka.version=3.9.2
+    build_java streams java-streams
+    build_java tools tools
     build_go_tests
     if [ -f tests/browser/package.json ]; then
         install_npm_packages tests/browser

@@ -1,27 +1,21 @@
 """Apache Kafka's own client, for Java: runs the tests that stand in `java`, which scripts/setup.sh builds."""
 
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import processes
+from jvm import java
 
-BUILT = Path(__file__).parents[2] / "target/clients"
 SECONDS_MAX = 80
 
 
 def run_java(built, package, address, *properties, seconds_max=SECONDS_MAX):
     """Runs the tests of a package that was built for a version of the client, or for `streams`; they must all pass."""
-    folder = BUILT / f"java-{built}"
-    if shutil.which("java") is None or not (folder / "tests.jar").exists():
-        pytest.skip(f"{folder} is not built, or there is no Java: see scripts/setup.sh")
     done = processes.run(
         [
-            *["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dmillstream.address={address}"],
+            *java(f"java-{built}", f"-Dmillstream.address={address}"),
             *["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *properties],
-            *["-cp", f"{folder}/tests.jar:{folder}/lib/*"],
             *["org.junit.platform.console.ConsoleLauncher", "execute", "--disable-banner"],
             *["--select-package", package, "--details", "tree", "--disable-ansi-colors"],
             *["--config", "junit.jupiter.execution.parallel.enabled=true"],

@@ -1,6 +1,5 @@
 """Kafka Streams: runs the tests and the application that stand in `streams`, which scripts/setup.sh builds."""
 
-import shutil
 import time
 from collections import defaultdict
 
@@ -8,9 +7,9 @@ import pytest
 
 import processes
 from clients import consumer, create_topic, produce_all, producer, wait_until
-from test_java import BUILT, run_java
+from jvm import java
+from test_java import run_java
 
-FOLDER = BUILT / "java-streams"
 KEYS = 17
 RECORDS = 500
 CRASHES = 3
@@ -23,17 +22,10 @@ def test_streams(address):
 
 def start(address, application, protocol, folder):
     """An instance of the application that counts the records of each key; its output tells how many tasks it has."""
-    if shutil.which("java") is None or not (FOLDER / "tests.jar").exists():
-        pytest.skip(f"{FOLDER} is not built, or there is no Java: see scripts/setup.sh")
-    said = open(folder / "said", "w")
-    return processes.start(
-        [
-            *["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-            *["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{FOLDER}/tests.jar:{FOLDER}/lib/*"],
-            *["streams.Application", address, application, protocol, folder / "state"],
-        ],
-        stdout=said,
-    )
+    words = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "streams.Application"]
+    with open(folder / "said", "w") as said:
+        command = java("java-streams", *words, address, application, protocol, folder / "state")
+        return processes.start(command, stdout=said)
 
 
 def counts(address, topic, count):

@@ -1,15 +1,12 @@
 """Apache Kafka's own command-line tools, one after the other, each with what it must print."""
 
 import json
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import processes
-
-BUILT = Path(__file__).parents[2] / "target/clients/tools"
+from jvm import java
 
 # The id of the broker under test.
 BROKER = "1"
@@ -50,9 +47,7 @@ ALONE = [
     "kafka-verifiable-share-consumer",
 ]
 SECONDS_MAX = 60
-
-JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-CLASSES = ["-cp", f"{BUILT}/tools.jar:{BUILT}/lib/*"]
+MEMORY = "-Xmx256m"
 
 
 class Tools:
@@ -61,7 +56,7 @@ class Tools:
     def __init__(self, address):
         self.address = address
         self.java = processes.start(
-            [*JAVA, *CLASSES, "Tools"],
+            java("tools", MEMORY, "Tools"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -79,7 +74,7 @@ class Tools:
             asked["args"] = [*map(str, args), *props]
         if tool in ALONE:
             done = processes.run(
-                [*JAVA, *CLASSES, asked["main"], *asked["args"]],
+                java("tools", MEMORY, asked["main"], *asked["args"]),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -113,8 +108,6 @@ class Tools:
 
 @pytest.fixture
 def tools(own_server):
-    if shutil.which("java") is None or not (BUILT / "tools.jar").exists():
-        pytest.skip(f"{BUILT} is not built, or there is no Java: see scripts/setup.sh")
     tools = Tools(own_server.address)
     yield tools
     tools.close()
