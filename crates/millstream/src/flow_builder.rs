@@ -124,9 +124,9 @@ impl Flow {
             engine
                 .sources(&name, sources)
                 .each(move |record, emit: &mut Emit<Event<C::Item>>| {
-                    let value = record
-                        .value
-                        .ok_or("the record has no value: it deletes its key")?;
+                    let Some(value) = record.value else {
+                        return Ok(());
+                    };
                     let item = codec.decode(value)?;
                     let time = given.get().map_or(record.timestamp, |time| time(&item));
                     let key = record.key.map(Box::from);

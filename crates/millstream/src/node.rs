@@ -14,7 +14,7 @@ use millstream_connect::{
     ServerEnd, ServerSink, ServerSource, StreamProducer, StreamSink, StreamSource,
 };
 use millstream_flow::{BoxError, Checkpoints, DeadLetters, Sink};
-use millstream_log::{Log, LogConfig, Share, StreamConfig};
+use millstream_log::{Log, LogConfig, LogError, Share, StreamConfig};
 
 use crate::codec::Raw;
 use crate::error::Error;
@@ -129,7 +129,11 @@ impl Node {
     ) -> Result<Vec<AnySource>, BoxError> {
         match &self.place {
             Place::Log(log) => {
-                let source = StreamSource::of_share(&log.stream(topic)?, share);
+                let stream = log.stream(topic).map_err(|error| match error {
+                    LogError::UnknownStream { .. } => missing(topic),
+                    error => error.into(),
+                })?;
+                let source = StreamSource::of_share(&stream, share);
                 if end == End::Now {
                     source.ending().end_at_durable_head();
                 }
@@ -140,6 +144,11 @@ impl Node {
                     End::Never => ServerEnd::Never,
                     End::Now => ServerEnd::Now,
                 };
+                let known = server.network.wait(server.client.topic(topic));
+                known.map_err(|error| match error.response_error() {
+                    Some(ResponseError::UnknownTopicOrPartition) => missing(topic),
+                    _ => error.into(),
+                })?;
                 let (server, consumer) = (&server.config, ConsumerConfig::default());
                 let sources = ServerSource::of_share(server, &consumer, topic, share, 1, end)?;
                 Ok(sources.into_iter().map(AnySource::from).collect())
@@ -214,6 +223,11 @@ pub(crate) enum End {
     Never,
     /// At the present end of the topic.
     Now,
+}
+
+/// The error of reading a topic that does not exist.
+fn missing(topic: &str) -> BoxError {
+    format!("it does not exist: send its first record, or make it with `millstream stream create {topic}`").into()
 }
 
 fn of_server(settings: &TopicSettings) -> StreamSettings {

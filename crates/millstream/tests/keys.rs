@@ -1,5 +1,9 @@
 //! Keys and times of records that programs write and read.
 
+use millstream_base::ProducerId;
+use millstream_connect::StreamProducer;
+use millstream_log::{Log, LogConfig};
+
 use millstream::{Error, Flow, Node, Timestamp, out_of_order, secs, tumbling};
 
 #[test]
@@ -41,5 +45,34 @@ fn an_item_that_a_filter_takes_out_is_not_asked_for_its_time() -> Result<(), Err
     let letters = node.topic("timed.dead_letters").bytes().read_all();
     let letters = letters.map_or(0, |letters| letters.len());
     assert_eq!(letters, 0, "the filtered item became a dead letter");
+    Ok(())
+}
+
+#[test]
+fn records_that_delete_their_keys_give_no_item_and_are_no_dead_letters() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let log = Log::open(LogConfig::new(dir.path())).expect("the directory is new");
+    let node = Node::of_log(&log);
+    let words = node
+        .topic("words")
+        .setting("cleanup.policy", "compact")
+        .text()
+        .create()?;
+    let stream = log.stream("words").expect("it was just made");
+    let mut producer =
+        StreamProducer::new(&stream, ProducerId::NONE).expect("the stream takes records");
+    for value in [Some(&b"tea"[..]), None, Some(b"milk")] {
+        let pushed = producer.push(Timestamp(1), Some(b"key"), value, &[]);
+        pushed.expect("the log has room");
+    }
+    producer.flush().expect("the log has room");
+    let copied = node.topic("copy").text();
+    Flow::new("copied")
+        .read(words.until_now())
+        .write(copied.clone())
+        .run()?;
+    assert_eq!(copied.read_all()?, ["tea", "milk"]);
+    let letters = node.topic("copied.dead_letters").bytes().read_all();
+    assert!(letters.is_err(), "{letters:?}");
     Ok(())
 }

@@ -211,14 +211,21 @@ fn two_ranks_share_the_partitions_and_the_keys() -> Result<(), Error> {
 }
 
 #[test]
-fn a_missing_topic_is_named_when_the_flow_is_started() -> Result<(), Error> {
+fn a_missing_topic_is_named_with_the_way_to_make_it() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
-    let node = Node::embedded(dir.path())?;
+    reads_nothing(&Node::embedded(dir.path())?);
+    let dir = tempfile::tempdir()?;
+    let server = start(dir.path());
+    reads_nothing(&Node::connect(&server.local_address().to_string())?);
+    Ok(())
+}
+
+fn reads_nothing(node: &Node) {
     let started = Flow::new("none")
         .read(node.topic("nothing").text())
         .write(node.topic("copy").text())
         .run();
     let error = started.expect_err("there is no such topic").to_string();
-    assert!(error.starts_with("topic nothing: "), "{error}");
-    Ok(())
+    let expected = "topic nothing: it does not exist: send its first record, or make it with `millstream stream create nothing`";
+    assert_eq!(error, expected);
 }

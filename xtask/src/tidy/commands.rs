@@ -10,6 +10,9 @@
 //! last command has ended. The next command starts once they have printed the lines on the page.
 //! `millstream start` listens on a free port there, and the page's other commands use that server.
 //!
+//! Where a command names the addresses `localhost:9092` and `127.0.0.1:8081`, it gets that server's and another free
+//! port's. `cargo run --release -p PACKAGE --example NAME --` runs the example as it was built for the tests.
+//!
 //! A block that cannot be executed names the reason: `sh no-run it takes an hour`.
 //!
 //! All blocks of a page run in one folder, which looks like a fresh clone and is also the home folder,
@@ -46,6 +49,13 @@ const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
 /// The variable with the path of the program that the commands call `millstream`.
 const PROGRAM_VARIABLE: &str = "MILLSTREAM_BIN";
+
+/// The addresses that pages name.
+const SERVER: &str = "localhost:9092";
+const HTTP: &str = "127.0.0.1:8081";
+
+/// The command that builds and runs an example of the library, up to the example's name.
+const EXAMPLE: &str = "cargo run --release -p millstream --example ";
 
 /// Variables that `make` sets, and a reader's shell does not have.
 const INHERITED_VARIABLES: [&str; 3] = ["MAKEFLAGS", "MAKELEVEL", "MFLAGS"];
@@ -96,6 +106,9 @@ fn built_program(tree: &Tree) -> anyhow::Result<PathBuf> {
             "build",
             "--locked",
             "--package=millstream-cli",
+            "--package=millstream",
+            "--bins",
+            "--examples",
             "--message-format=json",
         ])
         .current_dir(tree.root())
@@ -108,6 +121,7 @@ fn built_program(tree: &Tree) -> anyhow::Result<PathBuf> {
     serde_json::Deserializer::from_slice(&output.stdout)
         .into_iter::<serde_json::Value>()
         .filter_map(|message| Some(PathBuf::from(message.ok()?["executable"].as_str()?)))
+        .filter(|program| program.ends_with("millstream"))
         .last()
         .context("cargo built no program called millstream")
 }
@@ -119,6 +133,8 @@ struct Desk {
     path: OsString,
     /// The address on which a server listens, unless its command sets another.
     server: String,
+    /// The address that a page's other program serves at.
+    http: String,
     /// The commands that run until the page's end.
     running: Vec<(Child, Lifeline)>,
 }
@@ -152,16 +168,29 @@ impl Desk {
             path: std::env::join_paths(folders)?,
             folder,
             program: program.to_owned(),
-            server: TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string(),
+            server: free_address()?,
+            http: free_address()?,
             running: Vec::new(),
         })
+    }
+
+    /// Returns a command with the addresses and the programs of this place.
+    fn as_run_here(&self, command: &str) -> String {
+        let command = command
+            .replace(SERVER, &self.server)
+            .replace(HTTP, &self.http);
+        let Some((_, words)) = command.split_once(EXAMPLE) else {
+            return command;
+        };
+        let examples = self.program.with_file_name("examples");
+        format!("{}/{}", examples.display(), words.replacen(" -- ", " ", 1))
     }
 
     fn run(&mut self, step: &Step) -> anyhow::Result<()> {
         let (reader, writer) = std::io::pipe()?;
         let (mut command, lifeline) = millstream_testing::group("bash")?;
         command
-            .args(["-euo", "pipefail", "-c", &step.command])
+            .args(["-euo", "pipefail", "-c", &self.as_run_here(&step.command)])
             .current_dir(self.folder.path())
             .env("HOME", self.folder.path())
             .env("PATH", &self.path)
@@ -194,6 +223,10 @@ impl Desk {
         }
         Ok(())
     }
+}
+
+fn free_address() -> anyhow::Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
 /// Waits until the command ends, presses Ctrl-C where the page does, and ends remaining background
