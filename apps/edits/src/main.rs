@@ -21,13 +21,14 @@ struct Edit {
 
 fn main() -> ExitCode {
     millstream::main(|app| {
-        let edits = app.node().topic("edits").json::<Edit>();
         let flow = app.flow("edits");
-        flow.read(edits.clone())
+        let edits = flow.read(app.node().topic("edits").json::<Edit>());
+        let [by_user, by_page] = edits.fork();
+        by_user
             .key_by(|edit| edit.user.clone())
             .state("by_user")
             .count();
-        flow.read(edits)
+        by_page
             .key_by(|edit| edit.page.clone())
             .state("by_page")
             .count();
