@@ -4,7 +4,7 @@ import time
 
 import confluent_kafka
 import kafka
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 import processes
 
@@ -22,6 +22,13 @@ def create_topic(address, name, partitions=1, **settings):
 def admin(address):
     """An administrator. Keep it: it must live for as long as its answers are waited for."""
     return AdminClient({"bootstrap.servers": address})
+
+
+def topic_setting(address, topic, name):
+    """The value of a topic's setting, as administrators see it."""
+    client = admin(address)
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    return client.describe_configs([resource])[resource].result(SECONDS_MAX)[name].value
 
 
 def producer(address, **settings):

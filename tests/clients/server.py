@@ -9,6 +9,9 @@ import processes
 
 STOP_SECONDS_MAX = 20
 
+#: Settings with which a group begins at once, and may soon take a member for dead.
+QUICK_GROUPS = ["--group-initial-rebalance-delay", "0s", "--group-min-session-timeout", "1s"]
+
 
 class Server:
     """`millstream start` on a data directory, on a port that stays the same when it is started again."""
