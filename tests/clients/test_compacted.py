@@ -1,4 +1,4 @@
-"""Compacted topics: their records have keys, their settings are kept as given, and readers accept gaps in the offsets."""
+"""Compacted topics: records have keys, settings are shown as given, and readers accept gaps in the offsets."""
 
 import random
 
@@ -278,7 +278,8 @@ def test_readers_find_the_newest_record_of_each_key_in_order(own_server, name):
         read = read_by_librdkafka(address, name)
         table.check(read)
         table.check(read_by_kafka_python(address, name))
-        printed = kcat(address, "-C", "-t", name, "-e", "-q", "-f", "%o %k %S\\n", "-X", "isolation.level=read_committed")
+        words = ["-C", "-t", name, "-e", "-q", "-X", "isolation.level=read_committed"]
+        printed = kcat(address, *words, "-f", "%o %k %S\\n")
         by_kcat = [tuple(map(int, line.split())) for line in printed.splitlines()]
         assert [offset for offset, _, _ in by_kcat] == sorted({offset for offset, _, _ in by_kcat})
         for offset, key, length in by_kcat:
