@@ -176,6 +176,7 @@ test)
     build_java java java-3.9.2 -Dkafka.version=3.9.2
     build_java streams java-streams
     build_java tools tools
+    build_java connect connect
     build_java registry registry
     build_go_tests
     if [ -f tests/browser/package.json ]; then

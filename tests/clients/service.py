@@ -8,6 +8,9 @@ import urllib.request
 import processes
 from clients import SECONDS_MAX, wait_until
 
+#: A JVM is slow to start where others start beside it.
+START_SECONDS_MAX = 60
+
 #: The answers of a program that is about to start, or to share its work with others.
 NOT_YET = [404, 409, 500, 503]
 
@@ -34,23 +37,19 @@ class Service:
         self.process.kill()
         self.process.wait()
 
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(SECONDS_MAX)
-
     def address(self):
         def find():
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.logs()}"
             return self.find_address()
 
         if self.http is None:
-            self.http = wait_until(find, f"it listens; {self.log} is its log")
+            self.http = wait_until(find, f"it listens; {self.log} is its log", START_SECONDS_MAX)
         return self.http
 
     def ask(self, method, path, content=None, retried=NOT_YET, kind="application/json"):
         """The JSON of its answer. It is asked again while it answers one of `retried`."""
         body = None if content is None else json.dumps(content).encode()
-        end = time.monotonic() + SECONDS_MAX
+        end = time.monotonic() + START_SECONDS_MAX
         while True:
             request = urllib.request.Request(self.address() + path, body, {"Content-Type": kind}, method=method)
             try:

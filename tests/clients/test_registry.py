@@ -9,7 +9,7 @@ from clients import topic_setting, wait_until
 from conftest import program
 from jvm import BUILT, java
 from server import QUICK_GROUPS, Server
-from service import Service
+from service import START_SECONDS_MAX, Service
 
 JOURNAL = "kafkasql-journal"
 VERSIONS = 5
@@ -40,7 +40,7 @@ class Registry(Service):
 
     def start(self):
         super().start()
-        wait_until(self.is_ready, f"the registry is ready; {self.log} is its log")
+        wait_until(self.is_ready, f"the registry is ready; {self.log} is its log", START_SECONDS_MAX)
 
     def is_ready(self):
         return Service.ask(self, "GET", "/health/ready")["status"] == "UP"
