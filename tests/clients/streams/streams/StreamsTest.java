@@ -321,6 +321,14 @@ class StreamsTest {
         var made = admin.listTopics().names().get().stream().filter(name -> name.startsWith(application))
                 .filter(name -> name.endsWith("-changelog") || name.endsWith("-topic")).toList();
         assertTrue(made.size() >= 8, made::toString);
+        assertEquals("compact", policy("latest"));
+        assertEquals("compact,delete", policy("windows"));
+    }
+
+    /** The policy of a store's changelog. */
+    private String policy(String store) throws Exception {
+        var topic = new ConfigResource(ConfigResource.Type.TOPIC, application + "-" + store + "-changelog");
+        return admin.describeConfigs(List.of(topic)).all().get().get(topic).get("cleanup.policy").value();
     }
 
     @Test
