@@ -240,7 +240,8 @@ pub enum Command {
     /// lets it accept writes again, and `--quarantine` removes the stream. `--cut __catalog` and `--cut __positions`
     /// rewrite the node's own tables without the damaged entries; the next start moves the files of streams that the
     /// catalog no longer names to `aside`. `--cut __journal` removes damaged blocks from the journal: streams that
-    /// miss records of these blocks are then damaged. The command moves all that it removes to the folder `aside` of
+    /// miss records of these blocks are then damaged. `--cut __manifest` makes the list of all files anew, from the files
+    /// that are there. The command moves all that it removes to the folder `aside` of
     /// the data directory. Copy the data directory first if the data matters.
     ///
     /// The fields of --json: without a flag damaged, each with stream, partition, offset, the first that cannot be

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::bail;
-use millstream_base::{ByteSize, SystemDisk};
+use millstream_base::{ByteSize, SystemDisk, SystemRandom};
 use millstream_log::{FilesAside, InternalStore, PartitionDamage, salvage};
 use serde::Serialize;
 use serde_json::json;
@@ -29,7 +29,10 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
     let (name, what, taken) = match (args.cut, args.quarantine) {
         (Some(name), _) => {
             let taken = match InternalStore::named(&name) {
-                Some(part) => salvage(&settings.log_config(&data), Arc::new(SystemDisk), part)?,
+                Some(part) => {
+                    let config = settings.log_config(&data);
+                    salvage(&config, Arc::new(SystemDisk), Arc::new(SystemRandom), part)?
+                }
                 None => node::open(settings)?.truncate_stream(&name)?,
             };
             (name, "cut", taken)

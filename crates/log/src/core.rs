@@ -3,14 +3,13 @@
 //! Its parts use it through narrower contexts: lanes through [`AppendContext`], reads through [`ReadContext`]. Commits,
 //! persistence and recovery add their steps to [`Core`] in folders of their own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use millstream_base::{ByteSize, Clock, StreamId};
 use parking_lot::{Mutex, RwLock};
 
-use crate::catalog::table::Table;
 use crate::error::Result;
 use crate::files::DataDir;
 use crate::files::disk_space::DiskSpace;
@@ -53,8 +52,6 @@ pub struct Core {
     /// Settings of users' streams that have none of their own. Set by the broker, read by retention and when
     /// limits are set.
     pub defaults: RwLock<StreamDefaults>,
-    /// Where it is noted which lanes have data; set when the start is over.
-    pub catalog: OnceLock<Weak<Table>>,
     /// Virtual logs that cannot go on before the disk or the journal has room.
     pub stalled: Mutex<Vec<Arc<VirtualLog>>>,
     /// When it was looked for room on a full disk; held while that takes the room.
@@ -105,7 +102,6 @@ impl Core {
             journal,
             streams: RwLock::default(),
             partitions: PartitionCount::default(),
-            catalog: OnceLock::new(),
             stalled: Mutex::default(),
             probed_at: Mutex::default(),
             unfinished_recovery: Mutex::default(),

@@ -36,6 +36,29 @@ pub enum LogError {
         /// Its damage.
         error: Box<LogError>,
     },
+    /// The list of all files is damaged or missing.
+    #[error(
+        "{error}; `millstream repair --cut __manifest` makes the list anew of the files that are there"
+    )]
+    DamagedManifest {
+        /// Its damage.
+        error: Box<LogError>,
+    },
+    /// The disk is full, and the data directory has an earlier format.
+    #[error(
+        "disk is full, and data directory {dir} of format {found} becomes one of format {known} with this program, which \
+         takes {bytes}: make room, and start again; nothing has changed"
+    )]
+    NoRoomToUpgrade {
+        /// The data directory.
+        dir: PathBuf,
+        /// The format that its marker names.
+        found: u32,
+        /// The format known here.
+        known: u32,
+        /// The size of the list of files.
+        bytes: ByteSize,
+    },
     /// The data was written by a later version.
     #[error(
         "data directory {dir} has format {found}, this program reads {known}; use a newer program"

@@ -107,6 +107,10 @@ impl Image {
         }
     }
 
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
     pub(crate) fn node(&self, path: &Path) -> io::Result<Node> {
         let mut node = Node::Folder(ROOT);
         for name in names_of(path)? {

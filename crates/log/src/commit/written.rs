@@ -1,7 +1,8 @@
 //! Streams of [`Durability::Written`](crate::Durability::Written): a producer is answered when its chunks are in the group's file, in
 //! the system's cache, and the file is synced later.
 //!
-//! 1. A syncer writes the pending runs of a virtual log into their groups' files ([`Core::commit_written`]).
+//! 1. A syncer writes the pending runs of a virtual log into their groups' files ([`Core::commit_written`]). A new
+//!    file is named for good and listed before its first byte.
 //!    From then on a kill of the process loses nothing of them, and consumers read them: this moves the
 //!    lane's high watermark.
 //! 2. The lane stands in line ([`SyncQueue::add_unsynced`](crate::lane::sync_queue::SyncQueue::add_unsynced))
@@ -22,10 +23,11 @@ use std::time::Duration;
 use crate::commit::settle::SINGLE_SYNCS_MAX;
 use crate::core::Core;
 use crate::error::Result;
-use crate::group::file::{KeepOpen, WriteMode};
+use crate::group::Group;
+use crate::group::file::{KeepOpen, WriteMode, list_begun};
 use crate::lane::LaneState;
 use crate::lane::unsynced::{SyncLine, WrittenEnd};
-use crate::lane::virtual_log::{COMMIT_BYTES_MAX, VirtualLog};
+use crate::lane::virtual_log::{COMMIT_BYTES_MAX, PendingRun, VirtualLog};
 
 /// The time that written bytes wait for their sync: the most that a loss of power may cost, beside the time that a sync
 /// takes. Shorter means more syncs for lanes that get little.
@@ -45,6 +47,7 @@ impl Core {
         let mut runs = log.take(COMMIT_BYTES_MAX);
         // Those of one group together, each lane's in their order still.
         runs.sort_by_key(|pending| (pending.run.group.lane, pending.run.group.id));
+        self.begin_files(&runs);
         let mut written = 0;
         for of_group in runs.chunk_by(|a, b| Arc::ptr_eq(&a.run.group, &b.run.group)) {
             let last = of_group.last().expect("chunks are never empty");
@@ -71,6 +74,36 @@ impl Core {
         self.go_on(log);
     }
 
+    /// Begins the files of many new groups at once. Those that fail are begun one by one, when they are written.
+    fn begin_files(&self, runs: &[PendingRun]) {
+        let groups = runs.chunk_by(|a, b| a.run.group.lane == b.run.group.lane);
+        if groups.clone().nth(SINGLE_SYNCS_MAX).is_none() {
+            return;
+        }
+        // The first of each lane: a group is synced whole before the next one has a file.
+        let groups = groups.filter_map(|of_lane| {
+            let PendingRun { lane, run, .. } = of_lane.first()?;
+            let is_new = lane.fault().is_none()
+                && !run.group.is_listed()
+                && lane.unsettled_before(run.group.id).is_empty();
+            is_new.then(|| Arc::clone(&run.group))
+        });
+        let mut begun: Vec<Arc<Group>> = groups.collect();
+        if begun.len() <= SINGLE_SYNCS_MAX {
+            return;
+        }
+        begun.retain(|group| group.create(&self.dir).is_ok());
+        let listed = self
+            .dir
+            .sync_streams()
+            .and_then(|()| list_begun(&self.dir, &begun));
+        if let Err(error) = listed
+            && !error.is_disk_full()
+        {
+            begun.iter().for_each(|group| self.fail(group, &error));
+        }
+    }
+
     /// Brings a group's file up to `end`.
     fn write(&self, lane: &LaneState, end: &WrittenEnd) -> Result<()> {
         let group = &end.group;
@@ -86,6 +119,9 @@ impl Core {
             group.sync(&self.dir, KeepOpen::Yes)?;
         }
         debug_assert!(end.position.0 - group.synced().0 <= UNSYNCED_BYTES_MAX);
+        if !group.is_listed() {
+            group.begin(&self.dir)?;
+        }
         // Until the file is synced, which may be a second and thousands of lanes later.
         let keep_open = KeepOpen::of_busy(&self.dir);
         group
@@ -131,23 +167,13 @@ impl Core {
         if ends.len() <= SINGLE_SYNCS_MAX {
             for (_, WrittenEnd { group, .. }) in &ends {
                 if let Err(error) = group.sync(&self.dir, KeepOpen::Yes) {
-                    self.fail(group, &error);
+                    self.sync_failed(group, &error);
                 }
             }
         } else {
-            let synced = self.dir.sync_streams();
-            for (
-                _,
-                WrittenEnd {
-                    group, position, ..
-                },
-            ) in &ends
-            {
-                match &synced {
-                    Ok(()) => group.synced_with_all(&self.dir, *position),
-                    Err(error) => self.fail(group, error),
-                }
-            }
+            let groups = ends.iter();
+            let groups = groups.map(|(_, end)| (Arc::clone(&end.group), end.position));
+            self.sync_all(&mut groups.collect::<Vec<_>>());
         }
         for (lane, end) in ends {
             lane.settle_synced(&end);

@@ -6,8 +6,31 @@ use hashbrown::HashSet;
 use millstream_base::StreamId;
 
 use crate::error::{LogError, Result};
-use crate::files::{DataDir, INDEX, LOG, list};
+use crate::files::{DataDir, INDEX, KEYS, LOG, list};
 use crate::ids::{Generation, GroupName};
+
+/// The files in a stream's folder, in no particular order.
+#[derive(Debug, Default)]
+pub struct GroupFiles {
+    /// Groups that have a file.
+    pub groups: Vec<GroupName>,
+    /// Groups that have an index and no file.
+    pub lone_indexes: Vec<GroupName>,
+    /// Groups that have a key file and no file.
+    pub lone_keys: Vec<GroupName>,
+    /// Names of key files that were not finished.
+    pub unfinished: Vec<String>,
+}
+
+/// Returns whether a name ends as that of a key file that is not finished: `keys.new`, or `keys.<number>.new` for a part
+/// of it.
+fn is_unfinished_keys(ending: &str) -> bool {
+    let part = ending
+        .strip_prefix(KEYS)
+        .and_then(|rest| rest.strip_suffix(".new"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    part.is_some_and(|part| part.is_empty() || part.strip_prefix('.').is_some_and(is_number))
+}
 
 impl DataDir {
     /// Makes sure that a stream's folder exists for good.
@@ -51,21 +74,34 @@ impl DataDir {
             .collect()
     }
 
-    /// The groups that have files in a stream's folder, and those that have an index only; in no
+    /// Returns the groups that have files in a stream's folder, and those that have an index only; in no
     /// particular order.
     pub fn list_groups(&self, stream: StreamId) -> Result<(Vec<GroupName>, Vec<GroupName>)> {
+        let files = self.group_files(stream)?;
+        Ok((files.groups, files.lone_indexes))
+    }
+
+    /// Returns the files in a stream's folder, if there is one.
+    pub fn group_files(&self, stream: StreamId) -> Result<GroupFiles> {
         let path = self.stream_dir(stream);
-        let mut groups = Vec::new();
-        let mut indexes = Vec::new();
-        for name in list(&*self.disk, &path)? {
-            let parsed = name.rsplit_once('.').and_then(|(stem, ending)| {
+        let mut files = GroupFiles::default();
+        let names = match list(&*self.disk, &path) {
+            Err(LogError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(files);
+            }
+            names => names?,
+        };
+        for name in names {
+            let parsed = name.split_once('.').and_then(|(stem, ending)| {
                 let group = GroupName::parse(stream, stem)?;
                 // This program makes no other ones.
                 (group.generation == Generation::FORMAT_2).then_some((group, ending))
             });
             match parsed {
-                Some((group, LOG)) => groups.push(group),
-                Some((group, INDEX)) => indexes.push(group),
+                Some((group, LOG)) => files.groups.push(group),
+                Some((group, INDEX)) => files.lone_indexes.push(group),
+                Some((group, KEYS)) => files.lone_keys.push(group),
+                Some((_, ending)) if is_unfinished_keys(ending) => files.unfinished.push(name),
                 _ => {
                     return Err(LogError::ForeignFile {
                         path: path.join(name),
@@ -73,9 +109,27 @@ impl DataDir {
                 }
             }
         }
-        let known: HashSet<GroupName> = groups.iter().copied().collect();
-        indexes.retain(|index| !known.contains(index));
-        Ok((groups, indexes))
+        let known: HashSet<GroupName> = files.groups.iter().copied().collect();
+        files.lone_indexes.retain(|name| !known.contains(name));
+        files.lone_keys.retain(|name| !known.contains(name));
+        Ok(files)
+    }
+
+    /// Removes the files of a group that the manifest does not list any more.
+    pub fn remove_group_files(&self, name: &GroupName) -> Result<()> {
+        for path in [
+            self.keys_path(name),
+            self.index_path(name),
+            self.group_path(name),
+        ] {
+            match self.disk.remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(LogError::io("remove", path, error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Removes a stream's folder and all in it.

@@ -9,6 +9,7 @@ use millstream_base::{DiskFile, Position};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::manifest::{Record, RecordCount};
 use crate::group::Group;
 use crate::index::entry::IndexEntry;
 use crate::index::file::IndexWriter;
@@ -51,10 +52,20 @@ pub struct GroupFile {
     pub written: u64,
     /// Bytes of the index file; 0 when there is none yet.
     pub index_len: u64,
-    /// Whether the file has a name that survives a crash.
-    pub named: bool,
+    pub listing: Listing,
     /// The failure after which the file must not be written any more.
     pub failed: Option<LogError>,
+}
+
+/// Whether the manifest lists a file. Its name is durable before, and no byte of it counts before (rule M).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// It does not, and there may be no file.
+    None,
+    /// It does, as far as the process outlasts. [`Manifest::sync_to`](crate::files::manifest::Manifest::sync_to) makes that
+    /// durable.
+    Appended(RecordCount),
+    Durable,
 }
 
 /// An open file that is counted while it is open.
@@ -99,7 +110,7 @@ impl Group {
         keep_open: KeepOpen,
     ) -> Result<Position> {
         let mut file = self.file.lock();
-        if self.is_removed() || (to.0 <= file.written && file.named) {
+        if self.is_removed() || (to.0 <= file.written && file.listing != Listing::None) {
             return Ok(Position(file.written));
         }
         if let Some(error) = &file.failed {
@@ -122,8 +133,12 @@ impl Group {
         Ok(to)
     }
 
-    /// The open file; created where there is none.
+    /// The open file; created where there is none, unless it is listed: then it was lost.
     fn open(&self, dir: &DataDir, file: &mut GroupFile) -> Result<Arc<CountedFile>> {
+        let access = match file.listing {
+            Listing::None => Access::Create,
+            Listing::Appended(_) | Listing::Durable => Access::Write,
+        };
         let counted = match &mut file.open {
             Some(counted) => counted,
             closed => {
@@ -131,7 +146,7 @@ impl Group {
                 let path = self.path(dir);
                 let handle = dir
                     .disk
-                    .open(&path, Access::Create)
+                    .open(&path, access)
                     .map_err(|error| LogError::io("open", path, error))?;
                 closed.insert(Arc::new(CountedFile::new(handle, &dir.open_group_files)))
             }
@@ -139,7 +154,31 @@ impl Group {
         Ok(Arc::clone(counted))
     }
 
-    /// Syncs the written bytes. A failure is final: the content of the file is unknown then.
+    /// Begins the file, and lists it without syncing the list: so a start after a kill misses the file from its first byte
+    /// on.
+    pub fn begin(&self, dir: &DataDir) -> Result<()> {
+        let _one = self.syncing.lock();
+        let mut file = self.file.lock();
+        if self.is_removed() || file.listing != Listing::None {
+            return Ok(());
+        }
+        if let Some(error) = &file.failed {
+            return Err(error.clone());
+        }
+        self.open(dir, &mut file)?;
+        drop(file);
+        let named = dir.sync_stream_dir(self.lane.stream);
+        named.map_err(|error| self.set_failed(&error))?;
+        list(dir, &[self])
+    }
+
+    /// Creates the file, whose name is not durable then.
+    pub fn create(&self, dir: &DataDir) -> Result<()> {
+        self.open(dir, &mut self.file.lock()).map(drop)
+    }
+
+    /// Syncs the written bytes, and lists the file. A failure is final, since the content of the file is unknown then;
+    /// but for a full disk, where the list has no room: then nothing of it counts as synced yet.
     pub fn sync(&self, dir: &DataDir, keep_open: KeepOpen) -> Result<()> {
         let _one = self.syncing.lock();
         let mut file = self.file.lock();
@@ -149,36 +188,25 @@ impl Group {
         if let Some(error) = &file.failed {
             return Err(error.clone());
         }
-        let path = self.path(dir);
-        if file.named && file.written == self.synced().0 {
+        if file.listing == Listing::Durable && file.written == self.synced().0 {
             // Only its end may have come since.
             let to = self.synced();
             self.note_synced(dir, &mut file, to, keep_open);
             return Ok(());
         }
         let handle = self.open(dir, &mut file)?;
-        let (to, is_named) = (Position(file.written), file.named);
+        let (to, listing) = (Position(file.written), file.listing);
         drop(file);
-        let mut result = handle
-            .file
-            .sync()
-            .map_err(|error| LogError::io("sync", &path, error));
+        let synced = handle.file.sync();
         drop(handle);
-        if result.is_ok() && !is_named {
-            result = dir.sync_stream_dir(self.lane.stream);
-        }
+        let synced = synced.map_err(|error| LogError::io("sync", self.path(dir), error));
+        let synced = synced.and_then(|()| match listing {
+            Listing::None => dir.sync_stream_dir(self.lane.stream),
+            Listing::Appended(_) | Listing::Durable => Ok(()),
+        });
+        synced.map_err(|error| self.set_failed(&error))?;
+        list_durably(dir, &[self])?;
         let mut file = self.file.lock();
-        if self.is_removed() {
-            return Ok(());
-        }
-        if let Err(error) = result {
-            let fault = LogError::PartitionFault {
-                what: error.to_string(),
-            };
-            self.failed.store(true, Ordering::Relaxed);
-            file.failed = Some(fault.clone());
-            return Err(fault);
-        }
         if let Some(error) = &file.failed {
             return Err(error.clone());
         }
@@ -188,24 +216,27 @@ impl Group {
         Ok(())
     }
 
-    /// Takes note that the first `to` bytes are synced: the caller synced the whole data directory
-    /// after [`Group::write_back`] had returned that position.
-    pub fn synced_with_all(&self, dir: &DataDir, to: Position) {
-        let mut file = self.file.lock();
-        if file.failed.is_none() && !self.is_removed() && self.synced() <= to {
-            self.note_synced(dir, &mut file, to, KeepOpen::No);
-        }
-    }
-
     /// Marks the file as unusable: a sync of the whole data directory failed.
     pub fn fail(&self, fault: &LogError) {
         self.failed.store(true, Ordering::Relaxed);
         self.file.lock().failed.get_or_insert_with(|| fault.clone());
     }
 
-    /// Returns whether there is a file whose name survives a crash.
+    /// Marks the file as unusable. Returns the error of those that come to it.
+    fn set_failed(&self, error: &LogError) -> LogError {
+        let fault = error.to_lane_fault();
+        self.fail(&fault);
+        fault
+    }
+
+    /// Returns whether there is a file, and the manifest lists it for good.
     pub fn has_file(&self) -> bool {
-        self.file.lock().named
+        self.file.lock().listing == Listing::Durable
+    }
+
+    /// Returns whether the manifest lists the file, for good or as far as the process outlasts.
+    pub fn is_listed(&self) -> bool {
+        self.file.lock().listing != Listing::None
     }
 
     /// Whether the file must not be written any more.
@@ -214,10 +245,7 @@ impl Group {
     }
 
     fn note_synced(&self, dir: &DataDir, file: &mut GroupFile, to: Position, keep_open: KeepOpen) {
-        if !file.named {
-            file.named = true;
-            dir.named.lock().push(self.lane);
-        }
+        assert_eq!(file.listing, Listing::Durable, "rule M");
         debug_assert!(self.synced() <= to && to.0 <= file.written);
         self.synced.store(to.0, Ordering::Release);
         self.write_entries(dir, file, to);
@@ -270,4 +298,89 @@ impl Group {
             }
         }
     }
+}
+
+/// Takes note that the first bytes of groups' files are synced, and lists the files: the caller synced all folders of
+/// streams after [`Group::write_back`] had returned these positions.
+///
+/// # Errors
+/// When files could not be listed. On a full disk nothing of them counts as synced yet, and after other failures they must
+/// not be written any more.
+pub fn synced_with_all(dir: &DataDir, groups: &mut [(Arc<Group>, Position)]) -> Result<()> {
+    // The lanes' groups are listed in their order.
+    groups.sort_unstable_by_key(|(group, _)| (group.lane, group.id));
+    let all: Vec<&Group> = groups.iter().map(|(group, _)| &**group).collect();
+    let _one_each: Vec<_> = all.iter().map(|group| group.syncing.lock()).collect();
+    list_durably(dir, &all)?;
+    for (group, to) in groups.iter() {
+        let mut file = group.file.lock();
+        if file.failed.is_none() && !group.is_removed() && group.synced() <= *to {
+            group.note_synced(dir, &mut file, *to, KeepOpen::No);
+        }
+    }
+    Ok(())
+}
+
+/// Lists files that were begun, whose names are durable, without syncing the list.
+pub fn list_begun(dir: &DataDir, groups: &[Arc<Group>]) -> Result<()> {
+    let mut all: Vec<&Group> = groups.iter().map(|group| &**group).collect();
+    all.sort_unstable_by_key(|group| (group.lane, group.id));
+    let _one_each: Vec<_> = all.iter().map(|group| group.syncing.lock()).collect();
+    list(dir, &all)
+}
+
+/// Lists the files of groups that are not listed yet, with one write. Their names are durable; the caller holds `syncing` of
+/// each, so none is removed meanwhile.
+fn list(dir: &DataDir, groups: &[&Group]) -> Result<()> {
+    let is_unlisted = |group: &&&Group| {
+        let file = group.file.lock();
+        file.listing == Listing::None && file.failed.is_none() && !group.is_removed()
+    };
+    let unlisted: Vec<&&Group> = groups.iter().filter(is_unlisted).collect();
+    if unlisted.is_empty() {
+        return Ok(());
+    }
+    let records: Vec<Record> = unlisted
+        .iter()
+        .map(|group| Record::Group(group.name()))
+        .collect();
+    let appended = dir
+        .manifest()
+        .append(&records)
+        .map_err(|error| match error.is_disk_full() {
+            true => error,
+            false => fail_all(&unlisted, &error),
+        })?;
+    for group in unlisted {
+        group.file.lock().listing = Listing::Appended(appended);
+    }
+    Ok(())
+}
+
+/// As [`list`], and syncs the list.
+fn list_durably(dir: &DataDir, groups: &[&Group]) -> Result<()> {
+    list(dir, groups)?;
+    let appended = |group: &&&Group| match group.file.lock().listing {
+        Listing::Appended(count) => Some(count),
+        Listing::None | Listing::Durable => None,
+    };
+    let begun: Vec<&&Group> = groups
+        .iter()
+        .filter(|group| appended(group).is_some())
+        .collect();
+    let Some(last) = begun.iter().filter_map(appended).max() else {
+        return Ok(());
+    };
+    let synced = dir.manifest().sync_to(last);
+    synced.map_err(|error| fail_all(&begun, &error))?;
+    for group in begun {
+        group.file.lock().listing = Listing::Durable;
+    }
+    Ok(())
+}
+
+fn fail_all(groups: &[&&Group], error: &LogError) -> LogError {
+    let fault = error.to_lane_fault();
+    groups.iter().for_each(|group| group.fail(&fault));
+    fault
 }

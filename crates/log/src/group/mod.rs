@@ -27,7 +27,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::LogError;
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
-use crate::group::file::GroupFile;
+use crate::group::file::{GroupFile, Listing};
 use crate::group::segments::Segment;
 use crate::group::stored::StoredGroup;
 use crate::ids::{Generation, GroupName, LaneId};
@@ -97,7 +97,7 @@ impl Group {
                 index: None,
                 written: 0,
                 index_len: 0,
-                named: false,
+                listing: Listing::None,
                 failed: None,
             }),
             syncing: Mutex::new(()),
@@ -114,7 +114,9 @@ impl Group {
             let mut file = group.file.lock();
             file.written = synced;
             file.index_len = stored.index_len;
-            file.named = stored.named;
+            if stored.has_file {
+                file.listing = Listing::Durable;
+            }
             let ends = stored.segments.iter().skip(1).copied();
             let evicted = stored.segments.len() - stored.buffers.len();
             let buffers = std::iter::repeat_n(None, evicted);

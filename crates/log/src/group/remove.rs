@@ -1,62 +1,24 @@
-//! The removal of a group's files and memory.
+//! The removal of groups: of their files and their memory.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millstream_base::disk::Access;
-
-use crate::error::{LogError, Result};
+use crate::error::Result;
 use crate::files::DataDir;
+use crate::files::manifest::Record;
 use crate::group::Group;
-use crate::group::file::GroupFile;
 
 impl Group {
-    /// Removes the index of a closed group for ever: the group is about to be removed.
-    pub fn remove_index(&self, dir: &DataDir) -> Result<()> {
-        let mut file = self.file.lock();
-        file.index = None;
-        // So it is not made anew.
-        self.unwritten_entries.lock().clear();
-        remove_file(dir, self.index_path(dir))
-    }
-
-    /// Takes the group away: frees its buffers and removes its files. The names are gone for good
-    /// after the folder is synced.
+    /// Takes the group away: frees its buffers and removes its files. The manifest must not need them any more.
     pub fn remove(&self, dir: &DataDir) -> Result<()> {
-        let mut file = self.file.lock();
-        remove_file(dir, self.index_path(dir))?;
-        remove_file(dir, self.path(dir))?;
-        self.forget(&mut file);
-        Ok(())
+        // Not while it is being listed.
+        let _one = self.syncing.lock();
+        self.remove_files(dir)
     }
 
-    /// Takes the group away as [`Group::remove`] does, and makes its file that of a later group of its
-    /// lane, which is empty: to begin a file needs room. Its index must be gone for good. After a
-    /// failure it is unknown which of the two the file is.
-    pub fn hand_file_over(&self, dir: &DataDir, later: &Group) -> Result<()> {
+    fn remove_files(&self, dir: &DataDir) -> Result<()> {
         let mut file = self.file.lock();
-        let mut later_file = later.file.lock();
-        if later_file.named || later_file.written > 0 {
-            // Something came meanwhile.
-            drop((file, later_file));
-            return self.remove(dir);
-        }
-        let (from, to) = (self.path(dir), later.path(dir));
-        dir.disk
-            .rename(&from, &to)
-            .map_err(|error| LogError::io("rename", from, error))?;
-        self.forget(&mut file);
-        later_file.open = None;
-        dir.sync_dir(&dir.stream_dir(self.lane.stream))?;
-        later_file.named = true;
-        // A crash before this leaves chunks whose offsets do not fit the name: the start cuts them.
-        dir.disk
-            .open(&to, Access::Write)
-            .and_then(|handle| handle.set_len(0).and_then(|()| handle.sync()))
-            .map_err(|error| LogError::io("truncate", to, error))
-    }
-
-    fn forget(&self, file: &mut GroupFile) {
+        dir.remove_group_files(&self.name())?;
         self.removed.store(true, Ordering::Release);
         file.open = None;
         file.index = None;
@@ -65,14 +27,34 @@ impl Group {
         }
         *self.index.write() = None;
         self.unwritten_entries.lock().clear();
+        Ok(())
     }
 }
 
-fn remove_file(dir: &DataDir, path: PathBuf) -> Result<()> {
-    match dir.disk.remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(LogError::io("remove", path, error))
-        }
-        _ => Ok(()),
+/// Takes the first groups of a lane away, oldest first, and calls `gone` with each: `next` becomes the lane's first group.
+/// The manifest says so for good before the first file goes, so a crash leaves files that the next start removes.
+///
+/// # Errors
+/// When the manifest takes no record, or a file cannot be removed: it stays with those behind it.
+pub fn remove_first_groups(
+    dir: &DataDir,
+    groups: &[Arc<Group>],
+    next: &Group,
+    mut gone: impl FnMut(&Group),
+) -> Result<()> {
+    // None of them is listed behind the record.
+    let _one_each: Vec<_> = groups.iter().map(|group| group.syncing.lock()).collect();
+    let first = Record::First {
+        lane: next.lane,
+        group: next.id,
+        offset: next.first_offset,
+    };
+    let manifest = dir.manifest();
+    let appended = manifest.append(&[first])?;
+    manifest.sync_to(appended)?;
+    for group in groups {
+        group.remove_files(dir)?;
+        gone(group);
     }
+    Ok(())
 }

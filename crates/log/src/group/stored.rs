@@ -28,8 +28,8 @@ pub struct StoredGroup {
     pub entries: Vec<IndexEntry>,
     /// Its index in memory; `None` when it is not loaded.
     pub index: Option<SparseIndex>,
-    /// Whether the file's name survives a crash.
-    pub named: bool,
+    /// Whether there is a file. The manifest lists it, unless the lane is damaged and takes no writes.
+    pub has_file: bool,
     /// The damage behind `position`, if bytes are missing there.
     pub damage: Option<LogError>,
 }

@@ -28,7 +28,7 @@ pub mod virtual_log;
 pub mod watchers;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -89,8 +89,6 @@ pub struct LaneState {
     read_fault: OnceLock<LogError>,
     /// Bytes that the start truncated from the last group's file.
     pub truncated_bytes: u64,
-    /// Whether the catalog knows that the lane has data. Stored and loaded by `had_data`.
-    pub has_data_noted: AtomicBool,
     /// Its start, if records were deleted from it.
     pub start: LaneStart,
     /// The transactions that hold back consumers of committed records.
@@ -159,7 +157,6 @@ impl LaneState {
             fault,
             read_fault: OnceLock::new(),
             truncated_bytes: stored.truncated_bytes,
-            has_data_noted: AtomicBool::new(false),
             start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use millstream_base::{Offset, Position, ProducerId, Timestamp};
+use millstream_base::{GroupId, Offset, Position, ProducerId, Timestamp};
 
 use crate::error::LogError;
 use crate::group::Group;
@@ -16,6 +16,8 @@ use crate::producers::transactions::AbortedTransaction;
 #[derive(Debug, Default)]
 pub struct StoredLane {
     pub groups: VecDeque<Arc<Group>>,
+    /// The last group that the lane has, or has had.
+    pub last_group: Option<GroupId>,
     pub next_offset: Offset,
     pub producers: Producers,
     /// Producers that appended to the last group behind its last entry.
@@ -36,6 +38,6 @@ pub struct StoredLane {
 impl StoredLane {
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.fault.is_none() && self.next_offset == Offset(0)
+        self.last_group.is_none() && self.fault.is_none() && self.next_offset == Offset(0)
     }
 }

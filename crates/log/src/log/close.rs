@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::catalog::lanes_with_data::note_all_data;
 use crate::error::Result;
 use crate::group::Group;
 use crate::ids::LaneId;
@@ -19,9 +18,6 @@ impl Inner {
     pub(super) fn close(&self) -> Result<()> {
         // All at once, not one after another as they are waited for.
         self.core.appends.queue.hurry_unsynced(|_| true);
-        if !self.core.appends.closed.load(Ordering::SeqCst) {
-            note_all_data(&self.core, &self.catalog, &self.core.made_lanes());
-        }
         if self.core.appends.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }

@@ -136,6 +136,7 @@ impl Inner {
             self.core.partitions.release(gone.partition_count().into());
         }
         self.core.dir.remove_stream_dir(id)?;
+        self.core.dir.manifest().forget(id);
         self.catalog.compact(&self.core);
         Ok(())
     }

@@ -53,7 +53,7 @@ impl Log {
         random: Arc<dyn Random>,
     ) -> Result<Log> {
         config.check()?;
-        let dir = DataDir::open(disk, &config.dir)?;
+        let dir = DataDir::open(disk, Arc::clone(&random), &config.dir)?;
         let pool = Pool::new(config.pool.as_usize(), config.catch_up.as_usize())
             .map_err(|error| LogError::io("allocate", "the pool's shared memory", error))?;
 
@@ -149,7 +149,10 @@ impl Log {
             must_retain_journal |= orphans.iter().any(|id| recovered.has_gap(*id));
             // The lost entries of the catalog may have named these.
             recovered.write_out_left(&core.dir)?;
-            for id in orphans {
+            for id in core.dir.list_streams()? {
+                if !orphans.contains(&id) {
+                    continue;
+                }
                 let moved_to = core.dir.move_stream_aside(id)?;
                 tracing::warn!(moved_to = %moved_to.display(),
                     "the catalog was truncated or repaired and does not name stream {id}; its files are \
@@ -161,9 +164,13 @@ impl Log {
                 core.dir.remove_stream_dir(id)?;
             }
         }
+        recovered.remove_leftovers(&core.dir, |id| core.stream(id).is_some());
         core.dir.sync_dir(&core.dir.streams_dir())?;
+        let exists = |id| core.stream(id).is_some();
+        if core.dir.manifest().has_obsolete(exists) {
+            core.dir.manifest().rewrite(exists)?;
+        }
         core.take_over(old_journal, must_retain_journal);
-        core.remember(&catalog);
         core.reads
             .damage
             .report_start(&*core.clock, &core.made_lanes());

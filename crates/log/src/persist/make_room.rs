@@ -34,25 +34,10 @@ impl Core {
             self.sync_written(vec![Arc::clone(&lane)]);
             let last = lane.give_up();
             let groups = lane.groups();
-            let Some(with_file) = groups.iter().rposition(|group| group.has_file()) else {
-                continue;
-            };
-            for group in &groups[..with_file] {
-                self.remove_first(&lane, group)?;
-            }
-            // The last file stays, empty: its name holds the lane's next offset.
-            let first = &groups[with_file];
-            if first.id == last.id {
-                continue;
-            }
-            self.remove_index(&lane, first)?;
-            lane.remove_first(first.id);
-            first
-                .hand_file_over(&self.dir, &last)
-                .inspect_err(|error| self.fail_all(&lane, error))?;
-            for group in &groups[with_file + 1..groups.len() - 1] {
-                group.remove(&self.dir)?;
-                lane.remove_first(group.id);
+            if groups.iter().any(|group| group.has_file()) {
+                // The lane has no file then. The manifest holds its next offset.
+                let before = groups.partition_point(|group| group.id < last.id);
+                self.remove_first(&lane, &groups[..before], &last)?;
             }
         }
         self.try_to_finish_recovery();

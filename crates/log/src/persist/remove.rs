@@ -1,13 +1,14 @@
-//! Removal of a lane's first groups, so that a crash leaves no hole and no lane without a file.
+//! Removal of a lane's first groups, so that a crash leaves no hole.
 
 use std::sync::Arc;
 
 use millstream_base::Position;
 
 use crate::core::Core;
-use crate::error::{LogError, Result};
+use crate::error::Result;
 use crate::group::Group;
 use crate::group::file::{KeepOpen, WriteMode};
+use crate::group::remove::remove_first_groups;
 use crate::lane::LaneState;
 
 impl Core {
@@ -17,53 +18,38 @@ impl Core {
             self.persist(vec![Arc::clone(group)]);
             self.found(lane, group)?;
         }
-        for old in lane.groups() {
-            if old.id >= group.id {
-                break;
-            }
-            self.remove_first(lane, &old)?;
-        }
-        Ok(())
+        let mut groups = lane.groups();
+        groups.truncate(groups.partition_point(|old| old.id < group.id));
+        self.remove_first(lane, &groups, group)
     }
 
-    /// Removes a lane's first group.
-    pub fn remove_first(&self, lane: &LaneState, group: &Group) -> Result<()> {
-        // Its index is gone before its file: an index without a file means that the file was lost.
-        self.remove_index(lane, group)?;
-        group.remove(&self.dir)?;
-        lane.remove_first(group.id);
-        // Before the next one goes: the rest of a lane has no holes.
-        self.sync_names(lane)
-    }
-
-    /// Removes the index of a group for good.
-    pub fn remove_index(&self, lane: &LaneState, group: &Group) -> Result<()> {
-        if let Some(fault) = lane.fault().filter(|_| group.has_failed()) {
+    /// Removes a lane's first groups: `next` is the one behind them.
+    pub fn remove_first(
+        &self,
+        lane: &LaneState,
+        groups: &[Arc<Group>],
+        next: &Group,
+    ) -> Result<()> {
+        let failed = groups.iter().any(|group| group.has_failed());
+        if let Some(fault) = lane.fault().filter(|_| failed) {
             return Err(fault.clone());
         }
-        group.remove_index(&self.dir)?;
-        self.sync_names(lane)
-    }
-
-    /// Makes the names of a lane's files durable.
-    fn sync_names(&self, lane: &LaneState) -> Result<()> {
-        if lane.is_memory_only() {
+        if groups.is_empty() {
             return Ok(());
         }
-        let synced = self.dir.sync_dir(&self.dir.stream_dir(lane.id.stream));
-        synced.inspect_err(|error| self.fail_all(lane, error))
-    }
-
-    /// Gives up a lane: which files it has is unknown.
-    pub fn fail_all(&self, lane: &LaneState, error: &LogError) {
-        let fault = error.to_lane_fault();
-        lane.set_fault(&fault);
-        for group in lane.groups() {
-            group.fail(&fault);
+        if lane.is_memory_only() {
+            for group in groups {
+                group.remove(&self.dir)?;
+                lane.remove_first(group.id);
+            }
+            return Ok(());
         }
+        remove_first_groups(&self.dir, groups, next, |gone| {
+            lane.remove_first(gone.id);
+        })
     }
 
-    /// Makes sure that an empty group has a file with a durable name.
+    /// Makes sure that an empty group has a file and an index, which holds the lane's producers.
     pub fn found(&self, lane: &LaneState, group: &Group) -> Result<()> {
         if let Some(damage) = group.damage() {
             // Files and index of a damaged group stay until a repair.

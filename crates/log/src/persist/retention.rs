@@ -78,9 +78,9 @@ impl Core {
         }
         let groups = lane.groups();
         let mut bytes: u64 = groups.iter().map(|group| group.durable().0).sum();
-        let mut removed = 0;
+        let mut expired = 0;
         // The last group stays: it holds the lane's next offset.
-        for (group, next) in groups.iter().zip(groups.iter().skip(1)) {
+        for group in &groups[..groups.len().saturating_sub(1)] {
             let Some(end) = group.end() else {
                 break;
             };
@@ -89,15 +89,24 @@ impl Core {
             if !(too_large || is_old(end.max_timestamp)) || !written {
                 break;
             }
-            if config.durability != Durability::Memory {
-                // It holds the lane's next offset, when the journal holds only some of this one.
-                self.found(lane, next)?;
-            }
             bytes -= end.position.0;
-            // Where a file cannot be removed, those behind it stay too: a lane has no holes.
-            self.remove_first(lane, group)?;
-            removed += 1;
+            expired += 1;
         }
-        Ok(removed)
+        if expired == 0 {
+            return Ok(0);
+        }
+        let mut result = Ok(());
+        if config.durability != Durability::Memory {
+            // It holds the lane's next offset, when the journal holds only some of those before it.
+            result = self.found(lane, &groups[expired]);
+            if result.is_err() {
+                // On a full disk those go that need no new file.
+                while expired > 0 && !groups[expired].has_file() {
+                    expired -= 1;
+                }
+            }
+        }
+        self.remove_first(lane, &groups[..expired], &groups[expired])?;
+        result.map(|()| expired as u64)
     }
 }

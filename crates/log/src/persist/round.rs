@@ -30,7 +30,6 @@ impl Core {
             }
             worked = true;
         }
-        self.note_data();
         let stalled = !self.stalled.lock().is_empty();
         if self.journal.fill() > JOURNAL_FILL_MAX || stalled {
             worked |= self.release_journal(JOURNAL_FILL_MAX);

@@ -10,7 +10,7 @@ use crate::commit::settle::SINGLE_SYNCS_MAX;
 use crate::core::Core;
 use crate::error::LogError;
 use crate::group::Group;
-use crate::group::file::{KeepOpen, WriteMode};
+use crate::group::file::{KeepOpen, WriteMode, synced_with_all};
 use crate::ids::LaneId;
 
 impl Core {
@@ -68,11 +68,12 @@ impl Core {
                 WriteMode::BypassCache,
                 keep_open,
             ) {
-                Ok(to) if to > group.synced() => written.push((group, to)),
+                // Those without a file, too: a lane's files are listed in their order.
+                Ok(to) if to > group.synced() || !group.has_file() => written.push((group, to)),
                 Ok(_) => {
                     // Nothing to write; its end may still be missing in the index.
                     if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
-                        self.fail(&group, &error);
+                        self.sync_failed(&group, &error);
                     }
                 }
                 Err(error) if error.is_disk_full() => {
@@ -96,26 +97,37 @@ impl Core {
                 }
                 if let Err(error) = group.sync(&self.dir, KeepOpen::No) {
                     failed_lane = Some(group.lane);
-                    self.fail(group, &error);
+                    self.sync_failed(group, &error);
                 }
             }
         } else {
-            match self.dir.sync_streams() {
-                Ok(()) => {
-                    for (group, to) in &written {
-                        group.synced_with_all(&self.dir, *to);
-                    }
-                }
-                Err(error) => {
-                    for (group, _) in &written {
-                        self.fail(group, &error);
-                    }
-                }
-            }
+            self.sync_all(&mut written);
         }
         self.counters
             .persisted_groups
             .fetch_add(written.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Syncs the files of groups, as far as they are written, with all others.
+    pub fn sync_all(&self, written: &mut [(Arc<Group>, Position)]) {
+        let synced = self.dir.sync_streams();
+        let failed = match synced {
+            Ok(()) => synced_with_all(&self.dir, written),
+            Err(error) => Err(error.to_lane_fault()),
+        };
+        if let Err(error) = failed {
+            for (group, _) in written {
+                self.sync_failed(group, &error);
+            }
+        }
+    }
+
+    /// After a failed sync: a full disk, where the manifest could not list a file, is waited for; anything else is final.
+    pub fn sync_failed(&self, group: &Group, error: &LogError) {
+        match error.is_disk_full() {
+            true => self.set_disk_full(error),
+            false => self.fail(group, error),
+        }
     }
 
     /// Gives up a group behind one that failed.

@@ -18,6 +18,7 @@ use crate::memory::pool::Pool;
 use crate::producers::Producers;
 use crate::recovery::closed::ClosedGroup;
 use crate::recovery::foreign::indexed_end;
+use crate::recovery::listed::LaneFiles;
 use crate::recovery::producers::producers_after;
 use crate::recovery::scan::open;
 use crate::recovery::tail::{Tail, TailPlace};
@@ -31,6 +32,8 @@ pub struct RecoveredLane {
     /// Groups behind the tail that have files. They were written after the tail, and nothing of
     /// them is given up by the journal before the tail is synced: the journal fills the gap.
     pub waiting: VecDeque<GroupName>,
+    /// The last group that the lane is known to have had.
+    last_group: Option<GroupId>,
     /// Its damage, unless the journal heals it.
     pub damage: Option<Damage>,
     /// Bytes that were truncated from the lane's last file.
@@ -63,6 +66,7 @@ impl RecoveredLane {
             closed: Vec::new(),
             tail: Tail::begin(first, Producers::default()),
             waiting: VecDeque::new(),
+            last_group: None,
             damage: None,
             truncated_bytes: 0,
             is_unsynced: false,
@@ -110,15 +114,53 @@ impl RecoveredLane {
         Ok(())
     }
 
-    pub fn read(dir: &DataDir, groups: &[GroupName], is_untorn: bool) -> Result<RecoveredLane> {
-        let first = *groups.first().expect("a lane with files");
+    pub fn read(dir: &DataDir, files: LaneFiles, is_untorn: bool) -> Result<RecoveredLane> {
+        let LaneFiles {
+            lane,
+            listed,
+            mut begun,
+            first,
+            mut foreign,
+        } = files;
+        if is_untorn {
+            // A clean stop leaves no file that was just begun.
+            foreign = foreign.or(begun.first().copied());
+            begun.clear();
+        }
+        let (id, offset) = first.unwrap_or((foreign.map_or(GroupId(0), |name| name.id), Offset(0)));
+        let last = listed.last().map(|name| name.id);
+        // A crash may have interrupted the syncs of those that were begun.
+        let is_unsynced = !begun.is_empty();
+        let waiting: VecDeque<GroupName> = listed.into_iter().chain(begun).collect();
+        let begin = waiting.front().copied();
+        let begin = begin.unwrap_or_else(|| GroupName::of_new(lane, id, offset));
         let mut recovered = RecoveredLane {
-            waiting: groups.iter().copied().collect(),
+            waiting,
+            last_group: last.max(first.map(|(first, _)| first)),
+            is_unsynced,
             is_untorn,
-            ..RecoveredLane::begin(first)
+            ..RecoveredLane::begin(begin)
         };
         recovered.read_files(dir)?;
+        if let Some(name) = foreign {
+            let what = format!(
+                "group {name} is not in the list of files, and was not begun by the last run: it was copied here, or the list \
+                 is an older one"
+            );
+            let error = LogError::corrupted(dir.group_path(&name), Position(0), what);
+            let damage = recovered.tail.damage.get_or_insert(error);
+            recovered.damage = Some(Damage::for_ever(damage.clone()));
+        }
         Ok(recovered)
+    }
+
+    /// Returns the groups that have files, in their order.
+    pub fn with_files(&self) -> impl Iterator<Item = GroupName> {
+        let closed = self.closed.iter();
+        let closed = closed.map(|group| (&group.name, &group.replayed));
+        let all = closed.chain([(&self.tail.name, &self.tail.replayed)]);
+        all.filter(|(_, replayed)| replayed.has_file)
+            .map(|(name, _)| *name)
     }
 
     /// Reads the groups that wait, up to the first one that is not whole.
@@ -199,7 +241,7 @@ impl RecoveredLane {
             let tail = &mut self.tail;
             let error = tail.damage.get_or_insert_with(|| {
                 let what = format!(
-                    "the group ends before offset {}, the lane's next file begins with {}",
+                    "the group ends before offset {}, the lane's next file, {next}, begins with {}",
                     tail.offset, next.first_offset
                 );
                 let path = dir.group_path(&tail.name);
@@ -251,8 +293,18 @@ impl RecoveredLane {
                 self.note_gap(dir, run);
                 return Ok(ReplayStep::Done);
             }
-            self.tail.close();
-            self.begin_group(run.group, run.group_first_offset);
+            match self.tail.is_blank() {
+                // The list names a group that was never begun.
+                true => {
+                    let name = GroupName::of_new(run.lane, run.group, run.group_first_offset);
+                    let producers = std::mem::take(&mut self.tail.producers);
+                    self.tail = Tail::begin(name, producers);
+                }
+                false => {
+                    self.tail.close();
+                    self.begin_group(run.group, run.group_first_offset);
+                }
+            }
         }
         if run.position > self.tail.position {
             self.note_gap(dir, run);
@@ -314,7 +366,7 @@ impl RecoveredLane {
                     entries: group.entries,
                     index: group.sparse_index,
                     synced: group.replayed.from,
-                    named: group.replayed.has_file,
+                    has_file: group.replayed.has_file,
                     damage: group.damage,
                     buffers: group.replayed.into_buffers(),
                 };
@@ -335,14 +387,16 @@ impl RecoveredLane {
                 },
                 index: Some(tail.sparse_index),
                 synced: tail.replayed.from,
-                named: tail.replayed.has_file,
+                has_file: tail.replayed.has_file,
                 damage: tail.damage,
                 buffers: tail.replayed.into_buffers(),
             };
             let group = Group::stored(tail.name, stored);
             groups.push_back(Arc::new(group));
         }
+        let last_group = groups.back().map(|group| group.id);
         StoredLane {
+            last_group: last_group.max(self.last_group),
             groups,
             next_offset: tail.offset,
             producers: tail.producers,

@@ -1,7 +1,7 @@
 //! Recovery: a start completes each lane from its files and from the journal of the last run.
 //!
-//! 1. For each lane, list its groups' files. All but the last are whole; the last is read from its
-//!    last index entry on, up to its last whole chunk. A file or an index of another group is not read.
+//! 1. For each lane, compare its groups' files with the manifest ([`listed`]). All but the last are whole; the last is read
+//!    from its last index entry on, up to its last whole chunk. A file or an index of another group is not read.
 //!    Bytes that were read back may never have reached the medium (a sync that failed before the process
 //!    ended), so the part behind the last entry is written again, and everything is synced.
 //! 2. Replay the journal: chunks that the files lack go into segments in the pool, as they lay there before
@@ -21,6 +21,7 @@ pub mod clean_stop;
 pub mod closed;
 pub mod foreign;
 pub mod lane;
+pub mod listed;
 pub mod producers;
 pub mod rebuild;
 pub mod scan;
@@ -29,13 +30,14 @@ pub mod truncated;
 pub mod unfinished;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use millstream_base::{ByteSize, GroupId, LaneIndex, StreamId, StreamletIndex};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::manifest::{Listed, Record};
 use crate::ids::{GroupName, LaneId};
 use crate::journal::old::OldJournal;
 use crate::journal::run::RecoveredRun;
@@ -59,6 +61,10 @@ pub struct Recovered {
     is_unsynced: bool,
     /// Damaged lanes whose files no write can have torn.
     damaged_untorn: BTreeSet<LaneId>,
+    /// Groups whose files the manifest needs no more.
+    leftovers: Vec<GroupName>,
+    /// Paths of other files that nothing needs.
+    unfinished: Vec<(StreamId, PathBuf)>,
 }
 
 impl Recovered {
@@ -72,17 +78,19 @@ impl Recovered {
     ) -> Result<Recovered> {
         let mut recovered = Recovered::default();
         let mut is_unsynced = false;
-        for stream in dir.list_streams()? {
-            let mut by_lane: HashMap<LaneId, Vec<GroupName>> = HashMap::new();
-            let (groups, indexes) = dir.list_groups(stream)?;
-            // A group's index is made after its file, and gone for good before that is removed: one that
-            // is alone means that its file was lost.
-            for name in groups.into_iter().chain(indexes) {
-                by_lane.entry(name.lane).or_default().push(name);
-            }
-            for (lane, mut groups) in by_lane {
-                groups.sort_unstable();
-                let recovered_lane = RecoveredLane::read(dir, &groups, clean_stop.covers(lane))?;
+        let listed = dir.manifest().look_at(Listed::clone);
+        for (stream, listed_lanes) in listed::streams(dir, &listed)? {
+            let files = listed::compare(dir, stream, &listed_lanes, &listed)?;
+            recovered.leftovers.extend(files.leftovers);
+            let unfinished = files.unfinished.into_iter();
+            let unfinished = unfinished.map(|name| (stream, dir.stream_dir(stream).join(name)));
+            recovered.unfinished.extend(unfinished);
+            for files in files.lanes {
+                if files.is_empty() {
+                    continue;
+                }
+                let lane = files.lane;
+                let recovered_lane = RecoveredLane::read(dir, files, clean_stop.covers(lane))?;
                 recovered.buffered_bytes += recovered_lane.tail.buffer.len();
                 is_unsynced |= recovered_lane.is_unsynced;
                 recovered.lanes.insert(lane, recovered_lane);
@@ -117,7 +125,48 @@ impl Recovered {
         if recovered.is_unsynced {
             dir.sync_streams()?;
         }
+        recovered.list_files(dir, &listed)?;
         Ok(recovered)
+    }
+
+    /// Lists the files that were begun, or that the replay has made; they are synced with their names. Those of damaged
+    /// lanes stay as they are.
+    fn list_files(&self, dir: &DataDir, listed: &Listed) -> Result<()> {
+        let whole = self.lanes.values().filter(|lane| lane.damage.is_none());
+        let is_new = |name: &GroupName| {
+            let lane = listed.lane(name.lane);
+            !lane.is_some_and(|lane| lane.contains(name))
+        };
+        let new = whole.flat_map(|lane| lane.with_files()).filter(is_new);
+        let records: Vec<Record> = new.map(Record::Group).collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        let appended = dir.manifest().append(&records)?;
+        dir.manifest().sync_to(appended)
+    }
+
+    /// Removes the files of existing streams that the manifest needs no more. Those that stay are found by the next
+    /// start.
+    pub fn remove_leftovers(&mut self, dir: &DataDir, exists: impl Fn(StreamId) -> bool) {
+        let removed = |path: &Path, removed: Result<()>| match removed {
+            Ok(()) => {
+                tracing::info!(path = %path.display(), "removed a file that a crash has left")
+            }
+            Err(error) => tracing::warn!(%error, "a file that a crash has left stays for now"),
+        };
+        for name in std::mem::take(&mut self.leftovers) {
+            if exists(name.lane.stream) {
+                removed(&dir.group_path(&name), dir.remove_group_files(&name));
+            }
+        }
+        for (stream, path) in std::mem::take(&mut self.unfinished) {
+            if exists(stream) {
+                let result = dir.disk.remove_file(&path);
+                let result = result.map_err(|error| LogError::io("remove", &path, error));
+                removed(&path, result);
+            }
+        }
     }
 
     /// The record of the lanes whose files no write of this run can tear.

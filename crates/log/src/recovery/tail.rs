@@ -105,7 +105,7 @@ impl Tail {
         let path = dir.group_path(&name);
         let file = match dir.disk.open(&path, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let what = "the file is missing, though its index is there";
+                let what = "the file is in the list of files, and missing";
                 let error = LogError::corrupted(path, Position(0), what);
                 let mut tail = Tail::begin(name, producers()?);
                 tail.is_foreign = true;
@@ -204,6 +204,11 @@ impl Tail {
         }
         tail.replayed.from = tail.position;
         Ok((tail, damage))
+    }
+
+    /// Returns whether there is neither a file nor a chunk of it.
+    pub fn is_blank(&self) -> bool {
+        self.position == Position(0) && !self.replayed.has_file
     }
 
     /// Adds the chunks of the group's file from here on to `to`. Returns the fault where it

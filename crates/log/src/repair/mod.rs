@@ -19,6 +19,7 @@ use crate::catalog::POSITIONS;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::manifest::{NAME as MANIFEST, Record};
 use crate::group::Group;
 use crate::ids::{GroupName, LaneId};
 use crate::journal::format::encode_run;
@@ -129,8 +130,9 @@ impl Log {
     fn into_repair(self) -> Result<Repair> {
         let config = self.inner.core.config.clone();
         let disk = Arc::clone(&self.inner.core.dir.disk);
+        let random = Arc::clone(&self.inner.random);
         self.close()?;
-        Repair::new(&config, DataDir::open(disk, &config.dir)?)
+        Repair::new(&config, DataDir::open(disk, random, &config.dir)?)
     }
 }
 
@@ -215,17 +217,17 @@ impl Repair {
         let GroupName { lane, id, .. } = place.group;
         let stream = lane.stream;
         let journal_last = self.take_runs(stream, Some(lane))?;
-        let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
-        let all: Vec<GroupName> = groups.iter().chain(&indexes).copied().collect();
-        let last = all
-            .iter()
-            .filter(|name| name.lane.streamlet == lane.streamlet)
-            .map(|name| name.id.0)
-            .max()
-            .unwrap_or(0);
+        let all = self.groups_of(stream)?;
+        let last = self.last_group(stream, lane.streamlet)?.0;
         let next = GroupId(last.max(journal_last).max(id.0) + 1);
 
-        // Files behind the damage go first: while one of them is there, the gap shows the damage.
+        // The list is without them before they go. Until then they are missed, and from then on they fit nowhere.
+        let whole = match place.position {
+            Position(0) => id,
+            _ => GroupId(id.0 + 1),
+        };
+        let manifest = self.dir.manifest();
+        manifest.change(|listed| listed.forget_from(lane, whole))?;
         let mut behind: Vec<GroupName> = all
             .iter()
             .filter(|name| name.lane == lane && name.id >= id)
@@ -236,6 +238,7 @@ impl Repair {
             if name.id == id && place.position > Position(0) {
                 let path = self.dir.group_path(&name);
                 self.take_end(stream, &path, place.position)?;
+                self.take_file(stream, &self.dir.keys_path(&name))?;
                 self.take_file(stream, &self.dir.index_path(&name))?;
             } else {
                 self.take_group(&name)?;
@@ -254,22 +257,67 @@ impl Repair {
             .open(&path, Access::Create)
             .and_then(|file| file.sync())
             .map_err(|error| LogError::io("make", &path, error))?;
-        self.dir.sync_stream_dir(stream)
+        self.dir.sync_stream_dir(stream)?;
+        let begun = Record::Group(GroupName::of_new(lane, next, first_offset));
+        let manifest = self.dir.manifest();
+        manifest.sync_to(manifest.append(&[begun])?)
+    }
+
+    /// Returns the groups of a stream that have files, or that are listed.
+    fn groups_of(&self, stream: StreamId) -> Result<Vec<GroupName>> {
+        let (groups, indexes) = self.dir.list_groups(stream)?;
+        let mut all: Vec<GroupName> = groups.into_iter().chain(indexes).collect();
+        self.dir.manifest().look_at(|listed| {
+            for (id, lane) in listed.lanes().filter(|(id, _)| id.stream == stream) {
+                all.extend(lane.groups(id));
+            }
+        });
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// Returns the last group that a streamlet has, or is known to have had.
+    pub fn last_group(&self, stream: StreamId, streamlet: StreamletIndex) -> Result<GroupId> {
+        let all = self.groups_of(stream)?.into_iter();
+        let of_streamlet = all.filter(|name| name.lane.streamlet == streamlet);
+        let stored = of_streamlet.map(|name| name.id).max();
+        let listed = self.dir.manifest().look_at(|listed| {
+            let lanes = listed.lanes();
+            let lanes = lanes.filter(|(id, _)| (id.stream, id.streamlet) == (stream, streamlet));
+            lanes.filter_map(|(_, lane)| lane.last_group()).max()
+        });
+        Ok(stored.max(listed).unwrap_or(GroupId(0)))
+    }
+
+    /// Copies the list of files, if there is one.
+    pub fn copy_manifest(&mut self) -> Result<()> {
+        let path = self.dir.manifest_path();
+        let read = |error| LogError::io("read", &path, error);
+        let file = match self.dir.disk.open(&path, Access::Read) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            file => file.map_err(read)?,
+        };
+        let len = file.len().map_err(read)?;
+        let to = self.place(MANIFEST);
+        let whole = Position(0)..Position(len);
+        self.dir.copy_aside(&*file, &path, whole, &to)?;
+        self.note(to, len)
     }
 
     /// Takes all files of a stream away.
     fn take_stream(&mut self, stream: StreamId) -> Result<()> {
         self.take_runs(stream, None)?;
-        let (groups, indexes) = self.dir.list_groups(stream).unwrap_or_default();
-        for name in groups.into_iter().chain(indexes) {
-            self.take_group(&name)?;
-        }
-        Ok(())
+        let all = self.groups_of(stream)?;
+        let manifest = self.dir.manifest();
+        manifest.change(|listed| listed.retain_streams(|other| other != stream))?;
+        all.iter().try_for_each(|name| self.take_group(name))
     }
 
     /// Moves a group's files to the folder.
     pub fn take_group(&mut self, name: &GroupName) -> Result<()> {
         let stream = name.lane.stream;
+        self.take_file(stream, &self.dir.keys_path(name))?;
         self.take_file(stream, &self.dir.index_path(name))?;
         self.take_file(stream, &self.dir.group_path(name))
     }

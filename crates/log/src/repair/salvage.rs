@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use millstream_base::disk::Access;
 use millstream_base::{
-    Disk, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, Timestamp,
+    Disk, GroupId, LaneIndex, Offset, Position, Random, StreamId, StreamletIndex, Timestamp,
 };
 use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor, set_base_offset};
 use serde::de::IgnoredAny;
 
 use crate::catalog::{CATALOG, POSITIONS, SALVAGED};
 use crate::error::{LogError, Result};
-use crate::files::DataDir;
+use crate::files::manifest::Record;
+use crate::files::{DataDir, FORMAT};
 use crate::ids::{GroupName, LaneId};
 use crate::recovery::foreign::foreign_file;
 use crate::repair::{FilesAside, Repair};
@@ -41,6 +42,8 @@ pub enum InternalStore {
     Positions,
     /// `__journal`: chunks that are durable and not in the streams' files yet.
     Journal,
+    /// `__manifest`: the list of all files.
+    Manifest,
 }
 
 impl InternalStore {
@@ -50,6 +53,7 @@ impl InternalStore {
             "__catalog" => Some(InternalStore::Catalog),
             "__positions" => Some(InternalStore::Positions),
             "__journal" => Some(InternalStore::Journal),
+            "__manifest" => Some(InternalStore::Manifest),
             _ => None,
         }
     }
@@ -64,16 +68,45 @@ impl InternalStore {
 /// Of the journal damaged blocks are taken away. The next start reports lanes that have a gap there; it cannot report
 /// lanes whose last records were in a damaged block.
 ///
+/// The list of files is made anew from the names of the files that are there. So the next start does not miss files that
+/// are missing by then.
+///
 /// # Errors
 /// When nothing of the catalog is whole, a log has the data directory open, or the files cannot be changed.
-pub fn salvage(config: &LogConfig, disk: Arc<dyn Disk>, part: InternalStore) -> Result<FilesAside> {
+pub fn salvage(
+    config: &LogConfig,
+    disk: Arc<dyn Disk>,
+    random: Arc<dyn Random>,
+    part: InternalStore,
+) -> Result<FilesAside> {
     config.check()?;
-    let mut repair = Repair::new(config, DataDir::open(disk, &config.dir)?)?;
+    if part == InternalStore::Manifest {
+        return remake_manifest(config, disk, random);
+    }
+    let mut repair = Repair::new(config, DataDir::open(disk, random, &config.dir)?)?;
     match part {
+        InternalStore::Manifest => {}
         InternalStore::Catalog => salvage_table(&mut repair, CATALOG)?,
         InternalStore::Positions => salvage_table(&mut repair, POSITIONS)?,
         InternalStore::Journal => repair.take_from_journal()?,
     }
+    repair.finish()
+}
+
+/// Makes the list of files anew, and takes the former one away.
+fn remake_manifest(
+    config: &LogConfig,
+    disk: Arc<dyn Disk>,
+    random: Arc<dyn Random>,
+) -> Result<FilesAside> {
+    let (dir, format) = DataDir::lock(disk, &config.dir)?;
+    if format < FORMAT {
+        dir.find_manifest(random, format)?;
+        return Ok(FilesAside::default());
+    }
+    let mut repair = Repair::new(config, dir)?;
+    repair.copy_manifest()?;
+    repair.dir.remake_manifest(random)?;
     repair.finish()
 }
 
@@ -86,13 +119,12 @@ fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
     // It may have lost its folder.
     repair.dir.create_stream_dir(lane.stream)?;
     let (mut groups, indexes) = repair.dir.list_groups(lane.stream)?;
+    let mut last_group = repair.last_group(stream, lane.streamlet)?;
     groups.sort_unstable();
     let mut found = Found::default();
     for name in &groups {
         found.add_file(&repair.dir, name)?;
     }
-    let numbers = groups.iter().chain(&indexes).map(|name| name.id);
-    let mut last_group = numbers.max().unwrap_or(GroupId(0));
     repair.journal.replay(&repair.dir, |run, data| {
         if run.lane == lane {
             found.add_all(data);
@@ -126,6 +158,12 @@ fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
         })
         .map_err(|error| LogError::io("write", &path, error))?;
     repair.dir.sync_stream_dir(lane.stream)?;
+    // From here on the files before are not the table's any more.
+    repair.dir.manifest().change(|listed| {
+        listed.forget_from(lane, GroupId(0));
+        let replaced = listed.apply(Record::Group(name));
+        replaced.expect("it is behind all others");
+    })?;
     for name in groups.into_iter().chain(indexes) {
         repair.take_group(&name)?;
     }

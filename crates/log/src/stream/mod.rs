@@ -185,7 +185,7 @@ impl StreamState {
         let LaneSlot {
             streamlet, lane, ..
         } = layout.lanes[partition];
-        if let Some(GroupId(last)) = stored.groups.back().map(|group| group.id) {
+        if let Some(GroupId(last)) = stored.last_group {
             let streamlet = &layout.streamlets[streamlet.0 as usize];
             let next_group = &streamlet.shared.next_group;
             next_group.fetch_max(last + 1, Ordering::Relaxed);
@@ -339,6 +339,7 @@ mod tests {
         let shape = |streamlets, lanes| Shape { streamlets, lanes };
         let shapes = [shape(100, 1), shape(100, 3)];
         let found = |id: LaneId| StoredLane {
+            last_group: None,
             next_offset: millstream_base::Offset(u64::from(id.streamlet == StreamletIndex(7))),
             ..StoredLane::default()
         };

@@ -21,6 +21,11 @@ impl SimDisk {
         .collect()
     }
 
+    /// The bytes that all files together have or reserve, as [`SimDisk::set_capacity`] counts them.
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().image.used()
+    }
+
     /// All bytes of a file.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millstream_base::ByteSize;
 use millstream_log::{Durability, InternalStore, LogError, StreamConfig, salvage};
-use millstream_sim::SimDisk;
+use millstream_sim::{SimDisk, SimRandom};
 
 use crate::world::{World, config, lane_of, open};
 
@@ -184,6 +184,7 @@ fn the_catalog_is_not_truncated_after_a_clean_stop() {
     salvage(
         &config(),
         Arc::new(world.disk.clone()),
+        Arc::new(SimRandom::new(1)),
         InternalStore::Catalog,
     )
     .expect("no faults");

@@ -228,9 +228,9 @@ fn another_format_is_refused() {
         written.expect("it exists");
         open(&world.disk, &world.clock).expect_err("another format")
     };
-    let newer = error_of(b"millstream data, format 3\n");
+    let newer = error_of(b"millstream data, format 4\n");
     assert!(
-        matches!(newer, LogError::NewerFormat { found: 3, .. }),
+        matches!(newer, LogError::NewerFormat { found: 4, .. }),
         "{newer}"
     );
     let older = error_of(b"millstream data, format 1\n");

@@ -7,11 +7,13 @@ mod journal;
 mod removal;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use millstream_base::ByteSize;
-use millstream_log::StreamConfig;
+use millstream_log::{InternalStore, StreamConfig, salvage};
+use millstream_sim::SimRandom;
 
-use crate::world::World;
+use crate::world::{World, config};
 
 fn small_groups() -> StreamConfig {
     StreamConfig {
@@ -46,10 +48,16 @@ fn put_group(world: &World, name: &str, group: u32, first_offset: u64, chunk: &[
     path
 }
 
+/// Makes the list of files anew, from those that are there.
+fn list_anew(world: &World) {
+    let disk = Arc::new(world.disk.clone());
+    let random = Arc::new(SimRandom::new(1));
+    salvage(&config(), disk, random, InternalStore::Manifest).expect("no faults");
+}
+
 /// Fills the disk.
 fn fill_up(world: &mut World) {
-    let used = world.disk.files().iter().map(|(_, len)| len).sum();
-    world.disk.set_capacity(used);
+    world.disk.set_capacity(world.disk.used_bytes());
     world.faults.full = true;
 }
 

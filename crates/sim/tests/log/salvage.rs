@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use millstream_base::Disk as _;
 use millstream_log::{InternalStore, LogError, StreamConfig};
+use millstream_sim::SimRandom;
 
 use crate::world::{DIR, World, config, for_each_seed, lane_of, open};
 
@@ -163,7 +164,8 @@ fn filled(world: &mut World) {
 fn salvage(world: &mut World, part: InternalStore) {
     let run = |world: &World| {
         let disk = Arc::new(world.disk.clone());
-        millstream_log::salvage(&config(), disk, part)
+        let random = Arc::new(SimRandom::new(world.disk.operations()));
+        millstream_log::salvage(&config(), disk, random, part)
     };
     if world.rng.bool() {
         world.disk.crash_at(world.rng.u64(1..20));

@@ -17,8 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{LogError, Result};
 use crate::lane::LaneState;
-use crate::lane::append::{AppendStep, Appended};
-use crate::lane::context::AppendContext;
+use crate::lane::append::Appended;
 use crate::read::catch_up::windows::WINDOW_BYTES;
 use crate::read::context::ReadContext;
 use crate::read::group::read_group;
@@ -59,20 +58,18 @@ impl TableState {
         now: Timestamp,
         key: &str,
         value: Option<&T>,
-        append: impl FnOnce(&ChunkHeader, &[u8]) -> Result<Option<Appended>>,
-    ) -> Result<Option<Offset>> {
+        append: impl FnOnce(&ChunkHeader, &[u8]) -> Result<Appended>,
+    ) -> Result<Offset> {
         let value = value.map(|value| {
             serde_json::to_vec(value).expect("the log's own entries have string keys")
         });
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.push(now, Some(key.as_bytes()), value.as_deref(), &[])?;
         let chunk = builder.finish(None)?;
-        let Some(appended) = append(&check(chunk)?, chunk)? else {
-            return Ok(None);
-        };
+        let appended = append(&check(chunk)?, chunk)?;
         self.stored_bytes += chunk.len() as u64;
         self.apply(key, value.as_deref());
-        Ok(Some(appended.next_offset))
+        Ok(appended.next_offset)
     }
 }
 
@@ -141,25 +138,6 @@ impl Table {
             path: self.lane.stream.name.clone().into(),
             position: 0,
             what: format!("the entry {key} cannot be read: {error}"),
-        })
-    }
-
-    /// The same without waiting, for those that others wait for; `None` when it cannot be done now.
-    pub fn try_put<T: Serialize>(
-        &self,
-        appends: &AppendContext,
-        now: Timestamp,
-        key: &str,
-        value: Option<&T>,
-    ) -> Result<Option<Offset>> {
-        let Some(mut state) = self.state.try_lock() else {
-            return Ok(None);
-        };
-        state.put(now, key, value, |header, chunk| {
-            Ok(match self.lane.append(appends, header, chunk)? {
-                AppendStep::Done(appended) => Some(appended),
-                AppendStep::NeedsBuffer => None,
-            })
         })
     }
 }

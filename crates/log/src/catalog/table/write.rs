@@ -25,10 +25,9 @@ impl Table {
     /// When the append is refused; then nothing has changed.
     pub fn put<T: Serialize>(&self, core: &Core, key: &str, value: Option<&T>) -> Result<Offset> {
         let mut state = self.state.lock();
-        let appended = state.put(core.clock.now(), key, value, |header, chunk| {
-            append_to_lane(core, &self.lane, header, chunk).map(Some)
-        })?;
-        Ok(appended.expect("waited for memory"))
+        state.put(core.clock.now(), key, value, |header, chunk| {
+            append_to_lane(core, &self.lane, header, chunk)
+        })
     }
 
     /// Whether most of the stream is outdated.

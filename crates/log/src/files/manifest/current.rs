@@ -14,7 +14,7 @@ use crate::files::manifest::state::Listed;
 use crate::random::draw;
 
 pub const NAME: &str = "manifest";
-const NEW_NAME: &str = "manifest.new";
+pub const NEW_NAME: &str = "manifest.new";
 
 /// Room is reserved for this much ahead, so that few appends need any.
 const RESERVE_BYTES: u64 = 1 << 20;
@@ -110,7 +110,7 @@ impl Current {
         let mut bytes = head.encode().to_vec();
         bytes.extend(encode(&records, &head, 0, 0));
         let (new, path) = (root.join(NEW_NAME), root.join(NAME));
-        let reserved = bytes.len() as u64 + RESERVE_BYTES;
+        let reserved = bytes_needed(records.len());
         let write = || {
             let file = disk.open(&new, Access::Create)?;
             file.set_len(0)?;
@@ -206,6 +206,11 @@ impl Current {
     pub fn fail(&mut self, error: &LogError) -> LogError {
         self.failed.insert(error.to_lane_fault()).clone()
     }
+}
+
+/// Returns the room that a new manifest of so many records takes.
+pub fn bytes_needed(records: usize) -> u64 {
+    HEAD_BYTES + (records * RECORD_BYTES) as u64 + RESERVE_BYTES
 }
 
 /// A failed change of the file.

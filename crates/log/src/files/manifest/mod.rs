@@ -21,9 +21,9 @@ mod record;
 mod state;
 mod write;
 
-pub use current::RecordCount;
-pub use record::Record;
-pub use state::Listed;
+pub use current::{NAME, NEW_NAME, RecordCount, bytes_needed};
+pub use record::{HEAD_BYTES, Head, Record};
+pub use state::{Listed, ListedLane};
 pub use write::Manifest;
 
 #[cfg(test)]

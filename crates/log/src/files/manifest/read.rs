@@ -13,6 +13,9 @@ use crate::files::manifest::state::Listed;
 /// A larger file is no manifest: 100,000 lanes and 10 TB take some 50 MB.
 const BYTES_MAX: u64 = 1 << 30;
 
+/// A torn write is rarely longer: some 16,000 records.
+const TORN_BYTES_MAX: usize = 1 << 20;
+
 /// A manifest as a start finds it.
 pub struct Found {
     pub file: Box<dyn DiskFile>,
@@ -35,11 +38,15 @@ impl Found {
     /// Makes the records durable: bytes that were read back may never have reached the medium, where a sync failed before
     /// the last run ended.
     pub fn settle(&self) -> io::Result<()> {
-        if self.len != self.end() {
-            self.file.set_len(self.end())?;
+        let torn = self.len.saturating_sub(self.end());
+        let mut bytes = self.unsettled.clone();
+        match usize::try_from(torn) {
+            // Truncating the file would give up the room that is reserved behind it.
+            Ok(torn) if torn <= TORN_BYTES_MAX => bytes.resize(bytes.len() + torn, 0),
+            _ => self.file.set_len(self.end())?,
         }
         let from = self.end() - self.unsettled.len() as u64;
-        self.file.write_at(&self.unsettled, from)?;
+        self.file.write_at(&bytes, from)?;
         self.file.sync()
     }
 }

@@ -168,6 +168,19 @@ impl Record {
         )
     }
 
+    /// Returns the stream whose files it is about, if it is not about the journal.
+    pub fn stream(&self) -> Option<StreamId> {
+        match self {
+            Record::Group(name) | Record::Replaced { by: name, .. } => Some(name.lane.stream),
+            Record::First { lane, .. }
+            | Record::Epoch { lane, .. }
+            | Record::Compacted { lane, .. } => Some(lane.stream),
+            Record::JournalFile { .. } | Record::JournalReleased { .. } | Record::End { .. } => {
+                None
+            }
+        }
+    }
+
     fn fields(&self) -> Fields {
         match *self {
             Record::Group(name) => Fields::of_group(1, name),

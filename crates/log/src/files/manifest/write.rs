@@ -25,22 +25,24 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Makes the manifest of a data directory that has none. It is durable then.
+    /// Makes the manifest of a data directory, behind the one that it had. It is durable then.
     ///
     /// # Errors
-    /// When it cannot be written. There is none then, or this one.
+    /// When it cannot be written. The former one is there then, or this one.
     pub fn create(
         disk: Arc<dyn Disk>,
         random: Arc<dyn Random>,
         root: &Path,
+        former: Option<Head>,
         listed: Listed,
     ) -> Result<Manifest> {
-        let directory = draw(&*random)?;
-        let (number, secret) = (0, 0);
-        let former = Head {
-            directory,
-            number,
-            secret,
+        let former = match former {
+            Some(former) => former,
+            None => Head {
+                directory: draw(&*random)?,
+                number: 0,
+                secret: 0,
+            },
         };
         let current = Current::write(&*disk, &*random, root, former, listed)?;
         Ok(Manifest::with(disk, random, root, current))
@@ -79,6 +81,7 @@ impl Manifest {
     }
 
     /// Returns the random number that no other data directory has.
+    #[cfg(test)]
     pub fn directory(&self) -> [u8; 16] {
         self.current.lock().head.directory
     }
@@ -140,6 +143,36 @@ impl Manifest {
             true => self.rewrite_whole(&mut current),
             false => Ok(()),
         }
+    }
+
+    /// Returns whether the file has records that a rewrite leaves out.
+    pub fn has_obsolete(&self, exists: impl Fn(StreamId) -> bool) -> bool {
+        let current = self.current.lock();
+        let records = current.listed.records();
+        let live = records.iter().filter(|record| {
+            let stream = record.stream();
+            stream.is_none_or(&exists)
+        });
+        // One record says where the others of the last rewrite ended.
+        current.count > live.count() as u64 + 1
+    }
+
+    /// Forgets a stream whose files are removed. The file forgets it when it is rewritten.
+    pub fn forget(&self, stream: StreamId) {
+        let listed = &mut self.current.lock().listed;
+        listed.retain_streams(|other| other != stream);
+    }
+
+    /// Changes the list by a rewrite, which is durable then.
+    ///
+    /// # Errors
+    /// When it cannot be written; then nothing can be appended any more.
+    pub fn change(&self, change: impl FnOnce(&mut Listed)) -> Result<()> {
+        let _one = self.syncing.lock();
+        let mut current = self.current.lock();
+        current.check()?;
+        change(&mut current.listed);
+        self.rewrite_unknown(&mut current)
     }
 
     /// Writes the list anew, without the streams that do not exist. If that fails, the former one stays in use where it

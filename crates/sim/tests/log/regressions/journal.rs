@@ -340,7 +340,7 @@ fn a_run_of_the_journal_may_be_longer_than_the_pool() {
 }
 
 #[test]
-fn a_group_without_its_file_is_read_from_the_journal() {
+fn a_missing_file_is_missed_though_the_journal_holds_its_chunks() {
     let mut world = opened();
     world.create("a", small_groups());
     for _ in 0..3 {
@@ -350,11 +350,28 @@ fn a_group_without_its_file_is_read_from_the_journal() {
     world.kill();
     let second = |path: &PathBuf| path.to_string_lossy().contains("/0-0-0000000002-");
     let files = world.disk.files().into_iter().map(|(path, _)| path);
-    for path in files.filter(second) {
-        world.disk.remove(path).expect("it exists");
+    let removed: Vec<(PathBuf, Vec<u8>)> = files
+        .filter(second)
+        .map(|path| {
+            let bytes = world.disk.read_file(&path).expect("it exists");
+            world.disk.remove(&path).expect("it exists");
+            (path, bytes)
+        })
+        .collect();
+    for _ in 0..2 {
+        let log = crate::world::open(&world.disk, &world.clock).expect("it opens");
+        let lane = lane_of(&log.stream("a").expect("it is there"), (0, 0));
+        let fault = lane.info().fault.expect("a file is missing");
+        assert!(fault.contains("/0-0-0000000002-"), "{fault}");
+        let mut reader = lane.reader(lane.earliest());
+        assert!(reader.read(1 << 20).expect("before it").is_some());
+        assert!(reader.read(1 << 20).is_err());
+        world.log = Some(log);
+        world.kill();
     }
-    assert!(world.open());
-    world.crash();
+    for (path, bytes) in removed {
+        world.disk.write_file(path, &bytes).expect("a folder");
+    }
     world.finish();
 }
 

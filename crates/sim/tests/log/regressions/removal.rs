@@ -27,7 +27,7 @@ fn retention_leaves_a_file_with_the_next_offset() {
 }
 
 #[test]
-fn retention_removes_an_index_before_its_group() {
+fn retention_takes_groups_out_of_the_list_before_it_removes_their_files() {
     let mut world = opened();
     let retention = Some(ByteSize(0));
     world.create(
@@ -41,35 +41,27 @@ fn retention_removes_an_index_before_its_group() {
         append(&mut world, "a", 60_000, None);
     }
     world.log().persist();
+    let before = world.disk.trace().len();
     world.retain();
-    let removed = world.disk.trace().into_iter().filter(|operation| {
-        matches!(
-            operation.kind,
-            OperationKind::RemoveFile | OperationKind::SyncDir
-        )
-    });
-    let removed: Vec<_> = removed.collect();
-    let logs = removed.iter().enumerate().filter(|(_, operation)| {
-        let kind = operation.path.extension();
-        kind.is_some_and(|kind| kind == "log") && operation.kind == OperationKind::RemoveFile
-    });
-    // The folder is synced without the index before the group's file is removed.
-    let mut count = 0;
-    for (n, operation) in logs {
-        let folder = operation.path.parent().expect("it is in one");
-        let index = operation.path.with_extension("index");
-        let before = removed[..n].iter();
-        let is_of_this = |operation: &&Operation| {
-            operation.path == index && operation.error.is_none() || operation.path == folder
-        };
-        let last: Vec<_> = before.filter(is_of_this).rev().take(2).collect();
-        assert_eq!(last[0].path, folder);
-        assert_eq!(last[1].path, index);
-        count += 1;
-    }
-    assert_eq!(count, 2);
+    let operations = world.disk.trace().split_off(before);
+    let is_list = |operation: &Operation| {
+        let name = operation.path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("manifest"))
+    };
+    let removed = operations
+        .iter()
+        .filter(|operation| operation.kind == OperationKind::RemoveFile)
+        .filter(|operation| operation.path.extension().is_some_and(|kind| kind == "log"));
+    assert_eq!(removed.count(), 2);
+    let first = operations
+        .iter()
+        .position(|operation| operation.kind == OperationKind::RemoveFile);
+    let before = &operations[..first.expect("counted")];
+    assert!(before.iter().any(is_list));
+    let last = before.last().expect("the list");
+    assert!(is_list(last) && last.kind == OperationKind::Sync, "{last}");
 
-    // So an index without its group means that the group was lost.
+    // So a listed group without its file was lost.
     world.close();
     let files = world.disk.files().into_iter().map(|(path, _)| path);
     let id = world.model.streams["a"].id;

@@ -98,7 +98,13 @@ fn a_crash_at_any_step_of_a_rewrite_leaves_the_same_list() {
 fn a_crash_at_any_step_of_the_first_write_leaves_no_manifest_or_an_empty_one() {
     let create = |disk: &SimDisk, _| {
         let (random, root) = (Arc::new(SimRandom::new(1)), Path::new("/"));
-        let _ = Manifest::create(Arc::new(disk.clone()), random, root, Listed::default());
+        let _ = Manifest::create(
+            Arc::new(disk.clone()),
+            random,
+            root,
+            None,
+            Listed::default(),
+        );
     };
     crash_at_each_step(
         |_| None,

@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod failures;
+mod state;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -80,7 +81,14 @@ fn list_of(records: &[Record]) -> Listed {
 
 fn create(disk: &SimDisk) -> Manifest {
     let (random, root) = (Arc::new(SimRandom::new(1)), Path::new("/"));
-    Manifest::create(Arc::new(disk.clone()), random, root, Listed::default()).unwrap()
+    Manifest::create(
+        Arc::new(disk.clone()),
+        random,
+        root,
+        None,
+        Listed::default(),
+    )
+    .unwrap()
 }
 
 /// Makes a manifest, and opens it: faults name a file by the path under which it was opened.

@@ -1,0 +1,173 @@
+//! The list that records leave.
+
+use millstream_base::{GroupId, LaneIndex, Offset, StreamId, StreamletIndex, Timestamp};
+
+use super::super::record::Record;
+use super::super::state::Listed;
+use crate::ids::{Generation, GroupName, LaneId};
+
+const LANE: LaneId = LaneId {
+    stream: StreamId(16),
+    streamlet: StreamletIndex(0),
+    lane: LaneIndex(0),
+};
+
+fn name(id: u64, generation: u32) -> GroupName {
+    GroupName {
+        lane: LANE,
+        id: GroupId(id),
+        first_offset: Offset(10 * id),
+        generation: Generation(generation),
+    }
+}
+
+fn first(group: u64, offset: u64) -> Record {
+    Record::First {
+        lane: LANE,
+        group: GroupId(group),
+        offset: Offset(offset),
+    }
+}
+
+fn replaced(by: GroupName, last: u64) -> Record {
+    let last = GroupId(last);
+    Record::Replaced { by, last }
+}
+
+/// A lane with the groups 1, 2, 4 and 5.
+fn listed() -> Listed {
+    let mut listed = Listed::default();
+    for id in [1, 2, 4, 5] {
+        listed.apply(Record::Group(name(id, 0))).unwrap();
+    }
+    listed
+}
+
+fn groups(listed: &Listed) -> Vec<GroupName> {
+    listed.lane(LANE).unwrap().groups(LANE).collect()
+}
+
+#[test]
+fn groups_before_the_first_are_no_longer_listed() {
+    let mut listed = listed();
+    listed.apply(first(4, 40)).unwrap();
+    assert_eq!(groups(&listed), [name(4, 0), name(5, 0)]);
+    listed.apply(first(6, 60)).unwrap();
+    assert_eq!(groups(&listed), []);
+    let lane = listed.lane(LANE).unwrap();
+    assert_eq!(lane.first(), Some((GroupId(6), Offset(60))));
+}
+
+#[test]
+fn a_file_replaces_neighbouring_groups() {
+    let mut listed = listed();
+    listed.apply(replaced(name(2, 1), 4)).unwrap();
+    assert_eq!(groups(&listed), [name(1, 0), name(2, 1), name(5, 0)]);
+    listed.apply(replaced(name(1, 2), 3)).unwrap();
+    assert_eq!(groups(&listed), [name(1, 2), name(5, 0)]);
+}
+
+#[test]
+fn records_that_do_not_follow_are_refused_and_change_nothing() {
+    let mut listed = listed();
+    for record in [
+        replaced(name(2, 1), 2),
+        Record::Epoch {
+            lane: LANE,
+            epoch: 3,
+            from: Offset(50),
+        },
+        Record::JournalFile {
+            sequence: 1,
+            secret: 2,
+        },
+        first(2, 20),
+    ] {
+        listed.apply(record).unwrap();
+    }
+    let before = listed.clone();
+    let other = LaneId {
+        lane: LaneIndex(1),
+        ..LANE
+    };
+    for record in [
+        Record::Group(name(5, 0)),
+        Record::Group(name(3, 0)),
+        Record::Group(GroupName {
+            first_offset: Offset(49),
+            ..name(6, 0)
+        }),
+        first(1, 20),
+        first(2, 10),
+        replaced(name(3, 1), 5),
+        replaced(name(2, 1), 5),
+        replaced(name(4, 1), 3),
+        replaced(name(6, 1), 7),
+        replaced(
+            GroupName {
+                lane: other,
+                ..name(1, 1)
+            },
+            1,
+        ),
+        Record::Epoch {
+            lane: LANE,
+            epoch: 3,
+            from: Offset(60),
+        },
+        Record::Epoch {
+            lane: LANE,
+            epoch: 4,
+            from: Offset(40),
+        },
+        Record::JournalFile {
+            sequence: 1,
+            secret: 2,
+        },
+        Record::JournalReleased { sequence: 2 },
+    ] {
+        let refused = listed.apply(record);
+        assert!(refused.is_err(), "{record:?}");
+        assert_eq!(listed, before);
+    }
+}
+
+#[test]
+fn the_records_of_a_list_leave_the_same_list() {
+    let mut listed = listed();
+    for record in [
+        replaced(name(2, 1), 4),
+        // A deletion within the group.
+        first(2, 25),
+        Record::Epoch {
+            lane: LANE,
+            epoch: 1,
+            from: Offset(0),
+        },
+        Record::Epoch {
+            lane: LANE,
+            epoch: 3,
+            from: Offset(50),
+        },
+        Record::Compacted {
+            lane: LANE,
+            to: Offset(50),
+            at: Timestamp(7),
+        },
+        Record::JournalFile {
+            sequence: 2,
+            secret: 3,
+        },
+    ] {
+        listed.apply(record).unwrap();
+    }
+    let mut again = Listed::default();
+    for record in listed.records() {
+        again.apply(record).unwrap();
+    }
+    assert_eq!(again, listed);
+    let lane = again.lane(LANE).unwrap();
+    assert_eq!(lane.epochs(), [(1, Offset(0)), (3, Offset(50))]);
+    assert_eq!(lane.compacted(), Some((Offset(50), Timestamp(7))));
+    assert_eq!(again.journal().collect::<Vec<_>>(), [(2, 3)]);
+}

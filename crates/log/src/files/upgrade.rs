@@ -1,0 +1,127 @@
+//! The manifest at a start: found, founded with the directory, or made of the names of the files.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use millstream_base::disk::Access;
+use millstream_base::{ByteSize, Position, Random};
+
+use crate::error::{LogError, Result};
+use crate::files::manifest::{self, HEAD_BYTES, Head, Listed, Manifest, Record, bytes_needed};
+use crate::files::{DataDir, FORMAT};
+use crate::ids::GroupName;
+
+impl DataDir {
+    /// Returns the manifest of a directory of this format. A new directory gets one, and one of an earlier format is
+    /// upgraded in place:
+    ///
+    /// 1. What a killed upgrade has left is removed: nothing of this format was written yet.
+    /// 2. All groups' files are listed by their names. Of a group that has only an index the file was lost.
+    /// 3. The marker names this format.
+    ///
+    /// A start goes on with a killed upgrade from step 1, or is behind step 3.
+    pub fn find_manifest(&self, random: Arc<dyn Random>, format: u32) -> Result<Manifest> {
+        if format < FORMAT {
+            return self.upgrade(random, format);
+        }
+        let disk = Arc::clone(&self.disk);
+        let found = match Manifest::open(disk, Arc::clone(&random), &self.root) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) if self.is_new()? => {
+                let disk = Arc::clone(&self.disk);
+                return Manifest::create(disk, random, &self.root, None, Listed::default());
+            }
+            Ok(None) => {
+                let what = "the list of the directory's files is missing";
+                LogError::corrupted(self.manifest_path(), Position(0), what)
+            }
+            Err(error @ LogError::Corrupted { .. }) => error,
+            Err(error) => return Err(error),
+        };
+        Err(LogError::DamagedManifest {
+            error: Box::new(found),
+        })
+    }
+
+    fn upgrade(&self, random: Arc<dyn Random>, format: u32) -> Result<Manifest> {
+        // Step 1.
+        for name in [manifest::NAME, manifest::NEW_NAME] {
+            remove(self, &self.root.join(name))?;
+        }
+        // Step 2.
+        let listed = self.list_by_names()?;
+        let bytes = bytes_needed(listed.records().len() + 1);
+        let disk = Arc::clone(&self.disk);
+        let made = Manifest::create(disk, random, &self.root, None, listed);
+        let made = made.map_err(|error| match error.is_disk_full() {
+            true => LogError::NoRoomToUpgrade {
+                dir: self.root.clone(),
+                found: format,
+                known: FORMAT,
+                bytes: ByteSize(bytes),
+            },
+            false => error,
+        })?;
+        // Step 3.
+        self.set_format()?;
+        tracing::info!(dir = %self.root.display(), from = format, to = FORMAT,
+            "upgraded the data directory; earlier programs refuse it from now on");
+        Ok(made)
+    }
+
+    /// Makes the manifest anew, from the names of the files. The former one's number and identity stay where they can be
+    /// read.
+    pub fn remake_manifest(&self, random: Arc<dyn Random>) -> Result<()> {
+        let listed = self.list_by_names()?;
+        let disk = Arc::clone(&self.disk);
+        let former = self.read_manifest_head()?;
+        Manifest::create(disk, random, &self.root, former, listed).map(drop)
+    }
+
+    fn read_manifest_head(&self) -> Result<Option<Head>> {
+        let path = self.manifest_path();
+        let read = || {
+            let file = match self.disk.open(&path, Access::Read) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                file => file?,
+            };
+            let mut bytes = [0; HEAD_BYTES as usize];
+            let count = file.read_full_at(&mut bytes, 0)?;
+            Ok(Head::decode(&bytes[..count]))
+        };
+        read().map_err(|error| LogError::io("read", &path, error))
+    }
+
+    /// Lists the groups that have files, or indexes.
+    fn list_by_names(&self) -> Result<Listed> {
+        let mut listed = Listed::default();
+        let streams = match self.disk.list(&self.streams_dir()) {
+            // Its founding was interrupted.
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            _ => self.list_streams()?,
+        };
+        for stream in streams {
+            let (groups, indexes) = self.list_groups(stream)?;
+            let mut names: Vec<GroupName> = groups.into_iter().chain(indexes).collect();
+            names.sort_unstable();
+            for name in names {
+                let follows = listed.apply(Record::Group(name));
+                follows.map_err(|what| {
+                    let what = format!("{what}: move the file that does not belong there away");
+                    LogError::corrupted(self.group_path(&name), Position(0), what)
+                })?;
+            }
+        }
+        Ok(listed)
+    }
+}
+
+fn remove(dir: &DataDir, path: &Path) -> Result<()> {
+    match dir.disk.remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(LogError::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}
