@@ -9,5 +9,6 @@ mod regressions;
 mod salvage;
 mod table;
 mod threads;
+mod upgrade;
 mod world;
 mod written;
