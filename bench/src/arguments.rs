@@ -214,6 +214,7 @@ mod tests {
         };
         let all = [
             "log",
+            "keys",
             "engine",
             "broker",
             "push",

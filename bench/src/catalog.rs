@@ -1,11 +1,12 @@
 //! All benchmarks.
 
 use crate::benchmark::Benchmark;
-use crate::{ads, broker, engine, librdkafka, log, push, ranks, soak, torture, windows};
+use crate::{ads, broker, engine, keys, librdkafka, log, push, ranks, soak, torture, windows};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 12] = [
+pub const BENCHMARKS: [Benchmark; 13] = [
     log::BENCHMARK,
+    keys::BENCHMARK,
     engine::BENCHMARK,
     broker::BENCHMARK,
     push::BENCHMARK,

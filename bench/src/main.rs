@@ -12,6 +12,7 @@ mod connection;
 mod docs;
 mod engine;
 mod folder;
+mod keys;
 mod librdkafka;
 mod log;
 mod machine;

@@ -170,6 +170,11 @@ impl Server {
         self.address
     }
 
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn sample(&self) -> Result<Sample> {
         let id = self.child.id();
         let mut sample = Sample {
@@ -234,7 +239,8 @@ fn spawn(address: SocketAddr, data: &Path, log: &Path, settings: &Settings) -> R
     command.spawn().context("cannot start the server")
 }
 
-fn free_address() -> Result<SocketAddr> {
+/// A free port of this machine.
+pub fn free_address() -> Result<SocketAddr> {
     for _ in 0..100 {
         let address = SocketAddr::from(([127, 0, 0, 1], fastrand::u16(PORTS)));
         if TcpListener::bind(address).is_ok() {

@@ -48,6 +48,14 @@ fn every_case_of_the_log_runs() {
     check("log", 15, "append-memory", 1);
 }
 
+/// But for the network where there is no server, and for Valkey where it is not installed.
+#[test]
+fn every_case_of_keys_runs() {
+    let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
+    let cases_of_network = if program.exists() { 8 } else { 0 };
+    check("keys", 11 + cases_of_network, "put", 2);
+}
+
 /// But for the peers, which take tools that are not everywhere: those that are built run, too.
 #[test]
 fn every_case_of_the_engine_runs() {

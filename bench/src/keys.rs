@@ -1,0 +1,33 @@
+//! Keyed streams: tables whose records are found by key.
+
+mod by_hand;
+mod data;
+mod durable;
+mod in_process;
+mod load;
+mod network;
+mod ours;
+mod scan;
+mod start;
+mod table;
+mod valkey;
+
+use crate::benchmark::Benchmark;
+use crate::child::Entry;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "keys",
+    measures: "Measures keyed streams (gets, puts, scans, and a start) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
+    cases: &[
+        (in_process::GET, in_process::get),
+        (in_process::PUT, in_process::put),
+        (in_process::PUT_AND_GET, in_process::put_and_get),
+        (durable::DURABLE_PUT, durable::durable_put),
+        (scan::SCAN, scan::scan),
+        (network::NETWORK, network::network),
+        (start::START, start::start),
+    ],
+};
+
+/// The work of child processes.
+pub const TASKS: [Entry; 2] = [Entry::of::<start::Fill>(), Entry::of::<start::FirstGet>()];

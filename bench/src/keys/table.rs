@@ -1,0 +1,113 @@
+//! The keyed stream that is measured in the process.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use millstream_base::{Offset, Timestamp};
+use millstream_log::{
+    CLEANUP_POLICY, COMPACT, Durability, Log, LogConfig, StreamConfig, StreamPartition,
+};
+use millstream_record::{ChunkBuilder, Compression};
+
+use super::data::{check, key, value};
+
+/// About the size of a chunk with many records: a get reads its chunk whole.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// How many chunks may be appended before the writer waits for the disk.
+const CHUNKS_AT_ONCE: u64 = 512;
+
+const STREAM: &str = "table";
+
+/// A log with one keyed stream of one partition.
+pub struct Table {
+    log: Log,
+    pub partition: StreamPartition,
+}
+
+impl Table {
+    /// Opens the log in a folder; creates the stream if it is not there.
+    pub fn open(dir: &Path, durability: Durability) -> Result<Table> {
+        let log = Log::open(LogConfig::new(dir.join("log")))?;
+        let stream = match log.stream(STREAM) {
+            Ok(stream) => stream,
+            Err(_) => {
+                let settings = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())];
+                let config = StreamConfig {
+                    durability,
+                    settings: settings.into(),
+                    ..StreamConfig::default()
+                };
+                log.create_stream(STREAM, config)?
+            }
+        };
+        let partition = stream.partition(0)?;
+        Ok(Table { log, partition })
+    }
+
+    /// Puts the first version of each of these keys in chunks of usual size, and waits until all are durable.
+    pub fn fill(&self, keys: u64) -> Result<()> {
+        let mut writer = Writer::new(&self.partition);
+        let mut chunks = 0;
+        for number in 0..keys {
+            writer.push(number, 0)?;
+            if writer.chunk.len() >= CHUNK_BYTES {
+                let end = writer.append()?;
+                chunks += 1;
+                if chunks % CHUNKS_AT_ONCE == 0 {
+                    self.partition.wait_durable(end)?;
+                }
+            }
+        }
+        if writer.chunk.record_count() > 0 {
+            writer.append()?;
+        }
+        self.partition.wait_durable(self.partition.next_offset())?;
+        Ok(())
+    }
+
+    pub fn close(self) -> Result<()> {
+        let Table { log, partition } = self;
+        drop(partition);
+        Ok(log.close()?)
+    }
+}
+
+/// Returns after the newest value of a key was found and checked.
+pub fn get(partition: &StreamPartition, number: u64) -> Result<()> {
+    let found = partition.get(&key(number))?;
+    let found = found.with_context(|| format!("key {number} is absent"))?;
+    check(number, &found.value)
+}
+
+/// Collects puts in a chunk.
+pub struct Writer<'p> {
+    partition: &'p StreamPartition,
+    chunk: ChunkBuilder,
+}
+
+impl Writer<'_> {
+    pub fn new(partition: &StreamPartition) -> Writer<'_> {
+        Writer {
+            partition,
+            chunk: ChunkBuilder::new(Compression::None),
+        }
+    }
+
+    pub fn push(&mut self, number: u64, version: u64) -> Result<()> {
+        let (key, value) = (key(number), value(number, version));
+        let time = Timestamp(1_700_000_000_000);
+        Ok(self.chunk.push(time, Some(&key), Some(&value), &[])?)
+    }
+
+    pub fn records(&self) -> u32 {
+        self.chunk.record_count()
+    }
+
+    /// Appends the chunk, and returns the offset behind it.
+    pub fn append(&mut self) -> Result<Offset> {
+        let appended = self.partition.append(self.chunk.finish(None)?)?;
+        self.chunk.clear();
+        Ok(appended.next_offset)
+    }
+}
