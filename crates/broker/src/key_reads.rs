@@ -92,7 +92,7 @@ impl KeyReads {
 }
 
 fn is_far_behind(partition: &StreamPartition) -> bool {
-    let indexed = partition.key_stats().indexed_to;
+    let indexed = partition.keys_indexed_to();
     let from = indexed.max(partition.earliest_offset());
     partition.last_stable_offset().0.saturating_sub(from.0) > BEHIND_MAX
 }

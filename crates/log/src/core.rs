@@ -17,6 +17,7 @@ use crate::ids::LaneId;
 use crate::journal::writer::Journal;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
+use crate::lane::persist_signal::PersistSignal;
 use crate::lane::shared::StreamShared;
 use crate::lane::virtual_log::VirtualLog;
 use crate::memory::pool::{Arena, Pool};
@@ -60,6 +61,8 @@ pub struct Core {
     pub unfinished_recovery: Mutex<Option<UnfinishedRecovery>>,
     /// Recovery could not be finished on a full disk. Taken by the persistence manager.
     pub recovery_waits: AtomicBool,
+    /// Wakes the thread that makes key files.
+    pub key_builder: PersistSignal,
     /// One reclaims at a time.
     pub reclaiming: Mutex<()>,
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
@@ -106,6 +109,7 @@ impl Core {
             probed_at: Mutex::default(),
             unfinished_recovery: Mutex::default(),
             recovery_waits: AtomicBool::new(false),
+            key_builder: PersistSignal::default(),
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
             counters: Counters::default(),

@@ -7,6 +7,7 @@
 //! journal/<sequence>-<secret>.journal                                see `journal`
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log     chunks, one after another
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.index   see `index`
+//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.keys    see `keys::file`; .keys.new and .keys.<n>.new are not finished
 //! aside/torn.<start>.<stream>-<group's name>.<position>              the torn end that a start truncated from a file
 //! aside/<…>                                                          files and parts of files that `repair` took away
 //! ```
@@ -16,6 +17,7 @@
 
 pub mod aside;
 pub mod disk_space;
+pub mod key_files;
 pub mod manifest;
 mod marker;
 pub mod stream_dirs;
@@ -46,10 +48,9 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 const JOURNAL: &str = "journal";
 const STREAMS: &str = "streams";
 
-/// The endings of a group's file, of its index, and of its key file.
+/// The endings of a group's file and of its index.
 const LOG: &str = "log";
 const INDEX: &str = "index";
-const KEYS: &str = "keys";
 
 /// The folder for the torn ends of files, and for files that `repair` takes away.
 pub const ASIDE: &str = "aside";
@@ -130,11 +131,6 @@ impl DataDir {
     pub fn index_path(&self, name: &GroupName) -> PathBuf {
         self.stream_dir(name.lane.stream)
             .join(format!("{name}.{INDEX}"))
-    }
-
-    pub fn keys_path(&self, name: &GroupName) -> PathBuf {
-        self.stream_dir(name.lane.stream)
-            .join(format!("{name}.{KEYS}"))
     }
 
     pub fn sync_dir(&self, path: &Path) -> Result<()> {

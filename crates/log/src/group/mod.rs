@@ -12,6 +12,7 @@
 
 pub mod end;
 pub mod file;
+pub mod keys;
 pub mod remove;
 pub mod segments;
 pub mod stored;
@@ -28,6 +29,7 @@ use crate::error::LogError;
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
 use crate::group::file::{GroupFile, Listing};
+use crate::group::keys::GroupKeys;
 use crate::group::segments::Segment;
 use crate::group::stored::StoredGroup;
 use crate::ids::{Generation, GroupName, LaneId};
@@ -67,6 +69,10 @@ pub struct Group {
     index: RwLock<Option<SparseIndex>>,
     /// Whether the index in memory was used since the cache last asked.
     index_used: AtomicBool,
+    /// Its key file.
+    keys: RwLock<GroupKeys>,
+    /// Whether the key file in memory was used since the cache last asked.
+    keys_used: AtomicBool,
     file: Mutex<GroupFile>,
     /// Held while the file is synced: of two syncs at a time only one would learn of a failed write.
     /// Taken before the lock of `file`, which is free meanwhile, so that the file can be written.
@@ -92,6 +98,8 @@ impl Group {
             damage: OnceLock::new(),
             index: RwLock::new(Some(SparseIndex::default())),
             index_used: AtomicBool::new(false),
+            keys: RwLock::default(),
+            keys_used: AtomicBool::new(false),
             file: Mutex::new(GroupFile {
                 open: None,
                 index: None,

@@ -18,7 +18,7 @@ impl Group {
 
     fn remove_files(&self, dir: &DataDir) -> Result<()> {
         let mut file = self.file.lock();
-        dir.remove_group_files(&self.name())?;
+        dir.remove_files([self.index_path(dir), self.path(dir)])?;
         self.removed.store(true, Ordering::Release);
         file.open = None;
         file.index = None;
@@ -26,8 +26,18 @@ impl Group {
             segment.buffer = None;
         }
         *self.index.write() = None;
+        self.forget_loaded_keys();
         self.unwritten_entries.lock().clear();
+        self.remove_keys(dir);
         Ok(())
+    }
+
+    /// Removes the key file of a group that counts as removed: a lookup that misses the file finds that it does. One that
+    /// is left goes when the next start cleans up.
+    fn remove_keys(&self, dir: &DataDir) {
+        if let Err(error) = dir.remove_files([dir.keys_path(&self.name())]) {
+            tracing::warn!(%error, "a key file that is not needed any more stays until the next start");
+        }
     }
 }
 

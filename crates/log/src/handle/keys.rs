@@ -1,12 +1,13 @@
 //! Records of a keyed stream, by their keys.
 
-use millstream_base::{KeyRange, partition_of_key};
+use millstream_base::{KeyRange, Offset, partition_of_key};
 
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
 use crate::handle::stream::Stream;
 use crate::keys::table::KeyStats;
-use crate::read::keys::update::look_at_keys;
+use crate::read::keys::find::find_key;
+use crate::read::keys::scan::scan_keys;
 use crate::read::keys::versions::{KeyVersion, Wanted, read_versions};
 
 /// The most keys that one scan returns.
@@ -91,8 +92,8 @@ impl StreamPartition {
     /// has removed it, or another partition owns the key.
     ///
     /// It sees every record before the last stable offset, so a producer finds its acknowledged records, unless a
-    /// transaction that began before them is open. The first lookup after a start reads the whole partition, and may take
-    /// long; later ones read what was appended since.
+    /// transaction that began before them is open. The first lookup after a start reads the records behind the key files,
+    /// and makes key files that are missing, which may take long; later ones read what was appended since.
     ///
     /// # Errors
     /// When the stream is not keyed ([`LogError::NotKeyed`]) or was deleted; when no memory for reading comes free
@@ -100,19 +101,11 @@ impl StreamPartition {
     /// ([`LogError::KeysUnreadable`]).
     pub fn get(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
         self.check_keyed()?;
-        let newest = look_at_keys(
-            &self.core.reads,
-            &self.lane,
-            || self.partitions(),
-            |table| table.newest(key, self.lane.earliest_offset()),
-        )?;
-        let Some(newest) = newest else {
+        let found = find_key(&self.core.reads, &self.lane, || self.partitions(), key)?;
+        let Some(place) = &found else {
             return Ok(None);
         };
-        let wanted = Wanted {
-            offset: newest.offset,
-            key,
-        };
+        let wanted = Wanted { key, place };
         let versions = read_versions(&self.core.reads, &self.lane, &[wanted])?;
         Ok(versions.into_iter().next().flatten())
     }
@@ -126,11 +119,13 @@ impl StreamPartition {
     pub fn scan(&self, range: &KeyRange, limit: usize, bytes_max: usize) -> Result<KeyScan> {
         self.check_keyed()?;
         let limit = limit.min(SCAN_KEYS_MAX);
-        let found = look_at_keys(
+        let found = scan_keys(
             &self.core.reads,
             &self.lane,
             || self.partitions(),
-            |table| table.scan(range, self.lane.earliest_offset(), limit, bytes_max),
+            range,
+            limit,
+            bytes_max,
         )?;
         // In the order of the log, each chunk is read once.
         let mut by_offset: Vec<usize> = (0..found.keys.len()).collect();
@@ -138,8 +133,8 @@ impl StreamPartition {
         let wanted: Vec<Wanted<'_>> = by_offset
             .iter()
             .map(|n| Wanted {
-                offset: found.keys[*n].1.offset,
                 key: &found.keys[*n].0,
+                place: &found.keys[*n].1,
             })
             .collect();
         let versions = read_versions(&self.core.reads, &self.lane, &wanted)?;
@@ -161,6 +156,12 @@ impl StreamPartition {
     /// Returns the size of its key index, as the lookups so far have left it.
     pub fn key_stats(&self) -> KeyStats {
         self.lane.key_stats().unwrap_or_default()
+    }
+
+    /// Returns the offset before which the key index has all records, as the lookups so far have left it.
+    pub fn keys_indexed_to(&self) -> Offset {
+        let index = self.lane.made_key_index();
+        index.map_or(Offset(0), |index| index.next())
     }
 
     /// How many partitions the stream has.

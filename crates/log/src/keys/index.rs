@@ -1,9 +1,13 @@
 //! A table that one thread fills while others look into it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use millstream_base::Offset;
 use millstream_record::{ChunkError, Records};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
+use crate::keys::file::KeyCounts;
 use crate::keys::table::{KeyStats, KeyTable};
 
 /// How many records are added before lookups that wait have their turn.
@@ -16,6 +20,22 @@ pub struct KeyIndex {
     table: RwLock<KeyTable>,
     /// Held by the thread that reads on, also during I/O. Locked before `table`.
     updating: Mutex<()>,
+    /// Held by the thread that makes a key file. Locked behind `updating` or without it, and before `table`.
+    building: Mutex<()>,
+    /// No key file is made before this monotonic time, since that has failed.
+    retry_at: Mutex<Duration>,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    /// The key files that were made since the start.
+    built: AtomicU64,
+    /// Those of them in place of damaged or lost ones.
+    rebuilt: AtomicU64,
+    /// Those that were made since one was found last: if another one is found, they were lost, since key files are made in
+    /// the order of the groups.
+    built_since_found: AtomicU64,
 }
 
 /// The right to fill the table.
@@ -25,11 +45,14 @@ pub struct Update<'a> {
 }
 
 impl KeyIndex {
-    /// An empty index of one of `partitions` partitions.
-    pub fn new(partition: u32, partitions: u32) -> KeyIndex {
+    /// An empty index of one of `partitions` partitions, for which there may be key files.
+    pub fn new(partition: u32, partitions: u32, has_files: bool) -> KeyIndex {
         KeyIndex {
-            table: RwLock::new(KeyTable::new(partition, partitions)),
+            table: RwLock::new(KeyTable::new(partition, partitions, has_files)),
             updating: Mutex::new(()),
+            building: Mutex::new(()),
+            retry_at: Mutex::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -54,22 +77,76 @@ impl KeyIndex {
         }
     }
 
+    /// Waits for the right to make a key file.
+    pub fn build(&self) -> MutexGuard<'_, ()> {
+        self.building.lock()
+    }
+
+    /// The offset before which key files have all records.
+    pub fn covered(&self) -> Offset {
+        self.table.read().covered()
+    }
+
+    /// The offset before which it has all records.
+    pub fn next(&self) -> Offset {
+        self.table.read().next()
+    }
+
+    /// Whether key files may be made at this monotonic time.
+    pub fn may_build(&self, now: Duration) -> bool {
+        *self.retry_at.lock() <= now
+    }
+
+    /// Lets no key files be made before this monotonic time.
+    pub fn retry_at(&self, time: Duration) {
+        *self.retry_at.lock() = time;
+    }
+
+    /// Counts a key file that was made, perhaps in place of a damaged or lost one.
+    pub fn count_built(&self, is_rebuilt: bool) {
+        let counter = match is_rebuilt {
+            true => &self.counters.rebuilt,
+            false => &self.counters.built_since_found,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.counters.built.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes note that a key file was found on disk. Returns how many before it were made just now, and so were lost.
+    pub fn count_found(&self) -> u64 {
+        let lost = self.counters.built_since_found.swap(0, Ordering::Relaxed);
+        self.counters.rebuilt.fetch_add(lost, Ordering::Relaxed);
+        lost
+    }
+
+    /// Returns the size of the table, without the key files in use.
     pub fn stats(&self) -> KeyStats {
-        self.table.read().stats()
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        KeyStats {
+            files_built: count(&self.counters.built),
+            files_rebuilt: count(&self.counters.rebuilt),
+            ..self.table.read().stats()
+        }
     }
 }
 
 impl Update<'_> {
     /// Empties the table if keys had their owners among another number of partitions.
-    pub fn set_partitions(&self, partition: u32, partitions: u32) {
+    pub fn set_partitions(&self, partitions: u32) {
         if self.table.read().partitions() != partitions {
-            *self.table.write() = KeyTable::new(partition, partitions);
+            let mut table = self.table.write();
+            *table = table.emptied(partitions);
         }
     }
 
-    /// The offset before which the table holds all records.
+    /// The offset before which the table holds all records, or key files do.
     pub fn next(&self) -> Offset {
         self.table.read().next()
+    }
+
+    /// The offset before which key files have all records.
+    pub fn covered(&self) -> Offset {
+        self.table.read().covered()
     }
 
     /// Adds the committed records of a chunk from the offset `from` on.
@@ -95,8 +172,24 @@ impl Update<'_> {
         self.table.write().advance(next);
     }
 
-    /// Drops keys whose newest versions are before `earliest`.
+    /// Takes note that key files have all records before `end`. `counts` are those of the key file that ends there.
+    pub fn cover(&self, end: Offset, counts: &KeyCounts) {
+        self.table.write().cover(end, counts);
+    }
+
+    /// Takes note that the key file that begins at `from` is lost.
+    pub fn uncover(&self, from: Offset) {
+        self.table.write().uncover(from);
+    }
+
+    /// Drops keys whose newest versions are before `earliest` or in key files.
     pub fn sweep(&self, earliest: Offset) {
         self.table.write().sweep(earliest);
+    }
+
+    /// Gives back the memory of the table.
+    pub fn forget(&self) {
+        let mut table = self.table.write();
+        *table = table.emptied(table.partitions());
     }
 }

@@ -25,8 +25,7 @@
 //!
 //! The index knows neither lanes nor how they are read: [`read::keys`](crate::read::keys) does that.
 
-// Nothing uses key files yet.
-#[cfg(test)]
-mod file;
+pub mod file;
 pub mod index;
+pub mod scan;
 pub mod table;

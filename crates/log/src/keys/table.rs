@@ -1,10 +1,12 @@
-//! The table of a lane's key index: an ordered map from a key to its newest version.
+//! The table of a lane's key index: an ordered map from a key to its newest version, of the records behind the key files.
 
 use std::collections::BTreeMap;
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_record::Record;
 use serde::Serialize;
+
+use crate::keys::file::KeyCounts;
 
 /// The memory that a key takes beside its own bytes, about: its place in the map, whose nodes are not full, and what the
 /// allocator adds.
@@ -16,20 +18,29 @@ pub struct Newest {
     pub offset: Offset,
     /// The bytes of the record's key, value and headers: a scan bounds its answer before it reads records.
     pub bytes: u32,
+    /// Whether the record has no value: then no older version of the key counts, also of those in key files.
+    pub is_tombstone: bool,
 }
 
-/// The newest versions of the keys that a partition owns.
+/// The newest versions of the keys that a partition owns, of the records behind the key files.
 #[derive(Debug)]
 pub struct KeyTable {
     partition: u32,
     /// The number of partitions by which keys have their owners.
     partitions: u32,
+    /// Whether there may be key files, in which older versions of keys without a value would be found.
+    has_files: bool,
+    /// Entries of records before `covered` may be left: they are as in the key files.
     newest: BTreeMap<Box<[u8]>, Newest>,
     /// The sum of the keys' lengths.
     key_bytes: u64,
+    /// How many of the keys have no value.
+    tombstones: u64,
     misplaced: u64,
     without_key: u64,
-    /// All records before this offset were added.
+    /// Key files have all records before this offset.
+    covered: Offset,
+    /// All records before this offset were added, or are in key files.
     next: Offset,
     /// No key has a version before this offset.
     swept: Offset,
@@ -38,9 +49,10 @@ pub struct KeyTable {
 /// The size of a partition's key index, and what it left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct KeyStats {
-    /// The keys that have a value. Keys whose records retention has removed may count until the index drops them.
+    /// The keys that have a value, at most: a key counts once in memory and once in each key file that has it. Keys whose
+    /// records retention has removed may count until the index drops them.
     pub keys: u64,
-    /// The memory that they take, about.
+    /// The memory that those behind the key files take, about.
     pub bytes: u64,
     /// Records in this partition whose key another partition owns. They are not found by key.
     pub misplaced: u64,
@@ -48,36 +60,47 @@ pub struct KeyStats {
     pub without_key: u64,
     /// The offset behind the last record that the index has read. 0 before the first lookup after a start.
     pub indexed_to: Offset,
-}
-
-/// Keys in their order, with the places of their newest versions.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Found {
-    pub keys: Vec<(Vec<u8>, Newest)>,
-    /// The first key that did not fit.
-    pub next: Option<Vec<u8>>,
+    /// The key files in use. Each is beside a closed group.
+    pub files: u64,
+    /// The key files that were made since the start.
+    pub files_built: u64,
+    /// Those of them in place of key files that were damaged or lost.
+    pub files_rebuilt: u64,
 }
 
 impl KeyTable {
-    /// An empty table of one of `partitions` partitions.
-    pub fn new(partition: u32, partitions: u32) -> KeyTable {
+    /// An empty table of one of `partitions` partitions, for which there may be key files.
+    pub fn new(partition: u32, partitions: u32, has_files: bool) -> KeyTable {
         KeyTable {
             partition,
             partitions,
+            has_files,
             newest: BTreeMap::new(),
             key_bytes: 0,
+            tombstones: 0,
             misplaced: 0,
             without_key: 0,
+            covered: Offset(0),
             next: Offset(0),
             swept: Offset(0),
         }
+    }
+
+    /// An empty table of the same partition, now one of `partitions`.
+    pub fn emptied(&self, partitions: u32) -> KeyTable {
+        KeyTable::new(self.partition, partitions, self.has_files)
     }
 
     pub fn partitions(&self) -> u32 {
         self.partitions
     }
 
-    /// The offset before which all records were added.
+    /// The offset before which key files have all records.
+    pub fn covered(&self) -> Offset {
+        self.covered
+    }
+
+    /// The offset before which all records were added, or are in key files.
     pub fn next(&self) -> Offset {
         self.next
     }
@@ -87,17 +110,41 @@ impl KeyTable {
         self.next = self.next.max(next);
     }
 
+    /// Takes note that key files have all records before `end`. `counts` are those of the key file that ends there.
+    pub fn cover(&mut self, end: Offset, counts: &KeyCounts) {
+        if self.next < end {
+            // Later records of the same group may be newer.
+            self.clear();
+            self.next = end;
+        } else {
+            self.misplaced = self.misplaced.saturating_sub(counts.misplaced);
+            self.without_key = self.without_key.saturating_sub(counts.without_key);
+        }
+        self.covered = self.covered.max(end);
+    }
+
+    /// Takes note that a key file that begins at `from` is lost: all records from there on are to be added again.
+    pub fn uncover(&mut self, from: Offset) {
+        if self.covered <= from {
+            return;
+        }
+        self.clear();
+        self.covered = from;
+        self.next = from;
+    }
+
     /// Adds the next committed record.
     pub fn add(&mut self, record: &Record<'_>) {
         let Some(key) = record.key else {
             self.without_key += 1;
             return;
         };
-        if partition_of_key(key, self.partitions as usize) != self.partition as usize {
+        if !self.owns(key) {
             self.misplaced += 1;
             return;
         }
-        if record.value.is_none() {
+        let is_tombstone = record.value.is_none();
+        if is_tombstone && !self.has_files {
             if self.newest.remove(key).is_some() {
                 self.key_bytes -= key.len() as u64;
             }
@@ -106,86 +153,100 @@ impl KeyTable {
         let newest = Newest {
             offset: record.offset,
             bytes: record_bytes(record),
+            is_tombstone,
         };
-        match self.newest.get_mut(key) {
-            Some(known) => *known = newest,
+        let before = match self.newest.get_mut(key) {
+            Some(known) => std::mem::replace(known, newest).is_tombstone,
             None => {
                 self.newest.insert(key.into(), newest);
                 self.key_bytes += key.len() as u64;
+                false
             }
-        }
+        };
+        self.tombstones += u64::from(is_tombstone);
+        self.tombstones -= u64::from(before);
     }
 
-    /// Returns the place of a key's newest version, if that is not before `earliest`.
-    pub fn newest(&self, key: &[u8], earliest: Offset) -> Option<Newest> {
-        let newest = self.newest.get(key).copied();
-        newest.filter(|newest| newest.offset >= earliest)
+    /// Whether the partition owns a key.
+    pub fn owns(&self, key: &[u8]) -> bool {
+        partition_of_key(key, self.partitions as usize) == self.partition as usize
     }
 
-    /// Returns keys of a range that are not before `earliest`: at most `limit`, whose records have at most `bytes_max`
-    /// bytes, but at least one if `limit` allows it.
-    pub fn scan(
+    /// Returns the place of a key's newest version; `None` if there is none behind the key files.
+    pub fn newest(&self, key: &[u8]) -> Option<Newest> {
+        self.newest.get(key).copied()
+    }
+
+    /// Returns the first keys of a range, up to one that has a value and comes behind `values` others that have one and are
+    /// not before `earliest`. So these are the first keys with a value, whatever key files have between them.
+    pub fn first_keys(
         &self,
         range: &KeyRange,
         earliest: Offset,
-        limit: usize,
-        bytes_max: usize,
-    ) -> Found {
-        let mut found = Found {
-            keys: Vec::new(),
-            next: None,
-        };
+        values: usize,
+    ) -> Vec<(Vec<u8>, Newest)> {
+        let mut keys = Vec::new();
         if range.is_empty() {
-            return found;
+            return keys;
         }
-        let mut bytes_left = bytes_max;
+        let mut values_left = values.saturating_add(1);
         for (key, newest) in self.newest.range::<[u8], _>(range.bounds()) {
-            if newest.offset < earliest {
-                continue;
+            keys.push((key.to_vec(), *newest));
+            if !newest.is_tombstone && newest.offset >= earliest {
+                values_left -= 1;
+                if values_left == 0 {
+                    break;
+                }
             }
-            let bytes = newest.bytes as usize;
-            let is_first = found.keys.is_empty();
-            if found.keys.len() >= limit || bytes > bytes_left && !is_first {
-                found.next = Some(key.to_vec());
-                break;
-            }
-            bytes_left = bytes_left.saturating_sub(bytes);
-            found.keys.push((key.to_vec(), *newest));
         }
-        found
+        keys
     }
 
-    /// Drops the keys whose newest versions are before `earliest`, if as many offsets were removed since the last time as
-    /// there are keys: so a removed record costs a constant time, however often some are removed.
+    /// Drops the keys whose newest versions are before `earliest` or in key files, if as many offsets were removed or
+    /// covered since the last time as there are keys: so such a record costs a constant time, however often some are
+    /// dropped.
     pub fn sweep(&mut self, earliest: Offset) {
-        let removed = earliest.0.saturating_sub(self.swept.0);
-        if removed == 0 || removed < self.newest.len() as u64 {
+        let before = earliest.max(self.covered);
+        let passed = before.0.saturating_sub(self.swept.0);
+        if passed == 0 || passed < self.newest.len() as u64 {
             return;
         }
-        let mut dropped = 0;
+        let (mut bytes, mut tombstones) = (0, 0);
         self.newest.retain(|key, newest| {
-            let is_stored = newest.offset >= earliest;
-            dropped += if is_stored { 0 } else { key.len() as u64 };
-            is_stored
+            let stays = newest.offset >= before;
+            if !stays {
+                bytes += key.len() as u64;
+                tombstones += u64::from(newest.is_tombstone);
+            }
+            stays
         });
-        self.key_bytes -= dropped;
-        self.swept = earliest;
+        self.key_bytes -= bytes;
+        self.tombstones -= tombstones;
+        self.swept = before;
     }
 
+    /// Returns the size of the table, without the key files.
     pub fn stats(&self) -> KeyStats {
-        let keys = self.newest.len() as u64;
+        let entries = self.newest.len() as u64;
         KeyStats {
-            keys,
-            bytes: self.key_bytes + keys * KEY_OVERHEAD_BYTES,
+            keys: entries - self.tombstones,
+            bytes: self.key_bytes + entries * KEY_OVERHEAD_BYTES,
             misplaced: self.misplaced,
             without_key: self.without_key,
             indexed_to: self.next,
+            ..KeyStats::default()
         }
+    }
+
+    fn clear(&mut self) {
+        self.newest.clear();
+        (self.key_bytes, self.tombstones) = (0, 0);
+        (self.misplaced, self.without_key) = (0, 0);
     }
 }
 
 /// The bytes of a record's key, value and headers.
-fn record_bytes(record: &Record<'_>) -> u32 {
+pub fn record_bytes(record: &Record<'_>) -> u32 {
     let len = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
     let headers = record.headers();
     let headers: usize = headers
@@ -218,47 +279,44 @@ mod tests {
         table.advance(chunk.header().next_offset());
     }
 
-    fn offset_of(table: &KeyTable, key: &str, earliest: u64) -> Option<u64> {
-        let newest = table.newest(key.as_bytes(), Offset(earliest));
-        newest.map(|newest| newest.offset.0)
+    fn put(key: &str) -> (Option<&str>, Option<&str>) {
+        (Some(key), Some("value"))
     }
 
-    fn scan(
-        table: &KeyTable,
-        range: &KeyRange,
-        limit: usize,
-        bytes_max: usize,
-    ) -> (String, Option<String>) {
-        let found = table.scan(range, Offset(0), limit, bytes_max);
-        let text = |key: Vec<u8>| String::from_utf8(key).unwrap();
-        let keys = found.keys.into_iter().map(|(key, _)| text(key));
-        (keys.collect::<Vec<_>>().join(" "), found.next.map(text))
+    /// The offset of a key's newest version, and whether that has a value.
+    fn found(table: &KeyTable, key: &str) -> Option<(u64, bool)> {
+        let newest = table.newest(key.as_bytes())?;
+        Some((newest.offset.0, !newest.is_tombstone))
     }
 
     #[test]
-    fn the_newest_record_of_a_key_counts_until_one_without_value() {
-        let mut table = KeyTable::new(0, 1);
-        let put = |key| (Some(key), Some("value"));
-        add(
-            &mut table,
-            &[put("a"), put("b"), put("a"), (None, Some("x"))],
-        );
-        assert_eq!(offset_of(&table, "a", 0), Some(2));
-        assert_eq!(offset_of(&table, "b", 0), Some(1));
-        assert_eq!(offset_of(&table, "c", 0), None);
+    fn the_newest_record_of_a_key_counts_also_one_without_value() {
+        for has_files in [false, true] {
+            let mut table = KeyTable::new(0, 1, has_files);
+            add(
+                &mut table,
+                &[put("a"), put("b"), put("a"), (None, Some("x"))],
+            );
+            assert_eq!(found(&table, "a"), Some((2, true)));
+            assert_eq!(found(&table, "b"), Some((1, true)));
+            assert_eq!(found(&table, "c"), None);
 
-        add(
-            &mut table,
-            &[(Some("a"), None), (Some("c"), None), put("b")],
-        );
-        assert_eq!(offset_of(&table, "a", 0), None);
-        assert_eq!(offset_of(&table, "b", 0), Some(6));
-        add(&mut table, &[(Some("a"), Some("")), (None, None)]);
-        assert_eq!(offset_of(&table, "a", 0), Some(7), "an empty value is one");
-        let stats = table.stats();
-        assert_eq!((stats.keys, stats.without_key, stats.misplaced), (2, 2, 0));
-        assert_eq!(stats.indexed_to, Offset(9));
-        assert_eq!(stats.bytes, 2 + 2 * KEY_OVERHEAD_BYTES);
+            add(
+                &mut table,
+                &[(Some("a"), None), (Some("c"), None), put("b")],
+            );
+            // Without key files nothing older can be found.
+            assert_eq!(found(&table, "a"), has_files.then_some((4, false)));
+            assert_eq!(found(&table, "c"), has_files.then_some((5, false)));
+            assert_eq!(found(&table, "b"), Some((6, true)));
+            add(&mut table, &[(Some("a"), Some("")), (None, None)]);
+            assert_eq!(found(&table, "a"), Some((7, true)), "an empty value is one");
+            let stats = table.stats();
+            assert_eq!((stats.keys, stats.without_key, stats.misplaced), (2, 2, 0));
+            assert_eq!(stats.indexed_to, Offset(9));
+            let entries = 2 + u64::from(has_files);
+            assert_eq!(stats.bytes, entries * (1 + KEY_OVERHEAD_BYTES));
+        }
     }
 
     #[test]
@@ -266,57 +324,88 @@ mod tests {
         let key = "foobar";
         let owner = partition_of_key(key.as_bytes(), 3) as u32;
         for partition in 0..3 {
-            let mut table = KeyTable::new(partition, 3);
-            add(&mut table, &[(Some(key), Some("value"))]);
+            let mut table = KeyTable::new(partition, 3, true);
+            add(&mut table, &[put(key)]);
             let is_owner = partition == owner;
-            assert_eq!(offset_of(&table, key, 0).is_some(), is_owner);
+            assert_eq!(found(&table, key).is_some(), is_owner);
             assert_eq!(table.stats().misplaced, u64::from(!is_owner));
         }
     }
 
     #[test]
-    fn a_scan_ends_at_its_bounds_with_the_key_that_goes_on() {
-        let mut table = KeyTable::new(0, 1);
-        // Each record has 10 bytes, but one.
-        for key in ["b", "a", "c", "ba", "d"] {
-            let value = ".".repeat(10 - key.len());
-            add(&mut table, &[(Some(key), Some(&value))]);
-        }
-        add(&mut table, &[(Some("c"), Some(&".".repeat(99)))]);
+    fn the_first_keys_end_behind_one_more_value_than_asked_for() {
+        let mut table = KeyTable::new(0, 1, true);
+        let records = [
+            put("a"),
+            put("b"),
+            (Some("c"), None),
+            put("d"),
+            (Some("e"), None),
+        ];
+        add(&mut table, &records);
+        let first = |range: &KeyRange, earliest, values| {
+            let keys = table
+                .first_keys(range, Offset(earliest), values)
+                .into_iter();
+            let text = |(key, _)| String::from_utf8(key).unwrap();
+            keys.map(text).collect::<Vec<_>>().join(" ")
+        };
         let all = KeyRange::all();
-        let text = |keys: &str, next: Option<&str>| (keys.to_owned(), next.map(str::to_owned));
-        let most = usize::MAX;
-        assert_eq!(scan(&table, &all, most, most), text("a b ba c d", None));
-        assert_eq!(scan(&table, &all, 5, most), text("a b ba c d", None));
-        assert_eq!(scan(&table, &all, 2, most), text("a b", Some("ba")));
-        assert_eq!(scan(&table, &all, 0, most), text("", Some("a")));
-        assert_eq!(scan(&table, &all, most, 29), text("a b", Some("ba")));
-        assert_eq!(scan(&table, &all, most, 30), text("a b ba", Some("c")));
-        assert_eq!(scan(&table, &all, most, 0), text("a", Some("b")));
-        let large = KeyRange::new("c", None);
-        assert_eq!(scan(&table, &large, most, 50), text("c", Some("d")));
-        let prefix = KeyRange::prefix("b");
-        assert_eq!(scan(&table, &prefix, most, most), text("b ba", None));
+        assert_eq!(first(&all, 0, 0), "a");
+        assert_eq!(first(&all, 0, 1), "a b");
+        assert_eq!(first(&all, 0, 2), "a b c d");
+        assert_eq!(first(&all, 0, usize::MAX), "a b c d e");
+        // Removed ones stay in the way of older versions, and do not count.
+        assert_eq!(first(&all, 1, 1), "a b c d");
+        assert_eq!(first(&KeyRange::new("c", None), 0, 0), "c d");
         let empty = KeyRange::new("d", Some(b"a".to_vec()));
-        assert_eq!(scan(&table, &empty, most, most), text("", None));
+        assert_eq!(first(&empty, 0, 1), "");
     }
 
     #[test]
-    fn removed_versions_are_absent_and_dropped_when_they_are_many() {
-        let mut table = KeyTable::new(0, 1);
-        let put = |key| (Some(key), Some("value"));
-        add(&mut table, &[put("a"), put("b"), put("c"), put("a")]);
-        assert_eq!(offset_of(&table, "b", 1), Some(1));
-        assert_eq!(offset_of(&table, "b", 2), None);
-        assert_eq!(offset_of(&table, "a", 3), Some(3));
-        table.sweep(Offset(2));
-        assert_eq!(
-            table.stats().keys,
-            3,
-            "fewer were removed than there are keys"
+    fn removed_and_covered_versions_are_dropped_when_they_are_many() {
+        let mut table = KeyTable::new(0, 1, true);
+        add(
+            &mut table,
+            &[put("a"), (Some("b"), None), put("c"), put("a")],
         );
+        table.sweep(Offset(2));
+        let entries = |table: &KeyTable| (table.newest.len(), table.key_bytes, table.tombstones);
+        let fewer = "fewer were removed than there are keys";
+        assert_eq!(entries(&table), (3, 3, 1), "{fewer}");
         table.sweep(Offset(3));
-        assert_eq!((table.stats().keys, table.key_bytes), (1, 1));
-        assert_eq!(offset_of(&table, "a", 3), Some(3));
+        assert_eq!(entries(&table), (1, 1, 0));
+
+        table.cover(Offset(4), &KeyCounts::default());
+        add(&mut table, &[put("d")]);
+        assert_eq!(found(&table, "a"), Some((3, true)), "as in the key file");
+        add(&mut table, &[put("d")]);
+        table.cover(Offset(5), &KeyCounts::default());
+        table.sweep(Offset(0));
+        assert_eq!((found(&table, "a"), found(&table, "d")), (None, Some((5, true))));
+    }
+
+    #[test]
+    fn a_key_file_takes_the_place_of_records_that_were_added_in_part() {
+        let mut table = KeyTable::new(0, 1, true);
+        add(&mut table, &[put("a"), (None, None), put("b")]);
+        let counts = KeyCounts {
+            without_key: 1,
+            ..KeyCounts::default()
+        };
+        table.cover(Offset(3), &counts);
+        assert_eq!(found(&table, "b"), Some((2, true)));
+        assert_eq!(table.stats().without_key, 0, "they count with the file");
+        add(&mut table, &[put("a"), (None, None)]);
+        // The file has a newer version of it, perhaps.
+        table.cover(Offset(9), &counts);
+        assert_eq!(found(&table, "a"), None);
+        assert_eq!((table.covered(), table.next()), (Offset(9), Offset(9)));
+        assert_eq!(table.stats().without_key, 0);
+
+        add(&mut table, &[put("c")]);
+        table.uncover(Offset(3));
+        assert_eq!(found(&table, "c"), None);
+        assert_eq!((table.covered(), table.next()), (Offset(3), Offset(3)));
     }
 }

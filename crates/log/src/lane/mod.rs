@@ -97,7 +97,7 @@ pub struct LaneState {
     pub fetch_ends: FetchEnds,
     /// The positions of readers of this lane, for eviction.
     reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,
-    /// The index of its keys. Made by the first lookup.
+    /// The index of its keys. Made by the first lookup, or with the first key file.
     keys: OnceLock<Box<KeyIndex>>,
 }
 
@@ -314,13 +314,34 @@ impl LaneState {
 
     /// Returns the index of the lane's keys, which may be empty, and may be of another number of partitions.
     pub fn key_index(&self, partitions: u32) -> &KeyIndex {
-        let new = || Box::new(KeyIndex::new(self.partition, partitions));
-        self.keys.get_or_init(new)
+        self.stream.keyed.note_index();
+        self.keys.get_or_init(|| {
+            let has_files = !self.is_memory_only();
+            Box::new(KeyIndex::new(self.partition, partitions, has_files))
+        })
     }
 
-    /// Returns the size of the index of the lane's keys, if a lookup has made one.
+    /// Returns the index of the lane's keys, if there is one.
+    pub fn made_key_index(&self) -> Option<&KeyIndex> {
+        self.keys.get().map(|keys| &**keys)
+    }
+
+    /// Returns the size of the index of the lane's keys, if there is one.
     pub fn key_stats(&self) -> Option<KeyStats> {
-        self.keys.get().map(|keys| keys.stats())
+        let index = self.made_key_index()?;
+        let (covered, mut stats) = (index.covered(), index.stats());
+        for group in self.groups() {
+            if group.end().is_none_or(|end| end.offset > covered) {
+                break;
+            }
+            if let Some(counts) = group.key_counts() {
+                stats.files += 1;
+                stats.keys += counts.keys - counts.tombstones;
+                stats.misplaced += counts.misplaced;
+                stats.without_key += counts.without_key;
+            }
+        }
+        Some(stats)
     }
 
     pub fn add_reader(&self, reader: &Arc<ReaderPosition>) {

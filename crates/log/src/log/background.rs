@@ -1,6 +1,7 @@
-//! The log's threads: syncers and the persistence manager.
+//! The log's threads: syncers, the persistence manager, and the one that makes key files.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::abort::AbortOnPanic;
 use crate::core::Core;
@@ -10,6 +11,9 @@ use crate::log::Inner;
 
 /// The most steps of persistence that a thread does before other work gets its turn.
 const PERSIST_STEPS_MAX: usize = 64;
+
+/// How often it is looked for groups that need key files.
+const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
 
 /// Threads that make commits. They wait for the disk most of the time, so there is no harm in more
 /// than cores; more than a disk works on at once would not help either.
@@ -37,7 +41,17 @@ impl Inner {
         let core = Arc::clone(&self.core);
         let thread = spawn("millstream-persist", Box::new(move || persist_loop(&core)))?;
         *self.persister.lock() = Some(thread);
+        let core = Arc::clone(&self.core);
+        let thread = spawn("millstream-keys", Box::new(move || key_loop(&core)))?;
+        *self.key_builder.lock() = Some(thread);
         Ok(())
+    }
+}
+
+fn key_loop(core: &Core) {
+    let _abort = AbortOnPanic;
+    while core.key_builder.wait(KEY_FILES_EVERY) {
+        while core.key_step() {}
     }
 }
 

@@ -37,6 +37,12 @@ impl Inner {
         if let Some(thread) = self.persister.lock().take() {
             let _ = thread.join();
         }
+        self.core.key_builder.close();
+        // Lookups make key files, too.
+        self.core.reads.key_files.close();
+        if let Some(thread) = self.key_builder.lock().take() {
+            let _ = thread.join();
+        }
         self.core.reads.catch_up.close();
         let recovered = self.core.finish_recovery();
         // The waits above fail at once while the disk is full, yet the disk still syncs the bytes in its files.

@@ -47,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) random: Arc<dyn Random>,
     syncers: Mutex<Vec<JoinHandle<()>>>,
     persister: Mutex<Option<JoinHandle<()>>>,
+    /// The thread that makes key files.
+    key_builder: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Log {
@@ -76,7 +78,8 @@ impl Log {
     /// Does one step of each kind of background work; for [`Background::Manual`](crate::Background::Manual). `true` when there
     /// was something to do.
     pub fn step(&self) -> bool {
-        self.inner.core.sync_step() | self.inner.core.persist_step()
+        let core = &self.inner.core;
+        core.sync_step() | core.persist_step() | core.key_step()
     }
 
     /// Makes one commit; for [`Background::Manual`](crate::Background::Manual).

@@ -185,6 +185,7 @@ impl Log {
             random,
             syncers: Mutex::default(),
             persister: Mutex::default(),
+            key_builder: Mutex::default(),
             core,
         };
         match inner.core.config.background {

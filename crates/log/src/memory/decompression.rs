@@ -173,7 +173,7 @@ impl Decompression {
         self: &Arc<Self>,
         chunk: &Chunk<'_>,
         wait_max: Duration,
-        look: impl Fn(Records<'_>) -> R,
+        look: impl FnOnce(Records<'_>) -> R,
     ) -> Result<R> {
         if chunk.header().attributes.compression() == Compression::None {
             return Ok(look(chunk.records(&mut Decompressor::default())?));

@@ -12,6 +12,7 @@
 pub mod disk_full;
 pub mod evict;
 pub mod finish_recovery;
+pub mod key_files;
 pub mod make_room;
 pub mod remove;
 pub mod retention;

@@ -11,6 +11,7 @@ use crate::memory::pool::Pool;
 use crate::read::catch_up::CatchUp;
 use crate::read::damage_reports::DamageReports;
 use crate::read::index_cache::IndexCache;
+use crate::read::keys::files::KeyFiles;
 use crate::settings::config::LogConfig;
 
 /// The parts of the log that reads need. They reach no others.
@@ -19,6 +20,7 @@ pub struct ReadContext {
     pub clock: Arc<dyn Clock>,
     pub catch_up: CatchUp,
     pub indexes: Arc<IndexCache>,
+    pub key_files: KeyFiles,
     pub damage: DamageReports,
     pub decompression: Arc<Decompression>,
     /// How long a search waits for memory to decompress in.
@@ -41,6 +43,7 @@ impl ReadContext {
                 pool,
                 config.background,
             ),
+            key_files: KeyFiles::new(Arc::clone(&dir)),
             dir,
             clock,
             indexes,

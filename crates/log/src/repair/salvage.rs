@@ -88,7 +88,13 @@ pub fn salvage(
         InternalStore::Manifest => {}
         InternalStore::Catalog => salvage_table(&mut repair, CATALOG)?,
         InternalStore::Positions => salvage_table(&mut repair, POSITIONS)?,
-        InternalStore::Journal => repair.take_from_journal()?,
+        InternalStore::Journal => {
+            repair.take_from_journal()?;
+            // They may depend on the ends of transactions that are taken away.
+            for stream in repair.dir.list_streams()? {
+                repair.dir.remove_key_files(stream, |_| true)?;
+            }
+        }
     }
     repair.finish()
 }

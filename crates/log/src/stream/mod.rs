@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::ids::LaneId;
 use crate::lane::LaneState;
-use crate::lane::shared::{StreamShared, StreamletShared};
+use crate::lane::shared::{KeyedState, StreamShared, StreamletShared};
 use crate::lane::stored::StoredLane;
 use crate::lane::virtual_log::VirtualLog;
 use crate::settings::config::StreamConfig;
@@ -124,6 +124,7 @@ impl StreamState {
                 grown: Event::new(),
                 removed: AtomicBool::new(false),
                 partitions: AtomicU32::new(0),
+                keyed: KeyedState::default(),
             }),
             kind,
             layout: RwLock::default(),

@@ -29,6 +29,7 @@ pub fn put_entry(
         (version.offset.0 - first_offset.0) << FLAG_BITS | flags,
     );
     put_varint(out, version.chunk.0);
+    put_varint(out, version.bytes.into());
 }
 
 /// Reads the entries of a block.
@@ -72,9 +73,11 @@ impl BlockReader {
             return None;
         }
         let (numbered, chunk) = (input.varint()?, Position(input.varint()?));
+        let bytes = u32::try_from(input.varint()?).ok()?;
         let version = Version {
             offset: Offset(first_offset.0.checked_add(numbered >> FLAG_BITS)?),
             chunk,
+            bytes,
             is_tombstone: numbered & TOMBSTONE != 0,
             is_misplaced: numbered & MISPLACED != 0,
         };

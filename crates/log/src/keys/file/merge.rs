@@ -1,18 +1,18 @@
 //! Merges key files: the newest record of each key in several groups.
 
-use super::read::KeyCursor;
+use super::read::{KeyCursor, ReadBytes};
 use super::{KeyFileError, Version};
 
 /// Walks over the keys of several cursors, in their order.
-pub struct KeyMerge<'a> {
+pub struct KeyMerge<'a, F: ReadBytes + ?Sized> {
     /// A heap of cursors that are not at their end: each comes before the two below it.
-    cursors: Vec<KeyCursor<'a>>,
+    cursors: Vec<KeyCursor<'a, F>>,
     key: Vec<u8>,
 }
 
-impl<'a> KeyMerge<'a> {
+impl<'a, F: ReadBytes + ?Sized> KeyMerge<'a, F> {
     /// Merges the keys of cursors from where they are on.
-    pub fn new(mut cursors: Vec<KeyCursor<'a>>) -> KeyMerge<'a> {
+    pub fn new(mut cursors: Vec<KeyCursor<'a, F>>) -> KeyMerge<'a, F> {
         cursors.retain(|cursor| cursor.version().is_some());
         let mut merge = KeyMerge {
             cursors,
@@ -46,6 +46,11 @@ impl<'a> KeyMerge<'a> {
             self.sift_down(0);
         }
         Ok(newest)
+    }
+
+    /// The file that the next keys come from: after an error, the one that cannot be read.
+    pub fn file(&self) -> Option<&'a F> {
+        self.cursors.first().map(KeyCursor::file)
     }
 
     /// The key of the last record that was returned.

@@ -3,7 +3,8 @@
 //! ```text
 //! header 64     "MSKEYS01" | stream 8 | group 8 | first offset 8 | streamlet 4 | lane 4 | generation 4 | zero 16 | CRC 4
 //! blocks        of up to 4 KiB, a longer entry alone: entries in the order of their keys, CRC 4
-//!   entry       shared prefix | bytes behind it | these | offset − first offset, 2 bits of flags | position of the chunk
+//!   entry       shared prefix | bytes behind it | these | offset − first offset, 2 bits of flags | position of the chunk |
+//!               bytes of the record
 //! filters       one for each 256 blocks: length 4 | split-block Bloom filter | CRC 4
 //! block list    for each block: length of the first key | the key | position; CRC 4
 //! footer 96     keys 8 | tombstones 8 | records without key 8 | misplaced 8 | position of the filters 8 | position of the
@@ -11,7 +12,8 @@
 //! ```
 //!
 //! All numbers are little-endian; those without a size are varints. The first bit of the flags says that the record has no
-//! value, the second that another partition owns the key. Checksums are CRC-32C.
+//! value, the second that another partition owned the key when the file was made. The bytes of a record are those of its key,
+//! value and headers. Checksums are CRC-32C.
 //!
 //! A key file follows from its group alone. So one that is damaged, or of another group, is made anew, and readers return
 //! damage as an error that names the place.
@@ -21,6 +23,7 @@ mod filter;
 pub mod merge;
 mod names;
 pub mod read;
+pub mod sort;
 pub mod write;
 
 #[cfg(test)]
@@ -28,9 +31,7 @@ mod tests;
 
 use std::io;
 
-use millstream_base::{GroupId, Offset, Position};
-
-use crate::ids::LaneId;
+use millstream_base::{Offset, Position};
 
 /// Bytes of a block of entries, without its checksum. Only a block with one entry is larger.
 const BLOCK_BYTES: usize = 4096;
@@ -40,28 +41,21 @@ const FILTER_BLOCKS: usize = 256;
 
 const CRC_BYTES: usize = 4;
 
-/// The group that a key file belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyFileName {
-    pub lane: LaneId,
-    pub group: GroupId,
-    pub first_offset: Offset,
-    pub generation: u32,
-}
-
 /// The newest record of a key in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     pub offset: Offset,
     /// The position of the record's chunk in the group.
     pub chunk: Position,
+    /// The bytes of the record's key, value and headers.
+    pub bytes: u32,
     /// Whether the record has no value.
     pub is_tombstone: bool,
-    /// Whether another partition owns the key: then only compaction reads the entry.
+    /// Whether another partition owned the key when the file was made. A stream may have grown since, so readers ask again.
     pub is_misplaced: bool,
 }
 
-/// Counts of a key file's entries and of its group's records.
+/// Counts of a key file's entries and of its group's committed records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyCounts {
     /// Entries.
@@ -70,7 +64,7 @@ pub struct KeyCounts {
     pub tombstones: u64,
     /// Records of the group without a key, which have no entry.
     pub without_key: u64,
-    /// Entries whose keys other partitions own.
+    /// Records of the group whose keys other partitions owned.
     pub misplaced: u64,
 }
 

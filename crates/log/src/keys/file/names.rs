@@ -2,7 +2,8 @@
 
 use millstream_base::{Offset, crc32c};
 
-use super::{KeyCounts, KeyFileName};
+use super::KeyCounts;
+use crate::ids::GroupName;
 
 const MAGIC: [u8; 8] = *b"MSKEYS01";
 const END_MAGIC: [u8; 8] = *b"MSKEYEND";
@@ -13,16 +14,16 @@ pub const FOOTER_BYTES: usize = 96;
 const HEADER_CRC: usize = HEADER_BYTES - 4;
 const FOOTER_CRC: usize = FOOTER_BYTES - 12;
 
-pub fn encode_header(name: &KeyFileName) -> [u8; HEADER_BYTES] {
+pub fn encode_header(name: &GroupName) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     let fields: [&[u8]; 7] = [
         &MAGIC,
         &name.lane.stream.0.to_le_bytes(),
-        &name.group.0.to_le_bytes(),
+        &name.id.0.to_le_bytes(),
         &name.first_offset.0.to_le_bytes(),
         &name.lane.streamlet.0.to_le_bytes(),
         &name.lane.lane.0.to_le_bytes(),
-        &name.generation.to_le_bytes(),
+        &name.generation.0.to_le_bytes(),
     ];
     put(&mut header, &fields);
     let crc = crc32c(&header[..HEADER_CRC]);

@@ -1,18 +1,31 @@
 //! Reads key files.
 
-use millstream_base::{DiskFile, Offset, crc32c};
+use std::io;
+
+use millstream_base::{DiskFile, KeyRange, Offset, crc32c};
 
 use super::block::{BlockReader, Input};
 use super::filter;
 use super::names::{FOOTER_BYTES, Footer, HEADER_BYTES, encode_header};
-use super::{CRC_BYTES, FILTER_BLOCKS, KeyCounts, KeyFileError, KeyFileName, Version};
+use super::{CRC_BYTES, FILTER_BLOCKS, KeyCounts, KeyFileError, Version};
+use crate::ids::GroupName;
+
+/// The bytes of a key file.
+pub trait ReadBytes {
+    /// Fills `buffer` from a position, up to the end of the file. Returns the number of bytes read.
+    fn read_bytes(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
+}
+
+impl ReadBytes for dyn DiskFile + '_ {
+    fn read_bytes(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        self.read_full_at(buffer, position)
+    }
+}
 
 /// The parts of a key file that stay in memory: its filters, and the first key of each block.
 #[derive(Debug)]
 pub struct KeyFile {
     first_offset: Offset,
-    counts: KeyCounts,
-    end: Offset,
     blocks: Vec<Block>,
     /// The end of the last block.
     blocks_end: u64,
@@ -27,33 +40,17 @@ struct Block {
 }
 
 impl KeyFile {
-    /// Reads filters and block list of the key file of a group.
+    /// Reads filters and block list of the key file of a group that ends at `end`.
     ///
     /// # Errors
     /// When it is damaged, or that of another group.
-    pub fn open(file: &dyn DiskFile, name: &KeyFileName) -> Result<KeyFile, KeyFileError> {
+    pub fn open(
+        file: &dyn DiskFile,
+        name: &GroupName,
+        end: Offset,
+    ) -> Result<KeyFile, KeyFileError> {
         let damaged = KeyFileError::damaged;
-        let len = file.len()?;
-        let Some(footer_at) = len.checked_sub(FOOTER_BYTES as u64) else {
-            return Err(damaged(0, "it is shorter than a footer"));
-        };
-        let mut header = [0; HEADER_BYTES];
-        file.read_full_at(&mut header, 0)?;
-        if header != encode_header(name) {
-            return Err(damaged(0, "its header is not that of the group"));
-        }
-        let mut footer = [0; FOOTER_BYTES];
-        file.read_full_at(&mut footer, footer_at)?;
-        let footer = Footer::decode(&footer).ok_or(damaged(footer_at, "the footer"))?;
-        let parts = [
-            HEADER_BYTES as u64,
-            footer.filters,
-            footer.blocks,
-            footer_at,
-        ];
-        if !parts.is_sorted() || footer.end < name.first_offset {
-            return Err(damaged(footer_at, "the footer contradicts the file"));
-        }
+        let (footer, footer_at) = read_footer(file, name, end)?;
         // As much as the file really has.
         let mut bytes = vec![0; (footer_at - footer.filters) as usize];
         let count = file.read_full_at(&mut bytes, footer.filters)?;
@@ -70,34 +67,54 @@ impl KeyFile {
         }
         Ok(KeyFile {
             first_offset: name.first_offset,
-            counts: footer.counts,
-            end: footer.end,
             blocks,
             blocks_end: footer.filters,
             filters,
         })
     }
 
-    pub fn counts(&self) -> KeyCounts {
-        self.counts
-    }
-
-    /// The offset behind the group.
-    pub fn end(&self) -> Offset {
-        self.end
-    }
-
-    /// Returns the newest record of a key; `None` if the group has none.
+    /// Reads the counts of the key file of a group that ends at `end`, and nothing else of it.
     ///
     /// # Errors
-    /// When the key's block is damaged or cannot be read.
-    pub fn get(&self, file: &dyn DiskFile, key: &[u8]) -> Result<Option<Version>, KeyFileError> {
-        let Some(block) = self.block_of(key) else {
-            return Ok(None);
-        };
-        if !filter::may_contain(&self.filters[block / FILTER_BLOCKS], filter::hash(key)) {
-            return Ok(None);
-        }
+    /// When header or footer are damaged, or those of another group.
+    pub fn read_counts(
+        file: &dyn DiskFile,
+        name: &GroupName,
+        end: Offset,
+    ) -> Result<KeyCounts, KeyFileError> {
+        let (footer, _) = read_footer(file, name, end)?;
+        Ok(footer.counts)
+    }
+
+    /// The memory that it takes, about.
+    pub fn memory_bytes(&self) -> usize {
+        let filters: usize = self.filters.iter().map(|filter| filter.len()).sum();
+        let block = |block: &Block| size_of::<Block>() + block.first_key.len();
+        filters + self.blocks.iter().map(block).sum::<usize>()
+    }
+
+    /// Whether a range has no keys that the group can have.
+    pub fn is_behind(&self, range: &KeyRange) -> bool {
+        let first = self.blocks.first().map(|block| &block.first_key);
+        first.is_none_or(|first| range.until.as_deref().is_some_and(|until| until <= &**first))
+    }
+
+    /// Returns the block that has the key with this [`hash`](key_hash), if the group has the key; `None` if it has not.
+    pub fn block_with(&self, key: &[u8], hash: u64) -> Option<usize> {
+        let block = self.block_of(key)?;
+        filter::may_contain(&self.filters[block / FILTER_BLOCKS], hash).then_some(block)
+    }
+
+    /// Returns the newest record of a key in its [block](Self::block_with); `None` if the group has none.
+    ///
+    /// # Errors
+    /// When the block is damaged or cannot be read.
+    pub fn get<F: ReadBytes + ?Sized>(
+        &self,
+        file: &F,
+        block: usize,
+        key: &[u8],
+    ) -> Result<Option<Version>, KeyFileError> {
         let mut reader = self.read_block(file, block)?;
         while !reader.is_at_end() {
             let version = self.next_of(&mut reader, block)?;
@@ -112,11 +129,11 @@ impl KeyFile {
     ///
     /// # Errors
     /// When a block is damaged or cannot be read.
-    pub fn cursor<'a>(
+    pub fn cursor<'a, F: ReadBytes + ?Sized>(
         &'a self,
-        file: &'a dyn DiskFile,
+        file: &'a F,
         from: &[u8],
-    ) -> Result<KeyCursor<'a>, KeyFileError> {
+    ) -> Result<KeyCursor<'a, F>, KeyFileError> {
         let mut cursor = KeyCursor {
             key_file: self,
             file,
@@ -162,12 +179,16 @@ impl KeyFile {
         behind.checked_sub(1)
     }
 
-    fn read_block(&self, file: &dyn DiskFile, block: usize) -> Result<BlockReader, KeyFileError> {
+    fn read_block<F: ReadBytes + ?Sized>(
+        &self,
+        file: &F,
+        block: usize,
+    ) -> Result<BlockReader, KeyFileError> {
         let position = self.blocks[block].position;
         let next = self.blocks.get(block + 1);
         let end = next.map_or(self.blocks_end, |next| next.position);
         let mut bytes = vec![0; (end - position) as usize];
-        let count = file.read_full_at(&mut bytes, position)?;
+        let count = file.read_bytes(&mut bytes, position)?;
         bytes.truncate(count);
         let entries = checked(&bytes).map(<[u8]>::len);
         let entries = entries.ok_or(KeyFileError::damaged(position, "a block"))?;
@@ -182,15 +203,20 @@ impl KeyFile {
 }
 
 /// Walks over the entries of a key file in the order of their keys.
-pub struct KeyCursor<'a> {
+pub struct KeyCursor<'a, F: ReadBytes + ?Sized> {
     key_file: &'a KeyFile,
-    file: &'a dyn DiskFile,
+    file: &'a F,
     next_block: usize,
     reader: BlockReader,
     version: Option<Version>,
 }
 
-impl KeyCursor<'_> {
+impl<'a, F: ReadBytes + ?Sized> KeyCursor<'a, F> {
+    /// The file that it reads.
+    pub fn file(&self) -> &'a F {
+        self.file
+    }
+
     /// The key at the cursor.
     pub fn key(&self) -> &[u8] {
         self.reader.key()
@@ -218,6 +244,44 @@ impl KeyCursor<'_> {
         self.version = Some(self.key_file.next_of(&mut self.reader, block)?);
         Ok(())
     }
+}
+
+/// Returns the hash by which a key file finds a key.
+pub fn key_hash(key: &[u8]) -> u64 {
+    filter::hash(key)
+}
+
+/// Reads header and footer. Returns the footer and its position.
+fn read_footer(
+    file: &dyn DiskFile,
+    name: &GroupName,
+    end: Offset,
+) -> Result<(Footer, u64), KeyFileError> {
+    let damaged = KeyFileError::damaged;
+    let Some(footer_at) = file.len()?.checked_sub(FOOTER_BYTES as u64) else {
+        return Err(damaged(0, "it is shorter than a footer"));
+    };
+    let mut header = [0; HEADER_BYTES];
+    file.read_full_at(&mut header, 0)?;
+    if header != encode_header(name) {
+        return Err(damaged(0, "its header is not that of the group"));
+    }
+    let mut footer = [0; FOOTER_BYTES];
+    file.read_full_at(&mut footer, footer_at)?;
+    let footer = Footer::decode(&footer).ok_or(damaged(footer_at, "the footer"))?;
+    let parts = [
+        HEADER_BYTES as u64,
+        footer.filters,
+        footer.blocks,
+        footer_at,
+    ];
+    if !parts.is_sorted() {
+        return Err(damaged(footer_at, "the footer contradicts the file"));
+    }
+    if footer.end != end {
+        return Err(damaged(footer_at, "it ends at another offset than the group"));
+    }
+    Ok((footer, footer_at))
 }
 
 /// Takes the checksum off bytes that end with it; `None` if it is another one.

@@ -2,17 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use std::path::Path;
 
-use millstream_base::{DiskFile, GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex};
+use millstream_base::{
+    DiskFile, GroupId, KeyRange, LaneIndex, Offset, Position, StreamId, StreamletIndex,
+};
+use millstream_sim::SimDisk;
 use parking_lot::Mutex;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 use super::merge::KeyMerge;
-use super::read::KeyFile;
-use super::write::KeyFileWriter;
-use super::{KeyCounts, KeyFileError, KeyFileName, Version};
-use crate::ids::LaneId;
+use super::read::{KeyFile, key_hash};
+use super::write::{KeyFileWriter, LeftOut};
+use super::sort::KeySorter;
+use super::{KeyCounts, KeyFileError, Version};
+use crate::ids::{Generation, GroupName, LaneId};
 
 /// A file in memory.
 #[derive(Default)]
@@ -59,17 +64,23 @@ impl DiskFile for MemoryFile {
 type Entries = BTreeMap<Vec<u8>, Version>;
 
 const FIRST: u64 = 1_000;
+const END: Offset = Offset(FIRST + 1_000_000);
 
-fn name() -> KeyFileName {
-    KeyFileName {
+const LEFT_OUT: LeftOut = LeftOut {
+    without_key: 7,
+    misplaced: 9,
+};
+
+fn name() -> GroupName {
+    GroupName {
         lane: LaneId {
             stream: StreamId(0x11),
             streamlet: StreamletIndex(2),
             lane: LaneIndex(3),
         },
-        group: GroupId(0x44),
+        id: GroupId(0x44),
         first_offset: Offset(FIRST),
-        generation: 5,
+        generation: Generation(5),
     }
 }
 
@@ -79,14 +90,29 @@ fn write(entries: &Entries) -> MemoryFile {
     for (key, version) in entries {
         writer.add(key, version).unwrap();
     }
-    writer.finish(Offset(FIRST + 1_000_000), 7).unwrap();
+    writer.finish(END, LEFT_OUT).unwrap();
     file
+}
+
+fn open(file: &MemoryFile) -> Result<KeyFile, KeyFileError> {
+    KeyFile::open(file, &name(), END)
+}
+
+fn get(
+    key_file: &KeyFile,
+    file: &MemoryFile,
+    key: &[u8],
+) -> Result<Option<Version>, KeyFileError> {
+    match key_file.block_with(key, key_hash(key)) {
+        Some(block) => key_file.get(file as &dyn DiskFile, block, key),
+        None => Ok(None),
+    }
 }
 
 /// All entries from a key on.
 fn read(file: &MemoryFile, from: &[u8]) -> Result<Vec<(Vec<u8>, Version)>, KeyFileError> {
-    let key_file = KeyFile::open(file, &name())?;
-    let mut cursor = key_file.cursor(file, from)?;
+    let key_file = open(file)?;
+    let mut cursor = key_file.cursor(file as &dyn DiskFile, from)?;
     let mut entries = Vec::new();
     while let Some(version) = cursor.version() {
         entries.push((cursor.key().to_vec(), version));
@@ -100,10 +126,12 @@ fn is_damage(error: KeyFileError) -> bool {
 }
 
 fn version() -> impl Strategy<Value = Version> {
-    (0..1_000_000_u64, any::<u64>(), any::<bool>(), any::<bool>()).prop_map(
-        |(offset, chunk, is_tombstone, is_misplaced)| Version {
+    let flags = (any::<bool>(), any::<bool>());
+    (0..1_000_000_u64, any::<u64>(), any::<u32>(), flags).prop_map(
+        |(offset, chunk, bytes, (is_tombstone, is_misplaced))| Version {
             offset: Offset(FIRST + offset),
             chunk: Position(chunk),
+            bytes,
             is_tombstone,
             is_misplaced,
         },
@@ -126,9 +154,9 @@ proptest! {
         absent in vec(key(), 0..20),
     ) {
         let file = write(&entries);
-        let key_file = KeyFile::open(&file, &name()).unwrap();
+        let key_file = open(&file).unwrap();
         for key in entries.keys().chain(&absent) {
-            prop_assert_eq!(key_file.get(&file, key).unwrap(), entries.get(key).copied());
+            prop_assert_eq!(get(&key_file, &file, key).unwrap(), entries.get(key).copied());
         }
         for from in absent.iter().chain([&Vec::new()]) {
             let expected = entries.range(from.clone()..);
@@ -140,10 +168,16 @@ proptest! {
             keys: entries.len() as u64,
             tombstones: count(|version| version.is_tombstone),
             without_key: 7,
-            misplaced: count(|version| version.is_misplaced),
+            misplaced: 9,
         };
-        prop_assert_eq!(key_file.counts(), counts);
-        prop_assert_eq!(key_file.end(), Offset(FIRST + 1_000_000));
+        prop_assert_eq!(KeyFile::read_counts(&file, &name(), END).unwrap(), counts);
+        let other_end = KeyFile::open(&file, &name(), END.plus(1));
+        prop_assert!(other_end.is_err_and(is_damage));
+        for until in entries.keys().chain(&absent) {
+            let range = KeyRange::new(Vec::new(), Some(until.clone()));
+            let is_behind = entries.keys().next().is_none_or(|first| until <= first);
+            prop_assert_eq!(key_file.is_behind(&range), is_behind);
+        }
     }
 
     #[test]
@@ -164,10 +198,9 @@ proptest! {
         let expected = expected.split_off(&from);
 
         let files: Vec<MemoryFile> = groups.iter().map(write).collect();
-        let open = |file| KeyFile::open(file, &name()).unwrap();
-        let key_files: Vec<KeyFile> = files.iter().map(|file| open(file)).collect();
+        let key_files: Vec<KeyFile> = files.iter().map(|file| open(file).unwrap()).collect();
         let cursors = key_files.iter().zip(&files);
-        let cursors = cursors.map(|(key_file, file)| key_file.cursor(file, &from).unwrap());
+        let cursors = cursors.map(|(key_file, file)| key_file.cursor(file as &dyn DiskFile, &from).unwrap());
         let mut merge = KeyMerge::new(cursors.collect());
         let mut merged = Entries::new();
         while let Some(version) = merge.advance().unwrap() {
@@ -175,6 +208,45 @@ proptest! {
             merged.insert(merge.key().to_vec(), version);
         }
         prop_assert_eq!(merged, expected);
+    }
+
+    /// With so little memory, each few keys are a run of their own, and some runs are merged before the end.
+    #[test]
+    fn sorted_keys_equal_a_plain_map_with_and_without_runs(
+        records in vec((vec(0..6_u8, 0..4), 0..4_u8), 0..400),
+        bytes_max in prop_oneof![Just(0_usize), 0..2_000_usize, Just(1 << 20)],
+    ) {
+        let disk = SimDisk::new(0);
+        let path = Path::new("/group.keys.new");
+        // What an interrupted attempt has left.
+        disk.write_file(path, &[7; 10_000]).unwrap();
+        let mut sorter = KeySorter::new(&disk, path.to_owned(), name(), END, bytes_max);
+        let mut expected = Entries::new();
+        let mut left_out = LeftOut::default();
+        for (n, (key, kind)) in records.into_iter().enumerate() {
+            let version = Version {
+                offset: Offset(FIRST + n as u64),
+                chunk: Position(10 * n as u64),
+                bytes: n as u32,
+                is_tombstone: kind == 1,
+                is_misplaced: kind == 2,
+            };
+            if kind == 3 {
+                sorter.add_without_key();
+                left_out.without_key += 1;
+                continue;
+            }
+            sorter.add(&key, version).unwrap();
+            left_out.misplaced += u64::from(version.is_misplaced);
+            expected.insert(key, version);
+        }
+        let counts = sorter.finish().unwrap();
+        prop_assert_eq!((counts.without_key, counts.misplaced), (left_out.without_key, left_out.misplaced));
+        prop_assert_eq!(counts.keys, expected.len() as u64);
+        let file = MemoryFile(Mutex::new(disk.read_file(path).unwrap()));
+        prop_assert_eq!(read(&file, &[]).unwrap(), expected.into_iter().collect::<Vec<_>>());
+        let left: Vec<_> = disk.files().into_iter().map(|(path, _)| path).collect();
+        prop_assert_eq!(left, [path], "runs are removed");
     }
 
     /// Checksums cover each byte, so damage is an error, and never a wrong answer or a panic.
@@ -191,9 +263,9 @@ proptest! {
         flipped[at] ^= 1 << bit;
         let file = MemoryFile(Mutex::new(flipped));
         prop_assert!(read(&file, &[]).is_err_and(is_damage));
-        if let Ok(key_file) = KeyFile::open(&file, &name()) {
+        if let Ok(key_file) = open(&file) {
             for (key, version) in &entries {
-                match key_file.get(&file, key) {
+                match get(&key_file, &file, key) {
                     Ok(found) => prop_assert_eq!(found, Some(*version)),
                     Err(error) => prop_assert!(is_damage(error)),
                 }
@@ -211,7 +283,7 @@ proptest! {
         changes in vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let bytes = write(&entries).0.into_inner();
-        let key_file = KeyFile::open(&MemoryFile(Mutex::new(bytes.clone())), &name()).unwrap();
+        let key_file = open(&MemoryFile(Mutex::new(bytes.clone()))).unwrap();
         for part in key_file.parts() {
             let mut changed = bytes.clone();
             let content = part.start..part.end - 4;
@@ -222,8 +294,8 @@ proptest! {
             changed[content.end..part.end].copy_from_slice(&crc);
             let file = MemoryFile(Mutex::new(changed));
             let _ = read(&file, &[]);
-            if let Ok(key_file) = KeyFile::open(&file, &name()) {
-                entries.keys().for_each(|key| drop(key_file.get(&file, key)));
+            if let Ok(key_file) = open(&file) {
+                entries.keys().for_each(|key| drop(get(&key_file, &file, key)));
             }
         }
     }
@@ -234,6 +306,7 @@ fn many_blocks_have_several_filters_and_are_searched() {
     let version = |n: u64| Version {
         offset: Offset(FIRST + n),
         chunk: Position(100 * n),
+        bytes: 7 * n as u32,
         is_tombstone: n.is_multiple_of(3),
         is_misplaced: n.is_multiple_of(5),
     };
@@ -241,12 +314,12 @@ fn many_blocks_have_several_filters_and_are_searched() {
     let key = |n: u64| format!("{n:08}{}", "x".repeat(500 + n as usize % 50)).into_bytes();
     let entries: Entries = (0..4_000).map(|n| (key(2 * n), version(n))).collect();
     let file = write(&entries);
-    let key_file = KeyFile::open(&file, &name()).unwrap();
+    let key_file = open(&file).unwrap();
     let read_all = read(&file, &[]).unwrap();
     assert_eq!(read_all, entries.clone().into_iter().collect::<Vec<_>>());
     for n in 0..4_000 {
-        assert_eq!(key_file.get(&file, &key(2 * n)).unwrap(), Some(version(n)));
-        assert_eq!(key_file.get(&file, &key(2 * n + 1)).unwrap(), None);
+        assert_eq!(get(&key_file, &file, &key(2 * n)).unwrap(), Some(version(n)));
+        assert_eq!(get(&key_file, &file, &key(2 * n + 1)).unwrap(), None);
     }
     let parts = key_file.parts();
     assert!(
@@ -259,11 +332,11 @@ fn many_blocks_have_several_filters_and_are_searched() {
 #[test]
 fn a_file_of_another_group_is_refused() {
     let file = write(&Entries::new());
-    let other = KeyFileName {
-        generation: 6,
+    let other = GroupName {
+        generation: Generation(6),
         ..name()
     };
-    let refused = KeyFile::open(&file, &other).unwrap_err();
+    let refused = KeyFile::open(&file, &other, END).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "damaged at byte 0: its header is not that of the group"
@@ -276,6 +349,7 @@ fn golden_bytes() {
     let version = |offset, chunk, is_tombstone, is_misplaced| Version {
         offset: Offset(offset),
         chunk: Position(chunk),
+        bytes: 200,
         is_tombstone,
         is_misplaced,
     };
@@ -287,12 +361,12 @@ fn golden_bytes() {
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     let header = "4d534b4559533031 1100000000000000 4400000000000000 e803000000000000 02000000 03000000 05000000 \
                   00000000000000000000000000000000";
-    let block = "00 06 757365722f31 00 00  05 01 32 b309 8020";
+    let block = "00 06 757365722f31 00 00 c801  05 01 32 b309 8020 c801";
     // Computed by another program from the definitions of Parquet and xxHash64.
     let filter = "20000000 00102000 40000000 02004000 08100000 80400000 00001001 10002000 00000a00";
     let list = "06 757365722f31 40";
-    let footer = "0200000000000000 0100000000000000 0700000000000000 0100000000000000 5500000000000000 \
-                  7d00000000000000 28460f0000000000 00000000000000000000000000000000000000000000000000000000";
+    let footer = "0200000000000000 0100000000000000 0700000000000000 0900000000000000 5900000000000000 \
+                  8100000000000000 28460f0000000000 00000000000000000000000000000000000000000000000000000000";
     let mut expected = String::new();
     for part in [header, block, filter, list, footer] {
         let part = part.replace(' ', "");

@@ -7,10 +7,18 @@ use millstream_base::{DiskFile, Offset, crc32c};
 use super::block::{put_bytes, put_entry, put_varint};
 use super::filter;
 use super::names::{Footer, encode_header};
-use super::{BLOCK_BYTES, FILTER_BLOCKS, KeyCounts, KeyFileName, Version};
+use super::{BLOCK_BYTES, FILTER_BLOCKS, KeyCounts, Version};
+use crate::ids::GroupName;
 
 /// Bytes that are collected for one write.
 const WRITE_BYTES: usize = 64 << 10;
+
+/// Counts of a group's records that lookups pass over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    pub without_key: u64,
+    pub misplaced: u64,
+}
 
 /// Writes a key file from entries in the order of their keys.
 ///
@@ -36,7 +44,7 @@ pub struct KeyFileWriter<'a> {
 
 impl<'a> KeyFileWriter<'a> {
     /// Begins the key file of a group. `file` is empty.
-    pub fn new(file: &'a dyn DiskFile, name: &KeyFileName) -> KeyFileWriter<'a> {
+    pub fn new(file: &'a dyn DiskFile, name: &GroupName) -> KeyFileWriter<'a> {
         KeyFileWriter {
             file,
             first_offset: name.first_offset,
@@ -71,18 +79,18 @@ impl<'a> KeyFileWriter<'a> {
         self.hashes.push(filter::hash(key));
         self.counts.keys += 1;
         self.counts.tombstones += u64::from(version.is_tombstone);
-        self.counts.misplaced += u64::from(version.is_misplaced);
         Ok(())
     }
 
-    /// Ends the file, and makes it durable. `end` is the offset behind the group.
+    /// Ends the file, which is not synced. `end` is the offset behind the group.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn finish(mut self, end: Offset, without_key: u64) -> io::Result<()> {
+    pub fn finish(mut self, end: Offset, left_out: LeftOut) -> io::Result<KeyCounts> {
         self.end_block()?;
         self.end_filter();
-        self.counts.without_key = without_key;
+        self.counts.without_key = left_out.without_key;
+        self.counts.misplaced = left_out.misplaced;
         let filters = self.position();
         self.buffer.append(&mut self.filters);
         let blocks = self.position();
@@ -97,7 +105,7 @@ impl<'a> KeyFileWriter<'a> {
         };
         self.buffer.extend_from_slice(&footer.encode());
         self.write()?;
-        self.file.sync()
+        Ok(self.counts)
     }
 
     /// Adds an entry to the open block; `false` if there is none, or the entry does not fit.

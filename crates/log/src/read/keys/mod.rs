@@ -1,4 +1,9 @@
-//! Records by key: reads a lane's chunks into its [`key index`](crate::keys), and the records that the index points to.
+//! Reads records by key: a lane's chunks into its [`key index`](crate::keys), key files, and the records that these point to.
 
+pub mod build;
+pub mod cover;
+pub mod files;
+pub mod find;
+pub mod scan;
 pub mod update;
 pub mod versions;

@@ -1,4 +1,4 @@
-//! Reads on from where a key index ends.
+//! Reads on from where a key index ends: key files stand for the records of closed groups that have not been read.
 
 use millstream_base::Offset;
 use millstream_record::{Chunk, ChunkError, Chunks};
@@ -11,6 +11,7 @@ use crate::producers::transactions::AbortedTransaction;
 use crate::read::aborted::aborted_transactions;
 use crate::read::context::ReadContext;
 use crate::read::fetch::{AtLeast, Fetched, fetch};
+use crate::read::keys::cover::cover_next;
 
 /// How many bytes of chunks are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -56,7 +57,7 @@ pub fn check_stored(lane: &LaneState) -> Result<()> {
     }
 }
 
-/// Adds all records before `until`.
+/// Adds all records before `until`, or lets key files stand for them.
 fn update(
     reads: &ReadContext,
     lane: &LaneState,
@@ -65,7 +66,7 @@ fn update(
     until: Offset,
 ) -> Result<()> {
     let update = index.update();
-    update.set_partitions(lane.partition, partitions);
+    update.set_partitions(partitions);
     let mut tries = 0;
     loop {
         // Not only before: this may take long.
@@ -76,6 +77,9 @@ fn update(
         if from >= until {
             update.advance(from);
             return Ok(());
+        }
+        if cover_next(reads, lane, index, &update, until) {
+            continue;
         }
         let added = add_next(reads, lane, &update, from..until);
         match added {

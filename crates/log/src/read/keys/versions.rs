@@ -2,11 +2,15 @@
 
 use bytes::Bytes;
 use millstream_base::{Offset, Timestamp};
-use millstream_record::{Chunk, ChunkError, Record, Records};
+use millstream_record::{Chunk, ChunkError, Chunks, Record, Records};
 
 use crate::error::{LogError, Result};
+use crate::group::Group;
 use crate::lane::LaneState;
+use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
+use crate::read::group::read_up_to;
+use crate::read::keys::find::KeyPlace;
 use crate::read::keys::update::{TRIES_MAX, check_stored, in_chunk, may_be_removed, not_stored};
 use crate::read::seek::search;
 
@@ -35,8 +39,8 @@ pub struct KeyHeader {
 /// A record that the index points to.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    pub offset: Offset,
     pub key: &'a [u8],
+    pub place: &'a KeyPlace,
 }
 
 /// Reads records, whose offsets must rise. `None` are those that were removed meanwhile. Copies the records and nothing else.
@@ -64,7 +68,10 @@ fn versions_of_chunk(
     lane: &LaneState,
     wanted: &[Wanted<'_>],
 ) -> Result<Option<Vec<KeyVersion>>> {
-    let offset = wanted[0].offset;
+    let offset = wanted[0].place.offset;
+    if let Some(versions) = versions_at_place(reads, lane, wanted)? {
+        return Ok(Some(versions));
+    }
     for _ in 0..TRIES_MAX {
         check_stored(lane)?;
         if offset < lane.earliest_offset() {
@@ -95,6 +102,31 @@ fn versions_of_chunk(
     Err(not_stored(lane, offset))
 }
 
+/// Reads the records of the chunk whose place is known; `None` if it is not known, or the chunk is not there: then it is
+/// searched for.
+fn versions_at_place(
+    reads: &ReadContext,
+    lane: &LaneState,
+    wanted: &[Wanted<'_>],
+) -> Result<Option<Vec<KeyVersion>>> {
+    let KeyPlace { offset, chunk } = wanted[0].place;
+    let Some((group, position)) = chunk else {
+        return Ok(None);
+    };
+    let (head, purpose) = (Group::durable, Purpose::LookUp);
+    let Ok(Some(slice)) = read_up_to(reads, lane, group, *position, 1, head, purpose) else {
+        return Ok(None);
+    };
+    let Some(Ok(chunk)) = Chunks::trusted(&slice).next() else {
+        return Ok(None);
+    };
+    let header = chunk.header();
+    match (header.base_offset..header.next_offset()).contains(offset) {
+        true => pick(reads, lane, &chunk, wanted).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Copies the wanted records of a chunk, which has at least the first one.
 fn pick(
     reads: &ReadContext,
@@ -103,7 +135,7 @@ fn pick(
     wanted: &[Wanted<'_>],
 ) -> Result<Vec<KeyVersion>> {
     let last = chunk.header().last_offset();
-    let count = wanted.partition_point(|wanted| wanted.offset <= last);
+    let count = wanted.partition_point(|wanted| wanted.place.offset <= last);
     let wanted = &wanted[..count];
     let wait_max = reads.decompression_wait_max;
     let picked = reads
@@ -117,7 +149,7 @@ fn pick(
         false => Err(LogError::KeysChanged {
             stream: lane.stream.name.clone(),
             partition: lane.partition,
-            offset: wanted[picked.len()].offset,
+            offset: wanted[picked.len()].place.offset,
         }),
     }
 }
@@ -130,10 +162,10 @@ fn pick_from(records: Records<'_>, wanted: &[Wanted<'_>]) -> Result<Vec<KeyVersi
             break;
         };
         let record = record?;
-        if record.offset < wanted.offset {
+        if record.offset < wanted.place.offset {
             continue;
         }
-        let is_it = record.offset == wanted.offset && record.key == Some(wanted.key);
+        let is_it = record.offset == wanted.place.offset && record.key == Some(wanted.key);
         match record.value.filter(|_| is_it) {
             Some(value) => picked.push(copy_of(&record, value)),
             None => break,

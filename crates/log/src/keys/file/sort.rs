@@ -1,0 +1,180 @@
+//! Sorts the keys of a group into its key file, with bounded memory: keys that memory has no room for go to sorted *runs*,
+//! which are merged at the end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use millstream_base::disk::Access;
+use millstream_base::{Disk, DiskFile, Offset};
+
+use super::merge::KeyMerge;
+use super::read::KeyFile;
+use super::write::{KeyFileWriter, LeftOut};
+use super::{KeyCounts, KeyFileError, Version};
+use crate::ids::GroupName;
+
+/// The most memory for keys that are sorted.
+pub const SORTED_BYTES_MAX: usize = 32 << 20;
+
+/// The memory that a key takes beside its own bytes, about.
+const KEY_OVERHEAD_BYTES: usize = 96;
+
+/// The most runs that are merged at once. Each takes the memory of its filters and of a block.
+const RUNS_MAX: usize = 16;
+
+/// Sorts the keys of a group.
+pub struct KeySorter<'a> {
+    disk: &'a dyn Disk,
+    name: GroupName,
+    /// The end of the group, which is that of all runs, too.
+    end: Offset,
+    /// The file to write. Runs have this path with a number before the last ending.
+    path: PathBuf,
+    bytes_max: usize,
+    newest: BTreeMap<Box<[u8]>, Version>,
+    /// The memory of `newest`.
+    bytes: usize,
+    left_out: LeftOut,
+    /// Runs that are on disk. Each has newer records than those before.
+    runs: Vec<PathBuf>,
+    runs_made: usize,
+}
+
+impl<'a> KeySorter<'a> {
+    /// Begins the key file of a group that ends at `end`. `path` is the file to write; one that is there is overwritten.
+    pub fn new(
+        disk: &'a dyn Disk,
+        path: PathBuf,
+        name: GroupName,
+        end: Offset,
+        bytes_max: usize,
+    ) -> KeySorter<'a> {
+        KeySorter {
+            disk,
+            name,
+            end,
+            path,
+            bytes_max,
+            newest: BTreeMap::new(),
+            bytes: 0,
+            left_out: LeftOut::default(),
+            runs: Vec::new(),
+            runs_made: 0,
+        }
+    }
+
+    /// Adds the next record with a key.
+    ///
+    /// # Errors
+    /// When a run cannot be written.
+    pub fn add(&mut self, key: &[u8], version: Version) -> Result<(), KeyFileError> {
+        self.left_out.misplaced += u64::from(version.is_misplaced);
+        if let Some(newest) = self.newest.get_mut(key) {
+            *newest = version;
+            return Ok(());
+        }
+        self.newest.insert(key.into(), version);
+        self.bytes += key.len() + KEY_OVERHEAD_BYTES;
+        match self.bytes > self.bytes_max {
+            true => self.end_run(),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts a record without a key.
+    pub fn add_without_key(&mut self) {
+        self.left_out.without_key += 1;
+    }
+
+    /// Writes the key file, and makes its content durable.
+    ///
+    /// # Errors
+    /// When a file cannot be written, or a run is not read back as it was written.
+    pub fn finish(mut self) -> Result<KeyCounts, KeyFileError> {
+        let path = self.path.clone();
+        let (file, counts) = if self.runs.is_empty() {
+            self.write_sorted(&path)?
+        } else {
+            self.end_run()?;
+            self.merge_runs(&path)?
+        };
+        file.sync()?;
+        Ok(counts)
+    }
+
+    /// Moves the keys in memory to a run.
+    fn end_run(&mut self) -> Result<(), KeyFileError> {
+        if self.newest.is_empty() {
+            return Ok(());
+        }
+        let path = self.next_run();
+        self.write_sorted(&path)?;
+        self.newest.clear();
+        self.bytes = 0;
+        if self.runs.len() == RUNS_MAX {
+            let path = self.next_run();
+            self.merge_runs(&path)?;
+            // The last one is the new one.
+            let last = self.runs.len() - 1;
+            for run in self.runs.drain(..last) {
+                let _ = self.disk.remove_file(&run);
+            }
+        }
+        Ok(())
+    }
+
+    fn next_run(&mut self) -> PathBuf {
+        let ending = self.path.extension().unwrap_or_default().to_owned();
+        let mut path = self.path.with_extension(self.runs_made.to_string());
+        path.as_mut_os_string().push(".");
+        path.as_mut_os_string().push(ending);
+        self.runs_made += 1;
+        // Removed in any case, also when it cannot be written.
+        self.runs.push(path.clone());
+        path
+    }
+
+    /// Writes the keys in memory.
+    fn write_sorted(&self, path: &Path) -> Result<(Box<dyn DiskFile>, KeyCounts), KeyFileError> {
+        let file = self.create(path)?;
+        let mut writer = KeyFileWriter::new(&*file, &self.name);
+        for (key, version) in &self.newest {
+            writer.add(key, version)?;
+        }
+        let counts = writer.finish(self.end, self.left_out)?;
+        Ok((file, counts))
+    }
+
+    /// Merges all runs before the file `path` into it.
+    fn merge_runs(&self, path: &Path) -> Result<(Box<dyn DiskFile>, KeyCounts), KeyFileError> {
+        let paths = self.runs.iter().filter(|run| **run != path);
+        let files = paths.map(|run| self.disk.open(run, Access::Read));
+        let files: Vec<Box<dyn DiskFile>> = files.collect::<Result<_, _>>()?;
+        let open = |file: &Box<dyn DiskFile>| KeyFile::open(&**file, &self.name, self.end);
+        let runs: Vec<KeyFile> = files.iter().map(open).collect::<Result<_, _>>()?;
+        let cursors = runs.iter().zip(&files);
+        let cursors = cursors.map(|(run, file)| run.cursor(&**file, &[]));
+        let mut merge = KeyMerge::new(cursors.collect::<Result<_, _>>()?);
+        let to = self.create(path)?;
+        let mut writer = KeyFileWriter::new(&*to, &self.name);
+        while let Some(version) = merge.advance()? {
+            writer.add(merge.key(), &version)?;
+        }
+        let counts = writer.finish(self.end, self.left_out)?;
+        Ok((to, counts))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn DiskFile>, KeyFileError> {
+        let file = self.disk.open(path, Access::Create)?;
+        file.set_len(0)?;
+        Ok(file)
+    }
+}
+
+impl Drop for KeySorter<'_> {
+    fn drop(&mut self) {
+        for run in &self.runs {
+            let _ = self.disk.remove_file(run);
+        }
+    }
+}
