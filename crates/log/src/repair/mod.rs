@@ -221,7 +221,8 @@ impl Repair {
         let last = self.last_group(stream, lane.streamlet)?.0;
         let next = GroupId(last.max(journal_last).max(id.0) + 1);
         // They may depend on the ends of transactions that are taken away.
-        self.dir.remove_key_files(stream, |name| name.lane == lane)?;
+        self.dir
+            .remove_key_files(stream, |name| name.lane == lane)?;
 
         // The list is without them before they go. Until then they are missed, and from then on they fit nowhere.
         let whole = match place.position {

@@ -1,6 +1,8 @@
 //! Records of keyed streams, found by their keys.
 
+mod files;
 mod limits;
+mod machine;
 mod model;
 mod owners;
 mod threads;

@@ -1,6 +1,7 @@
 //! Random histories of a keyed stream, beside a plain map.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use fastrand::Rng;
 use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, partition_of_key};
@@ -10,8 +11,8 @@ use tempfile::TempDir;
 
 use super::{Record, chunk, config, get, scan, small_groups, sync, while_not_keyed};
 
-const CASES: u64 = 40;
-const STEPS: usize = 160;
+const CASES: u64 = 20;
+const STEPS: usize = 400;
 const PRODUCERS: i64 = 3;
 const PARTITIONS_MAX: u32 = 3;
 
@@ -79,11 +80,13 @@ struct World {
     keys: Vec<Vec<u8>>,
     model: Vec<ModelPartition>,
     removed_groups: u64,
+    /// Key files that lookups found damaged.
+    rebuilt: u64,
 }
 
 #[test]
 fn lookups_equal_a_plain_map_over_random_histories() {
-    let (mut lookups, mut removed_groups) = (0, 0);
+    let (mut lookups, mut removed_groups, mut rebuilt) = (0, 0, 0);
     for seed in 0..CASES {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -93,12 +96,14 @@ fn lookups_equal_a_plain_map_over_random_histories() {
         world.reopen();
         lookups += world.check();
         removed_groups += world.removed_groups;
+        rebuilt += world.rebuilt;
     }
     assert!(lookups > CASES as usize * 20, "{lookups} values were found");
     assert!(
         removed_groups > CASES / 2,
         "{removed_groups} groups were removed"
     );
+    assert!(rebuilt > CASES, "{rebuilt} key files were made anew");
 }
 
 impl World {
@@ -109,7 +114,7 @@ impl World {
         let policy = ["compact", "compact,delete", "delete, compact"][rng.usize(..3)];
         let mut config = small_groups(policy);
         config.lanes = rng.u32(1..=PARTITIONS_MAX);
-        config.retention = rng.bool().then_some(ByteSize(50_000));
+        config.retention = rng.bool().then(|| ByteSize(rng.u64(50_000..400_000)));
         log.create_stream("s", config.clone()).unwrap();
         let keys = (0..30).map(|n: u8| match n {
             0 => Vec::new(),
@@ -127,6 +132,7 @@ impl World {
             dir,
             log: Some(log),
             removed_groups: 0,
+            rebuilt: 0,
             model: (0..config.lanes)
                 .map(|_| ModelPartition::default())
                 .collect(),
@@ -154,12 +160,14 @@ impl World {
             77..=80 => {
                 self.log().persist();
                 self.log().evict();
+                sync(self.log());
             }
             81..=83 => self.delete(n),
             84..=86 => self.removed_groups += self.log().apply_retention().unwrap(),
-            87..=96 => drop(self.check_some(n)),
-            97 => self.grow(),
-            98 => drop(self.check()),
+            87..=95 => drop(self.check_some(n)),
+            96 => self.grow(),
+            97 => drop(self.check()),
+            98 => self.damage_key_files(),
             _ => self.reopen(),
         }
     }
@@ -268,11 +276,44 @@ impl World {
     }
 
     fn reopen(&mut self) {
+        for n in 0..self.model.len() {
+            self.rebuilt += self.partition(n).key_stats().files_rebuilt;
+        }
         let log = self.log.take().unwrap();
         log.close().unwrap();
+        if self.rng.bool() {
+            self.damage_key_files();
+        }
         self.log = Some(Log::open(config(self.dir.path())).unwrap());
         for n in 0..self.model.len() {
             assert_eq!(self.partition(n).key_stats().indexed_to, Offset(0));
+        }
+    }
+
+    /// Removes some key files, and changes some bytes of others.
+    fn damage_key_files(&mut self) {
+        let folders = std::fs::read_dir(self.dir.path().join("streams")).unwrap();
+        let folders = folders.map(|folder| folder.unwrap().path());
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let paths = files.map(|file| file.unwrap().path());
+        let is_key_file = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "keys");
+        let mut paths: Vec<PathBuf> = paths.filter(is_key_file).collect();
+        paths.sort_unstable();
+        for path in paths {
+            let mut bytes = std::fs::read(&path).unwrap();
+            match self.rng.u8(..12) {
+                0 => std::fs::remove_file(path).unwrap(),
+                1 => {
+                    bytes.truncate(self.rng.usize(..bytes.len()));
+                    std::fs::write(path, bytes).unwrap();
+                }
+                2 => {
+                    let at = self.rng.usize(..bytes.len());
+                    bytes[at] ^= 1 << self.rng.u8(..8);
+                    std::fs::write(path, bytes).unwrap();
+                }
+                _ => {}
+            }
         }
     }
 

@@ -170,7 +170,10 @@ fn many_threads_wait_for_one_that_builds_the_index() {
         }
     });
     let stats = partition.key_stats();
-    assert_eq!((stats.keys, stats.indexed_to), (100, Offset(3_000)));
+    // A key counts once in each key file.
+    assert!((100..=3_000).contains(&stats.keys), "{stats:?}");
+    assert!(stats.files > 0 && stats.files_rebuilt == 0, "{stats:?}");
+    assert_eq!(stats.indexed_to, Offset(3_000));
 }
 
 #[test]

@@ -32,6 +32,9 @@ fn run(seed: u64) {
         if world.rng.u8(..4) == 0 {
             world.disk.crash_at(world.rng.u64(1..60));
         }
+        if world.rng.u8(..3) == 0 {
+            world.damage_key_files();
+        }
         if world.open() {
             if !world.disk.has_crashed() && world.rng.bool() {
                 world.disk.crash_at(world.rng.u64(1..300));

@@ -96,7 +96,12 @@ impl KeyFile {
     /// Whether a range has no keys that the group can have.
     pub fn is_behind(&self, range: &KeyRange) -> bool {
         let first = self.blocks.first().map(|block| &block.first_key);
-        first.is_none_or(|first| range.until.as_deref().is_some_and(|until| until <= &**first))
+        first.is_none_or(|first| {
+            range
+                .until
+                .as_deref()
+                .is_some_and(|until| until <= &**first)
+        })
     }
 
     /// Returns the block that has the key with this [`hash`](key_hash), if the group has the key; `None` if it has not.
@@ -279,7 +284,10 @@ fn read_footer(
         return Err(damaged(footer_at, "the footer contradicts the file"));
     }
     if footer.end != end {
-        return Err(damaged(footer_at, "it ends at another offset than the group"));
+        return Err(damaged(
+            footer_at,
+            "it ends at another offset than the group",
+        ));
     }
     Ok((footer, footer_at))
 }

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use super::merge::KeyMerge;
 use super::read::{KeyFile, key_hash};
-use super::write::{KeyFileWriter, LeftOut};
 use super::sort::KeySorter;
+use super::write::{KeyFileWriter, LeftOut};
 use super::{KeyCounts, KeyFileError, Version};
 use crate::ids::{Generation, GroupName, LaneId};
 
@@ -98,11 +98,7 @@ fn open(file: &MemoryFile) -> Result<KeyFile, KeyFileError> {
     KeyFile::open(file, &name(), END)
 }
 
-fn get(
-    key_file: &KeyFile,
-    file: &MemoryFile,
-    key: &[u8],
-) -> Result<Option<Version>, KeyFileError> {
+fn get(key_file: &KeyFile, file: &MemoryFile, key: &[u8]) -> Result<Option<Version>, KeyFileError> {
     match key_file.block_with(key, key_hash(key)) {
         Some(block) => key_file.get(file as &dyn DiskFile, block, key),
         None => Ok(None),
@@ -318,7 +314,10 @@ fn many_blocks_have_several_filters_and_are_searched() {
     let read_all = read(&file, &[]).unwrap();
     assert_eq!(read_all, entries.clone().into_iter().collect::<Vec<_>>());
     for n in 0..4_000 {
-        assert_eq!(get(&key_file, &file, &key(2 * n)).unwrap(), Some(version(n)));
+        assert_eq!(
+            get(&key_file, &file, &key(2 * n)).unwrap(),
+            Some(version(n))
+        );
         assert_eq!(get(&key_file, &file, &key(2 * n + 1)).unwrap(), None);
     }
     let parts = key_file.parts();

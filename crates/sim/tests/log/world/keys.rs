@@ -21,6 +21,23 @@ pub(super) fn key_of(chunk: u64, record: u64) -> [u8; 2] {
 type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
 impl World {
+    /// Damages and removes some key files: the log makes them anew.
+    pub fn damage_key_files(&mut self) {
+        let files = self.disk.files().into_iter();
+        let key_files = files.filter(|(path, _)| path.to_string_lossy().contains(".keys"));
+        for (path, len) in key_files {
+            let damage = self.rng.u8(..4);
+            self.note(format!("damage {damage} of {}", path.display()));
+            match damage {
+                0 => self.disk.remove(&path),
+                1 => self.disk.truncate(&path, self.rng.usize(..=len as usize)),
+                2 if len > 0 => self.disk.flip_bit(&path, self.rng.u64(..len * 8)),
+                _ => Ok(()),
+            }
+            .expect("it exists");
+        }
+    }
+
     /// Looks up all keys of a lane, one by one and by a scan.
     pub fn check_keys(&mut self, name: &str, key: (u32, u32)) {
         let stream = self.stream(name);
