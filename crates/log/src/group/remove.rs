@@ -28,12 +28,11 @@ impl Group {
         *self.index.write() = None;
         self.forget_loaded_keys();
         self.unwritten_entries.lock().clear();
-        self.remove_keys(dir);
         Ok(())
     }
 
-    /// Removes the key file of a group that counts as removed: a lookup that misses the file finds that it does. One that
-    /// is left goes when the next start cleans up.
+    /// Removes the key file of a group that is removed: a lookup that misses the file finds that the group is. A file that
+    /// cannot be removed stays until the next start.
     fn remove_keys(&self, dir: &DataDir) {
         if let Err(error) = dir.remove_files([dir.keys_path(&self.name())]) {
             tracing::warn!(%error, "a key file that is not needed any more stays until the next start");
@@ -65,6 +64,7 @@ pub fn remove_first_groups(
     for group in groups {
         group.remove_files(dir)?;
         gone(group);
+        group.remove_keys(dir);
     }
     Ok(())
 }

@@ -150,8 +150,9 @@ impl<'a> KeySorter<'a> {
         let paths = self.runs.iter().filter(|run| **run != path);
         let files = paths.map(|run| self.disk.open(run, Access::Read));
         let files: Vec<Box<dyn DiskFile>> = files.collect::<Result<_, _>>()?;
-        let open = |file: &Box<dyn DiskFile>| KeyFile::open(&**file, &self.name, self.end);
-        let runs: Vec<KeyFile> = files.iter().map(open).collect::<Result<_, _>>()?;
+        let runs = files.iter();
+        let runs = runs.map(|file| KeyFile::open(&**file, &self.name, self.end));
+        let runs: Vec<KeyFile> = runs.collect::<Result<_, _>>()?;
         let cursors = runs.iter().zip(&files);
         let cursors = cursors.map(|(run, file)| run.cursor(&**file, &[]));
         let mut merge = KeyMerge::new(cursors.collect::<Result<_, _>>()?);
