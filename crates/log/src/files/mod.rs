@@ -48,9 +48,10 @@ pub const LOST_AND_FOUND: &str = "lost+found";
 const JOURNAL: &str = "journal";
 const STREAMS: &str = "streams";
 
-/// The endings of a group's file and of its index.
+/// The endings of a group's file, of its index, and of its key file.
 const LOG: &str = "log";
 const INDEX: &str = "index";
+const KEYS: &str = "keys";
 
 /// The folder for the torn ends of files, and for files that `repair` takes away.
 pub const ASIDE: &str = "aside";
@@ -131,6 +132,11 @@ impl DataDir {
     pub fn index_path(&self, name: &GroupName) -> PathBuf {
         self.stream_dir(name.lane.stream)
             .join(format!("{name}.{INDEX}"))
+    }
+
+    pub fn keys_path(&self, name: &GroupName) -> PathBuf {
+        self.stream_dir(name.lane.stream)
+            .join(format!("{name}.{KEYS}"))
     }
 
     pub fn sync_dir(&self, path: &Path) -> Result<()> {

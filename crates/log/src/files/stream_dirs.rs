@@ -1,14 +1,12 @@
 //! The folders of streams: which there are, and the groups in them.
 
 use std::io;
-use std::path::PathBuf;
 
 use hashbrown::HashSet;
 use millstream_base::StreamId;
 
 use crate::error::{LogError, Result};
-use crate::files::key_files::{KEYS, is_key_file};
-use crate::files::{DataDir, INDEX, LOG, list};
+use crate::files::{DataDir, INDEX, KEYS, LOG, list};
 use crate::ids::{Generation, GroupName};
 
 /// The files in a stream's folder, in no particular order.
@@ -22,6 +20,16 @@ pub struct GroupFiles {
     pub lone_keys: Vec<GroupName>,
     /// Names of key files that were not finished.
     pub unfinished: Vec<String>,
+}
+
+/// Returns whether a name ends as that of a key file that is not finished: `keys.new`, or `keys.<number>.new` for a part
+/// of it.
+pub fn is_unfinished_keys(ending: &str) -> bool {
+    let part = ending
+        .strip_prefix(KEYS)
+        .and_then(|rest| rest.strip_suffix(".new"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    part.is_some_and(|part| part.is_empty() || part.strip_prefix('.').is_some_and(is_number))
 }
 
 impl DataDir {
@@ -93,7 +101,7 @@ impl DataDir {
                 Some((group, LOG)) => files.groups.push(group),
                 Some((group, INDEX)) => files.lone_indexes.push(group),
                 Some((group, KEYS)) => files.lone_keys.push(group),
-                Some(_) if is_key_file(stream, &name) => files.unfinished.push(name),
+                Some((_, ending)) if is_unfinished_keys(ending) => files.unfinished.push(name),
                 _ => {
                     return Err(LogError::ForeignFile {
                         path: path.join(name),
@@ -109,16 +117,11 @@ impl DataDir {
 
     /// Removes the files of a group that the manifest does not list any more.
     pub fn remove_group_files(&self, name: &GroupName) -> Result<()> {
-        self.remove_files([
+        for path in [
             self.keys_path(name),
             self.index_path(name),
             self.group_path(name),
-        ])
-    }
-
-    /// Removes files that may be missing, in this order.
-    pub fn remove_files(&self, paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
-        for path in paths {
+        ] {
             match self.disk.remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(LogError::io("remove", path, error));

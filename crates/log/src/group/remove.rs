@@ -16,9 +16,15 @@ impl Group {
         self.remove_files(dir)
     }
 
+    /// Whether it is removed, once a removal that is under way is over: its files go before it counts as removed.
+    pub fn is_removed_for_good(&self) -> bool {
+        let _removal = self.file.lock();
+        self.is_removed()
+    }
+
     fn remove_files(&self, dir: &DataDir) -> Result<()> {
         let mut file = self.file.lock();
-        dir.remove_files([self.index_path(dir), self.path(dir)])?;
+        dir.remove_group_files(&self.name())?;
         self.removed.store(true, Ordering::Release);
         file.open = None;
         file.index = None;
@@ -29,14 +35,6 @@ impl Group {
         self.forget_loaded_keys();
         self.unwritten_entries.lock().clear();
         Ok(())
-    }
-
-    /// Removes the key file of a group that is removed: a lookup that misses the file finds that the group is. A file that
-    /// cannot be removed stays until the next start.
-    fn remove_keys(&self, dir: &DataDir) {
-        if let Err(error) = dir.remove_files([dir.keys_path(&self.name())]) {
-            tracing::warn!(%error, "a key file that is not needed any more stays until the next start");
-        }
     }
 }
 
@@ -64,7 +62,6 @@ pub fn remove_first_groups(
     for group in groups {
         group.remove_files(dir)?;
         gone(group);
-        group.remove_keys(dir);
     }
     Ok(())
 }

@@ -35,8 +35,6 @@ pub struct StreamShared {
 /// What was done for the keys of a stream.
 #[derive(Debug, Default)]
 pub struct KeyedState {
-    /// Whether its folder was searched for key files that are not needed any more. Taken by the thread that makes key files.
-    cleaned: AtomicBool,
     /// Whether lanes may have key indexes. Stored before one is used, taken before they are emptied.
     has_indexes: AtomicBool,
 }
@@ -52,11 +50,6 @@ impl KeyedState {
     /// Whether key indexes may have been used since the last call.
     pub fn take_indexes(&self) -> bool {
         self.has_indexes.load(Ordering::Relaxed) && self.has_indexes.swap(false, Ordering::Relaxed)
-    }
-
-    /// Whether this is the first call.
-    pub fn begin_cleaning(&self) -> bool {
-        !self.cleaned.load(Ordering::Relaxed) && !self.cleaned.swap(true, Ordering::Relaxed)
     }
 }
 

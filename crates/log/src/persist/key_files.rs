@@ -1,12 +1,9 @@
-//! Key files of keyed streams, in the background: those of groups that are closed, and the removal of those that are not
-//! needed any more. The key files of a stream that is not keyed any more stay until their groups go, since they are right
-//! if it is keyed again.
+//! The key files of closed groups of keyed streams, made in the background. Those of a stream that is not keyed any more stay
+//! until their groups go, since they are right if it is keyed again.
 
-use std::io;
 use std::sync::Arc;
 
 use crate::core::Core;
-use crate::error::{LogError, Result};
 use crate::lane::LaneState;
 use crate::read::keys::cover::{ensure_key_file, next_group};
 use crate::stream::StreamState;
@@ -26,12 +23,6 @@ impl Core {
                     forget_tables(&stream);
                 }
                 continue;
-            }
-            if shared.keyed.begin_cleaning()
-                && let Err(error) = self.remove_stray_key_files(&stream)
-            {
-                tracing::warn!(stream = %shared.name, %error,
-                    "key files that are not needed any more stay until the next start");
             }
             for lane in stream.made_lanes() {
                 if self.reads.key_files.is_closing() {
@@ -65,30 +56,6 @@ impl Core {
             update.sweep(earliest);
         }
         true
-    }
-
-    /// Removes key files in a stream's folder that were not finished, or whose groups are gone.
-    fn remove_stray_key_files(&self, stream: &StreamState) -> Result<()> {
-        for found in self.dir.list_key_files(stream.shared.id)? {
-            let id = found.group.lane;
-            let Some(lane) = stream.lane(id.streamlet, id.lane) else {
-                continue;
-            };
-            // Lest it is one that is being made.
-            let _building = lane.key_index(stream.partition_count()).build();
-            let group = lane.group(found.group.id);
-            let has_group = group.is_some_and(|group| group.name() == found.group);
-            if found.is_finished && has_group {
-                continue;
-            }
-            match self.dir.disk.remove_file(&found.path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(LogError::io("remove", found.path, error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }
 

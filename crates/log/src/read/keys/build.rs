@@ -46,7 +46,7 @@ pub fn build_key_file(
     });
     if sorted.is_err() {
         let _ = dir.disk.remove_file(&path);
-    } else if group.is_removed() {
+    } else if group.is_removed_for_good() {
         // Perhaps the removal of the group has missed it.
         let _ = dir.disk.remove_file(&dir.keys_path(&name));
     }

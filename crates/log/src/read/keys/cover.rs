@@ -83,7 +83,7 @@ pub fn ensure_key_file(
             Some(counts)
         }
         Err(LogError::Closed | LogError::UnknownStream { .. }) => None,
-        Err(_) if group.is_removed() => None,
+        Err(_) if group.is_removed_for_good() => None,
         Err(error) => {
             tracing::warn!(stream = %lane.stream.name, partition = lane.partition, group = %group.id, %error,
                 "the key file of a group cannot be made now; lookups read the group's keys into memory instead");
@@ -136,7 +136,7 @@ pub fn give_up_file(
     if *losses > LOSSES_MAX || is_out_of_files(&error) {
         return Err(named(&reads.dir, &group, error));
     }
-    if group.is_removed() {
+    if group.is_removed_for_good() {
         std::thread::yield_now();
         return Ok(());
     }

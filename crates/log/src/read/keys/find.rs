@@ -78,7 +78,7 @@ fn find_in_files(
                 }));
             }
             // Those before it are, too.
-            Err(_) if group.is_removed() => break,
+            Err(_) if group.is_removed_for_good() => break,
             Err(unreadable) => return Err(unreadable),
         }
     }

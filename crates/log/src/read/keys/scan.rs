@@ -80,7 +80,7 @@ fn open_files(
             Ok(file) if file.keys.is_behind(range) => {}
             Ok(file) => files.push(file),
             // Those before it are, too.
-            Err(_) if group.is_removed() => break,
+            Err(_) if group.is_removed_for_good() => break,
             Err(unreadable) => return Err(unreadable),
         }
     }
