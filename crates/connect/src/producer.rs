@@ -112,9 +112,9 @@ impl StreamProducer {
     /// Adds a record. Sends a full chunk, and waits while too many bytes are not durable yet.
     ///
     /// # Errors
-    /// When the chunk is refused ([`LogError::ChunkTooLarge`] concerns this very record), or
-    /// earlier ones do not become durable. The producer then does not take the record; it keeps the
-    /// earlier ones that could not be sent, and sends them with the next call.
+    /// When the chunk is refused ([`LogError::ChunkTooLarge`] and [`LogError::NoKey`] concern this very
+    /// record), or earlier ones do not become durable. The producer then does not take the record; it
+    /// keeps the earlier ones that could not be sent, and sends them with the next call.
     #[inline]
     pub fn push(
         &mut self,
@@ -176,18 +176,21 @@ impl StreamProducer {
         value: Option<&[u8]>,
         headers: &[Header<'_>],
     ) -> Result<(), LogError> {
+        self.partition.check_key(key)?;
         let headers_bytes = headers
             .iter()
             .map(|header| header.name.len() + header.value.map_or(0, <[u8]>::len));
         let payload = key.map_or(0, <[u8]>::len)
             + value.map_or(0, <[u8]>::len)
             + headers_bytes.sum::<usize>();
+        // The stream may take smaller chunks only.
+        let chunk_bytes = CHUNK_BYTES.min(self.partition.chunk_bytes_max());
         // A large record goes alone, so that an error is about it.
-        if self.builder.len() + payload + RECORD_OVERHEAD_BYTES > CHUNK_BYTES {
+        if self.builder.len() + payload + RECORD_OVERHEAD_BYTES > chunk_bytes {
             self.append()?;
         }
         self.builder.push(timestamp, key, value, headers)?;
-        if self.builder.len() >= CHUNK_BYTES {
+        if self.builder.len() >= chunk_bytes {
             // The producer takes the record if it keeps the chunk: the next call reports the
             // obstacle.
             return match self.append() {
@@ -224,8 +227,8 @@ impl StreamProducer {
         self.in_flight_bytes
     }
 
-    /// Appends the chunk that is being built, and begins the next. Drops a chunk that no partition
-    /// accepts; after other failures a retry may succeed.
+    /// Appends the chunk that is being built, and begins the next. Drops a chunk that the partition
+    /// never accepts; after other failures a retry may succeed.
     pub(crate) fn append(&mut self) -> Result<(), LogError> {
         if self.builder.is_empty() {
             return Ok(());
@@ -238,7 +241,11 @@ impl StreamProducer {
         );
         if matches!(
             result,
-            Ok(_) | Err(LogError::Chunk(_) | LogError::ChunkTooLarge { .. })
+            Ok(_)
+                | Err(LogError::Chunk(_)
+                    | LogError::ChunkTooLarge { .. }
+                    | LogError::NoKey { .. }
+                    | LogError::TimestampOutOfRange { .. })
         ) {
             self.builder.clear();
         }

@@ -78,6 +78,20 @@ impl StreamPartition {
         self.lane.stream.limits.chunk_bytes_max()
     }
 
+    /// Checks a record's key before the record is in a chunk.
+    ///
+    /// # Errors
+    /// When there is none, and the stream is compacted now.
+    pub fn check_key(&self, key: Option<&[u8]>) -> Result<()> {
+        if key.is_some() || !self.lane.stream.limits.needs_keys() {
+            return Ok(());
+        }
+        Err(LogError::NoKey {
+            stream: self.lane.stream.name.clone(),
+            records: vec![0],
+        })
+    }
+
     /// The offset of the first record that is stored.
     pub fn earliest_offset(&self) -> Offset {
         self.lane.earliest_offset()
