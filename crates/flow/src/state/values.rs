@@ -1,7 +1,7 @@
 //! A value for each key as a state element.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use millstream_base::key::{decode_key, encode_key};
@@ -42,6 +42,8 @@ pub(super) struct Shared<K, V> {
     complete: AtomicU64,
     /// Changes that a changelog is to get, of different keys.
     aside: Mutex<Vec<(K, Option<V>)>>,
+    /// Entries that were read again as they were saved. Written by the thread that saves.
+    read_again: AtomicUsize,
 }
 
 /// Locked by a stage for the time of a slice, and by readers of the state.
@@ -64,6 +66,7 @@ impl<K: Key, V: Value> Values<K, V> {
             owners: KeyOwners::new(ranks, partitions),
             complete: AtomicU64::new(0),
             aside: Mutex::default(),
+            read_again: AtomicUsize::new(0),
         };
         Values {
             shared: Arc::new(shared),
@@ -134,6 +137,12 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         let tables: Vec<_> = self.shared.tables.iter().map(|it| it.lock()).collect();
         let entries: Vec<(&K, &V)> = tables.iter().flat_map(|it| it.iter()).collect();
+        for (key, value) in &entries {
+            let is_checked = self.shared.check(|| read_saved(*key, *value));
+            if !is_checked.map_err(|error| of_key(*key, &error))? {
+                break;
+            }
+        }
         Ok(postcard::to_stdvec(&entries)?)
     }
 
@@ -204,7 +213,13 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             shared: &self.shared,
             changes: std::mem::take(&mut *self.shared.aside.lock()),
         };
-        write(&mut written.changes.iter().map(encode))
+        let changes = written.changes.iter().map(|entry| {
+            let change = encode(entry)?;
+            let checked = self.shared.check(|| read_change(entry, &change));
+            checked.map_err(|error| of_key(&entry.0, &error))?;
+            Ok(change)
+        });
+        write(&mut { changes })
     }
 
     fn forget_aside(&self) {
@@ -246,14 +261,68 @@ impl<K: Key, V> Shared<K, V> {
     }
 }
 
+impl<K, V> Shared<K, V> {
+    /// Runs a check of a saved entry, if few of them were checked in this run. Returns whether it did.
+    fn check(&self, check: impl FnOnce() -> Result<(), BoxError>) -> Result<bool, BoxError> {
+        let checked = self.read_again.load(Ordering::Relaxed);
+        if checked >= READ_AGAIN_MAX {
+            return Ok(false);
+        }
+        check()?;
+        self.read_again.store(checked + 1, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+/// Entries that are read again in each run as soon as they are saved: so a type that is written and cannot be read shows at
+/// the first checkpoint, and not when a flow resumes.
+const READ_AGAIN_MAX: usize = 256;
+
+/// Reads a change as a run does that resumes from it.
+fn read_change<K: Key, V: Value>(
+    (key, _): &(K, Option<V>),
+    change: &Change,
+) -> Result<(), BoxError> {
+    check_key(key, decode_key(&change.key).map_err(BoxError::from))?;
+    let value = change.value.as_deref().map(serde_json::from_slice::<V>);
+    value.transpose().map(drop).map_err(not_read)
+}
+
+/// The same for an entry of a shard.
+fn read_saved<K: Key, V: Value>(key: &K, value: &V) -> Result<(), BoxError> {
+    let saved = postcard::to_stdvec(&(key, value))?;
+    let (read, rest) = postcard::take_from_bytes(&saved).map_err(not_read)?;
+    check_key(key, Ok(read))?;
+    postcard::from_bytes::<V>(rest).map(drop).map_err(not_read)
+}
+
+fn check_key<K: Key>(key: &K, read: Result<K, BoxError>) -> Result<(), BoxError> {
+    match read {
+        Ok(read) if read == *key => Ok(()),
+        Ok(_) => Err(
+            "it is another key when it is read again: let the type be read as it is written".into(),
+        ),
+        Err(error) => Err(not_read(error)),
+    }
+}
+
+fn not_read(error: impl std::fmt::Display) -> BoxError {
+    format!(
+        "it was written and cannot be read again: {error}; let its type be read as it is written"
+    )
+    .into()
+}
+
+fn of_key<K: Key>(key: &K, error: &BoxError) -> BoxError {
+    let text = text_of(key).unwrap_or_else(|| "without a text".to_owned());
+    format!("key \"{text}\": {error}").into()
+}
+
 /// The JSON text of a floating-point number that is not finite; it cannot be told from that of an absent value.
 const NULL: &[u8] = b"null";
 
 fn encode<K: Key, V: Value>((key, value): &(K, Option<V>)) -> Result<Change, BoxError> {
-    let named = |error: BoxError| -> BoxError {
-        let text = text_of(key).unwrap_or_else(|| "without a text".to_owned());
-        format!("key \"{text}\": {error}").into()
-    };
+    let named = |error: BoxError| of_key(key, &error);
     let mut bytes = Vec::new();
     encode_key(key, &mut bytes).map_err(|error| named(error.into()))?;
     let value = value.as_ref().map(|value| {
@@ -301,6 +370,59 @@ mod tests {
         check(
             std::collections::BTreeMap::from([((1, 2), 3)]),
             Err("key \"tea\": "),
+        );
+    }
+
+    /// A value that is written under another name than the one by which it is read.
+    #[derive(Clone, Serialize, serde::Deserialize)]
+    struct Renamed {
+        #[serde(rename(serialize = "sum"))]
+        total: u64,
+    }
+
+    /// A value that some formats leave out.
+    #[derive(Clone, Serialize, serde::Deserialize)]
+    struct LeftOut {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        total: Option<u64>,
+    }
+
+    fn one<V: Value>(value: V) -> Values<String, V> {
+        let values = Values::new(0, 1, 1);
+        values.note_changes();
+        let mut table = values.tables()[0].lock();
+        table.update(&"tea".to_owned(), |present| *present = Some(value));
+        drop(table);
+        values
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_again_is_told_with_its_key_when_it_is_written() {
+        let expected = "key \"tea\": it was written and cannot be read again: ";
+        let values = one(Renamed { total: 7 });
+        values.set_aside(1);
+        for _ in 0..2 {
+            let error = values
+                .write(&mut |changes| changes.map(|change| change.map(drop)).collect())
+                .unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
+        let error = one(LeftOut { total: None }).save().unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+        assert!(one(LeftOut { total: Some(7) }).save().is_ok());
+    }
+
+    #[test]
+    fn only_the_first_entries_of_a_run_are_read_again() {
+        let values = one(7_u64);
+        for _ in 0..2 * READ_AGAIN_MAX {
+            values.save().unwrap();
+        }
+        assert!(
+            !values
+                .shared
+                .check(|| Err("it is not called".into()))
+                .unwrap()
         );
     }
 
