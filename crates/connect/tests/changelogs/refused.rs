@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use millstream_connect::{EncodedRecord, StreamSink};
 use millstream_flow::sources::Generator;
 use millstream_flow::{
     BoxError, Changelog, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running, ShardKey,
     StoreLock,
 };
+use millstream_log::StreamConfig;
 
 use crate::support::{World, for_both};
 
@@ -163,6 +165,53 @@ fn checkpoints_go_on_once_a_value_that_could_not_be_written_is_gone() {
         has_failed && goes_on,
         "{failed} of {FAILED} checkpoints failed ({error:?}); kept one since: {goes_on}"
     );
+}
+
+/// A sink has room for the results of few checkpoints.
+#[test]
+fn a_value_that_cannot_be_written_ends_a_flow_with_a_sink_by_an_error_that_names_its_key() {
+    let world = World::start(false);
+    let stream = world.log.create_stream("results", StreamConfig::default());
+    let encode = |number: &u64, record: &mut EncodedRecord| {
+        record.value.extend(number.to_le_bytes());
+    };
+    let sink = StreamSink::new(&stream.unwrap(), encode).unwrap();
+    let settings = FlowSettings {
+        checkpoints: Some(Checkpointing {
+            store: Arc::clone(&world.store),
+            interval: Duration::from_millis(5),
+            resume: Resume::Never,
+        }),
+        ..FlowSettings::default()
+    };
+    let numbers = || {
+        Generator::new(|number| {
+            thread::sleep(Duration::from_micros(500));
+            number
+        })
+    };
+    let flow = Flow::with_settings("shop", settings);
+    let shares = flow.values::<u64, f64>("users");
+    flow.source("numbers", numbers()).sink("results", sink);
+    flow.source("others", numbers())
+        .key_by(|number| number % 2 + 7)
+        .fold("share", &shares, |share, number| {
+            *share = match *number {
+                ..100 => 1.0,
+                _ => f64::NAN,
+            };
+        });
+    let running = flow.run().unwrap();
+    assert!(comes(|| running.is_finished()), "it stands still");
+    let error = running.join().unwrap_err().to_string();
+    for expected in [
+        "the changelog of state \"users\": key \"",
+        "\": its value changes on the way through JSON: ",
+        "; results since the last complete checkpoint wait for this one",
+    ] {
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(running.checkpoints().unwrap().failed > 3);
 }
 
 #[test]

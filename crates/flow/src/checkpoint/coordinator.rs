@@ -12,13 +12,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Wake;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::checkpoint::decisions::Decisions;
+use crate::checkpoint::ending::{Ending, Parts};
 use crate::checkpoint::pause::Pause;
-use crate::checkpoint::shards::{self, Shards};
+use crate::checkpoint::shards::Shards;
 use crate::checkpoint::snapshot::{Elements, commit, rest};
 use crate::error::Failure;
 use crate::ranks::outlets::Outlets;
@@ -39,6 +41,10 @@ pub struct Coordinator {
     /// A worker takes a snapshot, or failed when it did: user code may have done half of something, so no other
     /// worker tries again. Written with `gates` locked.
     is_taken: AtomicBool,
+    /// The flow is being stopped. Written by its owner.
+    stopping: Arc<AtomicBool>,
+    /// Once all stages have ended. For the last worker.
+    ending: Mutex<Option<Ending>>,
 }
 
 pub enum Purpose {
@@ -46,7 +52,7 @@ pub enum Purpose {
     None,
     /// Sources commit.
     Commits,
-    Checkpoints(Box<Shards>, Option<Decisions>),
+    Checkpoints(Box<Shards>, Decisions),
 }
 
 /// Where a stage hands items to other ranks.
@@ -70,6 +76,7 @@ impl Coordinator {
         stages: &[Arc<dyn Stage>],
         purpose: Purpose,
         pause: Arc<Pause>,
+        stopping: Arc<AtomicBool>,
         interval: Duration,
         now: Duration,
     ) -> Self {
@@ -85,6 +92,8 @@ impl Coordinator {
         Coordinator {
             gates: Mutex::new(gates.collect()),
             is_taken: AtomicBool::new(false),
+            stopping,
+            ending: Mutex::new(None),
             purpose,
             interval,
             pause,
@@ -125,20 +134,12 @@ impl Coordinator {
         self.at_ns.store(next, Ordering::Relaxed);
     }
 
-    /// Whether the checkpoint before is still being written: the sources would wait for it.
+    /// Whether the checkpoint before is still being written. The writer may wait for a changelog, and that for decisions:
+    /// so no worker waits for the writer, which rings the bell at its end.
     fn is_writing(&self) -> bool {
         match &self.purpose {
             Purpose::Checkpoints(shards, _) => shards.is_writing(),
             Purpose::None | Purpose::Commits => false,
-        }
-    }
-
-    /// Whether the next snapshot waits for the writer of the one before. The writer may wait for a changelog, and that for
-    /// decisions: so the worker does not wait for the writer, which rings the bell at its end.
-    fn waits_for_writer(&self) -> bool {
-        match &self.purpose {
-            Purpose::Checkpoints(shards, Some(_)) => shards.is_writing(),
-            _ => false,
         }
     }
 
@@ -149,10 +150,10 @@ impl Coordinator {
         }
     }
 
-    /// The flow is to end: a checkpoint that cannot be stored is not waited for.
-    pub fn set_ending(&self) {
-        if let Purpose::Checkpoints(shards, _) = &self.purpose {
-            shards.set_ending(true);
+    /// The flow is being stopped: a rank that has ended looks at that.
+    pub fn stopped(&self) {
+        if let Purpose::Checkpoints(_, decisions) = &self.purpose {
+            decisions.signal().wake_by_ref();
         }
     }
 
@@ -203,7 +204,11 @@ impl Coordinator {
         {
             return Ok(false);
         }
-        if self.waits_for_writer() {
+        if let Purpose::Checkpoints(shards, _) = &self.purpose
+            && shards.is_writing()
+        {
+            // Else a flow that is being stopped would not come to its end.
+            shards.set_ending(self.stopping.load(Ordering::Relaxed));
             return Ok(false);
         }
         self.is_taken.store(true, Ordering::Relaxed);
@@ -223,128 +228,43 @@ impl Coordinator {
         Ok(true)
     }
 
-    /// Returns the decisions that wait for complete checkpoints, if they have something to do.
+    /// Returns the decisions about complete checkpoints, if they have something to do.
     pub fn decisions_due(&self) -> Option<&Decisions> {
+        self.decisions().filter(|decisions| decisions.are_due())
+    }
+
+    pub fn decisions(&self) -> Option<&Decisions> {
         match &self.purpose {
-            Purpose::Checkpoints(_, decisions) => {
-                decisions.as_ref().filter(|decisions| decisions.are_due())
-            }
+            Purpose::Checkpoints(_, decisions) => Some(decisions),
             Purpose::None | Purpose::Commits => None,
         }
     }
 
     /// For the last worker, when all stages have ended: takes the last snapshot. A run that resumes from it has
-    /// sources that have ended, or reads on if the flow was stopped. `wait` waits until something happens, and
-    /// returns `false` when the flow is dropped.
-    pub fn end(
-        &self,
-        elements: &Elements<'_>,
-        wait: impl FnMut(&Decisions) -> bool,
-    ) -> Result<(), Failure> {
+    /// sources that have ended, or reads on if the flow was stopped. Never waits; returns whether that is done. If not, it
+    /// is called again when decisions are due.
+    pub fn end(&self, elements: &Elements<'_>) -> Result<bool, Failure> {
         match &self.purpose {
-            Purpose::Commits => commit(elements.stages),
-            Purpose::Checkpoints(shards, Some(decisions)) => {
-                self.commit_the_last(elements, shards, decisions, wait)
-            }
-            Purpose::Checkpoints(shards, None) => {
-                let number = shards.checkpoint(shards::LAST);
-                shards.store(shards::LAST, elements.save(number)?);
-                Ok(())
-            }
-            Purpose::None => Ok(()),
-        }
-    }
-
-    /// Takes one more checkpoint, and waits until all that was prepared is committed.
-    fn commit_the_last(
-        &self,
-        elements: &Elements<'_>,
-        shards: &Shards,
-        decisions: &Decisions,
-        mut wait: impl FnMut(&Decisions) -> bool,
-    ) -> Result<(), Failure> {
-        let first = shards.checkpoint(0);
-        let ended = self.pause.done.load(Ordering::SeqCst);
-        let mut last = ended;
-        // Returns whether it is stored; `None` when the flow is dropped.
-        let store = |number: u64, wait: &mut dyn FnMut(&Decisions) -> bool| {
-            let failed = shards.counts().failed;
-            let shard = elements.save(shards.checkpoint(number))?;
-            shards.store(number, shard);
-            let is_written = finish(shards, decisions, ended, wait)?;
-            Ok(is_written.then(|| shards.counts().failed == failed))
-        };
-        // First: each rank gives up a shard that cannot be stored when it knows that all have ended.
-        decisions.end(shards.checkpoint(ended))?;
-        if !finish(shards, decisions, ended, &mut wait)? {
-            return Ok(());
-        }
-        let mut is_stored = false;
-        // 1. Until all ranks have ended, this one takes part in the checkpoints of the others.
-        let end = loop {
-            decisions.decide()?;
-            if let Some(end) = decisions.final_number(shards.checkpoint(ended)) {
-                break end;
-            }
-            match decisions.wanted(shards.checkpoint(last)) {
-                Some(wanted) => {
-                    last = wanted - first;
-                    match store(last, &mut wait)? {
-                        Some(stored) => is_stored = stored,
-                        None => return Ok(()),
+            Purpose::Commits => commit(elements.stages).map(|()| true),
+            Purpose::Checkpoints(shards, decisions) => {
+                let mut ending = self.ending.lock();
+                let ending = match &mut *ending {
+                    Some(ending) => ending,
+                    None => {
+                        let ended = self.pause.done.load(Ordering::SeqCst);
+                        ending.insert(Ending::begin(ended, shards, decisions)?)
                     }
-                }
-                None if !wait(decisions) => return Ok(()),
-                None => {}
+                };
+                ending.go_on(&Parts {
+                    elements,
+                    shards,
+                    decisions,
+                    is_stopping: self.stopping.load(Ordering::Relaxed),
+                })
             }
-        };
-        // 2. The last checkpoint of all.
-        // Another rank may have come so far, and this one may have followed it.
-        if last < end - first || !is_stored {
-            match store(end - first, &mut wait)? {
-                Some(stored) => is_stored = stored,
-                None => return Ok(()),
-            }
-        }
-        if !is_stored {
-            return Err(Failure::Error {
-                operator: "checkpoints".into(),
-                error: format!(
-                    "the last checkpoint is not stored, so the results since the one before are not committed; resume the flow: {}",
-                    shards.counts().error.unwrap_or_default()
-                )
-                .into(),
-            });
-        }
-        // 3. Its results.
-        loop {
-            decisions.decide()?;
-            if decisions.is_committed(end) || !wait(decisions) {
-                return Ok(());
-            }
+            Purpose::None => Ok(true),
         }
     }
-}
-
-/// Waits for the shard that is being written, and decides meanwhile: its changes may wait for decisions. As long as other
-/// ranks go on, a shard that cannot be stored is tried again. `ended` is the number of the rank's last checkpoint. Returns
-/// `false` when the flow is dropped.
-fn finish(
-    shards: &Shards,
-    decisions: &Decisions,
-    ended: u64,
-    wait: &mut dyn FnMut(&Decisions) -> bool,
-) -> Result<bool, Failure> {
-    while shards.is_writing() {
-        decisions.decide()?;
-        let have_all_ended = decisions.final_number(shards.checkpoint(ended)).is_some();
-        shards.set_ending(have_all_ended);
-        if shards.is_writing() && !wait(decisions) {
-            return Ok(false);
-        }
-    }
-    shards.finish();
-    Ok(true)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use serde::Serialize;
 pub struct CheckpointCounts {
     /// Shards of this rank that are stored.
     pub kept: u64,
-    /// Attempts to store a shard that failed. A shard that prepared results wait for is tried again until it is stored.
+    /// Attempts to store a shard that failed. There may be many for one shard: it is tried again, as long as prepared
+    /// results wait for it, and counts as kept when one succeeds.
     pub failed: u64,
     /// Why the last of them failed.
     pub error: Option<String>,

@@ -12,6 +12,9 @@
 //! At the end each rank announces its last checkpoint. One more follows, with the next number behind all of these, so
 //! that the last results are committed, too. A rank that has ended stores its shard of each checkpoint that another
 //! rank takes, until all have ended: nothing changes in it any more.
+//!
+//! This is so in all flows that take checkpoints, also where neither sinks nor changelogs wait for them: by the
+//! announcements a rank knows which of its shards are of no use any more.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,6 +35,9 @@ const CREDIT_BYTES: u64 = 16 << 10;
 
 /// The shards that a rank has announced and that wait for those of other ranks, at most.
 const WAITING_MAX: usize = 4;
+
+/// The shards in a row that a rank gives up although sinks have prepared results for them: sinks do not have much room.
+const GIVEN_UP_MAX: usize = 4;
 
 /// An announcement of a rank to all others.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -56,6 +62,17 @@ pub struct DecisionSignal {
     /// Locked for a moment only: also while sinks commit, a shard is written.
     own: Mutex<Own>,
     doorbell: Arc<Doorbell>,
+    waiting: Waiting,
+    is_alone: bool,
+}
+
+/// The parts of a flow that wait for complete checkpoints.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    /// Whether there are sinks that have prepared results for them, and little room for more.
+    pub are_sinks: bool,
+    /// Whether there are any.
+    pub is_any: bool,
 }
 
 /// The shards of this rank that stay.
@@ -65,6 +82,12 @@ struct Own {
     last: Option<u64>,
     /// Those that are announced, from the last complete one on.
     announced: BTreeSet<u64>,
+    /// Shards that were given up since the last one that is stored.
+    given_up: usize,
+    /// The rank has ended: nothing changes in it any more.
+    has_ended: bool,
+    /// Ends the flow.
+    error: Option<BoxError>,
 }
 
 struct State {
@@ -85,17 +108,45 @@ struct Peer {
 }
 
 impl DecisionSignal {
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
     /// A shard was stored. It takes the place of the one before, if that is not announced yet. [`wake`](Wake::wake)
     /// follows.
     pub fn stored(&self, number: u64) {
-        self.own.lock().last = Some(number);
+        let mut own = self.own.lock();
+        own.last = Some(number);
+        own.given_up = 0;
+    }
+
+    /// A shard was given up. [`wake`](Wake::wake) follows.
+    pub fn given_up(&self) {
+        self.own.lock().given_up += 1;
+    }
+
+    /// Whether a shard is the last one that can be given up without a stop of the flow: sinks have prepared results for
+    /// those before it, or the rank has ended, so that the next one would be the same.
+    pub fn is_last_chance(&self) -> bool {
+        let own = self.own.lock();
+        self.waiting.are_sinks && (own.has_ended || own.given_up >= GIVEN_UP_MAX)
+    }
+
+    /// Ends the flow with an error. [`wake`](Wake::wake) follows.
+    pub fn fail(&self, error: BoxError) {
+        self.own.lock().error.get_or_insert(error);
     }
 
     /// Returns the checkpoints whose shards stay, all others being of no use any more. For the thread that writes them:
     /// those that join later come by [`stored`](Self::stored).
     pub fn kept(&self) -> BTreeSet<u64> {
         let own = self.own.lock();
-        own.announced.iter().copied().chain(own.last).collect()
+        let kept = own.announced.iter().copied().chain(own.last);
+        match self.is_alone {
+            // Without other ranks each checkpoint is complete when its shard is stored.
+            true => kept.max().into_iter().collect(),
+            false => kept.collect(),
+        }
     }
 }
 
@@ -112,16 +163,19 @@ impl Wake for DecisionSignal {
 }
 
 impl Decisions {
-    /// Makes the channels between the ranks; called before these agree. `committers` are those that wait for decisions.
+    /// Makes the channels between the ranks; called before these agree. `committers` get the decisions.
     pub fn new(
         ranks: &Ranks,
         doorbell: &Arc<Doorbell>,
         committers: Vec<Arc<dyn Committer>>,
+        waiting: Waiting,
     ) -> Decisions {
         let signal = Arc::new(DecisionSignal {
             is_there: AtomicBool::new(false),
             own: Mutex::default(),
             doorbell: Arc::clone(doorbell),
+            waiting,
+            is_alone: ranks.count() == 1,
         });
         let channel = ranks.next_channel();
         let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
@@ -160,8 +214,8 @@ impl Decisions {
         let state = &mut *self.state.lock();
         (state.complete, state.is_committed) = (number, is_committed);
         *self.signal.own.lock() = Own {
-            last: None,
             announced: BTreeSet::from([number]),
+            ..Own::default()
         };
     }
 
@@ -175,6 +229,9 @@ impl Decisions {
         let state = &mut *self.state.lock();
         // First: a signal from now on is for the next time.
         self.signal.is_there.store(false, Ordering::SeqCst);
+        if let Some(error) = self.signal.own.lock().error.take() {
+            return Err(failure(error));
+        }
         state.receive().map_err(failure)?;
         loop {
             let own = &mut *self.signal.own.lock();
@@ -197,6 +254,7 @@ impl Decisions {
 
     /// Announces that this rank has ended, `last` being its last checkpoint.
     pub fn end(&self, last: u64) -> Result<(), Failure> {
+        self.signal.own.lock().has_ended = true;
         let mut state = self.state.lock();
         state.announce(Announcement::Ended(last)).map_err(failure)
     }
@@ -318,7 +376,12 @@ mod tests {
         let ranks = Ranks::threads(2);
         let decisions = ranks.iter().map(|ranks| {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-            let decisions = Decisions::new(ranks, &Arc::new(Doorbell::new(clock)), Vec::new());
+            let waiting = Waiting {
+                are_sinks: true,
+                is_any: true,
+            };
+            let doorbell = Arc::new(Doorbell::new(clock));
+            let decisions = Decisions::new(ranks, &doorbell, Vec::new(), waiting);
             decisions.begin(1, true);
             decisions
         });

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::checkpoint::changelog::{Change, Changelog};
 use crate::checkpoint::participants::Committer;
 use crate::checkpoint::shard::Deferred;
+use crate::checkpoint::write_error::{Unencodable, named};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::{BoxError, Failure};
 use crate::sinks::sink::SinkStart;
@@ -114,8 +115,8 @@ impl LoggedElement {
 
     /// Runs code of the changelog, or for it, and names it in the error.
     fn write<R>(&self, code: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
-        let name = self.name();
-        catch(code).map_err(|error| format!("the changelog of state \"{name}\": {error}").into())
+        let place = format!("the changelog of state \"{}\"", self.name());
+        catch(code).map_err(|error| named(&place, &error))
     }
 }
 
@@ -167,9 +168,8 @@ impl OpenLog {
         waker: &Waker,
     ) -> Result<(), BoxError> {
         loop {
-            let batch: Vec<Change> = changes
-                .take(CHANGES_AT_ONCE)
-                .collect::<Result<_, BoxError>>()?;
+            let batch = catch(|| changes.take(CHANGES_AT_ONCE).collect());
+            let batch: Vec<Change> = batch.map_err(|error| Unencodable(error.to_string()))?;
             if batch.is_empty() {
                 break;
             }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use millstream_base::Clock;
 use parking_lot::Mutex;
 
-use crate::checkpoint::completeness::{remove_old, remove_others};
+use crate::checkpoint::completeness::remove_others;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decisions::DecisionSignal;
 use crate::checkpoint::shard::{Head, PendingShard, encode};
 use crate::checkpoint::store::{Checkpoints, ShardKey};
+use crate::checkpoint::write_error::Unencodable;
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
 
@@ -36,15 +37,16 @@ pub struct ShardWriter {
 /// A shard is being written, until this is dropped.
 pub struct Writing {
     pub is_on: Arc<AtomicBool>,
-    /// Is notified of written shards, if a participant waits for that.
-    pub signal: Option<Arc<DecisionSignal>>,
+    /// Is notified when the shard is stored or given up.
+    pub signal: Arc<DecisionSignal>,
+    pub is_stored: bool,
 }
 
 impl ShardWriter {
     /// Writes the shard. What sinks and changelogs have prepared for it takes up room with them until a checkpoint that
     /// names it is complete. They do not have much, so that the same shard is tried again until it is stored; without
     /// anything prepared, the next checkpoint is as good.
-    pub fn write(self, mut shard: PendingShard) {
+    pub fn write(mut self, mut shard: PendingShard) {
         let started_at = self.clock.monotonic();
         let mut pause = PAUSE_MIN;
         loop {
@@ -54,25 +56,18 @@ impl ShardWriter {
                     break;
                 }
                 Err(error) => {
-                    let mut counts = self.counts.lock();
-                    counts.failed += 1;
-                    counts.error = Some(error.to_string());
+                    self.failed(&error);
+                    if !self.may_heal(&shard, error) || !self.bell.pause(pause) {
+                        break;
+                    }
                 }
-            }
-            let is_awaited = self.writing.signal.is_some() && shard.is_prepared();
-            if !is_awaited || !self.bell.pause(pause) {
-                break;
             }
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        let signal = self.writing.signal.clone();
+        let kept = self.writing.signal.kept();
         drop(self.writing);
-        let (checkpoints, ranks) = (&*self.checkpoints, self.head.ranks);
         // A shard that cannot be removed does no harm.
-        let _ = match signal.filter(|_| ranks > 1) {
-            Some(signal) => remove_others(checkpoints, self.key, &signal.kept()),
-            None => remove_old(checkpoints, self.key, ranks),
-        };
+        let _ = remove_others(&*self.checkpoints, self.key, &kept);
     }
 
     /// Returns the size of the shard.
@@ -83,11 +78,30 @@ impl ShardWriter {
         Ok(bytes.len() as u64)
     }
 
-    fn stored(&self, bytes: u64, started_at: Duration) {
-        let mut counts = self.counts.lock();
-        if let Some(signal) = &self.writing.signal {
-            signal.stored(self.key.checkpoint);
+    /// Whether the shard is tried again after this error.
+    fn may_heal(&self, shard: &PendingShard, error: BoxError) -> bool {
+        let signal = &self.writing.signal;
+        let is_last_chance = signal.is_last_chance();
+        if error.is::<Unencodable>() {
+            // The next checkpoint may have another value, but results of several wait for one already.
+            if is_last_chance {
+                signal.fail(unencodable(&error));
+            }
+            return false;
         }
+        signal.waiting().is_any && (shard.is_prepared() || is_last_chance)
+    }
+
+    fn failed(&self, error: &BoxError) {
+        let mut counts = self.counts.lock();
+        counts.failed += 1;
+        counts.error = Some(error.to_string());
+    }
+
+    fn stored(&mut self, bytes: u64, started_at: Duration) {
+        let mut counts = self.counts.lock();
+        self.writing.is_stored = true;
+        self.writing.signal.stored(self.key.checkpoint);
         counts.kept += 1;
         let took = self.clock.monotonic().saturating_sub(started_at);
         counts.last = Some(LastCheckpoint {
@@ -100,12 +114,20 @@ impl ShardWriter {
     }
 }
 
+fn unencodable(error: &BoxError) -> BoxError {
+    format!(
+        "{error}; results since the last complete checkpoint wait for this one: correct the program, and resume the flow"
+    )
+    .into()
+}
+
 impl Drop for Writing {
     fn drop(&mut self) {
+        if !self.is_stored {
+            self.signal.given_up();
+        }
         // First: a worker that the signal wakes sees it.
         self.is_on.store(false, Ordering::SeqCst);
-        if let Some(signal) = &self.signal {
-            signal.wake_by_ref();
-        }
+        self.signal.wake_by_ref();
     }
 }

@@ -16,11 +16,6 @@ use crate::checkpoint::store::{Checkpoints, Resume, ShardKey, StoreLock};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
 
-/// The number of a run's last checkpoint, counted from where it began: that of its end. Ranks end one after another,
-/// and those that end later may have taken more snapshots; so each knows the number without asking. A run never takes
-/// that many snapshots.
-pub const LAST: u64 = 1_000_000_000_000;
-
 /// The checkpoint that a run resumes from, as this rank sees it.
 pub struct ResumePoint {
     /// The number of the last complete checkpoint, 0 for none.
@@ -41,8 +36,8 @@ pub struct Shards {
     first: AtomicU64,
     counts: Arc<Mutex<CheckpointCounts>>,
     clock: Arc<dyn Clock>,
-    /// Is notified of written shards, if a participant waits for that.
-    signal: Option<Arc<DecisionSignal>>,
+    /// Is notified of written shards.
+    signal: Arc<DecisionSignal>,
     /// Writes a shard while the flow goes on.
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Set by the worker that starts the writer, cleared by the writer before it notifies the signal.
@@ -59,6 +54,7 @@ impl Shards {
         rank: u32,
         ranks: u32,
         clock: &Arc<dyn Clock>,
+        signal: Arc<DecisionSignal>,
     ) -> Shards {
         Shards {
             clock: Arc::clone(clock),
@@ -69,17 +65,12 @@ impl Shards {
             run: AtomicU64::new(0),
             first: AtomicU64::new(0),
             counts: Arc::default(),
-            signal: None,
+            signal,
             writer: Mutex::new(None),
             is_writing: Arc::default(),
             bell: Arc::default(),
             lock: Mutex::new(None),
         }
-    }
-
-    /// Notifies `signal` of each shard that is written.
-    pub fn notify(&mut self, signal: Arc<DecisionSignal>) {
-        self.signal = Some(signal);
     }
 
     /// The number of a checkpoint that is the `number`th of this run.
@@ -241,9 +232,9 @@ impl Shards {
         self.store(1, shard);
         self.finish();
         self.set_ending(false);
-        let counts = self.counts.lock();
-        if counts.failed > 0 {
+        if !self.is_stored(1) {
             let shard = self.first_shard();
+            let counts = self.counts.lock();
             let error = counts.error.as_deref().unwrap_or("it panicked");
             return Err(format!("the first checkpoint cannot be stored: {shard}: {error}").into());
         }
@@ -265,7 +256,8 @@ impl Shards {
         };
         let writing = Writing {
             is_on: Arc::clone(&self.is_writing),
-            signal: self.signal.clone(),
+            signal: Arc::clone(&self.signal),
+            is_stored: false,
         };
         writing.is_on.store(true, Ordering::SeqCst);
         let writer = ShardWriter {
@@ -288,6 +280,12 @@ impl Shards {
                 counts.error = Some(format!("there is no thread to write it: {error}"));
             }
         }
+    }
+
+    /// Whether the shard of this checkpoint is stored, the last one.
+    pub fn is_stored(&self, checkpoint: u64) -> bool {
+        let last = self.counts.lock().last;
+        last.map_or(0, |last| last.number) == checkpoint
     }
 
     /// Whether a shard is being written.

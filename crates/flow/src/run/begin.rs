@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
 
 use crate::checkpoint::coordinator::Purpose;
-use crate::checkpoint::decisions::Decisions;
+use crate::checkpoint::decisions::{Decisions, Waiting};
 use crate::checkpoint::participants::Committer;
 use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::shards::{ResumePoint, Shards};
@@ -25,14 +25,14 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         flow: graph.name.clone(),
         error: error.into(),
     };
-    let mut shards = shards(graph, settings);
+    let checkpoints = shards(graph, settings);
+    let shards = checkpoints.as_ref().map(|(shards, _)| shards);
     let resume = settings.checkpoints.as_ref().map(|it| it.resume);
-    let beginning = match (&shards, resume) {
+    let beginning = match (shards, resume) {
         (Some(shards), Some(resume)) => shards.resume_point(resume).map_err(wrong)?,
         _ => None,
     };
     open_changelogs(graph, settings).map_err(wrong)?;
-    let decisions = decisions(graph, settings, shards.as_mut());
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
     let run = agree(
         graph,
@@ -49,8 +49,8 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         agree(graph, settings, "has decided the changes of earlier runs")?;
         restore_changelogs(graph, beginning.as_ref()).map_err(wrong)?;
     }
-    Ok(match shards {
-        Some(shards) => {
+    Ok(match checkpoints {
+        Some((shards, decisions)) => {
             graph.logged.iter().for_each(|element| element.begin());
             shards.begin(number, run).map_err(wrong)?;
             // Else a shard of the first checkpoint could meet one that another rank has yet to remove.
@@ -69,9 +69,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
                     "has stored its shard of the first checkpoint",
                 )?;
             }
-            if let Some(decisions) = &decisions {
-                decisions.begin(shards.checkpoint(0), beginning.is_some());
-            }
+            decisions.begin(shards.checkpoint(0), beginning.is_some());
             Purpose::Checkpoints(Box::new(shards), decisions)
         }
         // Commits need to know that items on other ranks have arrived, which only checkpoints do.
@@ -83,28 +81,21 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     })
 }
 
-/// Makes the decisions that tell sinks and changelogs which checkpoints are complete, if one of them, or a reader of state, waits for
-/// that.
-fn decisions(
-    graph: &Graph,
-    settings: &FlowSettings,
-    shards: Option<&mut Shards>,
-) -> Option<Decisions> {
-    let shards = shards?;
+/// Makes the decisions that tell sinks, changelogs and readers of state which checkpoints are complete.
+fn decisions(graph: &Graph, settings: &FlowSettings) -> Decisions {
     let sinks = graph.sinks.iter().filter(|it| it.waits_for_commit());
     // Also without a changelog: readers may ask for the values of complete checkpoints.
     let logged = graph.logged.iter();
-    let committers = sinks.map(|it| Arc::clone(it) as Arc<dyn Committer>);
-    let committers = committers.chain(logged.map(|it| Arc::clone(it) as Arc<dyn Committer>));
-    let mut committers: Vec<_> = committers.collect();
-    if committers.is_empty() {
-        return None;
-    }
+    let waiting = Waiting {
+        are_sinks: sinks.clone().next().is_some(),
+        is_any: sinks.clone().next().is_some() || !graph.logged.is_empty(),
+    };
     // First: a reader that finds a value committed finds its checkpoint.
-    committers.insert(0, Arc::clone(&graph.trail) as Arc<dyn Committer>);
-    let decisions = Decisions::new(&settings.ranks, &graph.doorbell, committers);
-    shards.notify(Arc::clone(decisions.signal()));
-    Some(decisions)
+    let trail = Arc::clone(&graph.trail) as Arc<dyn Committer>;
+    let sinks = sinks.map(|it| Arc::clone(it) as Arc<dyn Committer>);
+    let logged = logged.map(|it| Arc::clone(it) as Arc<dyn Committer>);
+    let committers = [trail].into_iter().chain(sinks).chain(logged).collect();
+    Decisions::new(&settings.ranks, &graph.doorbell, committers, waiting)
 }
 
 /// Lets sinks decide the results that an earlier run has left.
@@ -185,17 +176,20 @@ fn of_changelog(state: &str, error: &BoxError) -> BoxError {
     format!("the changelog of state \"{state}\": {error}").into()
 }
 
-fn shards(graph: &Graph, settings: &FlowSettings) -> Option<Shards> {
+/// Returns this rank's shards and decisions, if the flow takes checkpoints.
+fn shards(graph: &Graph, settings: &FlowSettings) -> Option<(Shards, Decisions)> {
     let checkpoints = settings.checkpoints.as_ref()?;
     let ranks = &settings.ranks;
-    let store = std::sync::Arc::clone(&checkpoints.store);
-    Some(Shards::new(
-        store,
+    let decisions = decisions(graph, settings);
+    let shards = Shards::new(
+        Arc::clone(&checkpoints.store),
         &graph.name,
         ranks.rank(),
         ranks.count(),
         &settings.clock,
-    ))
+        Arc::clone(decisions.signal()),
+    );
+    Some((shards, decisions))
 }
 
 /// Describes everything that must be the same on all ranks.

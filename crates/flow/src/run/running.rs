@@ -98,6 +98,7 @@ impl Running {
     /// Reads no more from the sources. Their items so far are processed; windows stay open.
     pub fn stop(&self) {
         self.workers.stopping.store(true, Ordering::Relaxed);
+        self.workers.coordinator.stopped();
         self.workers.doorbell.ring_all();
     }
 
@@ -253,8 +254,7 @@ impl Running {
         watermark_of(&self.workers.stages)
     }
 
-    /// Returns the last checkpoint of this run that is complete on all ranks. `None` before the first one, and for a flow in
-    /// which neither a sink nor an element with a [value for each key](crate::Flow::values) needs to know.
+    /// Returns the last checkpoint of this run that is complete on all ranks; `None` before the first one.
     pub fn complete_checkpoint(&self) -> Option<CheckpointView> {
         self.workers.trail.complete()
     }

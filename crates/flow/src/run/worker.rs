@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
-use crate::error::FlowError;
+use crate::error::{Failure, FlowError};
 use crate::run::crew::{Ended, Sleeper};
 use crate::run::doorbell::{Look, Woken};
 use crate::run::workers::Workers;
@@ -116,17 +116,24 @@ impl Workers {
     fn close_sources(&self) {
         let is_whole =
             self.error.lock().is_none() && self.stages.iter().all(|stage| stage.has_ended());
-        let ended = is_whole.then(|| {
-            self.coordinator
-                .end(&self.elements(), |it| self.wait_for(it))
-        });
-        if let Some(Err(failure)) = ended {
+        if is_whole && let Err(failure) = self.end() {
             self.fail(self.error(failure));
         }
         if let Purpose::Checkpoints(shards, _) = self.coordinator.purpose() {
             shards.end();
         }
         self.stages.iter().for_each(|stage| stage.close());
+    }
+
+    /// Takes the last snapshot, and waits until all that was prepared is committed, or the flow is dropped.
+    fn end(&self) -> Result<(), Failure> {
+        while !self.coordinator.end(&self.elements())? {
+            let decisions = self.coordinator.decisions();
+            if decisions.is_none_or(|decisions| !self.wait_for(decisions)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Activates the stages that the scheduler picks until the flow has ended.
@@ -207,9 +214,6 @@ impl Workers {
 
     /// Takes a snapshot, if it is time to and everything has arrived.
     fn snapshot_if_at_rest(&self, now: Duration) -> bool {
-        if self.stopping.load(Ordering::Relaxed) {
-            self.coordinator.set_ending();
-        }
         match self.coordinator.take_if_at_rest(&self.elements(), now) {
             Ok(true) => {
                 // The sources go on, even those that this worker found idle.

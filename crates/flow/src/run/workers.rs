@@ -112,6 +112,7 @@ impl Workers {
                 &graph.stages,
                 purpose,
                 graph.pause,
+                Arc::clone(&graph.stopping),
                 snapshot_interval,
                 now,
             ),

@@ -15,6 +15,7 @@ use millstream_exchange::Ranks;
 
 use super::*;
 use crate::build::flow::Flow;
+use crate::checkpoint::decisions::Waiting;
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey};
 use crate::error::BoxError;
 use crate::graph::Graph;
@@ -247,10 +248,16 @@ impl Rank {
         let (rank, ranks) = (settings.ranks.rank(), settings.ranks.count());
         let clock = Arc::clone(&settings.clock);
         let place: Arc<dyn Checkpoints> = Arc::clone(place) as _;
-        let shards = Shards::new(place, "simulated", rank, ranks, &clock);
         let others = Others::default();
         let flow = build(shape, settings, results, &others);
         let graph = flow.take().graph;
+        let waiting = Waiting {
+            are_sinks: false,
+            is_any: false,
+        };
+        let decisions = Decisions::new(&flow.settings.ranks, &graph.doorbell, Vec::new(), waiting);
+        let signal = Arc::clone(decisions.signal());
+        let shards = Shards::new(place, "simulated", rank, ranks, &clock, signal);
         let beginning = shards.resume_point(Resume::IfAny).unwrap();
         if let Some(beginning) = &beginning {
             begin::restore(&graph, beginning).unwrap();
@@ -262,6 +269,7 @@ impl Rank {
             let saved = begin::save_first(&graph, shards.checkpoint(1)).unwrap();
             shards.store_first(saved).unwrap();
         }
+        decisions.begin(shards.checkpoint(0), beginning.is_some());
         let states = graph.states.iter().filter(|(name, _)| name != "others");
         *others.0.lock() = Some(Work {
             stages: graph.stages.clone(),
@@ -272,12 +280,13 @@ impl Rank {
         let cycles = cycles::find(&graph.stages);
         want_events(&graph.stages);
         align(&graph.stages, &graph.step);
-        let purpose = Purpose::Checkpoints(Box::new(shards), None);
+        let purpose = Purpose::Checkpoints(Box::new(shards), decisions);
         let pause = Arc::clone(&graph.pause);
         let coordinator = Coordinator::new(
             &graph.stages,
             purpose,
             pause,
+            Arc::clone(&graph.stopping),
             Duration::ZERO,
             Duration::ZERO,
         );
@@ -309,9 +318,12 @@ impl Rank {
         let done = self.coordinator.pause.done.load(Ordering::SeqCst);
         let now = self.flow.settings.clock.monotonic();
         let elements = self.elements();
+        if let Some(decisions) = self.coordinator.decisions_due() {
+            assert!(decisions.decide().is_ok());
+        }
         if self.graph.stages.iter().all(|stage| stage.has_ended()) {
-            assert!(self.coordinator.end(&elements, |_| true).is_ok());
-            self.has_ended = true;
+            let ended = self.coordinator.end(&elements).ok();
+            self.has_ended = ended.expect("nothing fails");
         } else {
             match dice % 64 {
                 0 => self.graph.pause.is_on.store(true, Ordering::SeqCst),
