@@ -117,15 +117,13 @@ impl Coordinator {
         }
     }
 
-    /// Pauses the sources if it is time to.
-    pub fn pause_if_due(&self, now: Duration) {
+    /// Pauses the sources if it is time to; with many changes of state since the last snapshot, at once. Then they wait also
+    /// for the checkpoint that is being written, so that memory for changes has a bound.
+    pub fn pause_if_due(&self, now: Duration, are_many_changes: bool) {
         let is_time = now.as_nanos() as u64 >= self.at_ns.load(Ordering::Relaxed);
-        if !is_time || !self.is_due.load(Ordering::Relaxed) {
-            return;
-        }
-        match self.is_writing() {
-            true => self.put_off(now),
-            false => self.pause.is_on.store(true, Ordering::SeqCst),
+        let is_due = is_time && self.is_due.load(Ordering::Relaxed) && !self.is_writing();
+        if is_due || (are_many_changes && self.are_wanted()) {
+            self.pause.is_on.store(true, Ordering::SeqCst);
         }
     }
 
@@ -134,8 +132,8 @@ impl Coordinator {
         self.at_ns.store(next, Ordering::Relaxed);
     }
 
-    /// Whether the checkpoint before is still being written. The writer may wait for a changelog, and that for decisions:
-    /// so no worker waits for the writer, which rings the bell at its end.
+    /// Whether the checkpoint before is still being written: the sources would wait for it. The writer may wait for a
+    /// changelog, and that for decisions; so no worker waits for the writer, which rings the bell at its end.
     fn is_writing(&self) -> bool {
         match &self.purpose {
             Purpose::Checkpoints(shards, _) => shards.is_writing(),
@@ -157,10 +155,11 @@ impl Coordinator {
         }
     }
 
-    /// When a worker has to be awake for the next one.
+    /// When a worker has to be awake for the next one; `None` also while the end of a writer wakes it.
     pub fn alarm(&self) -> Option<Duration> {
-        let is_waiting =
-            self.is_due.load(Ordering::Relaxed) && !self.pause.is_on.load(Ordering::Relaxed);
+        let is_waiting = self.is_due.load(Ordering::Relaxed)
+            && !self.pause.is_on.load(Ordering::Relaxed)
+            && !self.is_writing();
         is_waiting.then(|| Duration::from_nanos(self.at_ns.load(Ordering::Relaxed)))
     }
 

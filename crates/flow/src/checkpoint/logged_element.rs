@@ -19,6 +19,10 @@ use crate::state::logged::{Changes, LoggedState};
 const CHANGES_AT_ONCE: usize = 256;
 
 /// A state element that can have a changelog.
+/// The keys of an element on one rank that may change between two checkpoints, about: their former values take memory, and
+/// a checkpoint copies the new ones.
+const CHANGED_KEYS_MAX: usize = 1 << 20;
+
 pub struct LoggedElement {
     label: Label,
     state: Arc<dyn LoggedState>,
@@ -74,6 +78,11 @@ impl LoggedElement {
     }
 
     /// A checkpoint of the whole element is taken.
+    /// Whether so many keys have changed that a checkpoint is due.
+    pub fn has_many_changes(&self) -> bool {
+        self.state.changed_keys() >= CHANGED_KEYS_MAX
+    }
+
     pub fn cut(&self, checkpoint: u64) {
         self.state.cut(checkpoint);
     }
@@ -105,6 +114,25 @@ impl LoggedElement {
     }
 
     /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
+    /// Returns an entry of the element as changelogs have it, the element being at rest.
+    pub fn sample(&self) -> Option<Vec<u8>> {
+        let sample = self.label.run(|| self.state.sample())?;
+        postcard::to_stdvec(&sample).ok()
+    }
+
+    /// Reads the sample of the checkpoint that the flow resumes from. Nothing is changed by that.
+    pub fn check_sample(&self, sample: &[u8]) -> Result<(), BoxError> {
+        let (key, value): (Vec<u8>, Vec<u8>) = postcard::from_bytes(sample)?;
+        let checked = catch(|| self.state.check_sample(&key, &value));
+        checked.map_err(|error| {
+            format!(
+                "its keys or values have another type than those of the checkpoint: {error}; resume with the types that it \
+                 had, or remove all checkpoints of the flow and start it anew"
+            )
+            .into()
+        })
+    }
+
     pub fn set_aside(self: &Arc<Self>, checkpoint: u64) -> Box<dyn Deferred> {
         self.label.run(|| self.state.set_aside(checkpoint));
         Box::new(SetAside {

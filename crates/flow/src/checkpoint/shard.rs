@@ -19,6 +19,11 @@ impl Saved {
         self.elements.insert(element, bytes);
     }
 
+    /// The names of all elements.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.elements.keys().map(String::as_str)
+    }
+
     /// # Errors
     /// When there is no such element.
     pub fn get(&self, element: &str) -> Result<&[u8], BoxError> {
@@ -101,6 +106,11 @@ const VERSION: u8 = 5;
 /// The version of shards whose keys have other owners. One rank owns all keys all the same, so its shards are read.
 const SEEDED_VERSION: u8 = 4;
 
+/// A shard of a format that this program does not read; older shards of the flow have it, too.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OtherVersion(String);
+
 /// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
 pub fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let mut bytes = vec![VERSION, 0, 0, 0, 0];
@@ -116,9 +126,10 @@ pub fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
         return Err("it is cut short".into());
     };
     if ![VERSION, SEEDED_VERSION].contains(version) {
-        return Err(
-            format!("its format has version {version}, and this program reads {VERSION}").into(),
-        );
+        return Err(OtherVersion(format!(
+            "its format has version {version}, and this program reads {VERSION}"
+        ))
+        .into());
     }
     if u32::from_le_bytes([*a, *b, *c, *d]) != millstream_base::crc32c(body) {
         return Err("its checksum is wrong".into());
@@ -136,10 +147,10 @@ fn seeded_head(body: &[u8]) -> Result<(Head, &[u8]), BoxError> {
         flow, ranks, run, ..
     } = head;
     if ranks > 1 {
-        return Err(format!(
+        return Err(OtherVersion(format!(
             "its format has version {SEEDED_VERSION}, whose keys are on other ranks than those of version {VERSION}; \
              only a flow on one rank resumes from it"
-        )
+        ))
         .into());
     }
     Ok((Head { flow, ranks, run }, rest))

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use crate::checkpoint::completeness::newest_complete;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decisions::DecisionSignal;
-use crate::checkpoint::shard::{Head, PendingShard, Saved, decode};
+use crate::checkpoint::shard::{Head, OtherVersion, PendingShard, Saved, decode};
 use crate::checkpoint::shard_writer::{ShardWriter, Writing};
+use crate::checkpoint::snapshot::first_logged;
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey, StoreLock};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
@@ -159,19 +160,45 @@ impl Shards {
     /// results that came after it would come again.
     fn damaged(&self, key: ShardKey, shards: &[ShardKey], error: &BoxError) -> BoxError {
         let ShardKey { checkpoint, .. } = key;
-        let older = shards.iter().filter(|shard| shard.checkpoint < checkpoint);
-        let older: Vec<ShardKey> = older.copied().collect();
         let shard = self.checkpoints.describe(key);
-        let advice = match newest_complete(&older, self.ranks) {
-            Some(older) => format!(
-                "remove that shard to go on from checkpoint {older}, the newest one that is complete without it; \
-                 results that came after checkpoint {older} come again"
-            ),
-            None => "no older checkpoint is complete: bring back a copy of that shard, or remove all checkpoints of the \
-                     flow and start it anew, without resuming"
-                .to_owned(),
-        };
+        let advice = self.advice(key, shards, error);
         format!("the checkpoint {checkpoint} cannot be read: {shard}: {error}; {advice}").into()
+    }
+
+    fn advice(&self, key: ShardKey, shards: &[ShardKey], error: &BoxError) -> String {
+        const ANEW: &str = "remove all checkpoints of the flow and start it anew, without resuming";
+        if error.is::<OtherVersion>() {
+            return format!(
+                "let the version of the program that wrote it finish the flow, or {ANEW}"
+            );
+        }
+        let older = shards
+            .iter()
+            .filter(|shard| shard.checkpoint < key.checkpoint);
+        let older: Vec<ShardKey> = older.copied().collect();
+        let Some(number) = newest_complete(&older, self.ranks) else {
+            return format!(
+                "no older checkpoint is complete: bring back a copy of that shard, or {ANEW}"
+            );
+        };
+        let older = ShardKey {
+            checkpoint: number,
+            rank: self.rank,
+        };
+        let older = self.checkpoints.get(older).and_then(|shard| decode(&shard));
+        // Changelogs have the changes since then already, and would get them twice.
+        if let Ok((_, saved)) = &older
+            && let Some(state) = first_logged(saved)
+        {
+            return format!(
+                "the older checkpoint {number} does not fit the changelog of state \"{state}\", which has later changes: \
+                 bring back a copy of that shard, or {ANEW}"
+            );
+        }
+        format!(
+            "remove that shard to go on from checkpoint {number}, the newest one that is complete without it; \
+             results that came after checkpoint {number} come again"
+        )
     }
 
     fn none_complete(&self, shards: &[ShardKey]) -> BoxError {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
-use crate::checkpoint::shard::PendingShard;
+use crate::checkpoint::shard::{PendingShard, Saved};
 use crate::checkpoint::trail::Trail;
 use crate::error::Failure;
 use crate::run::cycles::Cycle;
@@ -50,6 +50,9 @@ impl Elements<'_> {
             element.cut(checkpoint);
         }
         for element in logged {
+            if let Some(sample) = element.sample() {
+                pending.saved.put(sample_element(element.name()), sample);
+            }
             pending.defer(
                 changelog_element(element.name()),
                 element.set_aside(checkpoint),
@@ -77,9 +80,21 @@ pub fn state_element(name: &str) -> String {
     format!("state/{name}")
 }
 
+const CHANGELOG: &str = "changelog/";
+
 /// Names the bytes by which a changelog names the changes of a state element.
 pub fn changelog_element(name: &str) -> String {
-    format!("changelog/{name}")
+    format!("{CHANGELOG}{name}")
+}
+
+/// Names an entry of a state element whose changes are in a changelog.
+pub fn sample_element(name: &str) -> String {
+    format!("sample/{name}")
+}
+
+/// Returns a state element of a shard whose changes are in a changelog, if there is one.
+pub fn first_logged(saved: &Saved) -> Option<&str> {
+    saved.names().find_map(|name| name.strip_prefix(CHANGELOG))
 }
 
 /// Checks whether stages whose sources pause have nothing under way and nothing left to do: from then on nothing of

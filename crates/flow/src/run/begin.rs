@@ -9,9 +9,11 @@ use millstream_exchange::Fingerprint;
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::{Decisions, Waiting};
 use crate::checkpoint::participants::Committer;
-use crate::checkpoint::shard::PendingShard;
+use crate::checkpoint::shard::{PendingShard, Saved};
 use crate::checkpoint::shards::{ResumePoint, Shards};
-use crate::checkpoint::snapshot::{Elements, changelog_element, sink_element, state_element};
+use crate::checkpoint::snapshot::{
+    Elements, changelog_element, sample_element, sink_element, state_element,
+};
 use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Graph;
 use crate::settings::FlowSettings;
@@ -135,7 +137,7 @@ fn open_changelogs(graph: &Graph, settings: &FlowSettings) -> Result<(), BoxErro
             element.open(changelog);
         }
     }
-    Ok(())
+    check_names(graph)
 }
 
 /// Lets changelogs decide the changes that an earlier run has left.
@@ -260,7 +262,7 @@ pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
     }
     for (name, state) in &graph.states {
         if saved.get(&changelog_element(name)).is_ok() {
-            check_open(graph, name)?;
+            check_logged(graph, name, saved)?;
             continue;
         }
         let bytes = saved.get(&state_element(name));
@@ -271,15 +273,42 @@ pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Checks that a state element whose changes are in a changelog has one now.
-fn check_open(graph: &Graph, name: &str) -> Result<(), BoxError> {
-    let mut logged = graph.logged.iter();
-    match logged.any(|element| element.name() == name && element.is_open()) {
-        true => Ok(()),
-        false => Err(format!(
+/// Checks that a state element whose changes are in a changelog has one now, and still has the types that it had.
+fn check_logged(graph: &Graph, name: &str, saved: &Saved) -> Result<(), BoxError> {
+    let mut logged = graph.logged.iter().filter(|element| element.is_open());
+    let Some(element) = logged.find(|element| element.name() == name) else {
+        return Err(format!(
             "the checkpoint has state \"{name}\" in a changelog, and the store of checkpoints has no changelog of it; \
              resume with the store that the flow had before"
         )
-        .into()),
+        .into());
+    };
+    // Shards of earlier versions have none, nor have those of an empty element.
+    match saved.get(&sample_element(name)) {
+        Ok(sample) => element
+            .check_sample(sample)
+            .map_err(|error| format!("state \"{name}\": {error}").into()),
+        Err(_) => Ok(()),
     }
+}
+
+/// Checks that no sink has the name by which a changelog has its transactions.
+fn check_names(graph: &Graph) -> Result<(), BoxError> {
+    let logged = graph.logged.iter().filter(|element| element.is_open());
+    for element in logged {
+        let name = changelog_sink(element.name());
+        if graph.sinks.iter().any(|sink| sink.name() == name) {
+            return Err(format!(
+                "sink \"{name}\" has the name that the transactions of state \"{}\" have; give it another name",
+                element.name()
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Names a changelog like a sink of the flow, for the names of its transactions.
+fn changelog_sink(state: &str) -> String {
+    format!("state.{state}")
 }

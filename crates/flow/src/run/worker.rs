@@ -197,7 +197,9 @@ impl Workers {
                 self.call_for_help(look.rings, now);
             }
             self.adjust_if_due(now);
-            self.coordinator.pause_if_due(now);
+            let mut logged = self.logged.iter();
+            let are_many_changes = logged.any(|element| element.has_many_changes());
+            self.coordinator.pause_if_due(now, are_many_changes);
         }
         Leaving::Ended
     }

@@ -27,6 +27,18 @@ pub trait LoggedState: Send + Sync {
     /// When the key cannot be decoded.
     fn note_changed(&self, key: &[u8]) -> Result<(), BoxError>;
 
+    /// Returns a key that has a value, and the value, both encoded; `None` if there is none, or it cannot be encoded.
+    fn sample(&self) -> Option<(Vec<u8>, Vec<u8>)>;
+
+    /// Reads what [`sample`](Self::sample) has returned in another run.
+    ///
+    /// # Errors
+    /// When the key or value cannot be decoded.
+    fn check_sample(&self, key: &[u8], value: &[u8]) -> Result<(), BoxError>;
+
+    /// Returns the number of keys that have changed since the last cut. Never waits.
+    fn changed_keys(&self) -> usize;
+
     /// A checkpoint of the whole element is taken, which is at rest: changes from now on are behind it.
     fn cut(&self, checkpoint: u64);
 

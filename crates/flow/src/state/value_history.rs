@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 
@@ -16,6 +18,8 @@ pub struct ValueHistory<K, V> {
     segments: VecDeque<Segment<K, V>>,
     /// The number of the last segment, which is never 0.
     number: u32,
+    /// The number of keys in the last segment.
+    changed: Arc<AtomicUsize>,
 }
 
 struct Segment<K, V> {
@@ -36,16 +40,16 @@ impl<K, V> Segment<K, V> {
     }
 }
 
-impl<K, V> Default for ValueHistory<K, V> {
-    fn default() -> Self {
+impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
+    /// An empty history, which shows in `changed` how many keys have changed in the present segment.
+    pub fn new(changed: &Arc<AtomicUsize>) -> Self {
         ValueHistory {
             segments: VecDeque::from([Segment::new(0)]),
             number: 1,
+            changed: Arc::clone(changed),
         }
     }
-}
 
-impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     /// Returns the number of the segment that changes belong to now.
     pub fn number(&self) -> u32 {
         self.number
@@ -58,12 +62,15 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
 
     /// Notes the value of a key that has not changed yet in the present segment.
     pub fn note(&mut self, key: &K, former: Option<V>) {
-        self.last().former.insert(key.clone(), former);
+        let last = self.segments.back_mut().expect("there is a segment");
+        last.former.insert(key.clone(), former);
+        self.changed.store(last.former.len(), Ordering::Relaxed);
     }
 
     /// Notes that a key has lost its value.
     pub fn note_removed(&mut self, key: &K) {
-        self.last().removed.push(key.clone());
+        let last = self.segments.back_mut().expect("there is a segment");
+        last.removed.push(key.clone());
     }
 
     /// Returns the value at the last complete checkpoint of a key that has changed since then; `None` for other keys.
@@ -82,6 +89,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     pub fn cut(&mut self, checkpoint: u64) {
         self.number = self.number.wrapping_add(1).max(1);
         self.segments.push_back(Segment::new(checkpoint));
+        self.changed.store(0, Ordering::Relaxed);
         if self.segments.len() > SEGMENTS_MAX {
             self.join_oldest();
         }
@@ -100,10 +108,6 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
             removed.extend(oldest.into_iter().flat_map(|oldest| oldest.removed));
         }
         removed
-    }
-
-    fn last(&mut self) -> &mut Segment<K, V> {
-        self.segments.back_mut().expect("there is a segment")
     }
 
     /// Joins the two oldest segments: their checkpoint in the middle is not readable any more, even if it is completed.

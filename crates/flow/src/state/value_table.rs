@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use hashbrown::HashMap;
 use millstream_base::KeyRange;
@@ -16,6 +18,7 @@ pub struct ValueTable<K, V> {
     /// The keys of all entries by their canonical bytes, from the first read of a range on.
     index: Option<BTreeMap<Vec<u8>, K>>,
     history: Option<ValueHistory<K, V>>,
+    changed: Arc<AtomicUsize>,
 }
 
 struct Entry<V> {
@@ -38,6 +41,7 @@ impl<K, V> Default for ValueTable<K, V> {
             entries: HashMap::new(),
             index: None,
             history: None,
+            changed: Arc::default(),
         }
     }
 }
@@ -45,7 +49,14 @@ impl<K, V> Default for ValueTable<K, V> {
 impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     /// Notes former values of keys that change from now on.
     pub fn note_changes(&mut self) {
-        self.history.get_or_insert_default();
+        self.history
+            .get_or_insert_with(|| ValueHistory::new(&self.changed));
+    }
+
+    /// Shows the number of keys that have changed since the last cut, if changes are noted. Written by the stage that has
+    /// the table, read by workers.
+    pub fn changed(&self) -> &Arc<AtomicUsize> {
+        &self.changed
     }
 
     /// Whether changes are noted.

@@ -36,6 +36,8 @@ pub struct Values<K, V> {
 pub(super) struct Shared<K, V> {
     /// By partition.
     pub(super) tables: Vec<SharedTable<K, V>>,
+    /// By partition: the number of keys that have changed since the last cut.
+    changed: Vec<Arc<AtomicUsize>>,
     rank: u32,
     pub(super) owners: KeyOwners,
     /// The last checkpoint that is complete on all ranks. The tables forget what was before it when they are cut or read.
@@ -60,8 +62,12 @@ impl<K, V> Clone for Values<K, V> {
 impl<K: Key, V: Value> Values<K, V> {
     /// An element of `partitions` partitions on each of `ranks` ranks, as `rank` has it.
     pub(crate) fn new(rank: u32, ranks: u32, partitions: usize) -> Self {
+        let tables = (0..partitions).map(|_| SharedTable::default());
+        let tables: Vec<_> = tables.collect();
+        let changed = tables.iter();
         let shared = Shared {
-            tables: (0..partitions).map(|_| SharedTable::default()).collect(),
+            changed: changed.map(|it| Arc::clone(it.lock().changed())).collect(),
+            tables,
             rank,
             owners: KeyOwners::new(ranks, partitions),
             complete: AtomicU64::new(0),
@@ -187,6 +193,27 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             table.lock().note_changed(decode_key(key)?);
         }
         Ok(())
+    }
+
+    fn sample(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut tables = self.shared.tables.iter();
+        tables.find_map(|table| {
+            let table = table.lock();
+            let (key, value) = table.iter().next()?;
+            let change = encode(&(key.clone(), Some(value.clone()))).ok()?;
+            Some((change.key, change.value?))
+        })
+    }
+
+    fn check_sample(&self, key: &[u8], value: &[u8]) -> Result<(), BoxError> {
+        let _: K = decode_key(key)?;
+        let _: V = serde_json::from_slice(value)?;
+        Ok(())
+    }
+
+    fn changed_keys(&self) -> usize {
+        let counts = self.shared.changed.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     fn cut(&self, checkpoint: u64) {
@@ -410,6 +437,21 @@ mod tests {
         let error = one(LeftOut { total: None }).save().unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
         assert!(one(LeftOut { total: Some(7) }).save().is_ok());
+    }
+
+    #[test]
+    fn changed_keys_are_counted_from_cut_to_cut() {
+        let values = Values::<u64, u64>::new(0, 1, 3);
+        values.note_changes();
+        for checkpoint in 1..4 {
+            for key in (0..100).chain(50..100) {
+                let table = &values.tables()[key as usize % 3];
+                table.lock().update(&key, |value| *value = Some(checkpoint));
+            }
+            assert_eq!(values.changed_keys(), 100);
+            values.set_aside(checkpoint);
+            assert_eq!(values.changed_keys(), 0);
+        }
     }
 
     #[test]

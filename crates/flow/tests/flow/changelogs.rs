@@ -1,5 +1,6 @@
 //! State elements whose changes go to changelogs: only what checkpoints have committed outlasts a crash.
 
+mod changed;
 mod log;
 mod random;
 mod trouble;

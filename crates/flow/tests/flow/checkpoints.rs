@@ -604,3 +604,25 @@ fn parts_of_two_runs_are_no_checkpoint() {
         assert!(error.contains("begins with checkpoint 1 of run"), "{error}");
     }
 }
+
+#[test]
+fn no_advice_leads_to_older_shards_of_the_same_format() {
+    let place = place_of_two_ranks();
+    let (number, [first, second]) = newest(&place);
+    // The format before.
+    let older = |shard: &[u8]| [&[4], &shard[1..]].concat();
+    let [first, second] = [older(&first), older(&second)];
+    let place = place_with([
+        (number, 0, first.clone()),
+        (number, 1, second.clone()),
+        (number + 1, 0, first),
+        (number + 1, 1, second),
+    ]);
+    for error in refusals([Arc::clone(&place), place]) {
+        assert!(
+            error.contains("its format has version 4")
+                && error.contains("; let the version of the program that wrote it finish the flow"),
+            "{error}"
+        );
+    }
+}

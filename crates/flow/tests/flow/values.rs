@@ -347,3 +347,25 @@ fn a_key_without_canonical_bytes_fails_at_its_operator_or_becomes_a_dead_letter(
         }
     }
 }
+
+#[test]
+fn a_checkpoint_comes_early_when_many_keys_have_changed() {
+    let checkpoints = Checkpointing {
+        store: Arc::new(MemoryStore::default()),
+        interval: Duration::from_secs(3600),
+        resume: Resume::Never,
+    };
+    let settings = FlowSettings {
+        checkpoints: Some(checkpoints),
+        ..settings(2, 1024)
+    };
+    let flow = Flow::with_settings("numbers", settings);
+    let counts = flow.values::<u64, u64>("counts");
+    flow.source("numbers", Generator::new(|number| number).limit(1_200_000))
+        .key_by(|number| *number)
+        .count("count", &counts);
+    let running = flow.run().unwrap();
+    running.join().unwrap();
+    // The first one, this one, and the last one.
+    assert_eq!(running.checkpoints().unwrap().kept, 3);
+}

@@ -16,6 +16,7 @@ use millstream_exchange::Ranks;
 use super::*;
 use crate::build::flow::Flow;
 use crate::checkpoint::decisions::Waiting;
+use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey};
 use crate::error::BoxError;
 use crate::graph::Graph;
@@ -405,6 +406,58 @@ fn windows(shape: Shape, deaths: u64, seed: u64) -> BTreeMap<(u64, Timestamp), u
         );
     }
     windows
+}
+
+#[test]
+fn a_checkpoint_that_is_due_follows_at_once_when_the_one_before_is_written() {
+    let place = Arc::new(MemoryStore::default());
+    let clock = Arc::new(HandClock::default()) as Arc<dyn Clock>;
+    let shape = Shape {
+        ranks: 1,
+        windows: Windows::tumbling(10),
+        is_led_round: false,
+    };
+    let settings = FlowSettings::default();
+    let ranks = settings.ranks.clone();
+    let flow = build(shape, settings, &Results::default(), &Others::default());
+    let graph = flow.take().graph;
+    let waiting = Waiting {
+        are_sinks: false,
+        is_any: false,
+    };
+    let decisions = Decisions::new(&ranks, &graph.doorbell, Vec::new(), waiting);
+    let signal = Arc::clone(decisions.signal());
+    let shards = Shards::new(Arc::clone(&place) as _, "simulated", 0, 1, &clock, signal);
+    let interval = Duration::from_secs(10);
+    let coordinator = Coordinator::new(
+        &graph.stages,
+        Purpose::Checkpoints(Box::new(shards), decisions),
+        Arc::clone(&graph.pause),
+        Arc::clone(&graph.stopping),
+        interval,
+        Duration::ZERO,
+    );
+    let Purpose::Checkpoints(shards, _) = coordinator.purpose() else {
+        unreachable!("it takes checkpoints");
+    };
+    coordinator.worked();
+    assert_eq!(coordinator.alarm(), Some(interval));
+    let is_paused = |now, are_many_changes| {
+        coordinator.pause_if_due(now, are_many_changes);
+        graph.pause.is_on.load(Ordering::SeqCst)
+    };
+    // Nothing is stored meanwhile.
+    let held = place.0.lock();
+    shards.store(1, PendingShard::default());
+    assert!(!is_paused(interval, false));
+    assert_eq!(coordinator.alarm(), None, "a worker would not sleep");
+    drop(held);
+    shards.finish();
+    assert!(is_paused(interval, false));
+    // Changes are bounded.
+    graph.pause.is_on.store(false, Ordering::SeqCst);
+    assert!(!is_paused(Duration::ZERO, false));
+    assert!(is_paused(Duration::ZERO, true));
 }
 
 #[test]

@@ -35,6 +35,18 @@ impl LoggedState for OneChange {
         Ok(())
     }
 
+    fn sample(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        None
+    }
+
+    fn check_sample(&self, _: &[u8], _: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn changed_keys(&self) -> usize {
+        0
+    }
+
     fn cut(&self, _: u64) {}
 
     fn set_aside(&self, _: u64) {}
