@@ -142,6 +142,7 @@ pub use checkpoint::changelog::{Change, Changelog, RestoreChange};
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 pub use checkpoint::store::{Checkpointing, Checkpoints, Resume, ShardKey, StoreLock};
 pub use checkpoint::trail::CheckpointView;
+pub use checkpoint::write_error::FinalError;
 pub use error::{BoxError, FlowError};
 pub use ranks::message::Message;
 pub use ranks::plain::Plain;

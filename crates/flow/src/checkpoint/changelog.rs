@@ -21,9 +21,10 @@ pub type RestoreChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxEr
 /// - The changes of a checkpoint are pushed, flushed and [prepared](Sink::prepare) on a thread beside the flow, which
 ///   waits for room and for [`flush`](Sink::flush). So no other method is called meanwhile but
 ///   [`commit`](Sink::commit), between two calls.
-/// - An error of `push`, `flush` or `prepare` does not end the flow: the checkpoint fails, and the same changes, or
-///   newer ones of the same keys, are pushed again for the next one. Then `prepare` may be missing between two series
-///   of `push`; changes that were pushed without a `prepare` may count with the next one or never.
+/// - An error of `push`, `flush` or `prepare` does not end the flow, unless it is a [`FinalError`](crate::FinalError): the
+///   checkpoint fails, and the same changes, or newer ones of the same keys, are pushed again for the next one. Before
+///   that comes [`give_up`](Self::give_up). Changes that were pushed without a `prepare` may count with the next one or
+///   never.
 /// - It always [waits for commit](Sink::waits_for_commit), whatever that method returns.
 ///
 /// A change is pushed by the rank that owns its key.
@@ -37,10 +38,18 @@ pub trait Changelog: Sink<Change> {
     /// # Errors
     /// When the changes cannot be read, and those of `each`: the flow does not begin.
     fn restore<'a>(&mut self, each: &'a mut RestoreChange<'a>) -> Result<(), BoxError>;
+
+    /// Gives up what was pushed since the last `prepare`: it is pushed again. A changelog with a transaction ends it, so
+    /// that attempts do not pile up in it and nobody waits for its end.
+    fn give_up(&mut self) {}
 }
 
 impl<C: Changelog + ?Sized> Changelog for Box<C> {
     fn restore<'a>(&mut self, each: &'a mut RestoreChange<'a>) -> Result<(), BoxError> {
         (**self).restore(each)
+    }
+
+    fn give_up(&mut self) {
+        (**self).give_up();
     }
 }

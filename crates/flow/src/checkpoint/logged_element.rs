@@ -1,5 +1,6 @@
 //! State elements whose changes are noted, as checkpoints see them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -18,11 +19,11 @@ use crate::state::logged::{Changes, LoggedState};
 /// Changes that are encoded before they are pushed together.
 const CHANGES_AT_ONCE: usize = 256;
 
-/// A state element that can have a changelog.
 /// The keys of an element on one rank that may change between two checkpoints, about: their former values take memory, and
 /// a checkpoint copies the new ones.
 const CHANGED_KEYS_MAX: usize = 1 << 20;
 
+/// A state element that can have a changelog.
 pub struct LoggedElement {
     label: Label,
     state: Arc<dyn LoggedState>,
@@ -77,12 +78,12 @@ impl LoggedElement {
         }
     }
 
-    /// A checkpoint of the whole element is taken.
     /// Whether so many keys have changed that a checkpoint is due.
     pub fn has_many_changes(&self) -> bool {
         self.state.changed_keys() >= CHANGED_KEYS_MAX
     }
 
+    /// A checkpoint of the whole element is taken.
     pub fn cut(&self, checkpoint: u64) {
         self.state.cut(checkpoint);
     }
@@ -113,7 +114,6 @@ impl LoggedElement {
         })
     }
 
-    /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
     /// Returns an entry of the element as changelogs have it, the element being at rest.
     pub fn sample(&self) -> Option<Vec<u8>> {
         let sample = self.label.run(|| self.state.sample())?;
@@ -133,11 +133,13 @@ impl LoggedElement {
         })
     }
 
+    /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
     pub fn set_aside(self: &Arc<Self>, checkpoint: u64) -> Box<dyn Deferred> {
         self.label.run(|| self.state.set_aside(checkpoint));
         Box::new(SetAside {
             element: Arc::clone(self),
             checkpoint,
+            is_written: AtomicBool::new(false),
         })
     }
 
@@ -152,23 +154,52 @@ impl LoggedElement {
 struct SetAside {
     element: Arc<LoggedElement>,
     checkpoint: u64,
+    /// The changelog has them, and they are not prepared. For the thread that writes the checkpoint.
+    is_written: AtomicBool,
+}
+
+impl SetAside {
+    fn give_up(&self) {
+        // It may be user code, which has failed before.
+        let _ = self.element.write(|| {
+            self.element.log().call(LogState::give_up);
+            Ok(())
+        });
+    }
 }
 
 impl Deferred for SetAside {
     /// Appends the changes, and waits until they are stored.
     fn write(&self, bell: &Arc<WriterBell>) -> Result<(), BoxError> {
+        if self.is_written.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let element = &self.element;
         let waker = Waker::from(Arc::clone(bell));
         let mut write = |changes: Changes<'_>| element.log().write(changes, bell, &waker);
-        element.write(|| element.state.write(&mut write))
+        let written = element.write(|| element.state.write(&mut write));
+        match written {
+            Ok(()) => self.is_written.store(true, Ordering::Relaxed),
+            Err(_) => self.give_up(),
+        }
+        written
     }
 
     fn prepare(&self) -> Result<Vec<u8>, BoxError> {
         let element = &self.element;
         let prepare = |log: &mut LogState| log.changelog.prepare(self.checkpoint);
         let prepared = element.write(|| element.log().call(prepare))?;
+        self.is_written.store(false, Ordering::Relaxed);
         element.state.forget_aside();
         Ok(prepared)
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        if self.is_written.load(Ordering::Relaxed) {
+            self.give_up();
+        }
     }
 }
 
@@ -230,6 +261,11 @@ impl OpenLog {
 }
 
 impl LogState {
+    fn give_up(&mut self) {
+        self.is_unflushed = false;
+        self.changelog.give_up();
+    }
+
     fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
         self.is_unflushed = true;
         self.changelog.push(changes, waker)

@@ -13,7 +13,7 @@ use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decisions::DecisionSignal;
 use crate::checkpoint::shard::{Head, PendingShard, encode};
 use crate::checkpoint::store::{Checkpoints, ShardKey};
-use crate::checkpoint::write_error::Unencodable;
+use crate::checkpoint::write_error::{FinalError, Unencodable};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
 
@@ -81,6 +81,10 @@ impl ShardWriter {
     /// Whether the shard is tried again after this error.
     fn may_heal(&self, shard: &PendingShard, error: BoxError) -> bool {
         let signal = &self.writing.signal;
+        if error.is::<FinalError>() {
+            signal.fail(error);
+            return false;
+        }
         let is_last_chance = signal.is_last_chance();
         if error.is::<Unencodable>() {
             // The next checkpoint may have another value, but results of several wait for one already.
@@ -93,9 +97,16 @@ impl ShardWriter {
     }
 
     fn failed(&self, error: &BoxError) {
+        let error = error.to_string();
         let mut counts = self.counts.lock();
         counts.failed += 1;
-        counts.error = Some(error.to_string());
+        if counts.error.as_ref() != Some(&error) {
+            let (flow, number) = (&self.head.flow, self.key.checkpoint);
+            tracing::warn!(
+                "flow {flow}: checkpoint {number} cannot be stored, and is tried again: {error}"
+            );
+        }
+        counts.error = Some(error);
     }
 
     fn stored(&mut self, bytes: u64, started_at: Duration) {

@@ -26,8 +26,9 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// be put again; if it is stored after all, it must not be missing meanwhile: other ranks may have removed older ones.
     ///
     /// # Errors
-    /// The flow continues, and tries again: with the next checkpoint, or with the same shard after a pause if sinks or
-    /// changelogs wait for it. If the first one fails, the flow does not begin.
+    /// A [`FinalError`](crate::FinalError) ends the flow. After others it continues, and tries again: with the next
+    /// checkpoint, or with the same shard after a pause if sinks or changelogs wait for it. If the first one fails, the
+    /// flow does not begin.
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError>;
 
     /// Returns a stored shard.

@@ -1,6 +1,6 @@
 //! A changelog in memory that checks how it is called.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -241,6 +241,8 @@ impl Sink<Change> for MemoryLog {
     fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
         assert!(self.is_flushed, "all changes are flushed");
         assert!(checkpoint > self.last, "checkpoints have ascending numbers");
+        let keys: BTreeSet<_> = self.open.iter().map(|change| &change.key).collect();
+        assert_eq!(keys.len(), self.open.len(), "no key comes twice");
         let rank = self.rank();
         let open = &self.open;
         let named = self.call("prepare", ["prepare".to_owned()], |log| {
@@ -283,5 +285,10 @@ impl Changelog for MemoryLog {
         })?;
         let mut changes = committed.iter();
         changes.try_for_each(|change| each(&change.key, change.value.as_deref()))
+    }
+
+    fn give_up(&mut self) {
+        self.open.clear();
+        self.is_flushed = true;
     }
 }
