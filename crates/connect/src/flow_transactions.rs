@@ -63,7 +63,7 @@ impl fmt::Display for FlowTransactionId {
     }
 }
 
-fn escape(name: &str) -> String {
+pub(crate) fn escape(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
 

@@ -261,6 +261,11 @@ impl StreamProducer {
         Ok(())
     }
 
+    /// Drops the records that are not appended.
+    pub(crate) fn discard(&mut self) {
+        self.builder.clear();
+    }
+
     /// Counts the records that have become durable.
     fn settle(&mut self) {
         let durable = self.partition.durable_offset();

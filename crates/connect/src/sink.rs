@@ -223,6 +223,28 @@ impl<F> StreamSink<F> {
         }
     }
 
+    /// Returns the key of the record that was encoded last.
+    pub(crate) fn last_key(&self) -> &[u8] {
+        &self.record.key
+    }
+
+    /// Aborts the open transaction after an error, so that its records count never, and takes records again in another
+    /// one. If it cannot be aborted, its records count with later ones.
+    pub(crate) fn give_up(&mut self) -> Result<(), LogError> {
+        let Some(open) = self.open else {
+            return Ok(());
+        };
+        let slot = &mut self.slots[open];
+        slot.producers.iter_mut().for_each(StreamProducer::discard);
+        for one in slot.named(&self.partitions) {
+            let abort = marker(one.producer, TransactionEnd::Abort);
+            self.partitions[one.partition as usize].append_marker(&abort)?;
+        }
+        slot.state = SlotState::Free;
+        self.open = None;
+        Ok(())
+    }
+
     /// Returns the producer ids of the sink's transactions on all ranks; none before it has begun.
     pub(crate) fn producers_of_all_ranks(&self) -> HashSet<ProducerId> {
         let id = self.id.as_ref();

@@ -117,17 +117,18 @@ impl Client {
             .map(drop)
     }
 
-    /// Fences the producers of a transactional id, and aborts their open transaction.
+    /// Fences the producers of a transactional id, and aborts their open transaction. Returns the identity that the id has
+    /// now, until it is fenced again or a producer begins with it.
     ///
     /// # Errors
     /// When the server refuses or does not answer.
-    pub async fn fence_producers(&self, id: &str) -> Result<(), ClientError> {
+    pub async fn fence_producers(&self, id: &str) -> Result<TransactionIdentity, ClientError> {
         let config = TransactionConfig {
             id: id.to_owned(),
             timeout: TIMEOUT,
             two_phase: false,
         };
-        init(self, &config, None, RETRY_FOR).await.map(drop)
+        init(self, &config, None, RETRY_FOR).await
     }
 }
 

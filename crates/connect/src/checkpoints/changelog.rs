@@ -1,7 +1,8 @@
 //! Changelogs of state elements in streams: what those of a log and of a server have in common.
 
+use millstream_base::ByteSize;
 use millstream_client::partition_of_key;
-use millstream_flow::{BoxError, Change, RestoreChange, SinkStart};
+use millstream_flow::{BoxError, Change, RestoreChange};
 use millstream_log::{COMPACT, DELETE};
 use millstream_record::Record;
 
@@ -40,6 +41,20 @@ pub enum ChangelogError {
         /// What is wrong with it.
         why: String,
     },
+    /// A change is larger than the stream takes at once.
+    #[error(
+        "stream {stream}: the change of key {key} has {bytes}, and the stream takes {bytes_max} at once: raise its setting max.message.bytes, or let the state keep smaller values"
+    )]
+    TooLarge {
+        /// The stream.
+        stream: String,
+        /// The key as text, or its bytes in hexadecimal.
+        key: String,
+        /// The size of the change.
+        bytes: ByteSize,
+        /// The bound, if it is known.
+        bytes_max: String,
+    },
     /// Changes that the checkpoint names are lost.
     #[error(
         "stream {stream}: {transaction} was aborted by force, and with it changes that the checkpoint names, so the state cannot be restored; remove all checkpoints of the flow and start it anew"
@@ -69,15 +84,6 @@ pub fn stream_name(flow: &str, element: &str) -> String {
     format!("{flow}.state.{element}")
 }
 
-/// Returns the start of the changelog's sink. The name of its transactions differs from those of the flow's sinks.
-pub fn with_start<T>(start: &SinkStart<'_>, begin: impl FnOnce(&SinkStart<'_>) -> T) -> T {
-    let sink = format!("state.{}", start.sink);
-    begin(&SinkStart {
-        sink: &sink,
-        ..*start
-    })
-}
-
 pub fn encode(change: &Change, record: &mut EncodedRecord) {
     record.key.extend_from_slice(&change.key);
     record.has_empty_key = true;
@@ -96,6 +102,16 @@ pub fn check_policy(stream: &str, policy: Option<&str>) -> Result<(), ChangelogE
             stream: stream.to_owned(),
             policy: policy.to_owned(),
         }),
+    }
+}
+
+/// Returns a key's text, or its bytes in hexadecimal.
+pub fn text_of_key(key: &[u8]) -> String {
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
+        _ => key
+            .iter()
+            .fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
     }
 }
 

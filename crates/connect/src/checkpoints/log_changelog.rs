@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
 use millstream_log::{
-    CLEANUP_POLICY, COMPACT, Log, Next, Stream, StreamConfig, StreamPartition, Subscription,
+    CLEANUP_POLICY, COMPACT, Log, LogError, Next, Stream, StreamConfig, StreamPartition,
+    Subscription,
 };
 use millstream_record::{Chunks, Decompressor};
 
 use super::changelog::{
     ChangelogError, Encode, PARTITIONS, Restoring, check_policy, encode, of_stream, stream_name,
-    with_start,
+    text_of_key,
 };
 use crate::sink::StreamSink;
 
@@ -109,7 +110,17 @@ impl LogChangelog {
 
 impl Sink<Change> for LogChangelog {
     fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
-        self.sink.push(changes, waker)
+        let pushed = self.sink.push(changes, waker);
+        pushed.map_err(|error| match error.downcast_ref() {
+            Some(&LogError::ChunkTooLarge { bytes, bytes_max }) => ChangelogError::TooLarge {
+                stream: self.stream.name().to_owned(),
+                key: text_of_key(self.sink.last_key()),
+                bytes,
+                bytes_max: bytes_max.to_string(),
+            }
+            .into(),
+            _ => error,
+        })
     }
 
     fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
@@ -121,9 +132,7 @@ impl Sink<Change> for LogChangelog {
     }
 
     fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
-        with_start(start, |start| {
-            Sink::<Change>::recover(&mut self.sink, start)
-        })?;
+        Sink::<Change>::recover(&mut self.sink, start)?;
         match self.sink.aborted(start.prepared)? {
             None => Ok(()),
             Some(transaction) => Err(ChangelogError::Aborted {
@@ -151,5 +160,14 @@ impl Changelog for LogChangelog {
             restored.map_err(|error| of_stream(self.stream.name(), error))?;
         }
         Ok(())
+    }
+
+    fn give_up(&mut self) {
+        if let Err(error) = self.sink.give_up() {
+            tracing::warn!(
+                "stream {}: changes of a failed checkpoint cannot be aborted yet: {error}",
+                self.stream.name()
+            );
+        }
     }
 }

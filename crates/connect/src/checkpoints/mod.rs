@@ -6,6 +6,7 @@ mod log_changelog;
 mod objects;
 mod server;
 mod server_changelog;
+mod server_lock;
 
 use millstream_flow::{BoxError, ShardKey};
 

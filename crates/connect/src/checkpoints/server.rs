@@ -1,25 +1,40 @@
 //! Checkpoints as objects of a server.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use millstream_client::{Client, ClientConfig, ClientError};
-use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey};
+use millstream_client::{Client, ClientConfig, ClientError, TransactionIdentity};
+use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey, StoreLock};
+use parking_lot::Mutex;
 
 use super::objects::{is_of, prefix, shard_of};
 use super::server_changelog::ServerChangelog;
-use super::{check_len, shard_name};
+use super::{check_len, server_lock, shard_name};
 use crate::network::Network;
 
 /// Bytes that are sent or asked for at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Keeps the checkpoints of a flow as objects of a server: `<flow>.checkpoint.<number>.<rank>`; and the changes of its
-/// state elements in keyed streams: `<flow>.state.<element>`. Their transactional ids begin with `flow/`, the name of the
-/// flow, and `/state.`: a later run fences the producers of an earlier one.
+/// state elements in keyed streams: `<flow>.state.<element>`. Their transactional ids begin with `flow/` and the name of the
+/// flow, as does that of the lock: a run fences an earlier one that still goes on, which then ends with an error. The object
+/// `<flow>.run` names the process that has the lock.
 pub struct ServerCheckpoints {
     client: Client,
     /// The thread on which the client works.
     network: Network,
+    flow: String,
     prefix: String,
+    held: Arc<Mutex<Option<TransactionIdentity>>>,
+}
+
+/// Forgets the lock that a run has taken: the next one takes it from it.
+struct Lock(Arc<Mutex<Option<TransactionIdentity>>>);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+    }
 }
 
 impl ServerCheckpoints {
@@ -31,7 +46,9 @@ impl ServerCheckpoints {
         Ok(ServerCheckpoints {
             client: Client::new(server.clone()),
             network: Network::start("millstream-checkpoints")?,
+            flow: flow.to_owned(),
             prefix: prefix(flow),
+            held: Arc::default(),
         })
     }
 
@@ -72,10 +89,30 @@ impl ServerCheckpoints {
 }
 
 impl Checkpoints for ServerCheckpoints {
+    fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
+        let mut held = self.held.lock();
+        if held.is_some() {
+            return Err(format!(
+                "the checkpoints {}* are in use by another run in this process; wait for its end or stop it, or give this flow another name",
+                self.prefix
+            )
+            .into());
+        }
+        let taken = self
+            .network
+            .wait(server_lock::take(&self.client, &self.flow));
+        *held = Some(taken?);
+        Ok(Some(Box::new(Lock(Arc::clone(&self.held)))))
+    }
+
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
         check_len("it", shard.len() as u64)?;
         let name = self.name(key);
+        let held = *self.held.lock();
         self.network.wait(async {
+            if let Some(held) = held {
+                server_lock::check(&self.client, &self.flow, held).await?;
+            }
             let objects = self.client.objects(&name).await?;
             if let Some(object) = objects.iter().find(|object| *object.name == *name) {
                 if is_of(shard, object.bytes.0, object.crc32c) {

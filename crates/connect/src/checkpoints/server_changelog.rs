@@ -1,27 +1,29 @@
 //! The changelog of a state element in a stream of a server.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use millstream_base::Offset;
+use millstream_base::{ByteSize, Offset};
 use millstream_client::native::{FurtherSetting, StreamSettings};
 use millstream_client::{
-    Client, ClientConfig, Consumer, ConsumerConfig, Decompressor, Isolation, ProducerConfig,
-    ResponseError, Start, TopicPartition,
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation,
+    ProducerConfig, ResponseError, Start, TopicPartition,
 };
 use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
 use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
 
 use super::changelog::{
     ChangelogError, Encode, PARTITIONS, Restoring, check_policy, encode, of_stream, stream_name,
-    with_start,
+    text_of_key,
 };
+use super::server_lock;
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
-use crate::server_sink::ServerSink;
+use crate::server_sink::{ServerSink, ServerSinkError};
 
 /// How often the server is asked whether the transactions of other producers have ended, …
 const UNDECIDED_TRIES: u32 = 50;
@@ -29,13 +31,19 @@ const UNDECIDED_TRIES: u32 = 50;
 /// … and the pause between two questions.
 const UNDECIDED_PAUSE: Duration = Duration::from_millis(100);
 
+/// The setting that bounds a change.
+const CHUNK_BYTES_MAX: &str = "max.message.bytes";
+
 /// Sends the changes in transactions, and reads them back.
 pub struct ServerChangelog {
+    flow: String,
     stream: Arc<str>,
     sink: ServerSink<Encode>,
     client: Client,
     /// The flow's transactions of this element, once it has begun.
     id: Option<FlowTransactionId>,
+    /// The largest change of those that are not prepared.
+    largest: Option<Change>,
     network: Arc<Network>,
 }
 
@@ -58,17 +66,52 @@ impl ServerChangelog {
             encode as Encode,
         );
         Ok(ServerChangelog {
+            flow: flow.to_owned(),
             stream: name.into(),
             sink,
             client,
             id: None,
+            largest: None,
             network,
         })
     }
 
     /// Lets the sink take changes again after an error: the flow pushes the same changes for the next checkpoint.
     fn checked<T>(&mut self, result: Result<T, BoxError>) -> Result<T, BoxError> {
-        result.inspect_err(|_| self.sink.give_up())
+        result.map_err(|error| {
+            let error = self.explained(error);
+            self.give_up();
+            error
+        })
+    }
+
+    /// Names another run, or the change that is too large.
+    fn explained(&self, error: BoxError) -> BoxError {
+        let Some(ServerSinkError { error: cause, .. }) = error.downcast_ref() else {
+            return error;
+        };
+        if cause.is_fenced() {
+            let lost =
+                async { Ok::<_, Infallible>(server_lock::lost(&self.client, &self.flow).await) };
+            let Ok(lost) = self.network.wait(lost);
+            return lost.into();
+        }
+        match &self.largest {
+            Some(largest) if is_too_large(cause) => self.too_large(largest).into(),
+            _ => error,
+        }
+    }
+
+    fn too_large(&self, change: &Change) -> ChangelogError {
+        let settings = self.client.settings(&self.stream, &[CHUNK_BYTES_MAX]);
+        let bytes_max = self.network.wait(settings).ok();
+        let bytes_max = bytes_max.and_then(|settings| settings.get(CHUNK_BYTES_MAX)?.parse().ok());
+        ChangelogError::TooLarge {
+            stream: self.stream.to_string(),
+            key: text_of_key(&change.key),
+            bytes: ByteSize(size_of_change(change) as u64),
+            bytes_max: bytes_max.map_or("less".to_owned(), |bytes| ByteSize(bytes).to_string()),
+        }
     }
 
     async fn restore_all(&self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
@@ -183,7 +226,14 @@ impl ServerChangelog {
 impl Sink<Change> for ServerChangelog {
     fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
         let pushed = self.sink.push(changes, waker);
-        self.checked(pushed)
+        let taken = self.checked(pushed)?;
+        let pushed = changes[..taken].iter();
+        if let Some(largest) = pushed.max_by_key(|change| size_of_change(change))
+            && self.largest.as_ref().map_or(0, size_of_change) < size_of_change(largest)
+        {
+            self.largest = Some(largest.clone());
+        }
+        Ok(taken)
     }
 
     fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
@@ -203,15 +253,13 @@ impl Sink<Change> for ServerChangelog {
             }
             .into());
         }
-        with_start(start, |start| {
-            self.id = Some(FlowTransactionId::of(start));
-            Sink::<Change>::recover(&mut self.sink, start)
-        })
+        self.id = Some(FlowTransactionId::of(start));
+        Sink::<Change>::recover(&mut self.sink, start)
     }
 
     fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
         let prepared = Sink::<Change>::prepare(&mut self.sink, checkpoint);
-        self.checked(prepared)
+        self.checked(prepared).inspect(|_| self.largest = None)
     }
 
     fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
@@ -223,6 +271,26 @@ impl Changelog for ServerChangelog {
     fn restore(&mut self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
         let restored = self.network.wait(self.restore_all(each));
         restored.map_err(|error| of_stream(&self.stream, error))
+    }
+
+    fn give_up(&mut self) {
+        self.largest = None;
+        self.sink.give_up();
+    }
+}
+
+fn size_of_change(change: &Change) -> usize {
+    change.key.len() + change.value.as_ref().map_or(0, Vec::len)
+}
+
+fn is_too_large(error: &ClientError) -> bool {
+    match error {
+        ClientError::AbortNeeded(error) | ClientError::Behind(error) => is_too_large(error),
+        ClientError::RecordTooLarge { .. } => true,
+        error => matches!(
+            error.response_error(),
+            Some(ResponseError::MessageTooLarge | ResponseError::RecordListTooLarge)
+        ),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Changes count exactly once: those that a complete checkpoint names, and no others.
 
+use millstream_flow::FinalError;
+
 use crate::support::{World, for_both, start, table};
 
 #[test]
@@ -172,12 +174,39 @@ fn a_changelog_takes_changes_again_after_an_error() {
             .unwrap();
         let large = vec![7; 50_000];
         for _ in 0..10 {
-            run.push(&[(b"ada", Some(&large))]).unwrap_err();
+            let changes = [(&b"bob"[..], Some(&b"1"[..])), (b"ada", Some(&large))];
+            let error = run.push(&changes).unwrap_err().to_string();
+            for expected in [
+                "stream shop.state.users: the change of key \"ada\" has ",
+                "and the stream takes 9.8 KiB at once",
+            ] {
+                assert!(error.contains(expected), "{error}");
+            }
+            run.0.give_up();
         }
         let prepared = run.store(2, &[(b"ada", Some(b"2")), (b"bob", Some(b"2"))]);
         drop(run);
         let restored = world.begin(Some(&prepared)).restore().unwrap();
         assert_eq!(restored, table(&[(b"ada", b"2"), (b"bob", b"2")]));
+    });
+}
+
+#[test]
+fn a_changelog_ends_the_transaction_that_it_gives_up() {
+    for_both(|world| {
+        let mut run = world.begin(None);
+        run.store(1, &[(b"ada", Some(b"1"))]);
+        for _ in 0..20 {
+            run.push(&[(b"ada", Some(b"2")), (b"bob", Some(b"2"))])
+                .unwrap();
+            assert!(!world.is_decided());
+            run.0.give_up();
+        }
+        let prepared = run.store(2, &[(b"eve", Some(b"3"))]);
+        assert!(world.is_decided());
+        drop(run);
+        let restored = world.begin(Some(&prepared)).restore().unwrap();
+        assert_eq!(restored, table(&[(b"ada", b"1"), (b"eve", b"3")]));
     });
 }
 
@@ -190,8 +219,10 @@ fn a_second_run_on_a_server_fences_the_first() {
     let mut second = world.begin(None);
     assert_eq!(second.restore().unwrap(), table(&[(b"ada", b"1")]));
     for _ in 0..3 {
-        let error = first.push(&[(b"ada", Some(b"3"))]).unwrap_err().to_string();
-        assert!(error.contains("shop.state.users"), "{error}");
+        let error = first.push(&[(b"ada", Some(b"3"))]).unwrap_err();
+        assert!(error.is::<FinalError>(), "{error}");
+        let error = error.to_string();
+        assert!(error.starts_with("another run of flow \"shop\""), "{error}");
     }
     second.store(2, &[(b"bob", Some(b"2"))]);
     let restored = world.begin(None).restore().unwrap();

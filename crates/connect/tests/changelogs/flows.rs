@@ -6,7 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream_flow::sources::Generator;
-use millstream_flow::{Checkpointing, Flow, FlowError, FlowSettings, Resume, Running, Values};
+use millstream_flow::{
+    Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Resume, Running, Values,
+};
 
 use crate::support::{World, for_both};
 
@@ -15,8 +17,15 @@ const KEYS: u64 = 1000;
 
 /// Counts numbers by key, slowly enough to be interrupted.
 fn start(world: &World, resume: Resume) -> Result<(Running, Values<u64, u64>), FlowError> {
+    start_in(&world.store, resume)
+}
+
+fn start_in(
+    store: &Arc<dyn Checkpoints>,
+    resume: Resume,
+) -> Result<(Running, Values<u64, u64>), FlowError> {
     let checkpoints = Checkpointing {
-        store: Arc::clone(&world.store),
+        store: Arc::clone(store),
         interval: Duration::from_millis(5),
         resume,
     };
@@ -89,4 +98,81 @@ fn two_runs_in_one_process_do_not_share_checkpoints_in_a_log() {
     running.join().unwrap();
     let (again, _) = start(&world, Resume::Always).unwrap();
     again.join().unwrap();
+}
+
+/// Sums up numbers for ever, in shards alone.
+fn sum_up(store: &Arc<dyn Checkpoints>) -> Running {
+    let settings = FlowSettings {
+        checkpoints: Some(Checkpointing {
+            store: Arc::clone(store),
+            interval: Duration::from_millis(5),
+            resume: Resume::IfAny,
+        }),
+        ..FlowSettings::default()
+    };
+    let flow = Flow::with_settings("shop", settings);
+    let sum = flow.partial::<u64>("sum");
+    let numbers = Generator::new(|number| {
+        thread::sleep(Duration::from_micros(100));
+        number
+    });
+    flow.source("numbers", numbers)
+        .fold_local(&sum, |sum, number| *sum += number);
+    flow.run().unwrap()
+}
+
+fn check_is_lost(running: &Running) {
+    let started_at = Instant::now();
+    while !running.is_finished() {
+        assert!(started_at.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(1));
+    }
+    let error = running.join().unwrap_err().to_string();
+    let process = std::process::id();
+    let expected = format!("another run of flow \"shop\", process {process} on ");
+    assert!(error.contains(&expected), "{error}");
+}
+
+#[test]
+fn a_second_run_over_a_server_ends_the_first_and_counts_each_number_once() {
+    let world = World::start(true);
+    let (first, _) = start(&world, Resume::IfAny).unwrap();
+    wait_for_checkpoints(&first, 3);
+    let other = world.store_of_another();
+    let (second, counts) = start_in(&other, Resume::Always).unwrap();
+    check_is_lost(&first);
+    second.join().unwrap();
+    for (key, count) in plain() {
+        let number = u64::from_be_bytes(key[..].try_into().unwrap());
+        assert_eq!(counts.get(&number), Some(count));
+    }
+}
+
+#[test]
+fn a_flow_without_changelogs_and_sinks_ends_too_when_a_second_run_begins() {
+    let world = World::start(true);
+    let first = sum_up(&world.store);
+    wait_for_checkpoints(&first, 3);
+    let other = world.store_of_another();
+    let second = sum_up(&other);
+    check_is_lost(&first);
+    wait_for_checkpoints(&second, 3);
+    // The first may begin again, and ends the second.
+    let again = sum_up(&world.store);
+    check_is_lost(&second);
+    again.stop();
+    again.join().unwrap();
+}
+
+#[test]
+fn two_runs_of_a_process_cannot_use_one_store_of_a_server() {
+    let world = World::start(true);
+    let lock = world.store.lock().unwrap();
+    let error = world.store.lock().err().unwrap().to_string();
+    assert!(
+        error.contains("are in use by another run in this process"),
+        "{error}"
+    );
+    drop(lock);
+    drop(world.store.lock().unwrap());
 }

@@ -43,9 +43,8 @@ impl World {
         let clock = Arc::clone(log.clock());
         let random = Arc::new(SystemRandom);
         let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
-        let client = ClientConfig::new(server.local_address().to_string());
         let store: Arc<dyn Checkpoints> = match is_remote {
-            true => Arc::new(ServerCheckpoints::new(&client, "shop").unwrap()),
+            true => Arc::new(store_on(&server)),
             false => Arc::new(LogCheckpoints::new(&log, "shop")),
         };
         World {
@@ -54,6 +53,20 @@ impl World {
             server,
             _dir: dir,
         }
+    }
+
+    /// The store of another process that uses the server.
+    pub fn store_of_another(&self) -> Arc<dyn Checkpoints> {
+        Arc::new(store_on(&self.server))
+    }
+
+    /// Whether no transaction is open in the changelog.
+    pub fn is_decided(&self) -> bool {
+        let stream = self.log.stream("shop.state.users").unwrap();
+        (0..stream.partition_count()).all(|partition| {
+            let producers = self.partition(partition).producers();
+            producers.iter().all(|it| it.transaction.is_none())
+        })
     }
 
     pub fn open(&self) -> Result<Run, BoxError> {
@@ -124,6 +137,11 @@ impl World {
         let appended = partition.append(chunk).unwrap();
         partition.wait_durable(appended.next_offset).unwrap();
     }
+}
+
+fn store_on(server: &Server) -> ServerCheckpoints {
+    let client = ClientConfig::new(server.local_address().to_string());
+    ServerCheckpoints::new(&client, "shop").unwrap()
 }
 
 pub fn start(rank: u32, ranks: u32, prepared: Option<&[u8]>) -> SinkStart<'_> {

@@ -151,7 +151,7 @@ fn recover_changelogs(
         let saved = changelog_element(name);
         let start = SinkStart {
             flow: &graph.name,
-            sink: name,
+            sink: &changelog_sink(name),
             rank: settings.ranks.rank(),
             ranks: settings.ranks.count(),
             takes_checkpoints: true,

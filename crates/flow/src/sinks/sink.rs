@@ -72,7 +72,8 @@ pub trait Sink<T>: Send + 'static {
 pub struct SinkStart<'a> {
     /// The name of the flow.
     pub flow: &'a str,
-    /// The name of the sink, which no other one of the flow has.
+    /// The name of the sink, which no other one of the flow has. That of a [changelog](crate::Changelog) begins with
+    /// `state.`, followed by the name of the state element.
     pub sink: &'a str,
     /// The rank.
     pub rank: u32,
