@@ -222,6 +222,7 @@ mod tests {
             "ysb",
             "ysb-star",
             "windows",
+            "state",
             "ranks",
             "soak",
             "torture",

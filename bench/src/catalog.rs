@@ -1,10 +1,12 @@
 //! All benchmarks.
 
 use crate::benchmark::Benchmark;
-use crate::{ads, broker, engine, keys, librdkafka, log, push, ranks, soak, torture, windows};
+use crate::{
+    ads, broker, engine, keys, librdkafka, log, push, ranks, soak, state, torture, windows,
+};
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 13] = [
+pub const BENCHMARKS: [Benchmark; 14] = [
     log::BENCHMARK,
     keys::BENCHMARK,
     engine::BENCHMARK,
@@ -14,6 +16,7 @@ pub const BENCHMARKS: [Benchmark; 13] = [
     ads::YSB,
     ads::YSB_STAR,
     windows::BENCHMARK,
+    state::BENCHMARK,
     ranks::BENCHMARK,
     soak::BENCHMARK,
     torture::BENCHMARK,

@@ -26,6 +26,7 @@ mod report;
 mod server;
 mod soak;
 mod stamp;
+mod state;
 mod tasks;
 mod text;
 mod torture;

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::child::Entry;
-use crate::{keys, log, push, ranks, windows};
+use crate::{keys, log, push, ranks, state, windows};
 
 /// Runs a task in this process, which the kernel kills when its parent ends.
 ///
@@ -18,11 +18,12 @@ pub fn run(name: &str, json: &str) -> Result<()> {
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    const ALL: [&[Entry]; 5] = [
+    const ALL: [&[Entry]; 6] = [
         &log::TASKS,
         &keys::TASKS,
         &push::TASKS,
         &windows::TASKS,
+        &state::TASKS,
         &ranks::TASKS,
     ];
     ALL.into_iter().flatten()

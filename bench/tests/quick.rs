@@ -134,6 +134,12 @@ fn every_case_of_windows_runs() {
     check("windows", 14, "shared", 2);
 }
 
+/// But for Flink, which takes long to start.
+#[test]
+fn every_case_of_state_runs() {
+    check("state", 6, "throughput", 2);
+}
+
 /// But for processes, where there is no MPI.
 #[test]
 fn every_case_of_ranks_runs() {

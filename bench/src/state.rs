@@ -1,0 +1,29 @@
+//! State of flows in the log: counts by key with a checkpoint every second.
+
+mod cost;
+mod counting;
+mod edits;
+mod flink;
+mod path;
+mod recovery;
+mod throughput;
+
+use crate::benchmark::Benchmark;
+use crate::child::Entry;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "state",
+    measures: "Measures flows that count by key and keep their state in the log, with a checkpoint every second, against the same flows without checkpoints, loops by hand, and Flink with RocksDB.",
+    cases: &[
+        (path::PATH, path::path),
+        (throughput::THROUGHPUT, throughput::throughput),
+        (cost::COST, cost::cost),
+        (recovery::RECOVERY, recovery::recovery),
+    ],
+};
+
+/// The work of child processes.
+pub const TASKS: [Entry; 2] = [
+    Entry::of::<recovery::Run>(),
+    Entry::of::<recovery::Resumed>(),
+];
