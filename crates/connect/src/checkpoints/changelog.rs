@@ -1,5 +1,7 @@
 //! Changelogs of state elements in streams: what those of a log and of a server have in common.
 
+use std::collections::HashMap;
+
 use millstream_base::ByteSize;
 use millstream_client::partition_of_key;
 use millstream_flow::{BoxError, Change, RestoreChange};
@@ -131,21 +133,53 @@ pub struct Restoring<'a> {
     pub partitions: usize,
 }
 
+/// Changes that could not be read, by key: only the last change of a key has to be. An element that began anew with another
+/// type has older ones.
+#[derive(Default)]
+pub struct Unread(HashMap<Vec<u8>, ChangelogError>);
+
+/// Unread changes whose keys are kept until the end.
+const UNREAD_MAX: usize = 100_000;
+
+impl Unread {
+    /// Notes whether a change was read. Fails if too many were not.
+    fn note(&mut self, key: &[u8], read: Result<(), ChangelogError>) -> Result<(), ChangelogError> {
+        match read {
+            Err(error) if self.0.len() >= UNREAD_MAX => return Err(error),
+            Err(error) => drop(self.0.insert(key.to_vec(), error)),
+            Ok(()) if self.0.is_empty() => {}
+            Ok(()) => drop(self.0.remove(key)),
+        }
+        Ok(())
+    }
+
+    /// Fails if a key's last change was not read.
+    pub fn check(self) -> Result<(), ChangelogError> {
+        self.0.into_values().next().map_or(Ok(()), Err)
+    }
+}
+
 impl Restoring<'_> {
     /// Hands a record to `each`.
     pub fn restore(
         &self,
         record: &Record<'_>,
         each: &mut RestoreChange<'_>,
-    ) -> Result<(), BoxError> {
+        unread: &mut Unread,
+    ) -> Result<(), ChangelogError> {
         let Some(key) = record.key else {
-            return Err(self.foreign(record, "it has no key").into());
+            return Err(self.foreign(record, "it has no key"));
         };
         if partition_of_key(key, self.partitions) != self.partition as usize {
-            let why = "its key belongs to another partition";
-            return Err(self.foreign(record, why).into());
+            return Err(self.foreign(record, "its key belongs to another partition"));
         }
-        each(key, record.value).map_err(|error| self.foreign(record, &error.to_string()).into())
+        let read =
+            each(key, record.value).map_err(|error| self.foreign(record, &error.to_string()));
+        match record.value {
+            Some(_) => unread.note(key, read),
+            // A key that cannot be read has no value any more.
+            None => unread.note(key, Ok(())),
+        }
     }
 
     fn foreign(&self, record: &Record<'_>, why: &str) -> ChangelogError {

@@ -12,8 +12,8 @@ use millstream_log::{
 use millstream_record::{Chunks, Decompressor};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, check_policy, encode, of_stream, stream_name,
-    text_of_key,
+    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_policy, encode, of_stream,
+    stream_name, text_of_key,
 };
 use crate::sink::StreamSink;
 
@@ -50,6 +50,7 @@ impl LogChangelog {
         &self,
         partition: &StreamPartition,
         each: &mut RestoreChange<'_>,
+        unread: &mut Unread,
     ) -> Result<(), BoxError> {
         self.check_decided(partition)?;
         let restoring = Restoring {
@@ -79,7 +80,7 @@ impl LogChangelog {
                     let record = record?;
                     // The first chunk may begin with deleted records.
                     if record.offset >= handed.from {
-                        restoring.restore(&record, each)?;
+                        restoring.restore(&record, each, unread)?;
                     }
                 }
             }
@@ -154,12 +155,13 @@ impl Sink<Change> for LogChangelog {
 
 impl Changelog for LogChangelog {
     fn restore(&mut self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
+        let mut unread = Unread::default();
         for partition in 0..self.stream.partition_count() {
             let partition = self.stream.partition(partition)?;
-            let restored = self.restore_partition(&partition, each);
+            let restored = self.restore_partition(&partition, each, &mut unread);
             restored.map_err(|error| of_stream(self.stream.name(), error))?;
         }
-        Ok(())
+        Ok(unread.check()?)
     }
 
     fn give_up(&mut self) {

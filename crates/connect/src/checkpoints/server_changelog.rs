@@ -17,8 +17,8 @@ use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStar
 use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, check_policy, encode, of_stream, stream_name,
-    text_of_key,
+    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_policy, encode, of_stream,
+    stream_name, text_of_key,
 };
 use super::server_lock;
 use crate::flow_transactions::FlowTransactionId;
@@ -137,6 +137,7 @@ impl ServerChangelog {
             })
             .collect();
         let mut decompressor = Decompressor::default();
+        let mut unread = Unread::default();
         while !left.is_empty() {
             let fetched = consumer.next().await?;
             let Some(end) = left.get(&fetched.partition()).copied() else {
@@ -150,7 +151,7 @@ impl ServerChangelog {
             let mut restored = Ok(());
             fetched.each(&mut decompressor, |record| {
                 if record.offset < end {
-                    restored = restoring.restore(record, each);
+                    restored = restoring.restore(record, each, &mut unread);
                 }
                 match restored {
                     Ok(()) => ControlFlow::Continue(()),
@@ -162,7 +163,7 @@ impl ServerChangelog {
                 left.remove(&fetched.partition());
             }
         }
-        Ok(())
+        Ok(unread.check()?)
     }
 
     /// Returns the ends of the committed changes. Fails if a transaction of another program hides changes; other ranks of

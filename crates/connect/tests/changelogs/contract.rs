@@ -191,6 +191,45 @@ fn a_changelog_takes_changes_again_after_an_error() {
     });
 }
 
+/// An element that began anew with another type has older changes.
+#[test]
+fn only_the_last_change_of_each_key_has_to_be_read() {
+    for_both(|world| {
+        let mut run = world.begin(None);
+        run.store(1, &[(b"ada", Some(b"old")), (b"bob", Some(b"old"))]);
+        let prepared = run.store(2, &[(b"ada", Some(b"1")), (b"bob", None)]);
+        drop(run);
+        let mut found = Vec::new();
+        let mut run = world.begin(Some(&prepared));
+        let read = &mut |key: &[u8], value: Option<&[u8]>| match value {
+            Some(b"old") => Err("it is old".into()),
+            value => {
+                found.push((key.to_vec(), value.map(<[u8]>::to_vec)));
+                Ok(())
+            }
+        };
+        run.0.restore(read).unwrap();
+        found.sort_unstable();
+        let expected = [
+            (b"ada".to_vec(), Some(b"1".to_vec())),
+            (b"bob".to_vec(), None),
+        ];
+        assert_eq!(found, expected);
+        let prepared = run.store(3, &[(b"bob", Some(b"old"))]);
+        drop(run);
+        let mut run = world.begin(Some(&prepared));
+        let error = run.0.restore(&mut |_, value| match value {
+            Some(b"old") => Err("it is old".into()),
+            _ => Ok(()),
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("it is old; has another program written"),
+            "{error}"
+        );
+    });
+}
+
 #[test]
 fn a_changelog_ends_the_transaction_that_it_gives_up() {
     for_both(|world| {
