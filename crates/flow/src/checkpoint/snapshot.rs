@@ -46,13 +46,15 @@ impl Elements<'_> {
             })?;
             saved.put(state_element(name), bytes);
         }
+        for element in self.logged {
+            if let Some(sample) = element.sample() {
+                saved.put(sample_element(element.name()), sample);
+            }
+        }
         for element in self.logged.iter().filter(|element| !element.is_open()) {
             element.cut(checkpoint);
         }
         for element in logged {
-            if let Some(sample) = element.sample() {
-                pending.saved.put(sample_element(element.name()), sample);
-            }
             pending.defer(
                 changelog_element(element.name()),
                 element.set_aside(checkpoint),
@@ -87,7 +89,7 @@ pub fn changelog_element(name: &str) -> String {
     format!("{CHANGELOG}{name}")
 }
 
-/// Names an entry of a state element whose changes are in a changelog.
+/// Names an entry of a state element with a value for each key, as changelogs have it: it shows a change of types.
 pub fn sample_element(name: &str) -> String {
     format!("sample/{name}")
 }

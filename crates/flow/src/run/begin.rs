@@ -256,13 +256,14 @@ pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<PendingShard, BoxErr
 
 pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
     let saved = &beginning.saved;
+    check_types(graph, saved)?;
     for stage in &graph.stages {
         catch(|| stage.restore(saved))
             .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
     }
     for (name, state) in &graph.states {
         if saved.get(&changelog_element(name)).is_ok() {
-            check_logged(graph, name, saved)?;
+            check_open(graph, name)?;
             continue;
         }
         let bytes = saved.get(&state_element(name));
@@ -273,23 +274,30 @@ pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Checks that a state element whose changes are in a changelog has one now, and still has the types that it had.
-fn check_logged(graph: &Graph, name: &str, saved: &Saved) -> Result<(), BoxError> {
-    let mut logged = graph.logged.iter().filter(|element| element.is_open());
-    let Some(element) = logged.find(|element| element.name() == name) else {
-        return Err(format!(
+/// Checks that a state element whose changes are in a changelog has one now.
+fn check_open(graph: &Graph, name: &str) -> Result<(), BoxError> {
+    let mut logged = graph.logged.iter();
+    match logged.any(|element| element.name() == name && element.is_open()) {
+        true => Ok(()),
+        false => Err(format!(
             "the checkpoint has state \"{name}\" in a changelog, and the store of checkpoints has no changelog of it; \
              resume with the store that the flow had before"
         )
-        .into());
-    };
-    // Shards of earlier versions have none, nor have those of an empty element.
-    match saved.get(&sample_element(name)) {
-        Ok(sample) => element
-            .check_sample(sample)
-            .map_err(|error| format!("state \"{name}\": {error}").into()),
-        Err(_) => Ok(()),
+        .into()),
     }
+}
+
+/// Checks that state elements with a value for each key have the types that they had.
+fn check_types(graph: &Graph, saved: &Saved) -> Result<(), BoxError> {
+    for element in &graph.logged {
+        let name = element.name();
+        // Shards of earlier versions have none, nor have those of an empty element.
+        if let Ok(sample) = saved.get(&sample_element(name)) {
+            let checked = element.check_sample(sample);
+            checked.map_err(|error| format!("state \"{name}\": {error}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that no sink has the name by which a changelog has its transactions.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use millstream_exchange::Ranks;
-use millstream_flow::{Emit, Flow, FlowError, Key, Resume, Running, ShardKey, Value};
+use millstream_flow::{Checkpoints, Emit, Flow, FlowError, Key, Resume, Running, ShardKey, Value};
 
 use super::log::LogStore;
 use super::{count, settings_of, wait_until_committed};
+use crate::checkpoints::MemoryStore;
 use crate::support::{Collect, Hand};
 
 /// A store with counts by key, and what was called so far.
@@ -24,7 +25,7 @@ fn counted() -> (Arc<LogStore>, Vec<String>) {
 
 /// Resumes with other types.
 fn resume<K: Key + From<u16>, V: Value + Default>(
-    store: &Arc<LogStore>,
+    store: &Arc<impl Checkpoints>,
 ) -> Result<Running, FlowError> {
     let settings = settings_of(store, Resume::Always, &Ranks::alone());
     let flow = Flow::with_settings("numbers", settings);
@@ -50,6 +51,19 @@ fn a_state_whose_type_has_changed_is_named_before_anything_is_decided() {
     }
     // A value that became optional is read.
     drop(resume::<u64, Option<u64>>(&store).unwrap());
+}
+
+#[test]
+fn a_state_that_was_saved_whole_and_whose_type_has_changed_is_named() {
+    let store = Arc::new(MemoryStore::default());
+    let hand = Hand::default();
+    let (running, _) = count(&store, Resume::Never, &hand).unwrap();
+    hand.give([1, 2, 1]);
+    hand.end();
+    running.join().unwrap();
+    let error = resume::<u64, String>(&store).err().unwrap().to_string();
+    let expected = "flow \"numbers\": state \"counts\": its keys or values have another type";
+    assert!(error.starts_with(expected), "{error}");
 }
 
 #[test]
