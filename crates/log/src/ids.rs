@@ -43,8 +43,11 @@ impl LaneId {
 pub struct Generation(pub u32);
 
 impl Generation {
-    /// The files of format 2, whose names have no generation.
+    /// The files of format 2, whose names have no generation. They have no head.
     pub const FORMAT_2: Generation = Generation(0);
+
+    /// The file that a group gets first.
+    pub const FIRST: Generation = Generation(1);
 }
 
 /// The parts of the name of a group's file.
@@ -64,8 +67,13 @@ impl GroupName {
             lane,
             id,
             first_offset,
-            generation: Generation::FORMAT_2,
+            generation: Generation::FIRST,
         }
+    }
+
+    /// Returns whether the file begins with a head.
+    pub fn has_head(&self) -> bool {
+        self.generation != Generation::FORMAT_2
     }
 
     /// Returns the group of a file in the stream's folder, from the file's name without its ending.

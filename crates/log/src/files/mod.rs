@@ -5,18 +5,20 @@
 //! manifest                                 see `manifest`; manifest.new is its next content
 //! clean-stop                               see `recovery::clean_stop`; clean-stop.new is its next content
 //! journal/<sequence>-<secret>.journal                                see `journal`
-//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log     chunks, one after another
-//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.index   see `index`
-//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.keys    see `keys::file`; .keys.new and .keys.<n>.new are not finished
+//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>-<gen>.log     see `group_head`, then chunks, one after another
+//! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log           the same of format 2: chunks, one after another
+//!                                                    ….index               see `index`
+//!                                                    ….keys                see `keys::file`; .keys.new and .keys.<n>.new are not finished
 //! aside/torn.<start>.<stream>-<group's name>.<position>              the torn end that a start truncated from a file
 //! aside/<…>                                                          files and parts of files that `repair` took away
 //! ```
 //!
 //! One process has a data directory open. A file or folder that does not belong there is refused and never removed. This folder
-//! knows names, and nothing of the files' content but the marker's and the manifest's.
+//! knows names, and nothing of the files' content but the marker's, the manifest's and the heads'.
 
 pub mod aside;
 pub mod disk_space;
+pub mod group_head;
 pub mod key_files;
 pub mod manifest;
 mod marker;
@@ -27,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use millstream_base::{Disk, DiskFile, Random, StreamId};
 use parking_lot::Mutex;
 
@@ -69,8 +71,8 @@ pub struct DataDir {
     manifest: OnceLock<Manifest>,
     /// Group files that are open.
     pub open_group_files: Arc<AtomicUsize>,
-    /// Streams whose folders exist and are synced.
-    stream_dirs: Mutex<HashSet<StreamId>>,
+    /// Streams whose folders exist, and whether that is durable.
+    stream_dirs: Mutex<HashMap<StreamId, bool>>,
 }
 
 impl DataDir {

@@ -7,7 +7,7 @@ use millstream_base::StreamId;
 
 use crate::error::{LogError, Result};
 use crate::files::{DataDir, INDEX, KEYS, LOG, list};
-use crate::ids::{Generation, GroupName};
+use crate::ids::GroupName;
 
 /// The files in a stream's folder, in no particular order.
 #[derive(Debug, Default)]
@@ -33,23 +33,30 @@ pub fn is_unfinished_keys(ending: &str) -> bool {
 }
 
 impl DataDir {
-    /// Makes sure that a stream's folder exists for good.
+    /// Makes sure that a stream's folder exists. [`DataDir::sync_stream_dir`] makes that durable.
     pub fn create_stream_dir(&self, stream: StreamId) -> Result<()> {
-        if self.stream_dirs.lock().contains(&stream) {
+        if self.stream_dirs.lock().contains_key(&stream) {
             return Ok(());
         }
         let path = self.stream_dir(stream);
         self.disk
             .create_dir_all(&path)
             .map_err(|error| LogError::io("create folder", path, error))?;
-        self.stream_dirs.lock().insert(stream);
+        self.stream_dirs.lock().entry(stream).or_insert(false);
         Ok(())
     }
 
     /// Makes a stream's names durable: those in its folder, and the folder's.
     pub fn sync_stream_dir(&self, stream: StreamId) -> Result<()> {
         self.sync_dir(&self.stream_dir(stream))?;
-        self.sync_dir(&self.streams_dir())
+        if self.stream_dirs.lock().get(&stream) == Some(&true) {
+            return Ok(());
+        }
+        self.sync_dir(&self.streams_dir())?;
+        if let Some(is_durable) = self.stream_dirs.lock().get_mut(&stream) {
+            *is_durable = true;
+        }
+        Ok(())
     }
 
     /// Makes everything durable that was written to group files.
@@ -92,11 +99,9 @@ impl DataDir {
             names => names?,
         };
         for name in names {
-            let parsed = name.split_once('.').and_then(|(stem, ending)| {
-                let group = GroupName::parse(stream, stem)?;
-                // This program makes no other ones.
-                (group.generation == Generation::FORMAT_2).then_some((group, ending))
-            });
+            let parsed = name
+                .split_once('.')
+                .and_then(|(stem, ending)| Some((GroupName::parse(stream, stem)?, ending)));
             match parsed {
                 Some((group, LOG)) => files.groups.push(group),
                 Some((group, INDEX)) => files.lone_indexes.push(group),

@@ -5,12 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millstream_base::disk::Access;
-use millstream_base::{ByteSize, Position, Random};
+use millstream_base::{ByteSize, Position, Random, StreamId};
 
 use crate::error::{LogError, Result};
+use crate::files::group_head::identity_of;
 use crate::files::manifest::{self, HEAD_BYTES, Head, Listed, Manifest, Record, bytes_needed};
 use crate::files::{DataDir, FORMAT};
 use crate::ids::GroupName;
+
+/// The streams up to this one are the log's own, and have no identity in the catalog.
+pub const POSITIONS: StreamId = StreamId(1);
 
 impl DataDir {
     /// Returns the manifest of a directory of this format. A new directory gets one, and one of an earlier format is
@@ -75,8 +79,37 @@ impl DataDir {
     pub fn remake_manifest(&self, random: Arc<dyn Random>) -> Result<()> {
         let listed = self.list_by_names()?;
         let disk = Arc::clone(&self.disk);
-        let former = self.read_manifest_head()?;
+        let former = match self.read_manifest_head()? {
+            Some(former) => Some(former),
+            None => self.head_by_groups(&listed)?,
+        };
         Manifest::create(disk, random, &self.root, former, listed).map(drop)
+    }
+
+    /// Returns the directory's identity, as the heads of the log's own tables have it.
+    fn head_by_groups(&self, listed: &Listed) -> Result<Option<Head>> {
+        for (id, lane) in listed.lanes() {
+            if id.stream > POSITIONS {
+                continue;
+            }
+            for name in lane.groups(id) {
+                let opened = self.open_with_head(&name, Access::Read);
+                let read = |error| LogError::io("read", self.group_path(&name), error);
+                let head = match opened {
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    opened => opened.map_err(read)?.1,
+                };
+                if let Some(head) = head.filter(|head| head.name == name) {
+                    let directory = identity_of(*head.identity.as_bytes(), id.stream);
+                    return Ok(Some(Head {
+                        directory: *directory.as_bytes(),
+                        number: 0,
+                        secret: 0,
+                    }));
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn read_manifest_head(&self) -> Result<Option<Head>> {

@@ -9,6 +9,7 @@ use millstream_base::{DiskFile, Position};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::group_head::GroupHead;
 use crate::files::manifest::{Record, RecordCount};
 use crate::group::Group;
 use crate::index::entry::IndexEntry;
@@ -133,21 +134,21 @@ impl Group {
         Ok(to)
     }
 
-    /// The open file; created where there is none, unless it is listed: then it was lost.
+    /// The open file; created with its head where there is none, unless it is listed: then it was lost.
     fn open(&self, dir: &DataDir, file: &mut GroupFile) -> Result<Arc<CountedFile>> {
-        let access = match file.listing {
-            Listing::None => Access::Create,
-            Listing::Appended(_) | Listing::Durable => Access::Write,
-        };
         let counted = match &mut file.open {
             Some(counted) => counted,
             closed => {
                 dir.create_stream_dir(self.lane.stream)?;
-                let path = self.path(dir);
-                let handle = dir
-                    .disk
-                    .open(&path, access)
-                    .map_err(|error| LogError::io("open", path, error))?;
+                let opened = match file.listing {
+                    Listing::None => {
+                        dir.create_group(&GroupHead::of_first(self.name(), self.identity))
+                    }
+                    Listing::Appended(_) | Listing::Durable => {
+                        dir.open_group(&self.name(), Access::Write)
+                    }
+                };
+                let handle = opened.map_err(|error| LogError::io("open", self.path(dir), error))?;
                 closed.insert(Arc::new(CountedFile::new(handle, &dir.open_group_files)))
             }
         };
@@ -165,14 +166,17 @@ impl Group {
         if let Some(error) = &file.failed {
             return Err(error.clone());
         }
-        self.open(dir, &mut file)?;
+        let handle = self.open(dir, &mut file)?;
         drop(file);
-        let named = dir.sync_stream_dir(self.lane.stream);
+        let synced = handle.file.sync();
+        drop(handle);
+        let synced = synced.map_err(|error| LogError::io("sync", self.path(dir), error));
+        let named = synced.and_then(|()| dir.sync_stream_dir(self.lane.stream));
         named.map_err(|error| self.set_failed(&error))?;
         list(dir, &[self])
     }
 
-    /// Creates the file, whose name is not durable then.
+    /// Creates the file. Neither its name nor its head is durable then.
     pub fn create(&self, dir: &DataDir) -> Result<()> {
         self.open(dir, &mut self.file.lock()).map(drop)
     }
@@ -278,6 +282,7 @@ impl Group {
                     &*dir.disk,
                     &self.index_path(dir),
                     &self.name(),
+                    self.identity,
                     *index_len,
                 )?);
             }

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millstream_base::{GroupId, Offset, Position};
 use parking_lot::{Mutex, RwLock};
+use uuid::Uuid;
 
 use crate::error::LogError;
 use crate::files::DataDir;
@@ -44,6 +45,8 @@ pub struct Group {
     pub id: GroupId,
     pub first_offset: Offset,
     generation: Generation,
+    /// That of the stream: the file's head has it.
+    identity: Uuid,
     /// Written by the lane when it moves on; read by consumers and retention.
     end: OnceLock<GroupEnd>,
     /// The durable position. Stored by the syncer (`Release`) after the sync; loaded by readers
@@ -80,13 +83,14 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group that starts empty, in memory.
-    pub fn new(name: GroupName) -> Group {
+    /// A group of a stream with this identity that starts empty, in memory.
+    pub fn new(name: GroupName, identity: Uuid) -> Group {
         Group {
             lane: name.lane,
             id: name.id,
             first_offset: name.first_offset,
             generation: name.generation,
+            identity,
             end: OnceLock::new(),
             durable: AtomicU64::new(0),
             early: AtomicU64::new(0),
@@ -113,8 +117,8 @@ impl Group {
     }
 
     /// A group that recovery found on disk.
-    pub fn stored(name: GroupName, stored: StoredGroup) -> Group {
-        let group = Group::new(name);
+    pub fn stored(name: GroupName, identity: Uuid, stored: StoredGroup) -> Group {
+        let group = Group::new(name, identity);
         let (durable, synced) = (stored.position.0, stored.synced.0);
         group.durable.store(durable, Ordering::Relaxed);
         group.synced.store(synced, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use millstream_base::disk::Access;
 use millstream_base::{Disk, DiskFile};
+use uuid::Uuid;
 
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, IndexEntry};
@@ -21,18 +22,19 @@ pub struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Continues the index of `group` after its first `len` bytes (see [`Index::len`]); 0 starts it anew.
+    /// Continues the index of `group`, of a stream with this identity, after its first `len` bytes (see [`Index::len`]); 0 starts it anew.
     pub fn open(
         disk: &dyn Disk,
         path: &Path,
         group: &GroupName,
+        identity: Uuid,
         len: u64,
     ) -> io::Result<IndexWriter> {
         let file = disk.open(path, Access::Create)?;
         file.set_len(len)?;
         let mut writer = IndexWriter { file, len };
         if len == 0 {
-            writer.write(&encode_header(group))?;
+            writer.write(&encode_header(group, identity))?;
         }
         Ok(writer)
     }
@@ -69,6 +71,8 @@ pub struct Index {
     pub len: u64,
     /// The group that it names, if that is another one: then its entries are not read.
     pub foreign: Option<GroupName>,
+    /// The identity of the stream that it names. An index beside a file without a head names none.
+    pub identity: Option<Uuid>,
 }
 
 impl Index {
@@ -103,15 +107,18 @@ impl Index {
         let Some((header, mut rest)) = bytes.split_at_checked(format.header_bytes()) else {
             return index;
         };
-        if format == Format::Three {
-            match decode_header(header) {
-                Some(named) if named == *group => index.len = INDEX_HEADER_BYTES as u64,
-                Some(named) => {
-                    index.foreign = Some(named);
-                    return index;
-                }
-                None => return index,
+        match decode_header(header, format) {
+            Some((named, identity)) if named == *group => {
+                index.len = header.len() as u64;
+                index.identity = identity;
             }
+            Some((named, _)) => {
+                index.foreign = Some(named);
+                return index;
+            }
+            // Its header names no group.
+            None if format == Format::Two && !group.has_head() => {}
+            None => return index,
         }
         while let Some((entry, len)) = IndexEntry::decode(rest, format) {
             // Entries rise; one that does not belongs to a former life of the file.
@@ -124,7 +131,7 @@ impl Index {
                 break;
             }
             rest = &rest[len..];
-            if format == Format::Three {
+            if format != Format::Two {
                 index.len += len as u64;
             }
             index.entries.push(entry);
@@ -132,12 +139,13 @@ impl Index {
         index
     }
 
-    /// The last entry, when it closes `group`; reads only the header and the end of the file.
+    /// The last entry, when it closes `group`, and the identity of the stream that the header names, if it names one. Reads
+    /// only the header and the end of the file.
     pub fn read_end(
         disk: &dyn Disk,
         path: &Path,
         group: &GroupName,
-    ) -> io::Result<Option<IndexEntry>> {
+    ) -> io::Result<Option<(IndexEntry, Option<Uuid>)>> {
         let file = match disk.open(path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -148,17 +156,19 @@ impl Index {
         let Some(format) = Format::of(&header[..count]) else {
             return Ok(None);
         };
-        if format == Format::Three && decode_header(&header).as_ref() != Some(group) {
-            return Ok(None);
-        }
+        let identity = match decode_header(&header, format) {
+            Some((named, identity)) if named == *group => identity,
+            None if format == Format::Two && !group.has_head() => None,
+            _ => return Ok(None),
+        };
         let mut bytes = vec![0; format.end_bytes()];
         let Some(start) = file.len()?.checked_sub(bytes.len() as u64) else {
             return Ok(None);
         };
         let count = file.read_full_at(&mut bytes, start)?;
         Ok(IndexEntry::decode(&bytes[..count], format)
-            .map(|(entry, _)| entry)
-            .filter(|entry| entry.kind == EntryKind::GroupEnd))
+            .map(|(entry, _)| (entry, identity))
+            .filter(|(entry, _)| entry.kind == EntryKind::GroupEnd))
     }
 }
 
@@ -172,7 +182,7 @@ mod tests {
     use super::*;
     use crate::ids::{Generation, LaneId};
     use crate::index::entry::Fingerprint;
-    use crate::index::format::{ENTRY_FIXED_BYTES_2, MAGIC_2, PREFIX_BYTES};
+    use crate::index::format::{ENTRY_FIXED_BYTES_2, INDEX_HEADER_BYTES_3, MAGIC_2, PREFIX_BYTES};
     use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
     use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 
@@ -232,7 +242,7 @@ mod tests {
     }
 
     fn encoded(entries: &[IndexEntry]) -> Vec<u8> {
-        let mut bytes = encode_header(&NAME);
+        let mut bytes = encode_header(&NAME, Uuid::nil());
         for entry in entries {
             entry.encode(&mut bytes);
         }
@@ -242,8 +252,8 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let bytes = encoded(&[entry(EntryKind::SegmentStart, 0x1234, 2)]);
-        let header_crc = crc32c(&bytes[..INDEX_HEADER_BYTES - 4]).swap_bytes();
-        let crc = crc32c(&bytes[INDEX_HEADER_BYTES + PREFIX_BYTES..]).swap_bytes();
+        let header_crc = crc32c(&bytes[..INDEX_HEADER_BYTES_3 - 4]).swap_bytes();
+        let crc = crc32c(&bytes[INDEX_HEADER_BYTES_3 + PREFIX_BYTES..]).swap_bytes();
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let without_chunks = "0200 5000000000000000 faffffffffffffff";
         let fields = format!(
@@ -269,6 +279,41 @@ mod tests {
         );
         let fields: String = fields.split_whitespace().collect();
         assert_eq!(hex, fields);
+    }
+
+    #[test]
+    fn golden_header_beside_a_file_with_a_head() {
+        let name = GroupName {
+            generation: Generation(0x66),
+            ..NAME
+        };
+        let identity = Uuid::from_bytes([0xab; 16]);
+        let header = encode_header(&name, identity);
+        let hex: String = header.iter().map(|byte| format!("{byte:02x}")).collect();
+        let crc = crc32c(&header[..INDEX_HEADER_BYTES - 4]).swap_bytes();
+        let fields = format!(
+            "4d53494e44455834
+             1000000000000000 0300000000000000 0400000000000000 01000000 02000000
+             66000000 abababababababababababababababab {crc:08x}"
+        );
+        let fields: String = fields.split_whitespace().collect();
+        assert_eq!(hex, fields);
+        let mut bytes = header;
+        entry(EntryKind::SegmentStart, 0, 2).encode(&mut bytes);
+        let index = Index::decode(&bytes, &name);
+        assert_eq!((index.identity, index.entries.len()), (Some(identity), 1));
+        assert_eq!(index.len, bytes.len() as u64);
+        // Each generation has an index of its own.
+        assert_eq!(Index::decode(&bytes, &NAME).foreign, Some(name));
+        for bit in 0..INDEX_HEADER_BYTES * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let index = Index::decode(&flipped, &name);
+            assert!(
+                index.foreign.is_none() && index.entries.is_empty(),
+                "bit {bit}"
+            );
+        }
     }
 
     #[test]
@@ -320,7 +365,7 @@ mod tests {
         let path = dir.path().join("x.index");
         std::fs::write(&path, bytes).expect("a file");
         let end = Index::read_end(&millstream_base::SystemDisk, &path, &NAME).expect("it is there");
-        assert_eq!(end, Some(expected[1].clone()));
+        assert_eq!(end, Some((expected[1].clone(), None)));
     }
 
     #[test]

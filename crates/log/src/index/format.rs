@@ -6,20 +6,28 @@ use millstream_base::{
     GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, Sequence, StreamId,
     StreamletIndex, Timestamp, crc32c,
 };
+use uuid::Uuid;
 
 use crate::ids::{Generation, GroupName, LaneId};
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::producers::transactions::{AbortedTransaction, OpenTransaction};
 use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 
-const MAGIC: [u8; 8] = *b"MSINDEX3";
+const MAGIC: [u8; 8] = *b"MSINDEX4";
 
-/// The format before: no group in its header, no fingerprints in its entries. It is read, and written
+/// The format before, of group files without a head: neither generation nor identity in its header. It is written beside
+/// such files.
+const MAGIC_3: [u8; 8] = *b"MSINDEX3";
+
+/// The format before that: no group in its header, no fingerprints in its entries. It is read, and written
 /// anew where entries are added to it.
 pub const MAGIC_2: [u8; 8] = *b"MSINDEX2";
 
+/// The magic, the group, the stream's identity, and the checksum of all.
+pub const INDEX_HEADER_BYTES: usize = INDEX_HEADER_BYTES_3 + 4 + 16;
+
 /// The magic, the group, and the checksum of both.
-pub const INDEX_HEADER_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
+pub const INDEX_HEADER_BYTES_3: usize = 8 + 8 + 8 + 8 + 4 + 4 + 4;
 
 /// Length and checksum before each entry.
 pub const PREFIX_BYTES: usize = 8;
@@ -41,13 +49,15 @@ pub const ENTRY_BYTES_MAX: usize = 4 << 20;
 pub enum Format {
     Two,
     Three,
+    Four,
 }
 
 impl Format {
     /// Returns the format of a file that begins with these bytes.
     pub fn of(bytes: &[u8]) -> Option<Format> {
         match *bytes.first_chunk()? {
-            MAGIC => Some(Format::Three),
+            MAGIC => Some(Format::Four),
+            MAGIC_3 => Some(Format::Three),
             MAGIC_2 => Some(Format::Two),
             _ => None,
         }
@@ -56,14 +66,15 @@ impl Format {
     pub fn header_bytes(self) -> usize {
         match self {
             Format::Two => MAGIC_2.len(),
-            Format::Three => INDEX_HEADER_BYTES,
+            Format::Three => INDEX_HEADER_BYTES_3,
+            Format::Four => INDEX_HEADER_BYTES,
         }
     }
 
     pub fn entry_fixed_bytes(self) -> usize {
         match self {
             Format::Two => ENTRY_FIXED_BYTES_2,
-            Format::Three => ENTRY_FIXED_BYTES,
+            Format::Three | Format::Four => ENTRY_FIXED_BYTES,
         }
     }
 
@@ -129,7 +140,7 @@ impl IndexEntry {
         let aborted_count = u32::from_le_bytes(input.take()?);
         let fingerprint = match format {
             Format::Two => Fingerprint::default(),
-            Format::Three => Fingerprint {
+            Format::Three | Format::Four => Fingerprint {
                 first_crc: u32::from_le_bytes(input.take()?),
                 last_crc: u32::from_le_bytes(input.take()?),
                 last_bytes: u32::from_le_bytes(input.take()?),
@@ -162,26 +173,32 @@ impl IndexEntry {
     }
 }
 
-pub fn encode_header(name: &GroupName) -> Vec<u8> {
+/// Returns the header of a group's index. Beside a file without a head, it has no identity either.
+pub fn encode_header(name: &GroupName, identity: Uuid) -> Vec<u8> {
     let GroupName {
         lane,
         id,
         first_offset,
-        ..
+        generation,
     } = name;
-    let mut header = MAGIC.to_vec();
+    let magic = if name.has_head() { MAGIC } else { MAGIC_3 };
+    let mut header = magic.to_vec();
     header.extend_from_slice(&lane.stream.0.to_le_bytes());
     header.extend_from_slice(&id.0.to_le_bytes());
     header.extend_from_slice(&first_offset.0.to_le_bytes());
     header.extend_from_slice(&lane.streamlet.0.to_le_bytes());
     header.extend_from_slice(&lane.lane.0.to_le_bytes());
+    if name.has_head() {
+        header.extend_from_slice(&generation.0.to_le_bytes());
+        header.extend_from_slice(identity.as_bytes());
+    }
     let crc = crc32c(&header);
     header.extend_from_slice(&crc.to_le_bytes());
     header
 }
 
-/// The group that a header names, if it is whole.
-pub fn decode_header(header: &[u8]) -> Option<GroupName> {
+/// The group that a header names, with the stream's identity if it names that, too; if it is whole.
+pub fn decode_header(header: &[u8], format: Format) -> Option<(GroupName, Option<Uuid>)> {
     let mut input = Input(header.get(MAGIC.len()..)?);
     let stream = StreamId(u64::from_le_bytes(input.take()?));
     let id = GroupId(u64::from_le_bytes(input.take()?));
@@ -191,13 +208,22 @@ pub fn decode_header(header: &[u8]) -> Option<GroupName> {
         streamlet: StreamletIndex(u32::from_le_bytes(input.take()?)),
         lane: LaneIndex(u32::from_le_bytes(input.take()?)),
     };
+    let (generation, identity) = match format {
+        Format::Two => return None,
+        Format::Three => (Generation::FORMAT_2, None),
+        Format::Four => {
+            let generation = Generation(u32::from_le_bytes(input.take()?));
+            (generation, Some(Uuid::from_bytes(input.take()?)))
+        }
+    };
     let name = GroupName {
         lane,
         id,
         first_offset,
-        generation: Generation::FORMAT_2,
+        generation,
     };
-    (encode_header(&name)[..] == header[..INDEX_HEADER_BYTES]).then_some(name)
+    let encoded = encode_header(&name, identity.unwrap_or_default());
+    (header.get(..format.header_bytes())? == encoded).then_some((name, identity))
 }
 
 fn encode_producer(state: &ProducerState, out: &mut Vec<u8>) {

@@ -103,7 +103,8 @@ impl LaneState {
     /// Begins a group. The caller holds the lock of the lane's head.
     pub fn new_group(&self, first_offset: Offset) -> OpenGroup {
         let id = GroupId(self.streamlet.next_group.fetch_add(1, Ordering::Relaxed));
-        let group = Arc::new(Group::new(GroupName::of_new(self.id, id, first_offset)));
+        let name = GroupName::of_new(self.id, id, first_offset);
+        let group = Arc::new(Group::new(name, self.stream.uuid));
         self.groups.write().push_back(Arc::clone(&group));
         OpenGroup {
             group,

@@ -7,7 +7,6 @@ use millstream_base::{
     SystemDisk, SystemRandom,
 };
 use parking_lot::{Condvar, Mutex};
-use uuid::Uuid;
 
 use crate::catalog::lane_starts::restore_starts;
 use crate::catalog::lanes_with_data::check_data;
@@ -103,7 +102,7 @@ impl Log {
                 entry.config,
                 &entry.shapes,
                 limits,
-                |lane| recovered.take(lane),
+                |lane| recovered.take(&core.dir, lane, entry.uuid),
             );
             if stream.kind != StreamKind::Internal {
                 core.partitions.add(stream.partition_count().into());
@@ -143,6 +142,7 @@ impl Log {
         if let Some(fault) = positions.lane().fault() {
             return Err(damaged_table("__positions", fault.clone()));
         }
+        must_retain_journal |= recovered.has_foreign();
         // From here on this run may be interrupted in a write.
         recovered.still_untorn().replace(&core.dir)?;
         if may_lack_streams {
@@ -228,14 +228,14 @@ fn open_table(
         lanes: config.lanes,
     };
     let limits = core.limits(StreamKind::Internal, &config);
-    let uuid = Uuid::nil();
+    let uuid = core.dir.identity_of(id);
     let stream = Arc::new(StreamState::new(
         StreamIdentity { id, uuid, name },
         StreamKind::Internal,
         config,
         &[shape],
         limits,
-        |lane| recovered.take(lane),
+        |lane| recovered.take(&core.dir, lane, uuid),
     ));
     let lane = stream
         .lane(StreamletIndex(0), LaneIndex(0))

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use millstream_base::Position;
 use millstream_base::disk::Access;
+use uuid::Uuid;
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::end::GroupEnd;
-use crate::ids::GroupName;
+use crate::ids::{Generation, GroupName};
 use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
 use crate::memory::buffer::{Buffer, BufferWriter};
@@ -26,13 +27,16 @@ pub struct ClosedGroup {
     pub sparse_index: Option<SparseIndex>,
     pub replayed: Replayed,
     pub damage: Option<LogError>,
+    /// The identity of the stream that the file's head names, if it has one.
+    pub identity: Option<Uuid>,
 }
 
 impl ClosedGroup {
-    pub fn stored(name: GroupName, end: GroupEnd) -> ClosedGroup {
+    pub fn stored(name: GroupName, end: GroupEnd, identity: Option<Uuid>) -> ClosedGroup {
         ClosedGroup {
             name,
             end,
+            identity,
             // Nothing is added to its index any more.
             index_len: 0,
             entries: Vec::new(),
@@ -73,14 +77,22 @@ impl Replayed {
         segments.map(|segment| segment.filled() as u64).sum()
     }
 
-    /// Moves the segments into the file.
-    pub fn write_out(&mut self, dir: &DataDir, name: &GroupName) -> Result<()> {
+    /// Moves the segments into the file. A new one has no head: the stream's identity is not known before the catalog is
+    /// open.
+    pub fn write_out(&mut self, dir: &DataDir, name: &mut GroupName) -> Result<()> {
         if self.segments.is_empty() {
             return Ok(());
         }
         dir.create_stream_dir(name.lane.stream)?;
+        if !self.has_file {
+            name.generation = Generation::FORMAT_2;
+        }
         let path = dir.group_path(name);
-        let file = open(dir, &path, Access::Create)?;
+        let access = match self.has_file {
+            true => Access::Write,
+            false => Access::Create,
+        };
+        let file = open(dir, name, access)?;
         self.has_file = true;
         for segment in self.segments.drain(..) {
             let bytes = segment.buffer().slice(0..segment.filled());

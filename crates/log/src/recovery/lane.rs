@@ -9,11 +9,8 @@ use millstream_record::{Chunk, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
-use crate::group::Group;
-use crate::group::stored::StoredGroup;
 use crate::ids::GroupName;
 use crate::journal::run::RecoveredRun;
-use crate::lane::stored::StoredLane;
 use crate::memory::pool::Pool;
 use crate::producers::Producers;
 use crate::recovery::closed::ClosedGroup;
@@ -33,7 +30,7 @@ pub struct RecoveredLane {
     /// them is given up by the journal before the tail is synced: the journal fills the gap.
     pub waiting: VecDeque<GroupName>,
     /// The last group that the lane is known to have had.
-    last_group: Option<GroupId>,
+    pub last_group: Option<GroupId>,
     /// Its damage, unless the journal heals it.
     pub damage: Option<Damage>,
     /// Bytes that were truncated from the lane's last file.
@@ -102,7 +99,7 @@ impl RecoveredLane {
             self.damage = Some(Damage::for_ever(error));
             return Ok(());
         }
-        let file = open(dir, &path, Access::Write)?;
+        let file = open(dir, &self.tail.name, Access::Write)?;
         if lost > 0 {
             let lane = self.tail.name.lane;
             torn.keep(dir, lane, &*file, &path, position..truncate_from)?;
@@ -131,6 +128,10 @@ impl RecoveredLane {
         let last = listed.last().map(|name| name.id);
         // A crash may have interrupted the syncs of those that were begun.
         let is_unsynced = !begun.is_empty();
+        for name in &begun {
+            let written = dir.write_head_again(name);
+            written.map_err(|error| LogError::io("write", dir.group_path(name), error))?;
+        }
         let waiting: VecDeque<GroupName> = listed.into_iter().chain(begun).collect();
         let begin = waiting.front().copied();
         let begin = begin.unwrap_or_else(|| GroupName::of_new(lane, id, offset));
@@ -154,12 +155,12 @@ impl RecoveredLane {
         Ok(recovered)
     }
 
-    /// Returns the groups that have files, in their order.
+    /// Returns the groups that have files, in their order, up to the first one that has none.
     pub fn with_files(&self) -> impl Iterator<Item = GroupName> {
         let closed = self.closed.iter();
         let closed = closed.map(|group| (&group.name, &group.replayed));
         let all = closed.chain([(&self.tail.name, &self.tail.replayed)]);
-        all.filter(|(_, replayed)| replayed.has_file)
+        all.take_while(|(_, replayed)| replayed.has_file)
             .map(|(name, _)| *name)
     }
 
@@ -169,10 +170,10 @@ impl RecoveredLane {
         let mut producers = Some(std::mem::take(&mut self.tail.producers));
         while let Some(name) = self.waiting.pop_front() {
             if let Some(next) = self.waiting.front()
-                && let Some(end) = indexed_end(dir, &name)?
+                && let Some((end, identity)) = indexed_end(dir, &name)?
                 && end.offset == next.first_offset
             {
-                self.closed.push(ClosedGroup::stored(name, end));
+                self.closed.push(ClosedGroup::stored(name, end, identity));
                 producers = None;
                 continue;
             }
@@ -227,10 +228,10 @@ impl RecoveredLane {
     /// Moves the replayed runs into the files.
     pub fn write_out(&mut self, dir: &DataDir) -> Result<()> {
         for group in &mut self.closed {
-            group.replayed.write_out(dir, &group.name)?;
+            group.replayed.write_out(dir, &mut group.name)?;
         }
         self.tail.flush(dir)?;
-        self.tail.replayed.write_out(dir, &self.tail.name)
+        self.tail.replayed.write_out(dir, &mut self.tail.name)
     }
 
     /// Goes on behind a gap before `to` that nothing has filled: the lane can be read but not written.
@@ -351,63 +352,6 @@ impl RecoveredLane {
         });
         damage.has_gap = true;
         self.tail.damage.get_or_insert_with(|| damage.error.clone());
-    }
-
-    pub fn into_stored(self) -> StoredLane {
-        let mut groups: VecDeque<Arc<Group>> = self
-            .closed
-            .into_iter()
-            .map(|group| {
-                let stored = StoredGroup {
-                    position: group.end.position,
-                    end: Some(group.end),
-                    index_len: group.index_len,
-                    segments: group.segments,
-                    entries: group.entries,
-                    index: group.sparse_index,
-                    synced: group.replayed.from,
-                    has_file: group.replayed.has_file,
-                    damage: group.damage,
-                    buffers: group.replayed.into_buffers(),
-                };
-                Arc::new(Group::stored(group.name, stored))
-            })
-            .collect();
-        let tail = self.tail;
-        if tail.replayed.has_file || tail.position > Position(0) || tail.damage.is_some() {
-            let stored = StoredGroup {
-                position: tail.position,
-                end: tail.end,
-                index_len: tail.index_len,
-                segments: tail.segments,
-                // The index of a damaged group shows the next start the missing bytes.
-                entries: match self.damage {
-                    None => tail.entries,
-                    Some(_) => Vec::new(),
-                },
-                index: Some(tail.sparse_index),
-                synced: tail.replayed.from,
-                has_file: tail.replayed.has_file,
-                damage: tail.damage,
-                buffers: tail.replayed.into_buffers(),
-            };
-            let group = Group::stored(tail.name, stored);
-            groups.push_back(Arc::new(group));
-        }
-        let last_group = groups.back().map(|group| group.id);
-        StoredLane {
-            last_group: last_group.max(self.last_group),
-            groups,
-            next_offset: tail.offset,
-            producers: tail.producers,
-            unindexed: tail.unindexed,
-            aborted: tail.aborted,
-            max_timestamp: Some(tail.max_timestamp),
-            fingerprint: tail.fingerprint,
-            indexed_at: tail.indexed_at,
-            truncated_bytes: self.truncated_bytes,
-            fault: self.damage.map(|damage| damage.error),
-        }
     }
 }
 

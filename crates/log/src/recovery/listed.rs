@@ -5,15 +5,17 @@
 //!
 //! 1. a listed file that is missing was lost: the lane is damaged, and keeps all of its files,
 //! 2. a file of a group before the lane's first one, or among the listed ones, is a leftover of a removal,
-//! 3. a file of a group behind the last one was just begun: the lane goes on with it where it fits. After a clean stop
-//!    there is none; then the lane is damaged.
+//! 3. a file of a group behind the last one was just begun: the lane goes on with it where it fits. If its head never
+//!    reached the medium, it is a leftover, as are those behind it: what they hold is in the journal, or was never answered.
+//!    After a clean stop there is none; then the lane is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashSet;
+use millstream_base::disk::Access;
 use millstream_base::{GroupId, Offset, StreamId};
 
-use crate::error::Result;
+use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::files::manifest::{Listed, ListedLane};
 use crate::files::stream_dirs::GroupFiles;
@@ -83,7 +85,7 @@ pub fn compare(
     };
     let mut whole = HashSet::new();
     for (id, found) in found {
-        let (lane, leftovers) = compare_lane(id, listed.lane(id), found);
+        let (lane, leftovers) = compare_lane(dir, id, listed.lane(id), found)?;
         if let Some(leftovers) = leftovers {
             whole.insert(id);
             files.leftovers.extend(leftovers);
@@ -108,10 +110,11 @@ struct Found {
 
 /// Compares a lane. There are no leftovers where listed files are missing: the list may be another one.
 fn compare_lane(
+    dir: &DataDir,
     id: LaneId,
     listed: Option<&ListedLane>,
     mut found: Found,
-) -> (LaneFiles, Option<Vec<GroupName>>) {
+) -> Result<(LaneFiles, Option<Vec<GroupName>>)> {
     let mut lane = LaneFiles {
         lane: id,
         listed: listed.map_or_else(Vec::new, |lane| lane.groups(id).collect()),
@@ -121,7 +124,7 @@ fn compare_lane(
     };
     let there: HashSet<GroupName> = found.groups.iter().copied().collect();
     if !lane.listed.iter().all(|name| there.contains(name)) {
-        return (lane, None);
+        return Ok((lane, None));
     }
     let known: HashSet<GroupName> = lane.listed.iter().copied().collect();
     found.groups.sort_unstable();
@@ -142,6 +145,8 @@ fn compare_lane(
             FilePlace::Behind | FilePlace::Nowhere => lane.foreign = lane.foreign.or(Some(name)),
         }
     }
+    let torn = torn_head(dir, &lane.begun)?;
+    leftovers.extend(lane.begun.split_off(torn));
     // The lane's first group begins where the list says.
     let (_, start) = lane.first.unwrap_or((GroupId(0), Offset(0)));
     if lane.listed.is_empty()
@@ -153,7 +158,23 @@ fn compare_lane(
         lane.foreign = lane.foreign.or(lane.begun.first().copied());
         lane.begun.clear();
     }
-    (lane, Some(leftovers))
+    Ok((lane, Some(leftovers)))
+}
+
+/// Returns the number of files before the first one whose head is not whole.
+fn torn_head(dir: &DataDir, begun: &[GroupName]) -> Result<usize> {
+    for (n, name) in begun.iter().enumerate() {
+        if !name.has_head() {
+            continue;
+        }
+        let opened = dir.open_with_head(name, Access::Read);
+        let (_, head) =
+            opened.map_err(|error| LogError::io("read", dir.group_path(name), error))?;
+        if head.is_none() {
+            return Ok(n);
+        }
+    }
+    Ok(begun.len())
 }
 
 /// The place of a file that is not listed.

@@ -25,6 +25,7 @@ pub mod listed;
 pub mod producers;
 pub mod rebuild;
 pub mod scan;
+pub mod stored;
 pub mod tail;
 pub mod truncated;
 pub mod unfinished;
@@ -34,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_base::{ByteSize, GroupId, LaneIndex, StreamId, StreamletIndex};
+use uuid::Uuid;
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
@@ -61,6 +63,7 @@ pub struct Recovered {
     is_unsynced: bool,
     /// Damaged lanes whose files no write can have torn.
     damaged_untorn: BTreeSet<LaneId>,
+    has_foreign: bool,
     /// Groups whose files the manifest needs no more.
     leftovers: Vec<GroupName>,
     /// Paths of other files that nothing needs.
@@ -155,9 +158,17 @@ impl Recovered {
             }
             Err(error) => tracing::warn!(%error, "a file that a crash has left stays for now"),
         };
+        let mut streams = BTreeSet::new();
         for name in std::mem::take(&mut self.leftovers) {
             if exists(name.lane.stream) {
                 removed(&dir.group_path(&name), dir.remove_group_files(&name));
+                streams.insert(name.lane.stream);
+            }
+        }
+        // After a clean stop they must not be there again.
+        for stream in streams {
+            if let Err(error) = dir.sync_dir(&dir.stream_dir(stream)) {
+                tracing::warn!(%error, "files that a crash has left may be there again at the next start");
             }
         }
         for (stream, path) in std::mem::take(&mut self.unfinished) {
@@ -205,12 +216,27 @@ impl Recovered {
         self.lanes.keys().map(|lane| lane.stream).collect()
     }
 
-    /// Takes out a lane.
-    pub fn take(&mut self, lane: LaneId) -> StoredLane {
-        match self.lanes.remove(&lane) {
-            Some(recovered) => recovered.into_stored(),
-            None => StoredLane::default(),
+    /// Takes out a lane of a stream with this identity.
+    pub fn take(&mut self, dir: &DataDir, lane: LaneId, identity: Uuid) -> StoredLane {
+        let Some(recovered) = self.lanes.remove(&lane) else {
+            return StoredLane::default();
+        };
+        let was_whole = recovered.damage.is_none();
+        let is_untorn = recovered.is_untorn;
+        let stored = recovered.into_stored(dir, identity);
+        if was_whole && stored.fault.is_some() {
+            self.has_foreign = true;
+            if is_untorn {
+                self.damaged_untorn.insert(lane);
+            }
         }
+        stored
+    }
+
+    /// Returns whether a lane that was taken out has files of another data directory: the journal may hold what theirs
+    /// should.
+    pub fn has_foreign(&self) -> bool {
+        self.has_foreign
     }
 
     /// Moves the replayed runs of the lanes that are left into their files.

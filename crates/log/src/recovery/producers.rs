@@ -41,7 +41,7 @@ pub fn producers_behind(dir: &DataDir, groups: &[(GroupName, Position)]) -> Resu
     }
     for (name, end) in unread {
         let path = dir.group_path(name);
-        let file = open(dir, &path, Access::Read)?;
+        let file = open(dir, name, Access::Read)?;
         scan(&*file, &path, from, *end, |chunk| {
             producers.stored(chunk);
             Ok(true)

@@ -43,7 +43,7 @@ pub fn rebuild_index(
         .into_iter()
         .for_each(|entry| tail.restore(entry));
     let path = group.path(dir);
-    let file = open(dir, &path, Access::Read)?;
+    let file = open(dir, &group.name(), Access::Read)?;
     let from = tail.position;
     let broken = scan(&*file, &path, from, end.position, |chunk| {
         tail.note(chunk);

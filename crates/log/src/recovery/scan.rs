@@ -8,14 +8,14 @@ use millstream_record::{Chunk, ChunkHeader, Chunks, HEADER_BYTES};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::ids::GroupName;
 
 /// How much of a file is read at once when it is checked.
 pub const SCAN_BYTES: usize = 1 << 20;
 
-pub fn open(dir: &DataDir, path: &PathBuf, access: Access) -> Result<Box<dyn DiskFile>> {
-    dir.disk
-        .open(path, access)
-        .map_err(|error| LogError::io("open", path, error))
+pub fn open(dir: &DataDir, name: &GroupName, access: Access) -> Result<Box<dyn DiskFile>> {
+    dir.open_group(name, access)
+        .map_err(|error| LogError::io("open", dir.group_path(name), error))
 }
 
 /// Reads chunks of a group's file from `from` to `to`, checks each, and gives it to `each`, which

@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 use millstream_base::disk::Access;
 use millstream_base::{DiskFile, Offset, Position, ProducerId, Timestamp};
 use millstream_record::Chunk;
+use uuid::Uuid;
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
@@ -54,6 +55,8 @@ pub struct Tail {
     pub damage: Option<LogError>,
     /// The file is missing, or another group's: nothing may be written to it.
     pub is_foreign: bool,
+    /// The identity of the stream that the file's head names, if it has one.
+    pub identity: Option<Uuid>,
 }
 
 /// The place of a group in its lane.
@@ -89,6 +92,7 @@ impl Tail {
             replayed: Replayed::begin(),
             damage: None,
             is_foreign: false,
+            identity: None,
         };
         tail.add_index_entry(EntryKind::SegmentStart);
         tail
@@ -103,7 +107,7 @@ impl Tail {
         mut producers: impl FnMut() -> Result<Producers>,
     ) -> Result<(Tail, Option<Damage>)> {
         let path = dir.group_path(&name);
-        let file = match dir.disk.open(&path, Access::Write) {
+        let (file, head) = match dir.open_with_head(&name, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let what = "the file is in the list of files, and missing";
                 let error = LogError::corrupted(path, Position(0), what);
@@ -125,11 +129,12 @@ impl Tail {
         let begin = |producers| {
             let mut tail = Tail::begin(name, producers);
             tail.replayed.has_file = true;
+            tail.identity = head.map(|head| head.identity);
             tail
         };
 
         // Step 0: whether file and index are this group's.
-        if let Some(what) = foreign(&*file, &path, name.first_offset, &index)? {
+        if let Some(what) = foreign(&*file, head.as_ref(), &path, &name, &index)? {
             let error = LogError::corrupted(&path, Position(0), what);
             let mut tail = begin(producers()?);
             tail.is_foreign = true;
@@ -365,7 +370,7 @@ impl Tail {
             return Ok(());
         }
         let path = dir.group_path(&self.name);
-        let file = open(dir, &path, Access::Write)?;
+        let file = open(dir, &self.name, Access::Write)?;
         self.write(&*file, &path, self.replayed.from)
     }
 
@@ -384,7 +389,9 @@ impl Tail {
             return;
         }
         let path = dir.index_path(&self.name);
-        let written = IndexWriter::open(&*dir.disk, &path, &self.name, self.index_len)
+        // A file without a head has an index without it.
+        let identity = self.identity.unwrap_or_default();
+        let written = IndexWriter::open(&*dir.disk, &path, &self.name, identity, self.index_len)
             .and_then(|mut writer| writer.append(&self.entries).map(|()| writer.len()));
         match written {
             Ok(len) => {
@@ -411,6 +418,7 @@ impl Tail {
             sparse_index: is_needed.then_some(self.sparse_index),
             replayed: self.replayed,
             damage: self.damage,
+            identity: self.identity,
         }
     }
 }

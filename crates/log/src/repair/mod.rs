@@ -14,11 +14,13 @@ use millstream_base::disk::Access;
 use millstream_base::{GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex};
 use millstream_record::Chunks;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::catalog::POSITIONS;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::group_head::GroupHead;
 use crate::files::manifest::{NAME as MANIFEST, Record};
 use crate::group::Group;
 use crate::ids::{GroupName, LaneId};
@@ -87,9 +89,10 @@ impl Log {
         places.retain(|place| place.group.lane.stream == stream.shared.id);
         // The first one of each lane.
         places.dedup_by_key(|place| place.group.lane);
+        let identity = stream.shared.uuid;
         let mut repair = self.into_repair()?;
         for place in &places {
-            repair.truncate(place)?;
+            repair.truncate(place, identity)?;
         }
         repair.finish()
     }
@@ -213,7 +216,7 @@ impl Repair {
     }
 
     /// Truncates a lane at a place.
-    fn truncate(&mut self, place: &PartitionDamage) -> Result<()> {
+    fn truncate(&mut self, place: &PartitionDamage, identity: Uuid) -> Result<()> {
         let GroupName { lane, id, .. } = place.group;
         let stream = lane.stream;
         let journal_last = self.take_runs(stream, Some(lane))?;
@@ -239,8 +242,7 @@ impl Repair {
         behind.sort_unstable();
         for name in behind.into_iter().rev() {
             if name.id == id && place.position > Position(0) {
-                let path = self.dir.group_path(&name);
-                self.take_end(stream, &path, place.position)?;
+                self.take_end(&name, place.position)?;
                 self.take_file(stream, &self.dir.keys_path(&name))?;
                 self.take_file(stream, &self.dir.index_path(&name))?;
             } else {
@@ -252,18 +254,14 @@ impl Repair {
             _ => place.offset,
         };
         self.dir.create_stream_dir(stream)?;
-        let path = self
-            .dir
-            .group_path(&GroupName::of_new(lane, next, first_offset));
+        let name = GroupName::of_new(lane, next, first_offset);
         self.dir
-            .disk
-            .open(&path, Access::Create)
+            .create_group(&GroupHead::of_first(name, identity))
             .and_then(|file| file.sync())
-            .map_err(|error| LogError::io("make", &path, error))?;
+            .map_err(|error| LogError::io("make", self.dir.group_path(&name), error))?;
         self.dir.sync_stream_dir(stream)?;
-        let begun = Record::Group(GroupName::of_new(lane, next, first_offset));
         let manifest = self.dir.manifest();
-        manifest.sync_to(manifest.append(&[begun])?)
+        manifest.sync_to(manifest.append(&[Record::Group(name)])?)
     }
 
     /// Returns the groups of a stream that have files, or that are listed.
@@ -410,10 +408,11 @@ impl Repair {
         self.note(to, len)
     }
 
-    /// Moves the bytes of a file from `position` on.
-    fn take_end(&mut self, stream: StreamId, path: &Path, position: Position) -> Result<()> {
+    /// Moves the bytes of a group's file from `position` on.
+    fn take_end(&mut self, name: &GroupName, position: Position) -> Result<()> {
+        let (stream, path) = (name.lane.stream, &self.dir.group_path(name));
         let error = |error| LogError::io("truncate", path, error);
-        let file = self.dir.disk.open(path, Access::Write).map_err(error)?;
+        let file = self.dir.open_group(name, Access::Write).map_err(error)?;
         let len = file.len().map_err(error)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let to = self.place(&format!("{stream}-{name}.{position}"));

@@ -16,6 +16,7 @@ use serde::de::IgnoredAny;
 
 use crate::catalog::{CATALOG, POSITIONS, SALVAGED};
 use crate::error::{LogError, Result};
+use crate::files::group_head::GroupHead;
 use crate::files::manifest::Record;
 use crate::files::{DataDir, FORMAT};
 use crate::ids::{GroupName, LaneId};
@@ -156,7 +157,8 @@ fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
     let name = GroupName::of_new(lane, GroupId(last_group.0 + 1), first_offset);
     let path = repair.dir.group_path(&name);
     let bytes = renumbered(chunks, first_offset);
-    let written = repair.dir.disk.open(&path, Access::Create);
+    let head = GroupHead::of_first(name, repair.dir.identity_of(stream));
+    let written = repair.dir.create_group(&head);
     written
         .and_then(|file| {
             file.write_at(&bytes, 0)?;
@@ -190,7 +192,7 @@ impl Found {
             return Ok(());
         }
         let read = |error| LogError::io("read", &path, error);
-        let file = dir.disk.open(&path, Access::Read).map_err(read)?;
+        let file = dir.open_group(name, Access::Read).map_err(read)?;
         let len = file.len().map_err(read)?;
         if len > FILE_BYTES_MAX {
             return Ok(());

@@ -6,6 +6,9 @@ use millstream_log::{Arena, AtLeast, Log, LogError, ReadStart};
 use crate::watched_disk::Watched;
 use crate::{append, chunk, config, numbers, old_lane, read_all};
 
+/// The head of a group's file.
+const HEAD_BYTES: usize = 4096;
+
 #[test]
 fn deleting_a_stream_during_a_read_fails_the_reader() {
     let old = old_lane(600);
@@ -72,7 +75,7 @@ fn damage_is_found_by_the_reader_that_comes_to_it() {
     let damaged = 130;
     let at = damaged * chunk(0).len() + 500;
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[at] ^= 1;
+    bytes[HEAD_BYTES + at] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let mut reader = old.stream.reader(ReadStart::Earliest);
     let mut seen = Vec::new();

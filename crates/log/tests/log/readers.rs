@@ -5,6 +5,9 @@ use millstream_log::{Durability, Log, LogConfig, LogError, ReadStart, Stream, St
 
 use crate::{S0, append, chunk, config, values};
 
+/// The head of a group's file.
+const HEAD_BYTES: usize = 4096;
+
 #[test]
 fn a_stream_much_larger_than_the_pool_is_read_back_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -259,7 +262,7 @@ fn damage_is_reported_from_a_chunks_start_and_from_within_it() {
         let start = if chunk_start { first } else { 0 };
         let path = file_of(dir.path(), "log");
         let mut bytes = std::fs::read(&path).unwrap();
-        bytes[start + 200] ^= 1;
+        bytes[HEAD_BYTES + start + 200] ^= 1;
         std::fs::write(&path, bytes).unwrap();
         let log = Log::open(config(dir.path())).unwrap();
         let lane = log.stream("s").unwrap().partition(0).unwrap();

@@ -2,11 +2,13 @@
 //! error for missing data.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use millstream_base::ByteSize;
-use millstream_log::{FilesAside, Log, StreamConfig};
+use millstream_base::{ByteSize, Disk as _};
+use millstream_log::{FilesAside, InternalStore, Log, LogError, StreamConfig, salvage};
+use millstream_sim::SimRandom;
 
-use crate::world::{World, for_each_seed, lane_of, open};
+use crate::world::{World, config, for_each_seed, lane_of, open};
 
 const CASES: u64 = 1_000;
 
@@ -33,9 +35,7 @@ fn run(seed: u64) {
     let mut world = World::new(seed);
     assert!(world.open());
     fill(&mut world);
-    // A group that a crash left without an index does not name its records.
-    let is_clean = world.rng.u8(..3) > 0;
-    match is_clean {
+    match world.rng.bool() {
         true => world.close(),
         false => world.kill(),
     }
@@ -49,8 +49,7 @@ fn run(seed: u64) {
         Damage::CopyLog,
         Damage::SwapFolders,
     ];
-    let count = if is_clean { damages.len() } else { 6 };
-    let damage = damages[world.rng.usize(..count)];
+    let damage = damages[world.rng.usize(..damages.len())];
     if !spoil(&mut world, damage) {
         return;
     }
@@ -58,12 +57,8 @@ fn run(seed: u64) {
     for _ in 0..3 {
         let log = open(&world.disk, &world.clock).expect("only users' streams are damaged");
         let is_reported = check(&world, &log);
-        let must_be_reported = match damage {
-            Damage::CopyIndex => false,
-            // The list of files names them from their first byte on.
-            Damage::RemoveLog | Damage::RemoveGroup | Damage::RemoveFolder => true,
-            Damage::CopyLog | Damage::CopyBoth | Damage::SwapBoth | Damage::SwapFolders => is_clean,
-        };
+        // The list names files from their first byte on, and each file says what it is.
+        let must_be_reported = damage != Damage::CopyIndex;
         assert!(
             is_reported || !must_be_reported,
             "{damage:?} is not reported"
@@ -208,6 +203,74 @@ fn check(world: &World, log: &Log) -> bool {
 }
 
 #[test]
+fn files_of_another_data_directory_are_reported_and_never_served() {
+    // Two nodes that have done the same: their files have the same names.
+    let [mut world, mut other] = [1, 2].map(|seed| {
+        let mut world = World::new(seed);
+        // So each draws other random numbers.
+        for n in 0..seed {
+            let folder = format!("/of-{n}");
+            world
+                .disk
+                .create_dir_all(Path::new(&folder))
+                .expect("no faults");
+        }
+        assert!(world.open());
+        for name in NAMES {
+            world.create(name, StreamConfig::default());
+            let chunk = world.make_chunk(1, 300, None);
+            let (lane, appended) = world.append(name, 0, chunk).expect("no faults");
+            assert!(world.acknowledge(name, &lane, &appended));
+        }
+        world
+    });
+    world.close();
+    other.close();
+    let files = world.disk.files().into_iter().map(|(path, _)| path);
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "log");
+    let mut count = 0;
+    for path in files.filter(is_log) {
+        let Ok(foreign) = other.disk.read_file(&path) else {
+            continue;
+        };
+        let own = world.disk.read_file(&path).expect("it is there");
+        for with_index in [false, true] {
+            let index = path.with_extension("index");
+            let own_index = world.disk.read_file(&index).expect("it is there");
+            world.disk.write_file(&path, &foreign).expect("a folder");
+            if with_index {
+                let foreign = other.disk.read_file(&index).expect("it is there");
+                world.disk.write_file(&index, &foreign).expect("a folder");
+            }
+            match open(&world.disk, &world.clock) {
+                Ok(log) => {
+                    let places = log.find_damage();
+                    let [place] = &places[..] else {
+                        panic!("{places:?}");
+                    };
+                    assert!(place.what.contains(&path.display().to_string()));
+                    assert!(
+                        place.what.contains("another data directory"),
+                        "{}",
+                        place.what
+                    );
+                    let lane = lane_of(&log.stream(&place.stream).expect("it is there"), (0, 0));
+                    assert!(lane.info().fault.is_some());
+                    assert!(lane.reader(lane.earliest()).read(1 << 20).is_err());
+                }
+                Err(error) => assert!(matches!(error, LogError::DamagedTable { .. }), "{error}"),
+            }
+            world.disk = world.disk.kill();
+            world.disk.write_file(&path, &own).expect("a folder");
+            world.disk.write_file(&index, &own_index).expect("a folder");
+            count += 1;
+        }
+    }
+    assert!(count >= 6, "{count}");
+    world.finish();
+}
+
+#[test]
 fn a_repair_makes_damaged_streams_whole_and_retains_the_damaged_files() {
     for_each_seed(CASES, repair);
 }
@@ -304,7 +367,7 @@ fn repair(seed: u64) {
 /// An index in the format before: no group in the header, no fingerprints in the marks.
 fn in_old_format(index: &[u8]) -> Vec<u8> {
     let mut old = b"MSINDEX2".to_vec();
-    let mut rest = &index[44..];
+    let mut rest = &index[64..];
     while let Some((prefix, marks)) = rest.split_at_checked(8) {
         let len = u32::from_le_bytes(prefix[..4].try_into().expect("4 bytes")) as usize;
         let (mark, behind) = marks.split_at(len);
@@ -317,6 +380,34 @@ fn in_old_format(index: &[u8]) -> Vec<u8> {
     old
 }
 
+/// Makes all groups' files ones of format 2, which have no head, with indexes of an older format yet. Returns the indexes.
+fn make_old(world: &World) -> Vec<PathBuf> {
+    let mut indexes = Vec::new();
+    for (path, _) in world.disk.files() {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let old = name
+            .and_then(|name| Some(name.replace(name.split_once("-0001.").map(|_| "-0001.")?, ".")));
+        let Some(old) = old else {
+            continue;
+        };
+        let bytes = world.disk.read_file(&path).expect("it is there");
+        world.disk.remove(&path).expect("it is there");
+        let old = path.with_file_name(old);
+        let bytes = match old.extension().is_some_and(|kind| kind == "index") {
+            true => {
+                indexes.push(old.clone());
+                in_old_format(&bytes)
+            }
+            false => bytes[4096..].to_vec(),
+        };
+        world.disk.write_file(&old, &bytes).expect("a folder");
+    }
+    let disk = Arc::new(world.disk.clone());
+    let random = Arc::new(SimRandom::new(1));
+    salvage(&config(), disk, random, InternalStore::Manifest).expect("no faults");
+    indexes
+}
+
 #[test]
 fn indexes_of_the_previous_format_are_read_and_rewritten() {
     for_each_seed(100, |seed| {
@@ -324,15 +415,7 @@ fn indexes_of_the_previous_format_are_read_and_rewritten() {
         assert!(world.open());
         fill(&mut world);
         world.close();
-        let mut indexes = Vec::new();
-        for (path, _) in world.disk.files() {
-            if path.extension().is_some_and(|kind| kind == "index") {
-                let bytes = world.disk.read_file(&path).expect("it is there");
-                let old = in_old_format(&bytes);
-                world.disk.write_file(&path, &old).expect("it is there");
-                indexes.push(path);
-            }
-        }
+        let indexes = make_old(&world);
         assert!(!indexes.is_empty());
         for _ in 0..2 {
             assert!(world.open());
@@ -350,7 +433,7 @@ fn indexes_of_the_previous_format_are_read_and_rewritten() {
         }
         assert!(world.open());
         world.close();
-        // The last groups took appends, so their indexes have the new format.
+        // The last groups took appends, so their indexes have the newest format of a file without a head.
         let is_new = |path: &PathBuf| {
             let bytes = world.disk.read_file(path).expect("it is there");
             bytes.starts_with(b"MSINDEX3")

@@ -35,7 +35,7 @@ fn opened() -> World {
     world
 }
 
-/// Puts a group of one chunk behind the groups of a stream's only lane.
+/// Puts a group of one chunk behind the groups of a stream's only lane, with a file as format 2 has it.
 fn put_group(world: &World, name: &str, group: u32, first_offset: u64, chunk: &[u8]) -> PathBuf {
     let id = world.model.streams[name].id;
     let path = PathBuf::from(format!(

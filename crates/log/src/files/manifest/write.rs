@@ -81,7 +81,6 @@ impl Manifest {
     }
 
     /// Returns the random number that no other data directory has.
-    #[cfg(test)]
     pub fn directory(&self) -> [u8; 16] {
         self.current.lock().head.directory
     }

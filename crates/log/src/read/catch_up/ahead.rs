@@ -51,7 +51,7 @@ impl CatchUp {
             let path = group.path(&self.dir);
             let file = match open.take().filter(|(of, _)| *of == path) {
                 Some((_, file)) => file,
-                None => match self.dir.disk.open(&path, Access::Read) {
+                None => match self.dir.open_group(&group.name(), Access::Read) {
                     Ok(file) => Arc::from(file),
                     Err(_) => break,
                 },

@@ -85,8 +85,7 @@ impl CatchUp {
         let left = range.end.0.saturating_sub(from.0);
         let file = self
             .dir
-            .disk
-            .open(&path, Access::Read)
+            .open_group(&group.name(), Access::Read)
             .map_err(|error| LogError::io("open", &path, error))?;
 
         // The first chunk decides how much is needed at least.

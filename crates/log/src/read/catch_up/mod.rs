@@ -241,7 +241,7 @@ impl CatchUp {
             return Own::Failed;
         };
         let path = group.path(&self.dir);
-        let Ok(file) = self.dir.disk.open(&path, Access::Read) else {
+        let Ok(file) = self.dir.open_group(&group.name(), Access::Read) else {
             return Own::Failed;
         };
         let Some(writer) = self.allocate(block_bytes(&range)) else {

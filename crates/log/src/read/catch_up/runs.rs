@@ -208,7 +208,8 @@ mod tests {
             streamlet: StreamletIndex(0),
             lane: LaneIndex(0),
         };
-        Arc::new(Group::new(GroupName::of_new(lane, GroupId(id), Offset(0))))
+        let name = GroupName::of_new(lane, GroupId(id), Offset(0));
+        Arc::new(Group::new(name, uuid::Uuid::nil()))
     }
 
     fn at(window: usize) -> Position {
