@@ -73,6 +73,13 @@ def test_librdkafka_learns_which_records_lack_a_key(address, name, compression, 
     assert values(read_partition(address, name, 2)) == [(b"a", b"value"), (b"", b"value")]
 
 
+def test_the_first_hundred_records_without_a_key_are_named(address, name):
+    create_topic(address, name, cleanup_policy="compact")
+    errors = answers(producer(address, linger_ms=300), name, [b"key"] + 300 * [None])
+    assert errors[:101] == [KafkaError._INVALID_DIFFERENT_RECORD] + 100 * [KafkaError.INVALID_RECORD]
+    assert set(errors[101:]) == {KafkaError._INVALID_DIFFERENT_RECORD}
+
+
 @pytest.mark.parametrize("compression", [None, "gzip", "lz4"])
 def test_kafka_python_learns_which_records_lack_a_key(address, name, compression):
     create_topic(address, name, cleanup_policy="compact")

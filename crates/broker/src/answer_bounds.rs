@@ -4,11 +4,14 @@
 //! it is encoded into. Records and contents of objects are not in it: they are sent from where they
 //! lie. A new request does not compile until it stands here.
 
+use millstream_log::NAMED_RECORDS_MAX;
 use millstream_wire::Request;
-use millstream_wire::messages::{MetadataRequest, OffsetFetchRequest};
+use millstream_wire::messages::produce_response::BatchIndexAndErrorMessage;
+use millstream_wire::messages::{MetadataRequest, OffsetFetchRequest, ProduceRequest};
 
 use crate::broker::Broker;
 use crate::client::Client;
+use crate::topics::Named;
 
 /// The bound of an answer's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,9 @@ const TOLD_BYTES: usize = ELEMENT_BYTES + (2 << 10);
 /// A partition of a Produce answer. Errors with longer messages are rare, and shorter answers let a
 /// producer have more requests in progress.
 const PRODUCED_BYTES: usize = 256;
+
+/// A record without a key in a Produce answer: its structure, and its number in the answer and in a buffer that grows.
+const NAMED_RECORD_BYTES: usize = size_of::<BatchIndexAndErrorMessage>() + ECHOES * 6;
 
 /// A created topic, with all its settings.
 const CREATED_BYTES: usize = 32 << 10;
@@ -79,14 +85,7 @@ pub fn bound(
     let told = |count: usize| list(count, TOLD_BYTES);
     let plain = elements(0);
     match request {
-        Request::Produce(request) => {
-            let topics = request.topic_data.iter();
-            let bytes = topics.map(|topic| {
-                let partitions = topic.partition_data.len() * PRODUCED_BYTES;
-                ELEMENT_BYTES + topic.name.len() * ECHOES + partitions
-            });
-            Bound::Bytes(bytes.sum())
-        }
+        Request::Produce(request) => Bound::Bytes(produced(client, version, request)),
         Request::WriteChunks(request) => {
             Bound::Bytes(PLAIN_BYTES + request.chunks.len() * ELEMENT_BYTES)
         }
@@ -262,6 +261,23 @@ impl Bound {
 /// Counts elements, and those of the lists in them.
 fn nested<T>(elements: &[T], of_element: impl Fn(&T) -> usize) -> usize {
     elements.iter().map(|element| 1 + of_element(element)).sum()
+}
+
+/// Returns the bytes of the topics that a Produce request names. Those of keyed topics are more: the answer names records
+/// without a key, and each message names the topic, which the request may know by its id only.
+fn produced(client: &mut Client, version: i16, request: &ProduceRequest) -> usize {
+    let topics = request.topic_data.iter().map(|topic| {
+        let partitions = topic.partition_data.len();
+        let plain = ELEMENT_BYTES + topic.name.len() * ECHOES + partitions * PRODUCED_BYTES;
+        match Named::of_produced(version, topic).stream(client) {
+            Ok(stream) if stream.needs_keys() => {
+                let messages = partitions * stream.name().len() * ECHOES;
+                plain + messages + NAMED_RECORDS_MAX * NAMED_RECORD_BYTES
+            }
+            _ => plain,
+        }
+    });
+    topics.sum()
 }
 
 /// Returns the bytes of the topics that a Metadata request asks for. No topic is described twice.

@@ -67,7 +67,7 @@ pub fn produce(
     }
     let deadline = Instant::now() + Duration::from_millis(request.timeout_ms.max(0) as u64);
     let topics = request.topic_data.into_iter().map(|topic| RequestedTopic {
-        stream: Named::of(version >= 13, &topic.name, topic.topic_id)
+        stream: Named::of_produced(version, &topic)
             .stream(client)
             .and_then(not_read_only),
         topic,

@@ -6,6 +6,7 @@ mod describe;
 
 use millstream_log::Stream;
 use millstream_wire::messages::TopicName;
+use millstream_wire::messages::produce_request::TopicProduceData;
 use millstream_wire::{ResponseError, StrBytes, Uuid};
 
 pub use self::change::{create, create_partitions, delete};
@@ -30,6 +31,11 @@ impl<'a> Named<'a> {
             true => Named::Id(id),
             false => Named::Name(name),
         }
+    }
+
+    /// Returns the name of a topic in a Produce request, which has ids from version 13 on.
+    pub fn of_produced(version: i16, topic: &'a TopicProduceData) -> Named<'a> {
+        Named::of(version >= 13, &topic.name, topic.topic_id)
     }
 
     /// Returns the named stream.

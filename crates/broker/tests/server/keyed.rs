@@ -20,12 +20,16 @@ fn produce(
 }
 
 fn compacted() -> (Node, Connection) {
+    compacted_as("table")
+}
+
+fn compacted_as(name: &str) -> (Node, Connection) {
     let node = Node::start();
     let mut client = node.connect();
-    client.create_topic("table", 1);
+    client.create_topic(name, 1);
     let policy = ("cleanup.policy".to_owned(), "compact".to_owned());
     node.log()
-        .alter_stream("table", |config| config.settings.extend([policy]))
+        .alter_stream(name, |config| config.settings.extend([policy]))
         .unwrap();
     (node, client)
 }
@@ -90,4 +94,25 @@ fn an_answer_names_at_most_a_hundred_records() {
         partition.record_errors.len()
     });
     assert_eq!(named.collect::<Vec<_>>(), [60, 40, 0]);
+}
+
+#[test]
+fn a_long_answer_comes_whole_for_one_partition_and_for_many() {
+    let name = "n".repeat(249);
+    let (node, mut client) = compacted_as(&name);
+    let records = [(None, "value"); 150];
+    let mut request = produce_request(&name, 0, keyed_chunk(&records, Compression::Zstd));
+    request.topic_data[0].topic_id = node.log().stream(&name).unwrap().uuid();
+    let partition = request.topic_data[0].partition_data[0].clone();
+    for partitions in [1, 20] {
+        request.topic_data[0].partition_data = vec![partition.clone(); partitions];
+        for version in [9, 13] {
+            let produced = ask!(client, Produce, version, request.clone());
+            let answered = &produced.responses[0].partition_responses;
+            assert_eq!(answered.len(), partitions);
+            assert_eq!(answered[0].record_errors.len(), 100);
+            let message = answered[partitions - 1].error_message.as_deref();
+            assert!(message.unwrap().contains(&name), "{message:?}");
+        }
+    }
 }

@@ -66,6 +66,11 @@ impl Stream {
         Compaction::of(&config.settings)
     }
 
+    /// Returns whether records without a key are refused. Costs one atomic read.
+    pub fn needs_keys(&self) -> bool {
+        self.stream.shared.limits.needs_keys()
+    }
+
     /// Returns its description.
     pub fn info(&self) -> StreamInfo {
         StreamInfo {
