@@ -230,6 +230,18 @@ def test_a_topic_with_records_becomes_compacted_and_back(address, name):
     ]
 
 
+def test_the_beginning_of_a_compacted_topic_is_not_deleted(address, name):
+    create_topic(address, name, cleanup_policy="compact")
+    client = admin(address)
+    produce_all(producer(address), name, [{"key": b"k"}] * 3)
+    before = TopicPartition(name, 0, 2)
+    with pytest.raises(KafkaException) as refused:
+        client.delete_records([before])[before].result(SECONDS_MAX)
+    assert refused.value.args[0].code() == KafkaError.POLICY_VIOLATION
+    alter(client, name, AlterConfigOpType.SET, cleanup_policy="compact,delete")
+    assert client.delete_records([before])[before].result(SECONDS_MAX).low_watermark == 2
+
+
 class Table:
     """What is written to a compacted topic of one partition, with what a reader must and may find."""
 

@@ -181,6 +181,14 @@ pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochReques
 /// The special offset that stands for all records up to the high watermark.
 const HIGH_WATERMARK: i64 = -1;
 
+/// Refuses topics that are compacted alone, as Kafka does: their oldest records may be the newest ones of their keys.
+fn with_retention(stream: Stream) -> Result<Stream, ResponseError> {
+    match stream.is_without_retention() {
+        true => Err(ResponseError::PolicyViolation),
+        false => Ok(stream),
+    }
+}
+
 /// Deletes the records before given offsets of partitions.
 pub fn delete_records(
     broker: &Arc<Broker>,
@@ -191,7 +199,7 @@ pub fn delete_records(
     for topic in request.topics {
         let stream = client.stream(&topic.name);
         let stream = stream.map_err(|error| response_error(&error));
-        let stream = stream.and_then(not_read_only);
+        let stream = stream.and_then(not_read_only).and_then(with_retention);
         let partitions = topic.partitions.iter().map(|partition| {
             let stream = stream.as_ref().map_err(|error| *error)?;
             let lane = lane_of(stream, partition.partition_index);

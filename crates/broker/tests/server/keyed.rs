@@ -2,9 +2,13 @@
 
 use millstream_record::Compression;
 use millstream_wire::ResponseError;
+use millstream_wire::messages::DeleteRecordsRequest;
+use millstream_wire::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use millstream_wire::messages::produce_response::PartitionProduceResponse;
 
-use crate::support::{Connection, Node, ask, keyed_chunk, produce_request};
+use crate::support::{Connection, Node, ask, keyed_chunk, produce_request, topic_name};
 
 fn produce(
     client: &mut Connection,
@@ -115,4 +119,32 @@ fn a_long_answer_comes_whole_for_one_partition_and_for_many() {
             assert!(message.unwrap().contains(&name), "{message:?}");
         }
     }
+}
+
+#[test]
+fn the_beginning_of_a_topic_is_deleted_only_where_retention_counts() {
+    let (node, mut client) = compacted();
+    for _ in 0..3 {
+        produce(&mut client, 9, "table", &[Some("a")], Compression::None);
+    }
+    let policy = ResponseError::PolicyViolation.code();
+    assert_eq!(delete_before(&mut client, "table", 2), (policy, -1));
+    let both = ("cleanup.policy".to_owned(), "compact,delete".to_owned());
+    node.log()
+        .alter_stream("table", |config| config.settings.extend([both]))
+        .unwrap();
+    assert_eq!(delete_before(&mut client, "table", 2), (0, 2));
+}
+
+fn delete_before(client: &mut Connection, topic: &str, offset: i64) -> (i16, i64) {
+    let partition = DeleteRecordsPartition::default().with_offset(offset);
+    let topic = DeleteRecordsTopic::default()
+        .with_name(topic_name(topic))
+        .with_partitions(vec![partition]);
+    let request = DeleteRecordsRequest::default()
+        .with_topics(vec![topic])
+        .with_timeout_ms(60_000);
+    let deleted = ask!(client, DeleteRecords, 2, request);
+    let deleted = &deleted.topics[0].partitions[0];
+    (deleted.error_code, deleted.low_watermark)
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use millstream_base::Offset;
+use millstream_wire::ResponseError;
 use millstream_wire::messages::DeleteRecordsRequest;
 use millstream_wire::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsTopic,
@@ -13,12 +14,15 @@ use crate::client::{Client, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 
+/// Why a server refuses to delete records, and what to do.
+const COMPACTED: &str = "its cleanup.policy is compact, so its oldest records may be the newest ones of their keys; delete keys, or set the policy to compact,delete";
+
 impl Client {
     /// Removes the records of each partition before its offset, for all readers. Returns the new first offsets.
     ///
     /// # Errors
-    /// When an offset is beyond the end of its partition, or the user may not delete records. Other partitions may
-    /// have lost their records already.
+    /// When an offset is beyond the end of its partition, the stream is compacted alone, or the user may not delete
+    /// records. Other partitions may have lost their records already.
     pub async fn delete_records(
         &self,
         offsets: &BTreeMap<TopicPartition, Offset>,
@@ -49,7 +53,12 @@ impl Client {
                 for deleted in topic.partitions {
                     let partition = deleted.partition_index;
                     let what = format!("deleting records of partition {partition} of {name}");
-                    ClientError::check(deleted.error_code, None, what)?;
+                    let is_compacted = deleted.error_code == ResponseError::PolicyViolation.code();
+                    ClientError::check(
+                        deleted.error_code,
+                        is_compacted.then_some(COMPACTED),
+                        what,
+                    )?;
                     let topic = Arc::clone(&name);
                     let first = Offset(u64::try_from(deleted.low_watermark).unwrap_or_default());
                     firsts.insert(TopicPartition { topic, partition }, first);

@@ -18,6 +18,7 @@ use crate::lane::append::Appended;
 use crate::produce::append::{append_to_lane, check_foreign};
 use crate::settings::compaction::Compaction;
 use crate::settings::config::StreamConfig;
+use crate::settings::defaults::is_without_retention;
 use crate::stream::{StreamKind, StreamState};
 
 /// A stream of the log.
@@ -64,6 +65,12 @@ impl Stream {
         let of_user = self.stream.kind == StreamKind::Stream;
         let config = of_user.then(|| self.core.effective(self.stream.kind, self.config()))?;
         Compaction::of(&config.settings)
+    }
+
+    /// Returns whether retention removes nothing of it: its policy is [`COMPACT`](crate::COMPACT) alone.
+    pub fn is_without_retention(&self) -> bool {
+        let config = self.core.effective(self.stream.kind, self.config());
+        is_without_retention(&config.settings)
     }
 
     /// Returns whether records without a key are refused. Costs one atomic read.
