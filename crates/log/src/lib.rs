@@ -31,6 +31,9 @@
 mod abort;
 mod catalog;
 mod commit;
+// Nothing uses it yet.
+#[cfg(test)]
+mod compact;
 mod core;
 mod error;
 mod files;

@@ -430,12 +430,7 @@ mod tests {
         values.set_aside(1);
         for _ in 0..2 {
             let error = values
-                .write(&mut |changes| {
-                    for change in changes {
-                        change?;
-                    }
-                    Ok(())
-                })
+                .write(&mut |changes| changes.map(|change| change.map(drop)).collect())
                 .unwrap_err();
             assert!(error.to_string().starts_with(expected), "{error}");
         }

@@ -252,6 +252,16 @@ impl Group {
         }
     }
 
+    /// Returns the entry at its beginning, if that is not in the index file yet.
+    #[cfg(test)] // for compaction, which nothing uses yet
+    pub fn first_unwritten_entry(&self) -> Option<IndexEntry> {
+        let entries = self.unwritten_entries.lock();
+        let first = entries
+            .front()
+            .filter(|entry| entry.position == Position(0));
+        first.cloned()
+    }
+
     /// Whether there are entries that are not in the index file yet.
     pub fn has_unwritten_entries(&self) -> bool {
         !self.unwritten_entries.lock().is_empty()

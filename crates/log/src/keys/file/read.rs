@@ -51,13 +51,8 @@ impl KeyFile {
     ) -> Result<KeyFile, KeyFileError> {
         let damaged = KeyFileError::damaged;
         let (footer, footer_at) = read_footer(file, name, end)?;
-        // As much as the file really has.
-        let mut bytes = vec![0; (footer_at - footer.filters) as usize];
-        let count = file.read_full_at(&mut bytes, footer.filters)?;
+        let bytes = read_part(file, footer.filters, footer_at)?;
         let list_at = (footer.blocks - footer.filters) as usize;
-        if count < bytes.len() {
-            return Err(damaged(footer.filters, "it ends early"));
-        }
         let filters = read_filters(&bytes[..list_at]);
         let filters = filters.ok_or(damaged(footer.filters, "the filters"))?;
         let blocks = read_blocks(&bytes[list_at..], footer.filters);
@@ -70,6 +65,27 @@ impl KeyFile {
             blocks,
             blocks_end: footer.filters,
             filters,
+        })
+    }
+
+    /// Reads the block list alone: then the file is only good for cursors, and any key may be in it.
+    ///
+    /// # Errors
+    /// As [`KeyFile::open`].
+    #[cfg(test)] // for compaction, which nothing uses yet
+    pub fn open_for_cursors(
+        file: &dyn DiskFile,
+        name: &GroupName,
+        end: Offset,
+    ) -> Result<KeyFile, KeyFileError> {
+        let (footer, footer_at) = read_footer(file, name, end)?;
+        let bytes = read_part(file, footer.blocks, footer_at)?;
+        let blocks = read_blocks(&bytes, footer.filters);
+        Ok(KeyFile {
+            first_offset: name.first_offset,
+            blocks: blocks.ok_or(KeyFileError::damaged(footer.blocks, "the block list"))?,
+            blocks_end: footer.filters,
+            filters: Vec::new(),
         })
     }
 
@@ -107,7 +123,10 @@ impl KeyFile {
     /// Returns the block that has the key with this [`hash`](key_hash), if the group has the key; `None` if it has not.
     pub fn block_with(&self, key: &[u8], hash: u64) -> Option<usize> {
         let block = self.block_of(key)?;
-        filter::may_contain(&self.filters[block / FILTER_BLOCKS], hash).then_some(block)
+        let filter = self.filters.get(block / FILTER_BLOCKS);
+        filter
+            .is_none_or(|filter| filter::may_contain(filter, hash))
+            .then_some(block)
     }
 
     /// Returns the newest record of a key in its [block](Self::block_with); `None` if the group has none.
@@ -290,6 +309,15 @@ fn read_footer(
         ));
     }
     Ok((footer, footer_at))
+}
+
+/// Reads a part of a file that the footer names: as much as the file really has.
+fn read_part(file: &dyn DiskFile, from: u64, to: u64) -> Result<Vec<u8>, KeyFileError> {
+    let mut bytes = vec![0; (to - from) as usize];
+    match file.read_full_at(&mut bytes, from)? == bytes.len() {
+        true => Ok(bytes),
+        false => Err(KeyFileError::damaged(from, "it ends early")),
+    }
 }
 
 /// Takes the checksum off bytes that end with it; `None` if it is another one.

@@ -1,0 +1,18 @@
+//! Compaction: closed groups of a keyed stream are rewritten, so that only the newest record of each key stays.
+//!
+//! A pass works on a *range* of adjacent closed groups of a lane, all of which have key files. It merges these files, so it finds
+//! for each key the newest record in the range, the *live* one ([`live`]). Groups with other records form *runs* ([`runs`]), and
+//! each run is [rewritten](rewrite) into one group, which has the same offsets with fewer records.
+//!
+//! Memory is bounded whatever the number of keys: a merge returns the smallest live offsets from where the rewrite stands, up to
+//! a bound, and runs again from there.
+//!
+//! This folder decides nothing about when lanes are compacted, and changes no lane: the caller puts the new group in the
+//! place of the old ones.
+
+pub mod live;
+pub mod rewrite;
+pub mod runs;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! Rewrites a run of groups into one group: its chunks, its index and its key file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millstream_base::{Offset, Position, ProducerId, Timestamp, partition_of_key};
+use millstream_record::{Chunk, Chunks, EndMarker, RewriteRules, Rewriter, TransactionEnd};
+
+use crate::compact::live::{LiveOffsets, LiveReader};
+use crate::error::{LogError, Result};
+use crate::group::Group;
+use crate::group::end::GroupEnd;
+use crate::ids::GroupName;
+use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
+use crate::index::file::Index;
+use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
+use crate::keys::file::{KeyCounts, KeyFileError, Version};
+use crate::keys::table::record_bytes;
+use crate::lane::LaneState;
+use crate::lane::head::is_entry_due;
+use crate::producers::ProducerState;
+use crate::producers::transactions::AbortedTransaction;
+use crate::read::aborted::aborted_transactions;
+use crate::read::context::ReadContext;
+use crate::read::group::read_group;
+use crate::read::keys::update::in_chunk;
+
+/// How many bytes of chunks are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// The place where a rewritten group goes.
+pub trait RewriteOutput {
+    /// Appends whole chunks behind those before.
+    fn append(&mut self, chunks: &[u8]) -> Result<()>;
+
+    /// Adds an entry to the index. All chunks before its position were appended.
+    fn add_entry(&mut self, entry: IndexEntry) -> Result<()>;
+}
+
+/// The states of all producers of a lane at a position.
+pub type ProducerStates = Vec<(ProducerId, ProducerState)>;
+
+/// The groups to rewrite, and how.
+pub struct Rewrite<'a> {
+    pub reads: &'a ReadContext,
+    pub lane: &'a LaneState,
+    /// Adjacent closed groups, oldest first.
+    pub groups: &'a [Arc<Group>],
+    /// The name of the new group.
+    pub name: GroupName,
+    /// The path of the new group's key file, which is written and synced.
+    pub keys_path: PathBuf,
+    pub rules: RewriteRules,
+    /// The producers before the first group and behind the last one: the new chunks no longer tell them.
+    pub producers: [ProducerStates; 2],
+    /// Called with the number of bytes of each read and write; fails if the rewrite must stop.
+    pub pace: &'a dyn Fn(u64) -> Result<()>,
+}
+
+/// A group that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rewritten {
+    pub end: GroupEnd,
+    /// The counts of its key file.
+    pub keys: KeyCounts,
+}
+
+impl Rewrite<'_> {
+    /// Writes the new group to `output`, with the records that `live` names and those without a key. Offsets stay as they
+    /// are, and the new chunks cover the same ones.
+    ///
+    /// # Errors
+    /// When the groups or their key files cannot be read, or the new files cannot be written. They are of no use then.
+    pub fn run(
+        self,
+        live: &mut LiveReader<'_>,
+        output: &mut dyn RewriteOutput,
+    ) -> Result<Rewritten> {
+        let (first, last) = (&self.groups[0], &self.groups[self.groups.len() - 1]);
+        let last_end = last.end().ok_or(LogError::Closed)?;
+        let range = first.first_offset..last_end.offset;
+        let aborted = aborted_transactions(self.reads, self.lane, range.start, range.end)?;
+        let [before, behind] = self.producers;
+        let disk = &*self.reads.dir.disk;
+        let path = self.keys_path.clone();
+        let mut writer = GroupWriter {
+            reads: self.reads,
+            lane: self.lane,
+            output,
+            sorter: KeySorter::new(disk, path, self.name, range.end, SORTED_BYTES_MAX),
+            keys_path: &self.keys_path,
+            aborted: &aborted,
+            state: EntryState {
+                position: Position(0),
+                offset: range.start,
+                max_timestamp: Timestamp(i64::MIN),
+                fingerprint: Fingerprint::default(),
+                indexed_at: Position(0),
+                marked: Vec::new(),
+            },
+            end_stable: last_end.stable,
+        };
+        writer.add_entry(EntryKind::SegmentStart, before)?;
+        let mut rewriter = Rewriter::new(range.start, self.rules);
+        let mut out = Vec::new();
+        for group in self.groups {
+            let end = group.end().ok_or(LogError::Closed)?;
+            let mut at = Position(0);
+            while at < end.position {
+                let slice = read_group(self.reads, self.lane, group, at, READ_BYTES)?;
+                let slice = slice.ok_or_else(|| removed(self.lane, group))?;
+                (self.pace)(slice.len() as u64)?;
+                for chunk in Chunks::trusted(&slice) {
+                    let path = || group.path(&self.reads.dir);
+                    let chunk = chunk.map_err(|error| LogError::corrupted(path(), at, error))?;
+                    push(
+                        self.reads,
+                        self.lane,
+                        &chunk,
+                        live,
+                        &aborted,
+                        &mut rewriter,
+                        &mut out,
+                    )?;
+                }
+                at = at.plus(slice.len() as u64);
+                writer.write(&mut out, self.pace)?;
+            }
+        }
+        rewriter.finish(&mut out)?;
+        writer.write(&mut out, self.pace)?;
+        // One entry with all producers; the one that closes the group names none.
+        writer.add_entry(EntryKind::Within, behind)?;
+        let end = writer.add_entry(EntryKind::GroupEnd, Vec::new())?;
+        let keys = writer.sorter.finish();
+        let keys = keys.map_err(|error| unwritten(&self.keys_path, error))?;
+        Ok(Rewritten { end, keys })
+    }
+}
+
+/// Takes a chunk of the old groups.
+fn push(
+    reads: &ReadContext,
+    lane: &LaneState,
+    chunk: &Chunk<'_>,
+    live: &mut LiveReader<'_>,
+    aborted: &[AbortedTransaction],
+    rewriter: &mut Rewriter,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let header = chunk.header();
+    let earliest = lane.earliest_offset();
+    let is_aborted = aborted.iter().any(|aborted| aborted.holds(header));
+    let live: &mut LiveOffsets = live.of_chunk(header.base_offset..header.next_offset())?;
+    let wait_max = reads.decompression_wait_max;
+    let pushed = reads
+        .decompression
+        .with_records(chunk, wait_max, |records| {
+            let is_live = |_: &_, record: &millstream_record::Record<'_>| match record.key {
+                Some(_) => live.contains(record.offset),
+                // Stored before keys were demanded.
+                None => !is_aborted && record.offset >= earliest,
+            };
+            rewriter.push(chunk, records, is_live, out)
+        });
+    let pushed = pushed.and_then(|pushed| pushed.map_err(LogError::Chunk));
+    pushed.map_err(|error| in_chunk(lane, chunk, error))
+}
+
+/// The new group, as far as it was written.
+struct GroupWriter<'a> {
+    reads: &'a ReadContext,
+    lane: &'a LaneState,
+    output: &'a mut dyn RewriteOutput,
+    sorter: KeySorter<'a>,
+    keys_path: &'a PathBuf,
+    /// The transactions of the run that were aborted.
+    aborted: &'a [AbortedTransaction],
+    state: EntryState,
+    /// The last stable offset at the end of the run, as it was before.
+    end_stable: Offset,
+}
+
+/// The state at the position of the next chunk.
+struct EntryState {
+    position: Position,
+    offset: Offset,
+    max_timestamp: Timestamp,
+    fingerprint: Fingerprint,
+    indexed_at: Position,
+    /// Aborted transactions whose markers were written since the last entry.
+    marked: Vec<AbortedTransaction>,
+}
+
+impl GroupWriter<'_> {
+    /// Appends new chunks, and takes note of them for index and key file.
+    fn write(&mut self, out: &mut Vec<u8>, pace: &dyn Fn(u64) -> Result<()>) -> Result<()> {
+        let (mut appended, mut at) = (0, 0);
+        let mut chunks = Chunks::trusted(out);
+        while let Some(chunk) = chunks.next() {
+            let chunk = chunk?;
+            if is_entry_due(self.state.position, self.state.indexed_at) {
+                self.output.append(&out[appended..at])?;
+                appended = at;
+                self.add_entry(EntryKind::Within, Vec::new())?;
+            }
+            self.note(&chunk)?;
+            at = chunks.position();
+        }
+        self.output.append(&out[appended..])?;
+        pace(out.len() as u64)?;
+        out.clear();
+        Ok(())
+    }
+
+    fn note(&mut self, chunk: &Chunk<'_>) -> Result<()> {
+        let header = chunk.header();
+        if header.attributes.is_control() {
+            let is_abort = |marker: EndMarker| marker.end == TransactionEnd::Abort;
+            if EndMarker::of(chunk).is_some_and(is_abort) {
+                let ended =
+                    |aborted: &&AbortedTransaction| aborted.last_offset == header.base_offset;
+                self.state.marked.extend(self.aborted.iter().find(ended));
+            }
+        } else if header.record_count > 0 {
+            self.add_keys(chunk)?;
+        }
+        let (position, bytes) = (self.state.position, chunk.bytes().len());
+        self.state.fingerprint.add(position, header.crc, bytes);
+        self.state.position = position.plus(bytes as u64);
+        self.state.offset = header.next_offset();
+        self.state.max_timestamp = self.state.max_timestamp.max(header.max_timestamp);
+        Ok(())
+    }
+
+    fn add_keys(&mut self, chunk: &Chunk<'_>) -> Result<()> {
+        let partitions = self.lane.stream.partition_count() as usize;
+        let (position, sorter) = (self.state.position, &mut self.sorter);
+        let wait_max = self.reads.decompression_wait_max;
+        let added = self
+            .reads
+            .decompression
+            .with_records(chunk, wait_max, |records| {
+                for record in records {
+                    let record = record?;
+                    let Some(key) = record.key else {
+                        sorter.add_without_key();
+                        continue;
+                    };
+                    let version = Version {
+                        offset: record.offset,
+                        chunk: position,
+                        bytes: record_bytes(&record),
+                        is_tombstone: record.value.is_none(),
+                        is_misplaced: partition_of_key(key, partitions)
+                            != self.lane.partition as usize,
+                    };
+                    let added = sorter.add(key, version);
+                    added.map_err(|error| unwritten(self.keys_path, error))?;
+                }
+                Ok::<(), LogError>(())
+            });
+        added.and_then(|added| added)
+    }
+
+    /// Adds an entry for the position of the next chunk. Returns it as an end of the group.
+    fn add_entry(&mut self, kind: EntryKind, producers: ProducerStates) -> Result<GroupEnd> {
+        let state = &mut self.state;
+        state.indexed_at = state.position;
+        // No transaction that ends behind a position begins before its last stable offset.
+        let spanning = self
+            .aborted
+            .iter()
+            .filter(|aborted| (aborted.first_offset..=aborted.last_offset).contains(&state.offset));
+        let stable = spanning.map(|aborted| aborted.first_offset).min();
+        let entry = IndexEntry {
+            kind,
+            position: state.position,
+            offset: state.offset,
+            max_timestamp: state.max_timestamp,
+            stable: match kind {
+                EntryKind::GroupEnd => self.end_stable,
+                _ => stable.unwrap_or(state.offset).min(state.offset),
+            },
+            producers,
+            aborted: std::mem::take(&mut state.marked),
+            fingerprint: state.fingerprint,
+        };
+        let end = GroupEnd::of(&entry);
+        self.output.add_entry(entry)?;
+        Ok(end)
+    }
+}
+
+/// Returns all producers of a lane at the beginning of a group, from the group's index.
+///
+/// # Errors
+/// When the index cannot be read, or is lost.
+pub fn producers_at(reads: &ReadContext, group: &Group) -> Result<ProducerStates> {
+    if let Some(entry) = group.first_unwritten_entry() {
+        return Ok(entry.producers);
+    }
+    let path = group.index_path(&reads.dir);
+    let index = Index::read(&*reads.dir.disk, &path, &group.name())
+        .map_err(|error| LogError::io("read", &path, error))?;
+    let first = index.entries.into_iter().next();
+    let first = first.filter(|entry| entry.position == Position(0));
+    let lost = || LogError::corrupted(&path, Position(0), "its first entry is lost");
+    Ok(first.ok_or_else(lost)?.producers)
+}
+
+fn removed(lane: &LaneState, group: &Group) -> LogError {
+    LogError::OffsetOutOfRange {
+        offset: group.first_offset,
+        earliest: lane.earliest_offset(),
+        end: lane.high_watermark(),
+    }
+}
+
+fn unwritten(path: &PathBuf, error: KeyFileError) -> LogError {
+    match error {
+        KeyFileError::Io(error) => LogError::io("write", path, error),
+        KeyFileError::Damaged { position, what } => {
+            LogError::corrupted(path, Position(position), what)
+        }
+    }
+}
