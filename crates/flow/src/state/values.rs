@@ -430,7 +430,12 @@ mod tests {
         values.set_aside(1);
         for _ in 0..2 {
             let error = values
-                .write(&mut |changes| changes.map(|change| change.map(drop)).collect())
+                .write(&mut |changes| {
+                    for change in changes {
+                        change?;
+                    }
+                    Ok(())
+                })
                 .unwrap_err();
             assert!(error.to_string().starts_with(expected), "{error}");
         }
