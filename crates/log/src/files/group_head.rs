@@ -121,6 +121,8 @@ impl DataDir {
         let file = self.disk.open(&self.group_path(name), access)?;
         let mut bytes = [0; HEAD_USED];
         let head = match name.has_head() {
+            // A full disk may end the file within the page.
+            true if file.len()? < HEAD_BYTES => None,
             true => {
                 let count = file.read_full_at(&mut bytes, 0)?;
                 GroupHead::decode(&bytes[..count])

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use millstream_base::disk::Disk as _;
 use millstream_base::{ByteSize, Offset, Timestamp};
-use millstream_log::{Background, FORMAT, InternalStore, Log, LogConfig, LogError, salvage};
+use millstream_log::{
+    Background, FORMAT, InternalStore, Log, LogConfig, LogError, StreamConfig, salvage,
+};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
 
-use crate::world::{DIR, open_with};
+use crate::world::{self, DIR, World, open_with};
 
 const MARKER: &str = "/data/millstream.data";
 const MANIFEST: &str = "/data/manifest";
@@ -253,4 +255,22 @@ fn a_list_of_files_that_is_damaged_or_missing_refuses_the_start_until_it_is_made
             );
         }
     }
+}
+
+#[test]
+fn a_list_that_is_made_anew_has_the_identity_that_the_catalogs_file_names() {
+    let mut world = World::new(1);
+    assert!(world.open());
+    world.create("a", StreamConfig::default());
+    world.close();
+    let directory = world.disk.read_file(MANIFEST).expect("it exists")[8..24].to_vec();
+    world.disk.remove(MANIFEST).expect("it exists");
+    let disk = Arc::new(world.disk.clone());
+    let random = Arc::new(SimRandom::new(7));
+    let taken = salvage(&world::config(), disk, random, InternalStore::Manifest);
+    assert!(taken.expect("no faults").files.is_empty());
+    let made = world.disk.read_file(MANIFEST).expect("it exists");
+    assert_eq!(made[8..24], directory);
+    // The catalog is this directory's.
+    world.finish();
 }
