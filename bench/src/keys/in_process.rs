@@ -24,7 +24,7 @@ const PUTS_PER_CHUNK: [u32; 2] = [1, 100];
 /// Gets of random keys by one thread and by two.
 pub fn get(bench: &Bench) -> Result<Vec<Case>> {
     let keys = keys(bench);
-    let gets = bench.size(1_000_000, 1_000);
+    let gets = bench.size(300_000, 1_000);
     let folder = bench.folder(GET, 1 << 30)?;
     let table = Table::open(folder.path(), Durability::Async)?;
     table.fill(keys)?;
@@ -60,7 +60,7 @@ pub fn put(bench: &Bench) -> Result<Vec<Case>> {
     let puts = bench.size(1_000_000, 1_000);
     let mut cases = Vec::new();
     for per_chunk in PUTS_PER_CHUNK {
-        let folder = bench.folder(PUT, 4 << 30)?;
+        let folder = bench.folder(PUT, 3 << 30)?;
         let table = Table::open(folder.path(), Durability::Async)?;
         table.fill(keys)?;
         let map = Map::filled(keys);

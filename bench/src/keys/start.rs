@@ -129,7 +129,7 @@ impl Io {
 pub fn start(bench: &Bench) -> Result<Vec<Case>> {
     let keys = bench.size(10_000_000, 20_000);
     let more = bench.size(200_000, 1_000);
-    let folder = bench.folder(START, 6 << 30)?;
+    let folder = bench.folder(START, 4 << 30)?;
     let dir = folder.path();
     fill(dir, keys, End::Stopped)?;
     let mut cases = Vec::new();

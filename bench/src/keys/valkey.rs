@@ -45,7 +45,7 @@ impl Valkey {
     /// Starts a server with an empty folder, and waits until it answers.
     pub fn start(bench: &Bench, name: &str, sync: Sync) -> Result<Valkey> {
         let address = free_address()?;
-        let data = bench.folder(name, 4 << 30)?;
+        let data = bench.folder(name, 2 << 30)?;
         let mut command = millstream_testing::command(peer(PROGRAM));
         let sync = match sync {
             Sync::EverySecond => "everysec",

@@ -47,7 +47,7 @@ impl Flink {
         if !is_built("flink/built", "Flink") {
             return Ok(None);
         }
-        let data = bench.folder("flink", 8 << 30)?;
+        let data = bench.folder("flink", 3 << 30)?;
         let mut process = millstream_testing::command(project::root().join("bench/peers/state.sh"))
             .arg(data.path())
             .stdin(Stdio::piped())

@@ -39,7 +39,7 @@ struct Ran {
 /// The limit is the same flow without checkpoints; beside it a loop by hand.
 pub fn path(bench: &Bench) -> Result<Vec<Case>> {
     let edits = bench.size(6_000_000, 20_000);
-    let folder = bench.folder(PATH, 6 << 30)?;
+    let folder = bench.folder(PATH, 4 << 30)?;
     let config = LogConfig::with_pool(folder.path().join("log"), ByteSize(POOL_BYTES));
     let log = Log::open(config)?;
     let stream = edits::create(&log, "topic", edits)?;

@@ -23,7 +23,7 @@ enum Side {
 
 pub fn throughput(bench: &Bench) -> Result<Vec<Case>> {
     let mut flink = Flink::start(bench)?;
-    let folder = bench.folder(THROUGHPUT, 8 << 30)?;
+    let folder = bench.folder(THROUGHPUT, 3 << 30)?;
     let mut cases = Vec::new();
     for (keys, events, events_of_flink) in GRID {
         let load = Load {
