@@ -11,8 +11,8 @@ pub const THROUGHPUT: &str = "throughput";
 
 /// How many keys there are, and how many events ours and Flink count in some seconds.
 const GRID: [(u64, u64, u64); 2] = [
-    (10_000, 60_000_000, 1_500_000),
-    (1_000_000, 40_000_000, 1_000_000),
+    (10_000, 200_000_000, 1_500_000),
+    (1_000_000, 60_000_000, 1_000_000),
 ];
 
 /// A contender's run.
