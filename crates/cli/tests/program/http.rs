@@ -331,7 +331,7 @@ fn a_node_that_starts_is_alive_and_not_ready() {
     let data = dir.path();
     run(data, &["stream", "create", "orders"]).assert_done();
     // Opening it waits for a writer that never comes, as a disk that does not answer would.
-    let index = data.join("streams/0/0-0-0000000001-00000000000000000000.index");
+    let index = data.join("streams/0/0-0-0000000001-00000000000000000000-0001.index");
     fs::remove_file(&index).unwrap();
     let made = Command::new("mkfifo").arg(&index).status().unwrap();
     assert!(made.success());
