@@ -407,8 +407,9 @@ impl Tail {
 
     /// The group, which is closed.
     pub fn into_closed(self) -> ClosedGroup {
-        // Those of other groups are in the index, and may never be needed.
-        let is_needed = !self.entries.is_empty() || !self.replayed.segments.is_empty();
+        // Those of other groups are in the index, and may never be needed. A lost file may have lost its index, too.
+        let is_needed =
+            !self.entries.is_empty() || !self.replayed.segments.is_empty() || self.damage.is_some();
         ClosedGroup {
             name: self.name,
             end: self.end.expect("closed before the next one begins"),
