@@ -55,13 +55,13 @@ def test_a_job_begins_again_when_a_node_fails_before_the_first_checkpoint(cluste
     cluster.wait("the job", lambda: job.errors().count("started") == 2)
     cluster.fail_node("n2")
     assert cluster.wait_for_end(job) == "COMPLETED", cluster.logs()
-    assert checkpoints(job), "it keeps some"
+    assert list((job.folder / f"checkpoints-{job.number}").glob("checkpoint.*")), "it keeps some"
     assert job.output().count("results of windows") == 1
 
 
 def test_a_job_goes_on_from_its_checkpoint_when_a_node_fails(cluster, submit):
     job = submit("requeue", '[ -z "$SLURM_RESTART_COUNT" ] || { ls checkpoints-* >&2; sleep 2; }')
-    cluster.wait("checkpoints", lambda: {"2.0", "2.1"} <= checkpoints(job))
+    cluster.wait("checkpoints", lambda: max(complete_checkpoints(job), default=0) >= 2)
     cluster.fail_node("n2")
     # It fails if a result is missing, wrong, or there twice.
     assert cluster.wait_for_end(job) == "COMPLETED", cluster.logs()
@@ -70,10 +70,11 @@ def test_a_job_goes_on_from_its_checkpoint_when_a_node_fails(cluster, submit):
     assert job.output().count("results of windows") == 1
 
 
-def checkpoints(job):
-    """The shards of the retained checkpoints, by the number of the checkpoint and the rank."""
-    parts = (job.folder / f"checkpoints-{job.number}").glob("checkpoint.*")
-    return {part.name.removeprefix("checkpoint.") for part in parts}
+def complete_checkpoints(job):
+    """The numbers of the retained checkpoints that have the shards of both ranks."""
+    parts = (job.folder / f"checkpoints-{job.number}").glob("checkpoint.*.[01]")
+    numbers = [int(part.name.split(".")[1]) for part in parts]
+    return {number for number in numbers if numbers.count(number) == 2}
 
 
 def table(output):
