@@ -59,7 +59,7 @@ public final class StatePeer {
                                 .setNumSlotsPerTaskManager(SLOTS)
                                 .withRandomPorts()
                                 .build());
-        // Nobody else's lines get between the answers.
+        // No other output comes between the answers.
         PrintStream out = System.out;
         System.setOut(System.err);
         try (cluster;

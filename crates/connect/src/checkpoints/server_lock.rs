@@ -1,7 +1,7 @@
 //! The lock of a flow's checkpoints on a server: the run that took it last has it.
 //!
 //! It is a transactional id without transactions: a run that begins as its producer fences the run before. So a run that
-//! has died holds nobody up, and one that still goes on finds at its next checkpoint that it has lost the lock.
+//! has died holds no later run up, and one that still goes on finds at its next checkpoint that it has lost the lock.
 
 use bytes::Bytes;
 use millstream_client::{Client, ClientError, TransactionIdentity};

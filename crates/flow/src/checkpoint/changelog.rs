@@ -40,7 +40,7 @@ pub trait Changelog: Sink<Change> {
     fn restore<'a>(&mut self, each: &'a mut RestoreChange<'a>) -> Result<(), BoxError>;
 
     /// Gives up what was pushed since the last `prepare`: it is pushed again. A changelog with a transaction ends it, so
-    /// that attempts do not pile up in it and nobody waits for its end.
+    /// that attempts do not pile up in it and no reader waits for its end.
     fn give_up(&mut self) {}
 }
 
