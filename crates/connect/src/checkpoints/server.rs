@@ -28,7 +28,7 @@ pub struct ServerCheckpoints {
     held: Arc<Mutex<Option<TransactionIdentity>>>,
 }
 
-/// Forgets the lock that a run has taken: the next one takes it from it.
+/// Forgets the lock that a run has: the next one takes it from it.
 struct Lock(Arc<Mutex<Option<TransactionIdentity>>>);
 
 impl Drop for Lock {
@@ -54,6 +54,15 @@ impl ServerCheckpoints {
 
     fn name(&self, key: ShardKey) -> String {
         format!("{}{}", self.prefix, shard_name(key))
+    }
+
+    /// Fails if another run has taken the lock from this one.
+    async fn check_lock(&self) -> Result<(), BoxError> {
+        let held = *self.held.lock();
+        match held {
+            Some(held) => server_lock::check(&self.client, &self.flow, held).await,
+            None => Ok(()),
+        }
     }
 
     async fn upload(&self, name: &str, shard: &[u8]) -> Result<(), ClientError> {
@@ -105,24 +114,34 @@ impl Checkpoints for ServerCheckpoints {
         Ok(Some(Box::new(Lock(Arc::clone(&self.held)))))
     }
 
+    fn join(&self) -> Result<Option<StoreLock>, BoxError> {
+        let mut held = self.held.lock();
+        if held.is_some() {
+            // Rank 0 is in this process, too.
+            return Ok(None);
+        }
+        *held = self
+            .network
+            .wait(server_lock::holder(&self.client, &self.flow))?;
+        Ok(Some(Box::new(Lock(Arc::clone(&self.held)))))
+    }
+
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
         check_len("it", shard.len() as u64)?;
         let name = self.name(key);
-        let held = *self.held.lock();
         self.network.wait(async {
-            if let Some(held) = held {
-                server_lock::check(&self.client, &self.flow, held).await?;
-            }
             let objects = self.client.objects(&name).await?;
-            if let Some(object) = objects.iter().find(|object| *object.name == *name) {
-                if is_of(shard, object.bytes.0, object.crc32c) {
-                    // An earlier attempt came to its end after all. It is not removed: this may be the only checkpoint
-                    // by now.
-                    return Ok(());
+            self.check_lock().await?;
+            let found = objects.iter().find(|object| *object.name == *name);
+            // An earlier attempt may have come to its end after all. Its object is not removed: this may be the only
+            // checkpoint by now.
+            if !found.is_some_and(|object| is_of(shard, object.bytes.0, object.crc32c)) {
+                if found.is_some() {
+                    let _ = self.client.delete_object(&name).await;
                 }
-                let _ = self.client.delete_object(&name).await;
+                self.upload(&name, shard).await?;
             }
-            Ok(self.upload(&name, shard).await?)
+            self.check_lock().await
         })
     }
 
@@ -140,7 +159,10 @@ impl Checkpoints for ServerCheckpoints {
 
     fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         let name = self.name(key);
-        Ok(self.network.wait(self.client.delete_object(&name))?)
+        self.network.wait(async {
+            self.check_lock().await?;
+            Ok(self.client.delete_object(&name).await?)
+        })
     }
 
     fn changelog(&self, flow: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {

@@ -2,6 +2,10 @@
 //!
 //! It is a transactional id without transactions: a run that begins as its producer fences the run before. So a run that
 //! has died holds no later run up, and one that still goes on finds at its next checkpoint that it has lost the lock.
+//!
+//! A shard counts only if its run has the lock *after* it was stored: then a later run, which takes the lock before it
+//! lists the shards, finds this one. Otherwise it could resume from an older checkpoint than the last one whose results
+//! were committed. And a run has the lock before it removes anything that is in the way of its shard.
 
 use bytes::Bytes;
 use millstream_client::{Client, ClientError, TransactionIdentity};
@@ -32,10 +36,19 @@ async fn name_holder(client: &Client, flow: &str) -> Result<(), ClientError> {
     upload.finish().await.map(drop)
 }
 
+/// Returns the identity of the run that has the lock, if the server knows it.
+pub async fn holder(
+    client: &Client,
+    flow: &str,
+) -> Result<Option<TransactionIdentity>, ClientError> {
+    let found = client.transaction(&id(flow)).await?;
+    Ok(found.map(|found| found.identity))
+}
+
 /// Fails if another run has taken the lock since.
 pub async fn check(client: &Client, flow: &str, held: TransactionIdentity) -> Result<(), BoxError> {
-    match client.transaction(&id(flow)).await? {
-        Some(found) if found.identity != held => Err(lost(client, flow).await.into()),
+    match holder(client, flow).await? {
+        Some(found) if found != held => Err(lost(client, flow).await.into()),
         // Servers forget ids that were not used for long.
         _ => Ok(()),
     }

@@ -1,13 +1,14 @@
 //! Flows whose values by key are in changelogs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream_flow::sources::Generator;
 use millstream_flow::{
-    Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Resume, Running, Values,
+    Checkpointing, Checkpoints, FinalError, Flow, FlowError, FlowSettings, Resume, Running,
+    ShardKey, Values,
 };
 
 use crate::support::{World, for_both};
@@ -145,6 +146,53 @@ fn a_second_run_over_a_server_ends_the_first_and_counts_each_number_once() {
     for (key, count) in plain() {
         let number = u64::from_be_bytes(key[..].try_into().unwrap());
         assert_eq!(counts.get(&number), Some(count));
+    }
+}
+
+/// Puts shards of a rank until another run has the lock. Returns those that are stored.
+fn put_shards(store: &dyn Checkpoints, rank: u32, shard: &[u8]) -> BTreeSet<ShardKey> {
+    let mut stored = BTreeSet::new();
+    for checkpoint in 1.. {
+        let key = ShardKey { checkpoint, rank };
+        match store.put(key, shard) {
+            Ok(()) => stored.insert(key),
+            Err(error) => {
+                assert!(error.is::<FinalError>(), "{error}");
+                break;
+            }
+        };
+    }
+    stored
+}
+
+/// Otherwise the second run could resume from an older checkpoint than the last one whose results are committed.
+#[test]
+fn a_run_that_takes_the_lock_finds_each_shard_that_the_run_before_has_stored() {
+    let world = World::start(true);
+    let shard = vec![7; 1 << 20];
+    for round in 0..20 {
+        let ranks = [world.store_of_another(), world.store_of_another()];
+        let _lock = ranks[0].lock().unwrap();
+        let _joined = ranks[1].join().unwrap();
+        let second = world.store_of_another();
+        thread::scope(|scope| {
+            let shard = &shard;
+            let puts = (0..).zip(&ranks).map(|(rank, store)| {
+                let store = &**store;
+                scope.spawn(move || put_shards(store, rank, shard))
+            });
+            let puts: Vec<_> = puts.collect();
+            thread::sleep(Duration::from_millis(20 + round));
+            let _lock = second.lock().unwrap();
+            let found = BTreeSet::from_iter(second.list().unwrap());
+            for put in puts {
+                let stored = put.join().unwrap();
+                assert!(stored.is_subset(&found), "{stored:?} {found:?}");
+            }
+            for key in second.list().unwrap() {
+                second.remove(key).unwrap();
+            }
+        });
     }
 }
 

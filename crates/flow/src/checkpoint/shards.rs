@@ -44,7 +44,8 @@ pub struct Shards {
     /// Set by the worker that starts the writer, cleared by the writer before it notifies the signal.
     is_writing: Arc<AtomicBool>,
     bell: Arc<WriterBell>,
-    /// Held by rank 0, from [`resume_point`](Self::resume_point) to [`end`](Self::end).
+    /// Held by rank 0 from [`resume_point`](Self::resume_point) to [`end`](Self::end), by the others from
+    /// [`begin`](Self::begin).
     lock: Mutex<Option<StoreLock>>,
 }
 
@@ -100,6 +101,9 @@ impl Shards {
             bytes: None,
         });
         self.run.store(run, Ordering::Relaxed);
+        if self.rank != 0 {
+            *self.lock.lock() = self.checkpoints.join()?;
+        }
         self.remove_later(number)
     }
 

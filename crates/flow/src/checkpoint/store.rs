@@ -16,9 +16,21 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// before it lists the shards, and unlocks it when its last shard is stored. `None` where the store cannot be
     /// locked.
     ///
+    /// A store may instead take the lock from an earlier run that still goes on. Then no [`put`](Self::put) of that run
+    /// returns `Ok` from then on, on any rank, unless the new run finds the shard in its list.
+    ///
     /// # Errors
     /// When another run holds the store; then the flow does not begin.
     fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
+        Ok(None)
+    }
+
+    /// Joins the run that has locked the store. All other ranks do so before a rank puts a shard, and leave when their
+    /// last one is stored. `None` where that needs nothing.
+    ///
+    /// # Errors
+    /// When the lock cannot be found out; then the flow does not begin.
+    fn join(&self) -> Result<Option<StoreLock>, BoxError> {
         Ok(None)
     }
 
