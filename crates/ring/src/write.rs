@@ -83,6 +83,11 @@ impl<T> WriteSlice<T> {
         self.len() == 0
     }
 
+    /// Returns the position where it begins.
+    pub fn start(&self) -> u64 {
+        self.reserved.start
+    }
+
     /// The position behind the last item that was pushed. Slices that are reserved later lie behind it.
     /// Items beyond the room share the last position.
     #[inline]

@@ -45,23 +45,18 @@ struct State {
 
 impl State {
     /// Holds an event until readers observe it. It replaces an event that its writer emitted before at the same
-    /// position: a writer without items takes no more memory.
-    fn insert(&mut self, position: u64, writer: WriterId, event: ControlEvent) {
+    /// position: a writer without items takes no more memory. Instances that share a writer may end their slices in
+    /// another order: then the event of the later slice stays, however early it was emitted.
+    fn insert(&mut self, placed: PlacedEvent) {
         let behind = self.waiting.iter().rev();
-        let behind = behind.take_while(|other| other.position > position);
+        let behind = behind.take_while(|other| other.position > placed.position);
         let index = self.waiting.len() - behind.count();
         let before = self.waiting.range_mut(..index).rev();
-        let mut here = before.take_while(|other| other.position == position);
-        match here.find(|other| other.writer == writer) {
-            Some(before) => before.event = event,
-            None => {
-                let placed = PlacedEvent {
-                    position,
-                    writer,
-                    event,
-                };
-                self.waiting.insert(index, placed);
-            }
+        let mut here = before.take_while(|other| other.position == placed.position);
+        match here.find(|other| other.writer == placed.writer) {
+            Some(later) if later.slice > placed.slice => {}
+            Some(earlier) => *earlier = placed,
+            None => self.waiting.insert(index, placed),
         }
     }
 
@@ -73,7 +68,7 @@ impl State {
         let behind = self.waiting.iter_mut().skip(stay);
         let mut has_moved = false;
         for placed in behind.take_while(|placed| placed.position <= room.end) {
-            placed.position = room.start;
+            (placed.position, placed.slice) = (room.start, room.start);
             has_moved = true;
         }
         has_moved
@@ -100,10 +95,12 @@ impl Writer {
 }
 
 /// A control event at its position in the ring.
-struct PlacedEvent {
-    position: u64,
-    writer: WriterId,
-    event: ControlEvent,
+pub struct PlacedEvent {
+    pub position: u64,
+    /// The position where the writer's slice begins.
+    pub slice: u64,
+    pub writer: WriterId,
+    pub event: ControlEvent,
 }
 
 /// The id of a writer: an instance of a stage, or all of its instances where they share an input, since their results
@@ -138,22 +135,23 @@ impl RingEvents {
 
     /// Emits a writer's event behind the items that it has written before `position` of the ring.
     pub fn emit(&self, position: u64, writer: WriterId, event: ControlEvent) {
-        self.end_slice(Some((writer, event)), position..position, || ());
+        let placed = PlacedEvent {
+            position,
+            slice: position,
+            writer,
+            event,
+        };
+        self.end_slice(Some(placed), position..position, || ());
     }
 
     /// Ends a writer's slice by `end`, which gives back `room`, the empty rest of the slice. The writer's event lies at
     /// the start of the room. Events of other writers in the room or at its end move to its start too; otherwise no
     /// reader would observe them until the ring holds more items.
-    pub fn end_slice(
-        &self,
-        event: Option<(WriterId, ControlEvent)>,
-        room: Range<u64>,
-        end: impl FnOnce(),
-    ) {
+    pub fn end_slice(&self, event: Option<PlacedEvent>, room: Range<u64>, end: impl FnOnce()) {
         // Until the lock is free no writer emits an event in room that it reserves here from now on.
         let mut state = self.state.lock();
-        if let Some((writer, event)) = event {
-            state.insert(room.start, writer, event);
+        if let Some(placed) = event {
+            state.insert(placed);
             self.note_first(&state);
         }
         end();
@@ -177,6 +175,7 @@ impl RingEvents {
         if let Some(ControlEvent::Idle(time)) = known.map(|known| known.event) {
             let placed = PlacedEvent {
                 position: 0,
+                slice: 0,
                 writer,
                 event: ControlEvent::Watermark(time),
             };
@@ -350,6 +349,33 @@ mod tests {
         assert_eq!(events.state.lock().waiting.len(), 3);
         assert_eq!(events.observe(5), Some(watermark(99)));
         assert_eq!(events.observe(6), Some(watermark(100)));
+    }
+
+    /// Instances in turn share a writer, and the later one found nothing to write. The last windows stayed open.
+    #[test]
+    fn the_event_of_a_later_slice_stays_though_an_earlier_slice_ends_behind_it() {
+        let events = RingEvents::default();
+        events.add_writer(FIRST);
+        let end = |slice, room: Range<u64>, time| {
+            let placed = PlacedEvent {
+                position: room.start,
+                slice,
+                writer: FIRST,
+                event: watermark(time),
+            };
+            events.end_slice(Some(placed), room, || ());
+        };
+        end(8, 8..16, 2);
+        end(0, 8..8, 1);
+        assert_eq!(events.observe(8), Some(watermark(2)));
+        // The room was given back, so that this slice begins there, too.
+        end(8, 8..16, 3);
+        assert_eq!(events.observe(8), Some(watermark(3)));
+        // An earlier slice ends within its room, and another one begins there.
+        end(24, 24..32, 5);
+        end(16, 20..24, 4);
+        end(20, 20..28, 6);
+        assert_eq!(events.observe(20), Some(watermark(6)));
     }
 
     #[test]

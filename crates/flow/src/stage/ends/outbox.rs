@@ -8,7 +8,7 @@ use millstream_ring::{Ring, WriteSlice};
 
 use crate::stage::channel::{self, Channel, ChannelState};
 use crate::stage::terminal::{InputEnd, WritingInstance};
-use crate::time::control_event::{ControlEvent, WriterId};
+use crate::time::control_event::{ControlEvent, PlacedEvent, WriterId};
 
 /// One ring per instance of the next stage, or one for all of them.
 pub struct Outbox<T> {
@@ -44,10 +44,17 @@ impl<T> Outlet<T> {
         emitted: Option<(WriterId, ControlEvent)>,
         end: impl FnOnce(WriteSlice<T>),
     ) {
+        let begins_at = slice.start();
         let room = slice.end()..slice.end() + slice.room() as u64;
         if !self.channel.wants_events() || (emitted.is_none() && room.is_empty()) {
             end(slice);
         } else {
+            let emitted = emitted.map(|(writer, event)| PlacedEvent {
+                position: room.start,
+                slice: begins_at,
+                writer,
+                event,
+            });
             self.channel.events[self.index].end_slice(emitted, room, || end(slice));
         }
     }
