@@ -182,6 +182,7 @@ fn a_run_that_takes_the_lock_finds_each_shard_that_the_run_before_has_stored() {
                 scope.spawn(move || put_shards(store, rank, shard))
             });
             let puts: Vec<_> = puts.collect();
+            // Another moment of the uploads in each round.
             thread::sleep(Duration::from_millis(20 + round));
             let _lock = second.lock().unwrap();
             let found = BTreeSet::from_iter(second.list().unwrap());
