@@ -71,7 +71,9 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
 fn two_wake_ups(count: usize) -> Result<Latency> {
     let began = Instant::now();
     let now = || began.elapsed().as_nanos() as u64;
-    let (sent_at, relayed, arrived) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    // A time for each number: a consumer that is late finds the next number sent already.
+    let sent_at: Vec<_> = (0..count).map(|_| AtomicU64::new(0)).collect();
+    let (relayed, arrived) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let wait_for = |count: &AtomicUsize, least: usize| {
         while count.load(Ordering::Acquire) < least {
             thread::park();
@@ -81,7 +83,7 @@ fn two_wake_ups(count: usize) -> Result<Latency> {
         let consumer = scope.spawn(|| {
             let arrive = |number| {
                 wait_for(&arrived, number);
-                now() - sent_at.load(Ordering::Relaxed)
+                now() - sent_at[number - 1].load(Ordering::Relaxed)
             };
             (1..=count).map(arrive).collect::<Vec<u64>>()
         });
@@ -96,7 +98,7 @@ fn two_wake_ups(count: usize) -> Result<Latency> {
         });
         for number in 1..=count {
             thread::sleep(EVERY);
-            sent_at.store(now(), Ordering::Relaxed);
+            sent_at[number - 1].store(now(), Ordering::Relaxed);
             relayed.store(number, Ordering::Release);
             relay.thread().unpark();
         }
