@@ -12,6 +12,7 @@ use crate::files::group_head::identity_of;
 use crate::files::manifest::{self, HEAD_BYTES, Head, Listed, Manifest, Record, bytes_needed};
 use crate::files::{DataDir, FORMAT};
 use crate::ids::GroupName;
+use crate::journal::old::OldFile;
 
 /// The streams up to this one are the log's own, and have no identity in the catalog.
 pub const POSITIONS: StreamId = StreamId(1);
@@ -21,7 +22,7 @@ impl DataDir {
     /// upgraded in place:
     ///
     /// 1. What a killed upgrade has left is removed: nothing of this format was written yet.
-    /// 2. All groups' files are listed by their names. Of a group that has only an index the file was lost.
+    /// 2. The files of all groups and of the journal are listed by their names. Of a group that has only an index the file was lost.
     /// 3. The marker names this format.
     ///
     /// A start goes on with a killed upgrade from step 1, or is behind step 3.
@@ -126,9 +127,22 @@ impl DataDir {
         read().map_err(|error| LogError::io("read", &path, error))
     }
 
-    /// Lists the groups that have files, or indexes.
+    /// Lists the groups that have files, or indexes, and the files of the journal.
     fn list_by_names(&self) -> Result<Listed> {
         let mut listed = Listed::default();
+        let journal = match self.disk.list(&self.journal_dir()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            _ => OldFile::find_all(self)?,
+        };
+        for file in journal {
+            let new = Record::JournalFile {
+                sequence: file.sequence,
+                secret: file.secret,
+                end: Position(0),
+            };
+            let follows = listed.apply(new);
+            follows.map_err(|what| LogError::corrupted(file.path, Position(0), what))?;
+        }
         let streams = match self.disk.list(&self.streams_dir()) {
             // Its founding was interrupted.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),

@@ -47,6 +47,10 @@ impl OldJournal {
             for Damage { bytes, blocks } in damage {
                 let range = Position(bytes.start)..Position(bytes.end);
                 keep(&*reader.file, &reader.name.path, range)?;
+                if reader.file_len()? < bytes.end {
+                    let longer = reader.file.set_len(bytes.end);
+                    longer.map_err(|error| LogError::io("write", &reader.name.path, error))?;
+                }
                 reader.write_empty_blocks(bytes, blocks)?;
             }
             reader
@@ -64,6 +68,7 @@ impl FileReader<'_> {
     fn find_lane_damage(&self, end: Option<u64>) -> Result<(Vec<Damage>, u64)> {
         let mut damage = Vec::new();
         let (mut at, mut next_block) = (FILE_HEADER_BYTES, 0);
+        let note = self.name.note.filter(|_| end.is_none());
         while end.is_none_or(|end| at < end) {
             if let Some((_, bytes)) = self.block(at, next_block)? {
                 at += bytes;
@@ -80,7 +85,10 @@ impl FileReader<'_> {
             let (start, number) = match (following, end) {
                 (Some(following), _) => following,
                 (None, Some(end)) => (end, next_block + 1),
-                (None, None) => break,
+                (None, None) => match note.filter(|note| at < note.end) {
+                    Some(note) => (note.end, note.blocks.max(next_block + 1)),
+                    None => break,
+                },
             };
             damage.push(Damage {
                 bytes: at..start,
@@ -89,6 +97,11 @@ impl FileReader<'_> {
             (at, next_block) = (start, number);
         }
         Ok((damage, at))
+    }
+
+    fn file_len(&self) -> Result<u64> {
+        let len = self.file.len();
+        len.map_err(|error| LogError::io("read", &self.name.path, error))
     }
 
     /// Writes blocks without runs, which have these numbers and take these bytes.

@@ -59,29 +59,34 @@ impl<'a> FileReader<'a> {
         })
     }
 
-    /// Replays the blocks up to `end`, if it is known, or up to the torn end.
+    /// Replays the blocks up to `end`, if it is known, or up to the torn end. Returns where they end.
     pub fn replay(
         &self,
         end: Option<u64>,
         each: &mut impl FnMut(RecoveredRun, &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let least = end.or(self.name.note.map(|note| note.end));
         if self.previous_end.is_none() {
             // The header is synced before the first block is written.
-            return match end {
-                Some(end) if end > FILE_HEADER_BYTES => Err(self.corrupted(0, "file header")),
-                _ => self.check_nothing_follows(0, "file header", 0),
-            };
+            match least {
+                Some(least) if least > FILE_HEADER_BYTES => {
+                    return Err(self.missing(0, "file header", least));
+                }
+                _ => self.check_nothing_follows(0, "file header", 0)?,
+            }
+            return Ok(FILE_HEADER_BYTES);
         }
         let mut at = FILE_HEADER_BYTES;
         let mut last_written = 0..FILE_HEADER_USED as u64;
         let mut next_block = 0;
         while end.is_none_or(|end| at < end) {
             let Some((block, bytes)) = self.block(at, next_block)? else {
-                if end.is_some() {
-                    return Err(self.corrupted(at, "block"));
+                if let Some(least) = least.filter(|least| at < *least) {
+                    return Err(self.missing(at, "block", least));
                 }
                 self.check_nothing_follows(at, "block", next_block)?;
-                return self.write_again(last_written);
+                self.write_again(last_written)?;
+                break;
             };
             let mut data = &block.data[..];
             for (run, len) in block.runs {
@@ -93,7 +98,7 @@ impl<'a> FileReader<'a> {
             at += bytes;
             next_block += 1;
         }
-        Ok(())
+        Ok(at)
     }
 
     /// Writes and syncs the last write again, a block or the header: its sync may have failed,
@@ -241,14 +246,21 @@ impl<'a> FileReader<'a> {
         Ok(())
     }
 
+    /// The error of a part that is damaged, with valid ones behind it.
     pub fn corrupted(&self, at: u64, what: &str) -> LogError {
-        LogError::corrupted(
-            &self.name.path,
-            Position(at),
-            format!(
-                "this {what} of the journal is damaged, and valid ones follow it; `millstream repair --cut __journal` \
-                 takes out only damaged blocks"
-            ),
-        )
+        self.damaged(at, what, "valid ones follow it")
+    }
+
+    /// The error of a part that is damaged, though blocks were synced up to `end`.
+    fn missing(&self, at: u64, what: &str, end: u64) -> LogError {
+        self.damaged(at, what, &format!("blocks were synced up to byte {end}"))
+    }
+
+    fn damaged(&self, at: u64, what: &str, why: &str) -> LogError {
+        let what = format!(
+            "this {what} of the journal is damaged or missing, and {why}; `millstream repair --cut __journal` takes out only \
+             damaged blocks"
+        );
+        LogError::corrupted(&self.name.path, Position(at), what)
     }
 }

@@ -8,13 +8,16 @@
 //! A block is written after the one before it is synced. So a block that is not whole is the torn
 //! end of the journal if nothing valid follows it, and lost data if something does. No producer can make up
 //! a valid block and send it in a chunk: each block carries a secret of the run, which the
-//! file's name gives.
+//! file's name gives. Only the note of the journal's end tells of a damaged last block ([`end`]), and the manifest
+//! of missing files ([`listed`]).
 //!
 //! The journal knows groups, whose synced positions decide when a file is free, and no lanes.
 
 pub mod damage;
+pub mod end;
 pub mod file_reader;
 pub mod format;
+pub mod listed;
 pub mod old;
 pub mod run;
 pub mod writer;

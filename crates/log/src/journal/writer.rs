@@ -1,7 +1,7 @@
 //! Writing the journal: one block for each commit, and files that are used again when the groups' files hold their runs.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,10 +14,12 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
 use crate::ids::LaneId;
+use crate::journal::end::{self, EndFile, EndNote};
 use crate::journal::format::{
     BLOCK_HEADER_BYTES, BlockId, FILE_HEADER_BYTES, RUN_BYTES, RUNS_MAX, encode_file_header,
-    encode_head, file_path,
+    encode_head, file_path, parse_name,
 };
+use crate::journal::listed::{list_new, release};
 use crate::journal::run::Run;
 
 /// The outcome of writing a block.
@@ -41,8 +43,10 @@ struct State {
     active: Option<Active>,
     /// Full files, oldest first.
     full: VecDeque<Full>,
-    /// Obsolete files that wait for a new number.
+    /// Obsolete files that wait for a new number. They are listed until they get it.
     spare: Vec<PathBuf>,
+    /// The note of the last block, from the first file of this run on.
+    end_file: Option<EndFile>,
     next_sequence: u64,
     /// The end of the last file, which the header of the next one holds.
     previous_end: u64,
@@ -88,6 +92,7 @@ impl Journal {
                 active: None,
                 full: VecDeque::new(),
                 spare: Vec::new(),
+                end_file: None,
                 next_sequence,
                 previous_end: FILE_HEADER_BYTES,
                 blocks: 0,
@@ -116,7 +121,7 @@ impl Journal {
         count.max(1)
     }
 
-    /// Writes `runs` as one block and syncs it.
+    /// Writes `runs` as one block and syncs it, then notes where it ends.
     ///
     /// # Errors
     /// A full disk leaves the journal as it was, to be tried again. After a failed sync the file is
@@ -165,6 +170,12 @@ impl Journal {
         }
         active.end += block_bytes;
         active.next_block += 1;
+        let note = EndNote {
+            sequence: active.sequence,
+            secret: self.secret,
+            blocks: active.next_block,
+            end: active.end,
+        };
         for run in runs {
             let entry = active
                 .groups
@@ -172,6 +183,8 @@ impl Journal {
                 .or_insert_with(|| (Arc::clone(&run.group), run.end()));
             entry.1 = entry.1.max(run.end());
         }
+        let end_file = state.end_file.as_mut().expect("opened with the file");
+        end_file.write(&note);
         state.blocks += 1;
         state.bytes += data_bytes as u64;
         Ok(WriteOutcome::Durable)
@@ -244,10 +257,18 @@ impl Journal {
         let mut paths: Vec<PathBuf> = full.into_iter().map(|full| full.path).collect();
         paths.extend(active);
         paths.append(&mut state.spare);
-        for path in paths {
-            dir.disk
-                .remove_file(&path)
-                .map_err(|error| LogError::io("remove", path, error))?;
+        if let Err(error) = release_files(dir, &paths) {
+            tracing::warn!(%error, "the journal stays, and the next start reads it once more");
+            return Ok(());
+        }
+        let end = dir.journal_dir().join(end::NAME);
+        state.end_file = None;
+        for path in paths.into_iter().chain([end]) {
+            match dir.disk.remove_file(&path) {
+                // Only the note may be missing.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed.map_err(|error| LogError::io("remove", path, error))?,
+            }
         }
         dir.sync_dir(&dir.journal_dir())
     }
@@ -269,6 +290,12 @@ impl Full {
             .values()
             .any(|entry| is_live(entry) && entry.0.has_failed())
     }
+}
+
+/// Releases those of the files that are listed.
+fn release_files(dir: &DataDir, paths: &[PathBuf]) -> Result<()> {
+    let names = paths.iter().filter_map(|path| parse_name(dir, path));
+    release(dir, names.map(|(sequence, _)| sequence))
 }
 
 fn is_live((group, end): &(Arc<Group>, Position)) -> bool {
@@ -300,6 +327,7 @@ impl State {
         if let Some(n) = self.spare.iter().position(|spare| *spare == path) {
             self.spare.swap_remove(n);
         } else if let Some(spare) = self.spare.last() {
+            release_files(dir, std::slice::from_ref(spare))?;
             dir.disk
                 .rename(spare, &path)
                 .map_err(|error| LogError::io("rename", spare, error))?;
@@ -311,17 +339,22 @@ impl State {
             .map_err(|error| LogError::io("open", &path, error))?;
         // The header is durable before the first block is written, so that recovery can distinguish a damaged one
         // from one that never was; and the name before the header, so that a torn header never
-        // stands before blocks of the name's number.
+        // stands before blocks of the name's number. With all that it is listed, so that it is missed.
+        if self.end_file.is_none() {
+            self.end_file = Some(EndFile::open(dir)?);
+        }
         let header = encode_file_header(sequence, self.previous_end);
         let begun = file
             .reserve(file_bytes)
             .and_then(|()| dir.disk.sync_dir(&dir.journal_dir()))
             .and_then(|()| file.write_at(&header, 0))
-            .and_then(|()| file.sync());
+            .and_then(|()| file.sync())
+            .map_err(|error| LogError::io("begin journal file", &path, error))
+            .and_then(|()| list_new(dir, sequence, secret));
         if let Err(error) = begun {
             // It holds no blocks of this number, so it can be begun again.
-            self.spare.push(path.clone());
-            return Err(LogError::io("begin journal file", path, error));
+            self.spare.push(path);
+            return Err(error);
         }
         self.next_sequence += 1;
         self.active = Some(Active {

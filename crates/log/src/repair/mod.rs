@@ -134,7 +134,9 @@ impl Log {
         let disk = Arc::clone(&self.inner.core.dir.disk);
         let random = Arc::clone(&self.inner.random);
         self.close()?;
-        Repair::new(&config, DataDir::open(disk, random, &config.dir)?)
+        let dir = DataDir::open(disk, random, &config.dir)?;
+        let journal = OldJournal::find(&dir)?;
+        Repair::new(&config, dir, journal)
     }
 }
 
@@ -199,9 +201,8 @@ pub struct Repair {
 }
 
 impl Repair {
-    pub fn new(config: &LogConfig, dir: DataDir) -> Result<Repair> {
+    pub fn new(config: &LogConfig, dir: DataDir, journal: OldJournal) -> Result<Repair> {
         debug_assert_eq!(config.dir, dir.root);
-        let journal = OldJournal::find(&dir)?;
         let folder = dir.aside_dir()?;
         let taken = dir.aside_entries(PREFIX)?;
         let last = taken.iter().map(|(number, _)| *number).max();

@@ -20,6 +20,7 @@ use crate::files::group_head::GroupHead;
 use crate::files::manifest::Record;
 use crate::files::{DataDir, FORMAT};
 use crate::ids::{GroupName, LaneId};
+use crate::journal::old::OldJournal;
 use crate::recovery::foreign::foreign_file;
 use crate::repair::{FilesAside, Repair};
 use crate::settings::config::LogConfig;
@@ -66,7 +67,7 @@ impl InternalStore {
 /// the files as they were. A change whose chunk is damaged is lost, so the table has the former value of its key. The
 /// next start moves the files of streams that the catalog does not name to the folder `aside`.
 ///
-/// Of the journal damaged blocks are taken away. The next start reports lanes that have a gap there; it cannot report
+/// Of the journal damaged blocks are taken away, and missing files are taken out of the list. The next start reports lanes that have a gap there; it cannot report
 /// lanes whose last records were in a damaged block.
 ///
 /// The list of files is made anew from the names of the files that are there. So the next start does not miss files that
@@ -84,7 +85,12 @@ pub fn salvage(
     if part == InternalStore::Manifest {
         return remake_manifest(config, disk, random);
     }
-    let mut repair = Repair::new(config, DataDir::open(disk, random, &config.dir)?)?;
+    let dir = DataDir::open(disk, random, &config.dir)?;
+    if part == InternalStore::Journal {
+        OldJournal::forget_missing(&dir)?;
+    }
+    let journal = OldJournal::find(&dir)?;
+    let mut repair = Repair::new(config, dir, journal)?;
     match part {
         InternalStore::Manifest => {}
         InternalStore::Catalog => salvage_table(&mut repair, CATALOG)?,
@@ -111,7 +117,7 @@ fn remake_manifest(
         dir.find_manifest(random, format)?;
         return Ok(FilesAside::default());
     }
-    let mut repair = Repair::new(config, dir)?;
+    let mut repair = Repair::new(config, dir, OldJournal::default())?;
     repair.copy_manifest()?;
     repair.dir.remake_manifest(random)?;
     repair.finish()

@@ -3,6 +3,7 @@
 mod clean_stop;
 mod corruption;
 mod crash;
+mod journal_files;
 mod misplaced;
 mod model;
 mod regressions;

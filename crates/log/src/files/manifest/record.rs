@@ -10,7 +10,9 @@
 //! that another manifest had at this place. `durable` is the number of the manifest's records that were durable when this
 //! one was written: one of these that is damaged was lost, while any other may be a torn write.
 
-use millstream_base::{GroupId, LaneIndex, Offset, StreamId, StreamletIndex, Timestamp, crc32c};
+use millstream_base::{
+    GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, Timestamp, crc32c,
+};
 
 use crate::ids::{Generation, GroupName, LaneId};
 
@@ -87,8 +89,12 @@ pub enum Record {
         to: Offset,
         at: Timestamp,
     },
-    /// The journal has a file.
-    JournalFile { sequence: u64, secret: u64 },
+    /// The journal has a file. Its blocks end at `end`, which is 0 while some may be added.
+    JournalFile {
+        sequence: u64,
+        secret: u64,
+        end: Position,
+    },
     /// A file of the journal is obsolete.
     JournalReleased { sequence: u64 },
     /// The end of the records that the manifest began with.
@@ -207,9 +213,14 @@ impl Record {
                 number: at.0.cast_unsigned(),
                 ..Fields::of_lane(5, lane)
             },
-            Record::JournalFile { sequence, secret } => Fields {
+            Record::JournalFile {
+                sequence,
+                secret,
+                end,
+            } => Fields {
                 kind: 6,
                 group: secret,
+                offset: end.0,
                 number: sequence,
                 ..Fields::default()
             },
@@ -263,6 +274,7 @@ impl Record {
             6 => Record::JournalFile {
                 sequence: fields.number,
                 secret: fields.group,
+                end: Position(fields.offset),
             },
             7 => Record::JournalReleased {
                 sequence: fields.number,
@@ -377,8 +389,9 @@ mod tests {
                 Record::JournalFile {
                     sequence: 0x99,
                     secret: 0xaa,
+                    end: Position(0xcc),
                 },
-                "06000000 0000000000000000 00000000 00000000 aa00000000000000 00000000 00000000 0000000000000000 9900000000000000",
+                "06000000 0000000000000000 00000000 00000000 aa00000000000000 00000000 00000000 cc00000000000000 9900000000000000",
             ),
             (
                 Record::JournalReleased { sequence: 0x99 },

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
-use millstream_base::{GroupId, Offset, StreamId, Timestamp};
+use millstream_base::{GroupId, Offset, Position, StreamId, Timestamp};
 
 use crate::files::manifest::record::Record;
 use crate::ids::{Generation, GroupName, LaneId};
@@ -12,8 +12,16 @@ use crate::ids::{Generation, GroupName, LaneId};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listed {
     lanes: HashMap<LaneId, ListedLane>,
-    /// The secrets of the journal's files, by their sequences.
-    journal: BTreeMap<u64, u64>,
+    /// The journal's files, by their sequences.
+    journal: BTreeMap<u64, ListedJournalFile>,
+}
+
+/// A file of the journal that is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedJournalFile {
+    pub secret: u64,
+    /// The end of its blocks, once a start has found it.
+    pub end: Option<Position>,
 }
 
 /// The files of a lane that are listed.
@@ -69,12 +77,21 @@ impl Listed {
                 self.lanes.entry(lane).or_default().compacted = Some((to, at));
                 Ok(())
             }
-            Record::JournalFile { sequence, secret } => {
-                let is_new = !self.journal.contains_key(&sequence);
-                check(is_new, || {
+            Record::JournalFile {
+                sequence,
+                secret,
+                end,
+            } => {
+                let end = (end > Position(0)).then_some(end);
+                let known = self.journal_file(sequence);
+                let follows = known.is_none_or(|known| {
+                    known.secret == secret && (known.end.is_none() || known.end == end)
+                });
+                check(follows, || {
                     format!("journal file {sequence} is listed twice")
                 })?;
-                self.journal.insert(sequence, secret);
+                self.journal
+                    .insert(sequence, ListedJournalFile { secret, end });
                 Ok(())
             }
             Record::JournalReleased { sequence } => {
@@ -92,10 +109,20 @@ impl Listed {
         self.lanes.get(&lane)
     }
 
-    /// Returns sequence and secret of each file of the journal, in the order of the sequences.
-    pub fn journal(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// Returns the files of the journal with their sequences, in the order of these.
+    pub fn journal(&self) -> impl Iterator<Item = (u64, ListedJournalFile)> {
         let files = self.journal.iter();
-        files.map(|(sequence, secret)| (*sequence, *secret))
+        files.map(|(sequence, file)| (*sequence, *file))
+    }
+
+    /// Returns the file of the journal with this sequence, if it is listed.
+    pub fn journal_file(&self, sequence: u64) -> Option<ListedJournalFile> {
+        self.journal.get(&sequence).copied()
+    }
+
+    /// Takes a file of the journal out of the list.
+    pub fn forget_journal_file(&mut self, sequence: u64) {
+        self.journal.remove(&sequence);
     }
 
     /// Returns the lanes of which anything is listed, in no particular order.
@@ -124,7 +151,11 @@ impl Listed {
             records.extend(lane.records(*id));
         }
         let journal = self.journal();
-        records.extend(journal.map(|(sequence, secret)| Record::JournalFile { sequence, secret }));
+        records.extend(journal.map(|(sequence, file)| Record::JournalFile {
+            sequence,
+            secret: file.secret,
+            end: file.end.unwrap_or(Position(0)),
+        }));
         records
     }
 }

@@ -8,7 +8,7 @@ mod state;
 use std::path::Path;
 use std::sync::Arc;
 
-use millstream_base::{GroupId, LaneIndex, Offset, StreamId, StreamletIndex};
+use millstream_base::{GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex};
 use millstream_sim::{Rng, SimDisk, SimRandom};
 
 use super::read::read;
@@ -56,6 +56,7 @@ fn history(count: usize) -> Vec<Record> {
             Record::JournalFile {
                 sequence: round,
                 secret: 7,
+                end: Position(0),
             },
             Record::Group(group(n, id, 0)),
             Record::Group(group(n, id + 1, 0)),
@@ -198,7 +199,11 @@ fn a_manifest_that_has_grown_is_written_anew() {
     let pair = |sequence| {
         let secret = 7;
         [
-            Record::JournalFile { sequence, secret },
+            Record::JournalFile {
+                sequence,
+                secret,
+                end: Position(0),
+            },
             Record::JournalReleased { sequence },
         ]
     };

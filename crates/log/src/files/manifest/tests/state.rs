@@ -1,9 +1,9 @@
 //! The list that records leave.
 
-use millstream_base::{GroupId, LaneIndex, Offset, StreamId, StreamletIndex, Timestamp};
+use millstream_base::{GroupId, LaneIndex, Offset, Position, StreamId, StreamletIndex, Timestamp};
 
 use super::super::record::Record;
-use super::super::state::Listed;
+use super::super::state::{Listed, ListedJournalFile};
 use crate::ids::{Generation, GroupName, LaneId};
 
 const LANE: LaneId = LaneId {
@@ -80,6 +80,13 @@ fn records_that_do_not_follow_are_refused_and_change_nothing() {
         Record::JournalFile {
             sequence: 1,
             secret: 2,
+            end: Position(0),
+        },
+        // A start finds where it ends.
+        Record::JournalFile {
+            sequence: 1,
+            secret: 2,
+            end: Position(70),
         },
         first(2, 20),
     ] {
@@ -122,7 +129,13 @@ fn records_that_do_not_follow_are_refused_and_change_nothing() {
         },
         Record::JournalFile {
             sequence: 1,
+            secret: 3,
+            end: Position(70),
+        },
+        Record::JournalFile {
+            sequence: 1,
             secret: 2,
+            end: Position(60),
         },
         Record::JournalReleased { sequence: 2 },
     ] {
@@ -157,6 +170,12 @@ fn the_records_of_a_list_leave_the_same_list() {
         Record::JournalFile {
             sequence: 2,
             secret: 3,
+            end: Position(90),
+        },
+        Record::JournalFile {
+            sequence: 4,
+            secret: 5,
+            end: Position(0),
         },
     ] {
         listed.apply(record).unwrap();
@@ -169,5 +188,10 @@ fn the_records_of_a_list_leave_the_same_list() {
     let lane = again.lane(LANE).unwrap();
     assert_eq!(lane.epochs(), [(1, Offset(0)), (3, Offset(50))]);
     assert_eq!(lane.compacted(), Some((Offset(50), Timestamp(7))));
-    assert_eq!(again.journal().collect::<Vec<_>>(), [(2, 3)]);
+    let file = |secret, end| ListedJournalFile { secret, end };
+    let journal: Vec<_> = again.journal().collect();
+    assert_eq!(
+        journal,
+        [(2, file(3, Some(Position(90)))), (4, file(5, None))]
+    );
 }
