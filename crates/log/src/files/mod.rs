@@ -3,7 +3,7 @@
 //! ```text
 //! millstream.data                          marker with the format's version; locked while in use
 //! manifest                                 see `manifest`; manifest.new is its next content
-//! clean-stop                               see `recovery::clean_stop`; clean-stop.new is its next content
+//! clean-stop                               see `clean_stop`; clean-stop.new is its next content
 //! journal/<sequence>-<secret>.journal                                see `journal`
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>-<gen>.log     see `group_head`, then chunks, one after another
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log           the same of format 2: chunks, one after another
@@ -14,9 +14,10 @@
 //! ```
 //!
 //! One process has a data directory open. A file or folder that does not belong there is refused and never removed. This folder
-//! knows names, and nothing of the files' content but the marker's, the manifest's and the heads'.
+//! knows names, and nothing of the files' content but that of marker, manifest, heads and the record of a clean stop.
 
 pub mod aside;
+pub mod clean_stop;
 pub mod disk_space;
 pub mod group_head;
 pub mod key_files;

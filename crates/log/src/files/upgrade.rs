@@ -8,11 +8,13 @@ use millstream_base::disk::Access;
 use millstream_base::{ByteSize, Position, Random, StreamId};
 
 use crate::error::{LogError, Result};
+use crate::files::clean_stop;
 use crate::files::group_head::identity_of;
 use crate::files::manifest::{self, HEAD_BYTES, Head, Listed, Manifest, Record, bytes_needed};
 use crate::files::{DataDir, FORMAT};
 use crate::ids::GroupName;
 use crate::journal::old::OldFile;
+use crate::random::draw;
 
 /// The streams up to this one are the log's own, and have no identity in the catalog.
 pub const POSITIONS: StreamId = StreamId(1);
@@ -31,7 +33,8 @@ impl DataDir {
             return self.upgrade(random, format);
         }
         let disk = Arc::clone(&self.disk);
-        let found = match Manifest::open(disk, Arc::clone(&random), &self.root) {
+        let known = clean_stop::manifest_end(self)?;
+        let found = match Manifest::open(disk, Arc::clone(&random), &self.root, known) {
             Ok(Some(found)) => return Ok(found),
             Ok(None) if self.is_new()? => {
                 let disk = Arc::clone(&self.disk);
@@ -84,7 +87,14 @@ impl DataDir {
             Some(former) => Some(former),
             None => self.head_by_groups(&listed)?,
         };
-        Manifest::create(disk, random, &self.root, former, listed).map(drop)
+        let mut former = match former {
+            Some(former) => former,
+            None => Head::of_new(draw(&*random)?),
+        };
+        // It is no older list than that of the last clean stop.
+        let known = clean_stop::manifest_end(self)?;
+        former.number = former.number.max(known.map_or(0, |known| known.number));
+        Manifest::create(disk, random, &self.root, Some(former), listed).map(drop)
     }
 
     /// Returns the directory's identity, as the heads of the log's own tables have it.
@@ -102,11 +112,7 @@ impl DataDir {
                 };
                 if let Some(head) = head.filter(|head| head.name == name) {
                     let directory = identity_of(*head.identity.as_bytes(), id.stream);
-                    return Ok(Some(Head {
-                        directory: *directory.as_bytes(),
-                        number: 0,
-                        secret: 0,
-                    }));
+                    return Ok(Some(Head::of_new(*directory.as_bytes())));
                 }
             }
         }

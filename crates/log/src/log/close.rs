@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Result;
+use crate::files::clean_stop::CleanStop;
 use crate::group::Group;
 use crate::ids::LaneId;
 use crate::journal::old::OldJournal;
 use crate::lane::LaneState;
 use crate::log::Inner;
 use crate::produce::wait::wait_durable;
-use crate::recovery::clean_stop::CleanStop;
 use crate::settings::config::Durability;
 
 impl Inner {

@@ -15,6 +15,7 @@ use crate::catalog::{CATALOG, CatalogEntry, FIRST_STREAM, POSITIONS, SALVAGED};
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::clean_stop::CleanStop;
 use crate::journal::old::OldJournal;
 use crate::journal::writer::Journal;
 use crate::log::{Inner, Log};
@@ -22,7 +23,6 @@ use crate::memory::pool::Pool;
 use crate::object::ObjectInfo;
 use crate::random::draw;
 use crate::recovery::Recovered;
-use crate::recovery::clean_stop::CleanStop;
 use crate::settings::config::{Background, Durability, LogConfig, StreamConfig};
 use crate::stream::{Shape, StreamIdentity, StreamKind, StreamState};
 

@@ -8,7 +8,7 @@
 //!    the end of the last run. Only where the pool is too small for them they go to the files now.
 //! 3. The torn end of a write behind the whole chunks, which the journal did not bring back, is
 //!    moved aside. More bytes than such a write can leave are damage: the file stays as it is. So are any bytes
-//!    after a clean stop ([`clean_stop`]), which leaves no torn ends.
+//!    after a clean stop ([`clean_stop`](crate::files::clean_stop)), which leaves no torn ends.
 //! 4. The log is ready. In the background the segments of step 2 are persisted as any others, as soon
 //!    as the disk has room for them; then the old journal, which holds them until then, is removed.
 //!
@@ -17,7 +17,6 @@
 //!
 //! Recovery knows files, groups and the journal, and neither the catalog nor the pool's eviction.
 
-pub mod clean_stop;
 pub mod closed;
 pub mod foreign;
 pub mod lane;
@@ -39,6 +38,7 @@ use uuid::Uuid;
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
+use crate::files::clean_stop::CleanStop;
 use crate::files::manifest::{Listed, Record};
 use crate::ids::{GroupName, LaneId};
 use crate::journal::old::OldJournal;
@@ -46,7 +46,6 @@ use crate::journal::run::RecoveredRun;
 use crate::lane::stored::StoredLane;
 use crate::lane::virtual_log::COMMIT_BYTES_MAX;
 use crate::memory::pool::{Arena, Pool};
-use crate::recovery::clean_stop::CleanStop;
 use crate::recovery::closed::Replayed;
 use crate::recovery::lane::{RecoveredLane, ReplayStep};
 use crate::recovery::truncated::TruncatedTails;

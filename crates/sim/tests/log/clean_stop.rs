@@ -309,3 +309,99 @@ fn a_crash_at_any_operation_of_a_start_a_run_and_a_stop_is_no_damage() {
     }
     assert!(records[0] > 10 && records[1] > 1, "{records:?}");
 }
+
+const MANIFEST: &str = "/data/manifest";
+
+/// Makes a damaged list of an older one and the last one.
+type Damage = fn(&[u8], &[u8]) -> Vec<u8>;
+
+/// The end of the manifest's last record.
+fn end_of_manifest(bytes: &[u8]) -> usize {
+    let last = bytes.iter().rposition(|byte| *byte != 0).expect("a head");
+    last / 64 * 64 + 64
+}
+
+#[test]
+fn a_list_of_files_that_lost_its_end_or_is_an_older_one_is_told_after_a_clean_stop() {
+    let lists: [Damage; 5] = [
+        // An older state of the same list, without the files of the last run.
+        |older, _| older.to_vec(),
+        |_, list| list[..end_of_manifest(list) - 64].to_vec(),
+        |_, list| {
+            let mut list = list.to_vec();
+            let end = end_of_manifest(&list);
+            list[end - 64..end].fill(0);
+            list
+        },
+        |_, list| {
+            let mut list = list.to_vec();
+            let end = end_of_manifest(&list);
+            list[end - 30] ^= 1;
+            list
+        },
+        |_, list| list[..end_of_manifest(list) - 20].to_vec(),
+    ];
+    for (n, damaged) in lists.into_iter().enumerate() {
+        let mut world = opened_with(&[("a", &[100])]);
+        world.close();
+        assert!(world.open());
+        let older = read(&world, Path::new(MANIFEST));
+        // Its file is the last one that is listed.
+        world.create("b", StreamConfig::default());
+        append(&mut world, "b", 60_000);
+        world.close();
+        let list = read(&world, Path::new(MANIFEST));
+        let damaged = damaged(&older, &list);
+        write(&world, Path::new(MANIFEST), &damaged);
+        for _ in 0..2 {
+            let before = world.disk.files();
+            let error = open(&world.disk, &world.clock).expect_err("the list is damaged");
+            assert!(matches!(error, LogError::DamagedManifest { .. }), "{error}");
+            assert!(
+                error.to_string().contains("stopped cleanly"),
+                "{n}: {error}"
+            );
+            assert_eq!(world.disk.files(), before);
+            assert!(read(&world, Path::new(MANIFEST)) == damaged);
+            world.kill();
+        }
+        let random = Arc::new(SimRandom::new(1));
+        let disk = Arc::new(world.disk.clone());
+        salvage(&config(), disk, random, InternalStore::Manifest).expect("no faults");
+        world.kill();
+        world.finish();
+    }
+}
+
+#[test]
+fn an_older_list_of_the_run_before_is_told_after_a_clean_stop() {
+    let mut world = opened_with(&[("a", &[100])]);
+    world.close();
+    let older = read(&world, Path::new(MANIFEST));
+    // The start writes the list anew.
+    assert!(world.open());
+    append(&mut world, "a", 100);
+    world.close();
+    let list = read(&world, Path::new(MANIFEST));
+    assert_ne!(older[24..32], list[24..32]);
+    write(&world, Path::new(MANIFEST), &older);
+    let error = open(&world.disk, &world.clock).expect_err("the list is an older one");
+    assert!(error.to_string().contains("an older one"), "{error}");
+    write(&world, Path::new(MANIFEST), &list);
+    world.kill();
+    world.finish();
+}
+
+#[test]
+fn a_record_of_the_first_format_counts() {
+    let mut world = opened_with(&[("a", &[100, 200])]);
+    world.close();
+    let text = String::from_utf8(read(&world, Path::new(RECORD))).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    let mut former = format!("millstream clean stop, format 1\n{}\n", lines[2]);
+    let crc = millstream_base::crc32c(former.as_bytes());
+    former.push_str(&format!("crc {crc:08x}\n"));
+    write(&world, Path::new(RECORD), former.as_bytes());
+    add_junk(&world, "a");
+    open_damaged(&mut world, &["a"]);
+}

@@ -9,7 +9,7 @@ use millstream_base::{Disk, DiskFile, Random};
 
 use crate::error::{LogError, Result};
 use crate::files::manifest::read::Found;
-use crate::files::manifest::record::{HEAD_BYTES, Head, Place, RECORD_BYTES, Record};
+use crate::files::manifest::record::{HEAD_BYTES, Head, Place, RECORD_BYTES, Record, crc_in};
 use crate::files::manifest::state::Listed;
 use crate::random::draw;
 
@@ -37,6 +37,8 @@ pub struct Current {
     pub count: u64,
     /// Those of them that are durable.
     pub durable: u64,
+    /// The checksum of the last one.
+    pub last_crc: u32,
     /// Records of this run, in all of its files.
     pub appended: RecordCount,
     /// Those of them that are durable.
@@ -47,6 +49,17 @@ pub struct Current {
     pub rewrite_above: u64,
     /// The failure after which nothing is appended.
     pub failed: Option<LogError>,
+}
+
+/// A place up to which the manifest was durable at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ManifestEnd {
+    /// The number of the manifest.
+    pub number: u64,
+    /// Its records by then, at least one.
+    pub records: u64,
+    /// The checksum of the last one of them.
+    pub crc: u32,
 }
 
 /// The records that a run has appended up to a moment: [`Manifest::sync_to`] makes them durable.
@@ -70,6 +83,7 @@ impl Current {
             listed: found.listed,
             count: found.count,
             durable: found.count,
+            last_crc: found.last_crc,
             appended: RecordCount(0),
             synced: RecordCount(0),
             reserved: end,
@@ -135,6 +149,7 @@ impl Current {
             listed,
             count,
             durable: count,
+            last_crc: crc_of_last(&bytes),
             appended: RecordCount(0),
             synced: RecordCount(0),
             reserved,
@@ -146,6 +161,9 @@ impl Current {
     pub fn append(&mut self, path: &Path, records: &[Record]) -> Result<RecordCount, Failed> {
         self.check().map_err(Failed::Unchanged)?;
         let end = self.end();
+        if records.is_empty() {
+            return Ok(self.appended);
+        }
         let bytes = encode(records, &self.head, self.count, self.durable);
         let is_removal = records.iter().all(Record::is_of_removal);
         let spare = if is_removal { 0 } else { REMOVAL_BYTES };
@@ -162,6 +180,7 @@ impl Current {
             .map_err(|error| Failed::Unknown(LogError::io("write", path, error)))?;
         self.take(records);
         self.count += records.len() as u64;
+        self.last_crc = crc_of_last(&bytes);
         Ok(self.appended)
     }
 
@@ -227,6 +246,12 @@ impl From<Failed> for LogError {
             Failed::Unchanged(error) | Failed::Unknown(error) => error,
         }
     }
+}
+
+/// Returns the checksum of the last record of `bytes`, which end with a record.
+pub fn crc_of_last(bytes: &[u8]) -> u32 {
+    let last = bytes.last_chunk::<RECORD_BYTES>();
+    last.map_or(0, crc_in)
 }
 
 /// Returns the bytes of records of which the first one has the index `from`.

@@ -21,7 +21,7 @@ mod record;
 mod state;
 mod write;
 
-pub use current::{NAME, NEW_NAME, RecordCount, bytes_needed};
+pub use current::{ManifestEnd, NAME, NEW_NAME, RecordCount, bytes_needed};
 pub use record::{HEAD_BYTES, Head, Record};
 pub use state::{Listed, ListedLane};
 pub use write::Manifest;

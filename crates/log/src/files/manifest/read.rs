@@ -7,6 +7,7 @@ use millstream_base::disk::Access;
 use millstream_base::{Disk, DiskFile, Position};
 
 use crate::error::{LogError, Result};
+use crate::files::manifest::current::{ManifestEnd, crc_of_last};
 use crate::files::manifest::record::{HEAD_BYTES, Head, Place, RECORD_BYTES, Record};
 use crate::files::manifest::state::Listed;
 
@@ -23,6 +24,8 @@ pub struct Found {
     pub listed: Listed,
     /// The number of records.
     pub count: u64,
+    /// The checksum of the last one.
+    pub last_crc: u32,
     /// The bytes of the records that may not be durable. They are the last ones.
     unsettled: Vec<u8>,
     /// The bytes of the file. Those behind the records are of a torn write.
@@ -51,11 +54,11 @@ impl Found {
     }
 }
 
-/// Reads the manifest. `None` when there is none.
+/// Reads the manifest. `None` when there is none. It was durable up to `known`, if that is given.
 ///
 /// # Errors
 /// When the file cannot be read, or has lost records.
-pub fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Found>> {
+pub fn read(disk: &dyn Disk, path: &Path, known: Option<ManifestEnd>) -> Result<Option<Found>> {
     let file = match disk.open(path, Access::Write) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file.map_err(|error| LogError::io("open", path, error))?,
@@ -105,15 +108,48 @@ pub fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Found>> {
     if behind.any(|(_, durable)| durable > index) {
         return damage(at, "a record is damaged that was durable".to_owned());
     }
+    if let Some(known) = known
+        && let Err(what) = check_known(&head, &records, index, &known)
+    {
+        return damage(at, what);
+    }
     records.truncate(index as usize * RECORD_BYTES);
+    let last_crc = crc_of_last(&records);
     Ok(Some(Found {
         file,
         head,
         listed,
         count: index,
+        last_crc,
         unsettled: records.split_off(known_durable as usize * RECORD_BYTES),
         len,
     }))
+}
+
+/// Checks that a manifest with `count` records is the one that was durable up to `known`, or one that was written later.
+fn check_known(head: &Head, records: &[u8], count: u64, known: &ManifestEnd) -> Result<(), String> {
+    let ManifestEnd {
+        number,
+        records: least,
+        crc,
+    } = *known;
+    if head.number != number {
+        return match head.number > number {
+            true => Ok(()),
+            false => Err(format!(
+                "this list has number {}, and the last run stopped cleanly with list {number}: it is an older one",
+                head.number
+            )),
+        };
+    }
+    let end = least as usize * RECORD_BYTES;
+    let is_there = least <= count && records.get(..end).map(crc_of_last) == Some(crc);
+    match is_there {
+        true => Ok(()),
+        false => Err(format!(
+            "the list ends behind {count} whole records, and had {least} when the last run stopped cleanly"
+        )),
+    }
 }
 
 fn record_at(records: &[u8], head: &Head, index: u64) -> Option<(Record, u64)> {

@@ -41,6 +41,15 @@ pub struct Head {
 }
 
 impl Head {
+    /// Returns the head before the first manifest of a directory.
+    pub fn of_new(directory: [u8; 16]) -> Head {
+        Head {
+            directory,
+            number: 0,
+            secret: 0,
+        }
+    }
+
     pub fn encode(&self) -> [u8; HEAD_BYTES as usize] {
         let mut bytes = [0; HEAD_BYTES as usize];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -146,7 +155,7 @@ impl Record {
 
     /// Returns the record that stands whole at a place, and how many records were durable when it was written.
     pub fn decode(bytes: &[u8; RECORD_BYTES], place: Place) -> Option<(Record, u64)> {
-        if u32::from_le_bytes(take(bytes, 0)) != crc_of(bytes, place) {
+        if crc_in(bytes) != crc_of(bytes, place) {
             return None;
         }
         let fields = Fields {
@@ -306,6 +315,11 @@ impl Fields {
             ..Fields::of_lane(kind, name.lane)
         }
     }
+}
+
+/// Returns the checksum that the bytes of a record have.
+pub fn crc_in(bytes: &[u8; RECORD_BYTES]) -> u32 {
+    u32::from_le_bytes(take(bytes, 0))
 }
 
 fn take<const N: usize>(bytes: &[u8; RECORD_BYTES], at: usize) -> [u8; N] {

@@ -7,7 +7,9 @@ use millstream_base::{Disk, Random, StreamId};
 use parking_lot::Mutex;
 
 use crate::error::{LogError, Result};
-use crate::files::manifest::current::{Current, Failed, NAME, RecordCount, rewrite_above};
+use crate::files::manifest::current::{
+    Current, Failed, ManifestEnd, NAME, RecordCount, rewrite_above,
+};
 use crate::files::manifest::read::read;
 use crate::files::manifest::record::{Head, Record};
 use crate::files::manifest::state::Listed;
@@ -38,17 +40,14 @@ impl Manifest {
     ) -> Result<Manifest> {
         let former = match former {
             Some(former) => former,
-            None => Head {
-                directory: draw(&*random)?,
-                number: 0,
-                secret: 0,
-            },
+            None => Head::of_new(draw(&*random)?),
         };
         let current = Current::write(&*disk, &*random, root, former, listed)?;
         Ok(Manifest::with(disk, random, root, current))
     }
 
-    /// Opens the manifest. `None` when there is none. What was read is durable then.
+    /// Opens the manifest. `None` when there is none. It was durable up to `known`, if that is given. What was read is
+    /// durable then.
     ///
     /// # Errors
     /// When it is damaged, or cannot be read or written.
@@ -56,9 +55,10 @@ impl Manifest {
         disk: Arc<dyn Disk>,
         random: Arc<dyn Random>,
         root: &Path,
+        known: Option<ManifestEnd>,
     ) -> Result<Option<Manifest>> {
         let path = root.join(NAME);
-        let Some(found) = read(&*disk, &path)? else {
+        let Some(found) = read(&*disk, &path, known)? else {
             return Ok(None);
         };
         let current = Current::open(&*disk, root, found)?;
@@ -142,6 +142,22 @@ impl Manifest {
             true => self.rewrite_whole(&mut current),
             false => Ok(()),
         }
+    }
+
+    /// Makes all records durable, and returns where they end, while no others are appended.
+    ///
+    /// # Errors
+    /// When they may not be durable.
+    pub fn end(&self) -> Result<ManifestEnd> {
+        let appended = self.current.lock().appended;
+        self.sync_to(appended)?;
+        let current = self.current.lock();
+        current.check()?;
+        Ok(ManifestEnd {
+            number: current.head.number,
+            records: current.count,
+            crc: current.last_crc,
+        })
     }
 
     /// Returns whether the file has records that a rewrite leaves out.

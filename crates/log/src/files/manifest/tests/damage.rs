@@ -23,7 +23,7 @@ fn any_flipped_bit_is_damage_or_looks_as_if_the_last_record_was_torn() {
     let last = bytes - RECORD_BYTES as u64;
     for byte in 0..bytes {
         disk.flip_bit(PATH, 8 * byte + byte % 8).unwrap();
-        match read(&disk, Path::new(PATH)) {
+        match read(&disk, Path::new(PATH), None) {
             Err(LogError::Corrupted { .. }) => assert!(byte < last, "byte {byte}"),
             Err(error) => panic!("{error}"),
             Ok(found) => {
@@ -42,7 +42,7 @@ fn a_truncated_manifest_is_damaged_where_it_lost_records_that_it_began_with() {
     let began_with = HEAD_BYTES as usize + 6 * RECORD_BYTES;
     for len in 0..bytes.len() {
         disk.write_file(PATH, &bytes[..len]).unwrap();
-        match read(&disk, Path::new(PATH)) {
+        match read(&disk, Path::new(PATH), None) {
             Err(LogError::Corrupted { .. }) => assert!(len < began_with, "{len} bytes"),
             Err(error) => panic!("{error}"),
             Ok(found) => {

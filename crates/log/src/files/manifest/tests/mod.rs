@@ -103,7 +103,7 @@ fn create_and_open(seed: u64) -> (SimDisk, Manifest) {
 
 fn try_open(disk: &SimDisk) -> Result<Option<Manifest>, LogError> {
     let (random, root) = (Arc::new(SimRandom::new(2)), Path::new("/"));
-    Manifest::open(Arc::new(disk.clone()), random, root)
+    Manifest::open(Arc::new(disk.clone()), random, root, None)
 }
 
 fn open(disk: &SimDisk) -> Manifest {
@@ -115,7 +115,11 @@ fn listed(manifest: &Manifest) -> Listed {
 }
 
 fn number(disk: &SimDisk) -> u64 {
-    read(disk, Path::new(PATH)).unwrap().unwrap().head.number
+    read(disk, Path::new(PATH), None)
+        .unwrap()
+        .unwrap()
+        .head
+        .number
 }
 
 fn append_synced(manifest: &Manifest, records: &[Record]) {
