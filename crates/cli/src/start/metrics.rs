@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use millstream_base::Timestamp;
 use millstream_log::{KeyStats, PartitionInfo, StreamInfo};
 use millstream_serve::{Metric, MetricKind, MetricValue, Sample};
 
@@ -83,76 +84,86 @@ fn resident() -> Option<Metric> {
     Some(Metric::new("resident_bytes", Gauge, bytes, help))
 }
 
+/// A metric of every partition; a partition without it has no sample.
+fn by_partition(
+    streams: &[StreamInfo],
+    name: &'static str,
+    kind: MetricKind,
+    help: &'static str,
+    value: impl Fn(&PartitionInfo) -> Option<MetricValue>,
+) -> Metric {
+    let partitions = streams.iter().flat_map(|stream| {
+        let each = |lane| (stream.name.as_str(), lane);
+        stream.partitions.iter().map(each)
+    });
+    let samples = partitions.filter_map(|(stream, lane)| {
+        let value = value(lane)?;
+        let partition = lane.partition.to_string();
+        Some(sample(
+            [("stream", stream), ("partition", &partition)],
+            value,
+        ))
+    });
+    Metric {
+        name,
+        help,
+        kind,
+        samples: samples.collect(),
+    }
+}
+
 fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
-    let by = |name, kind, help, value: fn(&PartitionInfo) -> u64| {
-        let samples = streams.iter().flat_map(|stream| {
-            let lanes = stream.partitions.iter();
-            lanes.map(|lane| {
-                let partition = lane.partition.to_string();
-                let labels = [("stream", stream.name.as_str()), ("partition", &partition)];
-                sample(labels, MetricValue::Count(value(lane)))
-            })
-        });
-        Metric {
-            name,
-            help,
-            kind,
-            samples: samples.collect(),
-        }
+    let by = |name, help, value: fn(&PartitionInfo) -> u64| {
+        let value = |lane: &PartitionInfo| Some(MetricValue::Count(value(lane)));
+        by_partition(streams, name, Gauge, help, value)
     };
     #[rustfmt::skip]
     let metrics = [
-        by("partition_first_offset", Gauge, "The first offset that is kept.", |lane| lane.earliest.0),
-        by("partition_end_offset", Gauge, "Behind the last durable record.", |lane| lane.durable.0),
-        by("partition_records", Gauge, "Durable records.", |lane| lane.durable.0 - lane.earliest.0),
-        by("partition_bytes", Gauge, "Durable bytes.", |lane| lane.bytes),
-        by("partition_log_groups", Gauge, "Groups of segments, each a file.", |lane| lane.groups as u64),
-        by("partition_faulted", Gauge, "1 when the partition has a fault, as a damaged file is, and 0 else.",
+        by("partition_first_offset", "The first offset that is kept.", |lane| lane.earliest.0),
+        by("partition_end_offset", "Behind the last durable record.", |lane| lane.durable.0),
+        by("partition_records", "Durable records.", |lane| lane.durable.0 - lane.earliest.0),
+        by("partition_bytes", "Durable bytes.", |lane| lane.bytes),
+        by("partition_log_groups", "Groups of segments, each a file.", |lane| lane.groups as u64),
+        by("partition_faulted", "1 when the partition has a fault, as a damaged file is, and 0 else.",
             |lane| u64::from(lane.fault.is_some())),
-        by("partition_cut_bytes", Gauge, "Bytes that this start truncated from the end.", |lane| lane.truncated_bytes),
+        by("partition_cut_bytes", "Bytes that this start truncated from the end.", |lane| lane.truncated_bytes),
     ];
     metrics
 }
 
-/// Partitions have samples from the first lookup by key after the start on.
-fn of_keys(streams: &[StreamInfo]) -> [Metric; 4] {
-    let by = |name, help, value: fn(&KeyStats) -> u64| {
-        let samples = streams.iter().flat_map(|stream| {
-            let lanes = stream.partitions.iter();
-            lanes.filter_map(|lane| {
-                let keys = lane.keys.as_ref()?;
-                let partition = lane.partition.to_string();
-                let labels = [("stream", stream.name.as_str()), ("partition", &partition)];
-                Some(sample(labels, MetricValue::Count(value(keys))))
-            })
-        });
-        Metric {
-            name,
-            help,
-            kind: Gauge,
-            samples: samples.collect(),
-        }
+/// Partitions have samples from the first key file or lookup by key after the start on.
+fn of_keys(streams: &[StreamInfo]) -> Vec<Metric> {
+    let by = |name, kind, help, value: fn(&KeyStats) -> u64| {
+        let value = |lane: &PartitionInfo| Some(MetricValue::Count(value(lane.keys.as_ref()?)));
+        by_partition(streams, name, kind, help, value)
     };
-    [
-        by("partition_keys", "Keys that have a value.", |keys| {
-            keys.keys
-        }),
-        by(
-            "partition_keys_bytes",
-            "Memory of the index by key.",
-            |keys| keys.bytes,
-        ),
-        by(
-            "partition_misplaced_records",
-            "Records whose key another partition owns, so they are not found by key.",
-            |keys| keys.misplaced,
-        ),
-        by(
-            "partition_keyless_records",
-            "Records without a key.",
-            |keys| keys.without_key,
-        ),
-    ]
+    #[rustfmt::skip]
+    let mut metrics = vec![
+        by("partition_keys", Gauge, "Keys that have a value.", |keys| keys.keys),
+        by("partition_keys_bytes", Gauge, "Memory of the index by key.", |keys| keys.bytes),
+        by("partition_misplaced_records", Gauge, "Records whose key another partition owns, so they are not found by key.",
+            |keys| keys.misplaced),
+        by("partition_keyless_records", Gauge, "Records without a key.", |keys| keys.without_key),
+        by("partition_key_files", Gauge, "Key files in use, each beside a closed group.", |keys| keys.files),
+        by("partition_key_files_bytes", Gauge, "Bytes of the key files in use.", |keys| keys.file_bytes),
+        by("partition_key_files_built_total", Counter, "Key files that were made.", |keys| keys.files_built),
+        by("partition_key_files_rebuilt_total", Counter, "Key files that were made in place of damaged or lost ones.",
+            |keys| keys.files_rebuilt),
+    ];
+    let failed_at = |lane: &PartitionInfo| Some(seconds(lane.keys?.files_failed_at?));
+    metrics.push(by_partition(
+        streams,
+        "partition_key_files_failure_timestamp_seconds",
+        Gauge,
+        "When a key file could not be made, most recently; absent if that never happened.",
+        failed_at,
+    ));
+    metrics
+}
+
+/// A time as Prometheus has it.
+fn seconds(time: Timestamp) -> MetricValue {
+    MetricValue::Number(time.0 as f64 / 1e3)
 }
 
 fn of_groups(look: &Look) -> [Metric; 2] {

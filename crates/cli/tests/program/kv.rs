@@ -209,6 +209,10 @@ fn values_and_ranges_are_served_over_http() {
     assert!(sum("partition_keys_bytes") > 5 * 64);
     assert_eq!(sum("partition_misplaced_records"), 0);
     assert_eq!(sum("partition_keyless_records"), 0);
+    // All records are in open groups.
+    for name in ["", "_bytes", "_built_total", "_rebuilt_total"] {
+        assert_eq!(sum(&format!("partition_key_files{name}")), 0);
+    }
 
     for (path, status, part) in [
         ("/kv/a%2Fb/none", 404, "unknown key \\\"none\\\""),

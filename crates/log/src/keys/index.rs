@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use millstream_base::Offset;
+use millstream_base::{Offset, Timestamp};
 use millstream_record::{ChunkError, Records};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
@@ -22,9 +22,16 @@ pub struct KeyIndex {
     updating: Mutex<()>,
     /// Held by the thread that makes a key file. Locked behind `updating` or without it, and before `table`.
     building: Mutex<()>,
-    /// No key file is made before this monotonic time, since that has failed.
-    retry_at: Mutex<Duration>,
+    /// The last failure to make a key file. Written by the thread that made it; read by that thread and by statistics.
+    failure: Mutex<Option<Failure>>,
     counters: Counters,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failure {
+    at: Timestamp,
+    /// No key file is made before this monotonic time.
+    retry_at: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +58,7 @@ impl KeyIndex {
             table: RwLock::new(KeyTable::new(partition, partitions, has_files)),
             updating: Mutex::new(()),
             building: Mutex::new(()),
-            retry_at: Mutex::default(),
+            failure: Mutex::default(),
             counters: Counters::default(),
         }
     }
@@ -94,12 +101,14 @@ impl KeyIndex {
 
     /// Whether key files may be made at this monotonic time.
     pub fn may_build(&self, now: Duration) -> bool {
-        *self.retry_at.lock() <= now
+        self.failure
+            .lock()
+            .is_none_or(|failure| failure.retry_at <= now)
     }
 
-    /// Lets no key files be made before this monotonic time.
-    pub fn retry_at(&self, time: Duration) {
-        *self.retry_at.lock() = time;
+    /// Takes note that a key file could not be made, and lets none be made before a monotonic time.
+    pub fn note_failure(&self, at: Timestamp, retry_at: Duration) {
+        *self.failure.lock() = Some(Failure { at, retry_at });
     }
 
     /// Counts a key file that was made, perhaps in place of a damaged or lost one.
@@ -125,6 +134,7 @@ impl KeyIndex {
         KeyStats {
             files_built: count(&self.counters.built),
             files_rebuilt: count(&self.counters.rebuilt),
+            files_failed_at: self.failure.lock().map(|failure| failure.at),
             ..self.table.read().stats()
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_base::{KeyRange, Offset, partition_of_key};
+use millstream_base::{KeyRange, Offset, Timestamp, partition_of_key};
 use millstream_record::Record;
 use serde::Serialize;
 
@@ -66,6 +66,10 @@ pub struct KeyStats {
     pub files_built: u64,
     /// Those of them in place of key files that were damaged or lost.
     pub files_rebuilt: u64,
+    /// The bytes of the key files in use.
+    pub file_bytes: u64,
+    /// When a key file could not be made, most recently since the start.
+    pub files_failed_at: Option<Timestamp>,
 }
 
 impl KeyTable {

@@ -336,6 +336,7 @@ impl LaneState {
             }
             if let Some(counts) = group.key_counts() {
                 stats.files += 1;
+                stats.file_bytes += counts.file_bytes;
                 stats.keys += counts.keys - counts.tombstones;
                 stats.misplaced += counts.misplaced;
                 stats.without_key += counts.without_key;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId};
+use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, Timestamp};
 use millstream_log::{CLEANUP_POLICY, KeyRange, StreamConfig};
 use millstream_record::{Compression, EndMarker, TransactionEnd};
 use millstream_sim::SimDisk;
@@ -47,6 +47,8 @@ fn each_closed_group_gets_a_key_file_without_a_lookup() {
         (groups as u64 - 1, stats.files)
     );
     assert_eq!((stats.files_rebuilt, stats.bytes), (0, 0));
+    assert_eq!(stats.file_bytes, machine.bytes("keys"));
+    assert_eq!(stats.files_failed_at, None);
     machine.check(0..RECORDS);
     let stats = machine.partition().key_stats();
     assert_eq!(stats.keys, RECORDS);
@@ -70,6 +72,7 @@ fn a_start_reads_only_what_no_key_file_covers() {
     let stats = partition.key_stats();
     let groups = machine.files("log").len() as u64;
     assert_eq!((stats.files, stats.files_built), (groups - 1, 0));
+    assert_eq!(stats.file_bytes, machine.bytes("keys"));
     assert_eq!(stats.indexed_to, Offset(RECORDS));
 
     // Then a key that a group has takes one chunk, and an absent one takes nothing.
@@ -141,6 +144,7 @@ fn a_key_file_that_is_damaged_while_in_use_is_made_anew() {
 #[test]
 fn lookups_need_no_key_files_while_these_cannot_be_written() {
     let machine = Machine::new();
+    machine.clock.advance(Duration::from_secs(5));
     machine
         .disk
         .fail_writes(|path| path.to_string_lossy().contains(".keys"));
@@ -154,6 +158,7 @@ fn lookups_need_no_key_files_while_these_cannot_be_written() {
     assert!(keys.is_empty() && unfinished.is_empty());
     let stats = machine.partition().key_stats();
     assert!(stats.files == 0 && stats.bytes > 0);
+    assert_eq!(stats.files_failed_at, Some(Timestamp(5_000)));
 
     machine.disk.fail_writes(|_| false);
     sync(machine.log());

@@ -86,6 +86,12 @@ impl Machine {
         files(&self.disk, ending)
     }
 
+    /// The length of these files together.
+    pub fn bytes(&self, ending: &str) -> u64 {
+        let length = |path: PathBuf| self.disk.read_file(path).unwrap().len() as u64;
+        self.files(ending).into_iter().map(length).sum()
+    }
+
     /// Looks up all records that [`put`](Machine::put) has appended, for these numbers.
     pub fn check(&self, numbers: std::ops::Range<u64>) {
         let partition = self.partition();

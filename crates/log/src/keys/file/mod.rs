@@ -66,6 +66,8 @@ pub struct KeyCounts {
     pub without_key: u64,
     /// Records of the group whose keys other partitions owned.
     pub misplaced: u64,
+    /// The length of the key file, which it does not hold itself.
+    pub file_bytes: u64,
 }
 
 /// A key file cannot be read.

@@ -75,6 +75,7 @@ impl Footer {
                 tombstones: number(1)?,
                 without_key: number(2)?,
                 misplaced: number(3)?,
+                file_bytes: 0,
             },
             filters: number(4)?,
             blocks: number(5)?,

@@ -292,7 +292,8 @@ fn read_footer(
     }
     let mut footer = [0; FOOTER_BYTES];
     file.read_full_at(&mut footer, footer_at)?;
-    let footer = Footer::decode(&footer).ok_or(damaged(footer_at, "the footer"))?;
+    let mut footer = Footer::decode(&footer).ok_or(damaged(footer_at, "the footer"))?;
+    footer.counts.file_bytes = footer_at + FOOTER_BYTES as u64;
     let parts = [
         HEADER_BYTES as u64,
         footer.filters,

@@ -165,6 +165,7 @@ proptest! {
             tombstones: count(|version| version.is_tombstone),
             without_key: 7,
             misplaced: 9,
+            file_bytes: file.len().unwrap(),
         };
         prop_assert_eq!(KeyFile::read_counts(&file, &name(), END).unwrap(), counts);
         let other_end = KeyFile::open(&file, &name(), END.plus(1));

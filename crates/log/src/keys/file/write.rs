@@ -105,6 +105,7 @@ impl<'a> KeyFileWriter<'a> {
         };
         self.buffer.extend_from_slice(&footer.encode());
         self.write()?;
+        self.counts.file_bytes = self.written;
         Ok(self.counts)
     }
 

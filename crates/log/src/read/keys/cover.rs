@@ -87,7 +87,7 @@ pub fn ensure_key_file(
         Err(error) => {
             tracing::warn!(stream = %lane.stream.name, partition = lane.partition, group = %group.id, %error,
                 "the key file of a group cannot be made now; lookups read the group's keys into memory instead");
-            index.retry_at(now + RETRY_AFTER);
+            index.note_failure(reads.clock.now(), now + RETRY_AFTER);
             None
         }
     }
