@@ -1,6 +1,7 @@
 //! The base of every other crate of Millstream: ids, units, checksums, and the traits through which all code reaches
 //! clock, disk, network and randomness, so that the same code runs in production and under a simulator.
 
+mod bucket;
 pub mod checksum;
 pub mod clock;
 mod credentials;
@@ -18,6 +19,7 @@ pub mod random;
 pub mod text;
 pub mod units;
 
+pub use bucket::Bucket;
 pub use checksum::crc32c;
 pub use clock::{Clock, SystemClock};
 pub use credentials::Credentials;

@@ -10,6 +10,12 @@
 //! This folder decides nothing about when lanes are compacted, and changes no lane: the caller puts the new group in the
 //! place of the old ones.
 
+// Nothing uses them yet.
+#[cfg(test)]
+mod due;
+#[cfg(test)]
+mod limits;
+
 pub mod live;
 pub mod rewrite;
 pub mod runs;

@@ -1,4 +1,4 @@
-//! The signal that wakes the persistence manager.
+//! The signal that wakes a thread that works in the background.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 /// How often the persistence manager looks for idle lanes, retention, and room on a full disk.
 pub const TICK: Duration = Duration::from_millis(200);
 
-/// Wakes the persistence manager's thread. Appends and commits notify, the thread waits.
+/// Wakes a thread that works in the background: appends and commits notify the persistence manager, the thread waits.
 #[derive(Debug, Default)]
 pub struct PersistSignal {
     state: Mutex<PersistState>,
@@ -21,7 +21,7 @@ struct PersistState {
 }
 
 impl PersistSignal {
-    /// Asks the persistence manager to look now.
+    /// Asks the thread to look now.
     pub fn notify(&self) {
         self.state.lock().notified = true;
         self.changed.notify_one();
@@ -35,6 +35,12 @@ impl PersistSignal {
         }
         state.notified = false;
         !state.closed
+    }
+
+    /// Whether the log is closed.
+    #[cfg(test)] // for compaction, which nothing uses yet
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
     }
 
     /// Ends all waits.
