@@ -62,9 +62,10 @@ impl Turn {
 
 /// A server and its data.
 pub struct Node {
-    dir: TempDir,
-    log: Log,
+    // Server and log end before the folder is removed.
     server: Server,
+    log: Log,
+    dir: TempDir,
     _turn: Turn,
 }
 

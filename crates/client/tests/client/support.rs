@@ -22,9 +22,10 @@ pub const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A server and its data.
 pub struct Node {
-    _dir: TempDir,
-    log: Log,
+    // Server and log end before the folder is removed.
     server: Option<Server>,
+    log: Log,
+    _dir: TempDir,
     has_socket: bool,
 }
 
