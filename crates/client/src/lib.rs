@@ -83,6 +83,7 @@ pub use consumer::{
 pub use error::ClientError;
 pub use keyed::{KeyEntry, KeyScan, KeyVersion, KeyedStream, StoredVersion};
 pub use offsets::{Isolation, Start, TopicPartition};
+pub use partitioner::Turn;
 pub use producer::{
     Delivery, Producer, ProducerConfig, ProducerRecord, Stored, TransactionConfig,
     TransactionalProducer,

@@ -3,12 +3,13 @@
 /// The partitioner for records without a key: fills a chunk for one partition, then moves to the
 /// next one, so that chunks are full.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     partition: usize,
     bytes: usize,
 }
 
 impl Turn {
+    /// Returns the partition of the next record.
     pub fn next(&mut self, record_bytes: usize, chunk_bytes: usize, partitions: usize) -> usize {
         if self.bytes >= chunk_bytes {
             self.bytes = 0;

@@ -14,8 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::letter::{DEAD_LETTERS_SUFFIX, LetterToStore, encode};
 use crate::network::Network;
-use crate::server_sink::ServerSink;
-use crate::sink::{EncodedRecord, StreamSink};
+use crate::sink::{EncodedRecord, ServerSink, SinkError, StreamSink};
 
 /// The longest time that a flow waits for a letter to be stored. It then fails, and resumes from its last checkpoint.
 const STORED_WITHIN: Duration = Duration::from_secs(60);
@@ -219,10 +218,8 @@ impl DeadLetterStream {
         for letter in letters {
             let mut letter = LetterToStore::new(letter);
             let pushed = self.push(&mut writer, &letter);
-            let is_too_large = |error: &BoxError| {
-                let error = error.downcast_ref();
-                matches!(error, Some(LogError::ChunkTooLarge { .. }))
-            };
+            let is_too_large =
+                |error: &BoxError| matches!(log_error(error), Some(LogError::ChunkTooLarge { .. }));
             match pushed {
                 Err(error) if letter.holds_record && is_too_large(&error) => {
                     letter.holds_record = false;
@@ -325,7 +322,12 @@ impl LetterStore for ServerStore {
 
 /// Returns whether the stream of a log was deleted.
 fn is_gone(error: &BoxError) -> bool {
-    matches!(error.downcast_ref(), Some(LogError::UnknownStream { .. }))
+    matches!(log_error(error), Some(LogError::UnknownStream { .. }))
+}
+
+fn log_error(error: &BoxError) -> Option<&LogError> {
+    let of_sink = error.downcast_ref::<SinkError<LogError>>();
+    of_sink.map(|it| &it.error).or(error.downcast_ref())
 }
 
 fn encoder(flow: &str) -> impl FnMut(&LetterToStore, &mut EncodedRecord) + Send + 'static {

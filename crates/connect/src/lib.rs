@@ -45,8 +45,6 @@ mod letter;
 mod network;
 mod producer;
 mod server;
-mod server_sink;
-mod server_transactions;
 mod sink;
 mod source;
 
@@ -62,6 +60,5 @@ pub use letter::{DEAD_LETTERS_SUFFIX, StoredLetter};
 pub use network::Network;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
 pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};
-pub use server_sink::{ServerSink, ServerSinkError};
-pub use sink::{EncodedRecord, StreamSink};
+pub use sink::{EncodedRecord, RecordSink, ServerSink, ServerSinkError, SinkError, StreamSink};
 pub use source::{Ending, SourceError, StoredChunks, StreamSource};

@@ -84,6 +84,11 @@ impl TransactionalProducer {
         &self.config.id
     }
 
+    /// Returns the producer that takes the records of its transactions.
+    pub fn producer(&self) -> &Producer {
+        &self.producer
+    }
+
     /// Returns whether transactions wait for a decision without a limit.
     pub fn has_two_phases(&self) -> bool {
         self.config.two_phase

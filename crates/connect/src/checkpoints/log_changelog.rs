@@ -15,7 +15,7 @@ use super::changelog::{
     ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_policy, encode, of_stream,
     stream_name, text_of_key,
 };
-use crate::sink::StreamSink;
+use crate::sink::{SinkError, StreamSink};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -113,7 +113,10 @@ impl Sink<Change> for LogChangelog {
     fn push(&mut self, changes: &[Change], waker: &Waker) -> Result<usize, BoxError> {
         let pushed = self.sink.push(changes, waker);
         pushed.map_err(|error| match error.downcast_ref() {
-            Some(&LogError::ChunkTooLarge { bytes, bytes_max }) => ChangelogError::TooLarge {
+            Some(&SinkError {
+                error: LogError::ChunkTooLarge { bytes, bytes_max },
+                ..
+            }) => ChangelogError::TooLarge {
                 stream: self.stream.name().to_owned(),
                 key: text_of_key(self.sink.last_key()),
                 bytes,
@@ -165,11 +168,6 @@ impl Changelog for LogChangelog {
     }
 
     fn give_up(&mut self) {
-        if let Err(error) = self.sink.give_up() {
-            tracing::warn!(
-                "stream {}: changes of a failed checkpoint cannot be aborted yet: {error}",
-                self.stream.name()
-            );
-        }
+        self.sink.give_up();
     }
 }

@@ -23,7 +23,7 @@ use super::changelog::{
 use super::server_lock;
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
-use crate::server_sink::{ServerSink, ServerSinkError};
+use crate::sink::{ServerSink, ServerSinkError};
 
 /// How often the server is asked whether the transactions of other producers have ended, …
 const UNDECIDED_TRIES: u32 = 50;

@@ -1,5 +1,6 @@
 //! Results of flows in streams: readers of committed records see each once, however the flow ends.
 
+mod contract;
 mod killed;
 mod letters;
 mod world;

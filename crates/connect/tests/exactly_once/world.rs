@@ -81,7 +81,7 @@ pub struct World {
     into: Into,
     items: u64,
     place: Option<Arc<SharedStore>>,
-    stream: Stream,
+    pub stream: Stream,
     node: Arc<Node>,
 }
 
@@ -168,12 +168,14 @@ impl World {
 
     pub fn start(&self, ranks: &Ranks) -> Result<Running, String> {
         let place = self.place.clone().map(|it| it as Arc<dyn Checkpoints>);
+        start(ranks, place, self.items, self.sink())
+    }
+
+    /// Returns a sink of the results, of either kind.
+    pub fn sink(&self) -> Box<dyn Sink<WindowResult<u64, u64>>> {
         match self.into {
-            Into::Log => {
-                let sink = StreamSink::new(&self.stream, encode).unwrap();
-                start(ranks, place, self.items, sink)
-            }
-            Into::Server => start(ranks, place, self.items, server_sink(self.address())),
+            Into::Log => Box::new(StreamSink::new(&self.stream, encode).unwrap()),
+            Into::Server => Box::new(server_sink(self.address())),
         }
     }
 

@@ -1,0 +1,336 @@
+//! Streams as sinks: the same sink in the process and over a server.
+
+mod destination;
+mod log;
+mod server;
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use millstream_base::{Clock, SystemClock, Timestamp};
+use millstream_flow::{BoxError, Sink, SinkStart};
+use millstream_record::{Header, TransactionEnd};
+
+use self::destination::Destination;
+pub use self::log::StreamSink;
+pub use self::server::{ServerSink, ServerSinkError};
+use crate::flow_transactions::FlowTransactionId;
+
+/// Transactions of one sink that are not decided, and the one that is open. Beyond that the flow waits for
+/// checkpoints to be complete.
+const TRANSACTIONS_MAX: usize = 8;
+
+/// A record in the making; its buffers are used for one record after another.
+#[derive(Debug, Default)]
+pub struct EncodedRecord {
+    /// The record's time: the present time, unless it is set.
+    pub timestamp: Timestamp,
+    /// The primary key; an empty one is none, unless [`has_empty_key`](Self::has_empty_key) is set.
+    pub key: Vec<u8>,
+    /// Whether an empty `key` is a key of 0 bytes.
+    pub has_empty_key: bool,
+    /// The value.
+    pub value: Vec<u8>,
+    /// Whether it has no value: the record deletes its key.
+    pub is_deletion: bool,
+    /// The headers, name and value; those named `k.<name>` are secondary keys.
+    pub headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl EncodedRecord {
+    /// Begins the next one.
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        self.timestamp = now;
+        self.key.clear();
+        self.has_empty_key = false;
+        self.value.clear();
+        self.is_deletion = false;
+        self.headers.clear();
+    }
+
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        (self.has_empty_key || !self.key.is_empty()).then_some(&self.key)
+    }
+
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        (!self.is_deletion).then_some(&self.value)
+    }
+
+    /// The headers, which most records have none of: then nothing is allocated.
+    pub(crate) fn headers(&self) -> Vec<Header<'_>> {
+        let headers = self.headers.iter().map(|(name, value)| Header {
+            name,
+            value: value.as_deref(),
+        });
+        headers.collect()
+    }
+}
+
+/// Writes the items of a flow to a stream: `encode` turns an item into a record, and the record's key decides its
+/// partition, as Kafka's own clients choose it. Records without a key fill one chunk after another of all partitions.
+/// [`StreamSink`] writes to a log in the process, [`ServerSink`] to a server; all else is the same.
+///
+/// With checkpoints, readers of committed records see each result *exactly once*, for any operators between sources and
+/// sink, on any number of ranks. The sink writes results in transactions, one for each checkpoint, which are
+/// [committed](Sink::commit) as soon as the checkpoint is complete on all ranks; so readers see them about one
+/// checkpoint interval later. Those of a flow that was killed stay open until it is started again, and readers wait at
+/// them.
+///
+/// Without checkpoints each result is stored *at least once*: it is stored before sources commit.
+///
+/// The sink calls `encode` again for an item that found no room. A record's timestamp is the present time, unless
+/// `encode` sets it.
+pub struct RecordSink<F, D: Destination> {
+    stream: Arc<str>,
+    encode: F,
+    record: EncodedRecord,
+    clock: SystemClock,
+    /// The id of the sink's transactions; `None` without checkpoints.
+    id: Option<FlowTransactionId>,
+    /// One for each transaction that may be under way, at most [`TRANSACTIONS_MAX`]; one alone without checkpoints.
+    slots: Vec<Slot<D>>,
+    /// The slot that takes records.
+    open: Option<usize>,
+    /// The worker that waits for a slot.
+    waker: Option<Waker>,
+    /// Last, so that the work of its producers ends before it.
+    destination: D,
+}
+
+/// A transaction, or room for one.
+struct Slot<D: Destination> {
+    producer: D::Producer,
+    state: SlotState<D::Name>,
+}
+
+enum SlotState<N> {
+    Free,
+    /// Takes records.
+    Open,
+    /// Waits for its checkpoint to be complete.
+    Prepared {
+        checkpoint: u64,
+        names: Vec<N>,
+    },
+    /// Is aborted before the slot is free.
+    Failed,
+}
+
+/// Why a flow cannot write to a stream.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("stream {stream}: {error}")]
+pub struct SinkError<E> {
+    /// The stream.
+    pub stream: String,
+    /// The reason.
+    pub error: E,
+}
+
+impl<F, D: Destination> RecordSink<F, D> {
+    fn of(stream: &str, encode: F, destination: D) -> Self {
+        RecordSink {
+            stream: stream.into(),
+            encode,
+            record: EncodedRecord::default(),
+            clock: SystemClock::default(),
+            id: None,
+            slots: Vec::new(),
+            open: None,
+            waker: None,
+            destination,
+        }
+    }
+
+    /// Returns the key of the record that was encoded last.
+    pub(crate) fn last_key(&self) -> &[u8] {
+        &self.record.key
+    }
+
+    /// Gives up the open transaction after an error: it is aborted before another one opens, so its records never
+    /// count, and the sink takes records again.
+    pub(crate) fn give_up(&mut self) {
+        if self.id.is_some()
+            && let Some(open) = self.open.take()
+        {
+            self.slots[open].state = SlotState::Failed;
+        }
+    }
+
+    /// Returns a transaction that was aborted by force although a checkpoint names it, as far as that is known. Of a
+    /// server, ask before [`recover`](Sink::recover), which begins later ones.
+    pub(crate) fn aborted(&self, prepared: Option<&[u8]>) -> Result<Option<String>, BoxError> {
+        let aborted = self.destination.aborted(&self.named(prepared)?);
+        aborted.map_err(|error| sink_error(&self.stream, error))
+    }
+
+    /// Reads the names of transactions in a checkpoint.
+    fn named(&self, prepared: Option<&[u8]>) -> Result<Vec<D::Name>, BoxError> {
+        let Some(prepared) = prepared else {
+            return Ok(Vec::new());
+        };
+        postcard::from_bytes(prepared).map_err(|error| {
+            let stream = &self.stream;
+            format!(
+                "stream {stream}: the checkpoint names its transactions in another way ({error}): resume the flow with \
+                 the program that took the checkpoint, or begin anew"
+            )
+            .into()
+        })
+    }
+
+    /// Returns the slot that takes records; `None` while all are under way.
+    fn open(&mut self, waker: &Waker) -> Result<Option<usize>, D::Error> {
+        let Some(id) = self.id.as_ref().filter(|_| self.open.is_none()) else {
+            return Ok(self.open);
+        };
+        for slot in &mut self.slots {
+            if matches!(slot.state, SlotState::Failed) {
+                let abort = TransactionEnd::Abort;
+                if !self.destination.end(&mut slot.producer, abort, waker)? {
+                    return Ok(None);
+                }
+                slot.state = SlotState::Free;
+            }
+        }
+        let is_free = |slot: &Slot<D>| matches!(slot.state, SlotState::Free);
+        let mut free = self.slots.iter().position(is_free);
+        if free.is_none() && self.slots.len() < TRANSACTIONS_MAX {
+            let name = id.slot(self.slots.len());
+            if let Some(producer) = self.destination.producer(name, waker)? {
+                free = Some(self.slots.len());
+                self.slots.push(Slot::free(producer));
+            }
+        }
+        match free {
+            Some(free) => {
+                let slot = &mut self.slots[free];
+                self.destination.begin(&slot.producer)?;
+                slot.state = SlotState::Open;
+                self.open = free.into();
+            }
+            None => self.waker = Some(waker.clone()),
+        }
+        Ok(self.open)
+    }
+}
+
+impl<T, F, D> Sink<T> for RecordSink<F, D>
+where
+    F: FnMut(&T, &mut EncodedRecord) + Send + 'static,
+    D: Destination,
+{
+    fn push(&mut self, items: &[T], waker: &Waker) -> Result<usize, BoxError> {
+        let open = self.open(waker);
+        let Some(open) = open.map_err(|error| sink_error(&self.stream, error))? else {
+            return Ok(0);
+        };
+        let producer = &mut self.slots[open].producer;
+        let destination = &mut self.destination;
+        let fault = |error| sink_error(&self.stream, error);
+        if !destination.has_room(producer, waker).map_err(fault)? {
+            return Ok(0);
+        }
+        for (taken, item) in items.iter().enumerate() {
+            self.record.begin(self.clock.now());
+            (self.encode)(item, &mut self.record);
+            let offered = destination.offer(producer, &self.record, waker);
+            if !offered.map_err(fault)? {
+                return Ok(taken);
+            }
+        }
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
+        let Some(open) = self.open else {
+            return Ok(true);
+        };
+        let producer = &mut self.slots[open].producer;
+        let flushed = self.destination.flush(producer, waker);
+        flushed.map_err(|error| sink_error(&self.stream, error))
+    }
+
+    fn waits_for_commit(&self) -> bool {
+        true
+    }
+
+    fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        let fault = |error| sink_error(&self.stream, error);
+        if !start.takes_checkpoints {
+            self.slots = vec![Slot::free(self.destination.plain().map_err(fault)?)];
+            self.open = Some(0);
+            return Ok(());
+        }
+        let names = self.named(start.prepared)?;
+        if let Some(aborted) = self.destination.aborted(&names).map_err(fault)? {
+            let stream = &self.stream;
+            tracing::warn!(
+                "stream {stream}: {aborted} was aborted by force: the results in it are lost"
+            );
+        }
+        let id = FlowTransactionId::of(start);
+        let recovered = self.destination.recover(&id, start.ranks, names);
+        self.slots = recovered
+            .map_err(fault)?
+            .into_iter()
+            .map(Slot::free)
+            .collect();
+        self.open = None;
+        self.id = Some(id);
+        Ok(())
+    }
+
+    fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
+        if self.id.is_none() {
+            return Ok(Vec::new());
+        }
+        if let Some(open) = self.open {
+            let slot = &mut self.slots[open];
+            let names = self.destination.names(&slot.producer);
+            let names = names.map_err(|error| sink_error(&self.stream, error))?;
+            // A transaction without records stays open.
+            if !names.is_empty() {
+                slot.state = SlotState::Prepared { checkpoint, names };
+                self.open = None;
+            }
+        }
+        let names = self.slots.iter().flat_map(|slot| match &slot.state {
+            SlotState::Prepared { names, .. } => &names[..],
+            SlotState::Free | SlotState::Open | SlotState::Failed => &[],
+        });
+        Ok(postcard::to_stdvec(&names.collect::<Vec<_>>())?)
+    }
+
+    fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        let mut is_done = true;
+        for slot in &mut self.slots {
+            match slot.state {
+                SlotState::Prepared { checkpoint: of, .. } if of <= checkpoint => {}
+                _ => continue,
+            }
+            let commit = TransactionEnd::Commit;
+            let ended = self.destination.end(&mut slot.producer, commit, waker);
+            if ended.map_err(|error| sink_error(&self.stream, error))? {
+                slot.state = SlotState::Free;
+                self.waker.take().inspect(Waker::wake_by_ref);
+            } else {
+                is_done = false;
+            }
+        }
+        Ok(is_done)
+    }
+}
+
+impl<D: Destination> Slot<D> {
+    fn free(producer: D::Producer) -> Self {
+        Slot {
+            producer,
+            state: SlotState::Free,
+        }
+    }
+}
+
+fn sink_error<E: std::error::Error + Send + Sync + 'static>(stream: &str, error: E) -> BoxError {
+    let stream = stream.to_owned();
+    SinkError { stream, error }.into()
+}
