@@ -19,7 +19,8 @@ use crate::sink::{EncodedRecord, ServerSink, SinkError, StreamSink};
 /// The longest time that a flow waits for a letter to be stored. It then fails, and resumes from its last checkpoint.
 const STORED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Keeps the dead letters of a flow in the stream `<flow>.dead_letters`, of a log or of a server.
+/// Keeps the dead letters of a flow in the stream `<flow>.dead_letters`, or in [another](Self::in_stream), of a log or of
+/// a server.
 ///
 /// Each becomes a record. If the flow knows the record that the item was made of, key and value are that record's, so
 /// that `millstream flow dead-letters replay` can give it to the flow again; the guide lists the headers, such as
@@ -92,6 +93,13 @@ impl DeadLetterStream {
             writer: Mutex::default(),
             clock: SystemClock::default(),
         }
+    }
+
+    /// Keeps the letters in the stream of this name instead; several flows may share it, since each letter names its flow.
+    #[must_use]
+    pub fn in_stream(mut self, stream: &str) -> Self {
+        stream.clone_into(&mut self.stream);
+        self
     }
 
     /// The stream's name.

@@ -1,7 +1,8 @@
 //! Flows: programs over topics.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millstream_connect::{AnyRecords, AnySource};
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::node::{End, Node};
 use crate::running::RunningFlow;
-use crate::stream::{Stream, TimeOf};
+use crate::stream::{Decoder, Stream};
 use crate::topic::Topic;
 
 /// The interval of checkpoints, after which readers of committed records see results.
@@ -24,7 +25,8 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// Every second, the flow takes a checkpoint in its node. Started again, it goes on from there, however it ended: each
 /// record counts once in its state and in the topics that it writes. Records that a codec cannot read, and
-/// events that come too late, go to the topic `<flow>.dead_letters`.
+/// events that come too late, go to the topic `<flow>.dead_letters`, unless [`dead_letters`](Flow::dead_letters) names
+/// another.
 ///
 /// A clone is another handle of the same flow, to read a second topic.
 #[derive(Clone)]
@@ -43,6 +45,8 @@ struct State {
     resume: Resume,
     /// Whether it ends at the present ends of all topics.
     until_now: bool,
+    /// The topic of dead letters; `None` for the flow's own.
+    dead_letters: Option<String>,
     /// Serves HTTP there.
     http: Option<SocketAddr>,
     engine: Option<millstream_flow::Flow>,
@@ -57,6 +61,7 @@ impl Default for State {
         State {
             resume: Resume::IfAny,
             until_now: false,
+            dead_letters: None,
             http: None,
             engine: None,
             fault: None,
@@ -117,8 +122,13 @@ impl Flow {
             self.fault(topic.error(error));
             Vec::new()
         });
-        let time: Arc<OnceLock<TimeOf<C::Item>>> = Arc::default();
-        let (given, codec) = (Arc::clone(&time), topic.codec);
+        let decoder = Decoder {
+            time: Some(Arc::default()),
+            ..Decoder::default()
+        };
+        let given = decoder.time.clone().unwrap_or_default();
+        let leaves_keys_out = Arc::clone(&decoder.leaves_keys_out);
+        let codec = topic.codec;
         let name = self.stage_name(&topic.name);
         let operators =
             engine
@@ -129,11 +139,14 @@ impl Flow {
                     };
                     let item = codec.decode(value)?;
                     let time = given.get().map_or(record.timestamp, |time| time(&item));
-                    let key = record.key.map(Box::from);
+                    let key = match leaves_keys_out.load(Ordering::Relaxed) {
+                        true => None,
+                        false => record.key.map(Box::from),
+                    };
                     emit(&Event { time, key, item });
                     Ok(())
                 });
-        Stream::new(self.clone(), operators, Some(time))
+        Stream::with_decoder(self.clone(), operators, decoder)
     }
 
     /// Sets whether the flow resumes from its last checkpoint, before it reads its first topic; by default it does if
@@ -149,6 +162,22 @@ impl Flow {
     #[must_use]
     pub fn until_now(self) -> Flow {
         self.shared.state.lock().until_now = true;
+        self
+    }
+
+    /// Names the topic of the flow's dead letters, which is made with the first of them; set before the first topic is
+    /// read. Each has its record's key and value, and headers with the error and the origin: topic, partition and offset.
+    #[must_use]
+    pub fn dead_letters(self, topic: &str) -> Flow {
+        let mut state = self.shared.state.lock();
+        if state.engine.is_some() {
+            state.fault.get_or_insert(Error::Topic {
+                topic: topic.to_owned(),
+                error: "the flow reads a topic already: name its dead letters before `read`".into(),
+            });
+        }
+        state.dead_letters = Some(topic.to_owned());
+        drop(state);
         self
     }
 
@@ -208,7 +237,7 @@ impl Flow {
             }
         }
         if settings.dead_letters.is_none() {
-            match node.dead_letters(name) {
+            match node.dead_letters(name, state.dead_letters.as_deref()) {
                 Ok(letters) => settings.dead_letters = Some(letters),
                 Err(error) => fault = Some(error),
             }

@@ -167,7 +167,7 @@ where
                 });
             },
         );
-        Stream::new(flow, results, None)
+        Stream::new(flow, results)
     }
 
     /// Adds each item to its key's value, which begins as the default.
@@ -289,7 +289,7 @@ where
                 key: key_bytes(&key(&left.item)),
                 item: function(&left.item, &right.item),
             });
-        Stream::new(flow, joined, None)
+        Stream::new(flow, joined)
     }
 }
 
@@ -330,7 +330,7 @@ where
                 key: key_bytes(&window.key),
                 item: window.clone(),
             });
-        Stream::new(flow, results, None)
+        Stream::new(flow, results)
     }
 }
 
@@ -377,6 +377,6 @@ where
                 key: None,
                 item: highest.clone(),
             });
-        Stream::new(flow, highest, None)
+        Stream::new(flow, highest)
     }
 }

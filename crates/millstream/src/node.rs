@@ -176,11 +176,19 @@ impl Node {
         })
     }
 
-    /// Returns the store of a flow's dead letters.
-    pub(crate) fn dead_letters(&self, flow: &str) -> Result<Arc<dyn DeadLetters>, BoxError> {
-        Ok(Arc::new(match &self.place {
+    /// Returns the store of a flow's dead letters, in this topic or in the flow's own.
+    pub(crate) fn dead_letters(
+        &self,
+        flow: &str,
+        topic: Option<&str>,
+    ) -> Result<Arc<dyn DeadLetters>, BoxError> {
+        let letters = match &self.place {
             Place::Log(log) => DeadLetterStream::new(log, flow),
             Place::Server(server) => DeadLetterStream::of_server(&server.config, flow)?,
+        };
+        Ok(Arc::new(match topic {
+            Some(topic) => letters.in_stream(topic),
+            None => letters,
         }))
     }
 

@@ -1,6 +1,7 @@
 //! Streams: rows of operators over events.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millstream_base::Timestamp;
@@ -28,8 +29,35 @@ where
 {
     pub(crate) flow: Flow,
     pub(crate) operators: Operators<I, C>,
-    /// Where the decoder of the topic looks for the event time, as long as its items are those of the topic.
-    time: Option<Arc<OnceLock<TimeOf<T>>>>,
+    /// Tells the decoder of the topic, if it is in the same row, what the operators need.
+    pub(crate) decoder: Decoder<T>,
+}
+
+/// What a topic's decoder reads of a record beside its value; shared with the streams behind it while a flow is built.
+pub(crate) struct Decoder<T> {
+    /// The event time of an item, unless it is that of its record; `None` once the items are not those of the topic.
+    pub time: Option<Arc<OnceLock<TimeOf<T>>>>,
+    /// Whether the key of a record is not needed, since a later operator replaces it.
+    pub leaves_keys_out: Arc<AtomicBool>,
+}
+
+impl<T> Decoder<T> {
+    /// As it is for items that are not those of the topic.
+    fn behind<U>(self) -> Decoder<U> {
+        Decoder {
+            time: None,
+            leaves_keys_out: self.leaves_keys_out,
+        }
+    }
+}
+
+impl<T> Default for Decoder<T> {
+    fn default() -> Self {
+        Decoder {
+            time: None,
+            leaves_keys_out: Arc::default(),
+        }
+    }
 }
 
 impl<C, T> Stream<SourceInput<AnySource>, C, T>
@@ -54,7 +82,7 @@ where
         let time: Arc<F> = Arc::new(time);
         let decoders = Arc::clone(&time);
         // The decoder sets it where it can; behind an operator that makes other items, each event is made anew.
-        let is_set = match self.time {
+        let is_set = match &self.decoder.time {
             Some(decoder) => decoder.set(Box::new(move |item| decoders(item))).is_ok(),
             None => false,
         };
@@ -70,7 +98,7 @@ where
                 },
             )
             .watermarks(|event| event.time, watermarks);
-        Stream::new(self.flow, operators, None)
+        Stream::with_decoder(self.flow, operators, self.decoder.behind())
     }
 }
 
@@ -80,15 +108,21 @@ where
     C: Chain<I::Item, Out = Event<T>>,
     T: Debug + 'static,
 {
-    pub(crate) fn new(
+    /// Returns a stream whose items come from other operators.
+    pub(crate) fn new(flow: Flow, operators: Operators<I, C>) -> Self {
+        Stream::with_decoder(flow, operators, Decoder::default())
+    }
+
+    /// Returns a stream that still has the decoder of a topic in its row of operators.
+    pub(crate) fn with_decoder(
         flow: Flow,
         operators: Operators<I, C>,
-        time: Option<Arc<OnceLock<TimeOf<T>>>>,
+        decoder: Decoder<T>,
     ) -> Self {
         Stream {
             flow,
             operators,
-            time,
+            decoder,
         }
     }
 
@@ -106,7 +140,7 @@ where
             key: event.key.clone(),
             item: function(&event.item),
         });
-        Stream::new(self.flow, operators, None)
+        Stream::with_decoder(self.flow, operators, self.decoder.behind())
     }
 
     /// Lets pass the items for which `function` holds.
@@ -121,7 +155,7 @@ where
             .operators
             .filter(move |event: &Event<T>| function(&event.item));
         // The decoder would ask for the time of items that are not wanted.
-        Stream::new(self.flow, operators, None)
+        Stream::with_decoder(self.flow, operators, self.decoder.behind())
     }
 
     /// Turns each item into any number of others, which have its time and key.
@@ -145,7 +179,7 @@ where
                         });
                     }
                 });
-        Stream::new(self.flow, operators, None)
+        Stream::with_decoder(self.flow, operators, self.decoder.behind())
     }
 
     /// Gives each item to `N` streams: for several computations over the same items.
@@ -160,8 +194,7 @@ where
         let names: [String; N] = std::array::from_fn(|_| flow.stage_name("fork"));
         let channels = names.map(|name| (engine.channel::<Event<T>>(&name), name));
         operators.to_all(&channels.each_ref().map(|(channel, _)| channel.clone()));
-        channels
-            .map(|(channel, name)| Stream::new(flow.clone(), engine.stage(&name, &channel), None))
+        channels.map(|(channel, name)| Stream::new(flow.clone(), engine.stage(&name, &channel)))
     }
 
     /// Groups the items by a key: all items of a key meet in one place.
@@ -170,6 +203,7 @@ where
         K: Key,
         F: Fn(&T) -> K + Send + Sync + 'static,
     {
+        self.decoder.leaves_keys_out.store(true, Ordering::Relaxed);
         Keyed {
             stream: self,
             key: Arc::new(key),
@@ -203,5 +237,60 @@ where
             Err(error) => flow.fault(topic.error(error)),
         }
         flow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use millstream_base::ProducerId;
+    use millstream_connect::StreamProducer;
+    use millstream_log::{Log, LogConfig};
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::node::Node;
+
+    /// Returns the keys that the operators behind a topic get.
+    fn keys(is_keyed_anew: bool) -> Vec<Option<Box<[u8]>>> {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(LogConfig::new(dir.path())).unwrap();
+        let node = Node::of_log(&log);
+        let words = node.topic("words").text().create().unwrap();
+        let stream = log.stream("words").unwrap();
+        let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
+        (producer.push(Timestamp(0), Some(b"key"), Some(b"word"), &[])).unwrap();
+        producer.flush().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let keys = Arc::clone(&seen);
+        let Stream {
+            flow,
+            operators,
+            decoder,
+        } = Flow::new("keys").read(words.until_now());
+        let operators = operators.map(move |event: &Event<String>| {
+            keys.lock().push(event.key.clone());
+            event.clone()
+        });
+        let stream = Stream::with_decoder(flow, operators, decoder).map(String::clone);
+        let copy = node.topic("copy").text();
+        match is_keyed_anew {
+            true => stream
+                .key_by(String::len)
+                .state::<u64>("lengths")
+                .update(|_, _, word, emit| emit(word))
+                .write(copy),
+            false => stream.write(copy),
+        }
+        .run()
+        .unwrap();
+        seen.lock().clone()
+    }
+
+    #[test]
+    fn a_key_is_left_out_where_the_stream_gets_another() {
+        assert_eq!(keys(false), [Some(Box::from(b"key".as_slice()))]);
+        assert_eq!(keys(true), [None]);
     }
 }

@@ -1,18 +1,15 @@
 //! The orders program of the guide: sums in windows, a top list and a join, in the process and over a server.
 
+mod servers;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::path::Path;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream::flow::FlowSettings;
 use millstream::flow::windows::WindowResult;
-use millstream::log::{Log, LogConfig};
 use millstream::{Error, Flow, Node, Timestamp, out_of_order, secs, tumbling};
-use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
-use millstream_broker::{BrokerConfig, Server};
 use millstream_exchange::Ranks;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -185,19 +182,10 @@ fn the_orders_program_runs_in_the_process() -> Result<(), Error> {
     check(&Node::embedded(dir.path())?, 1)
 }
 
-fn start(dir: &Path) -> Server {
-    let config = LogConfig::with_pool(dir, ByteSize(64 << 20));
-    let log = Log::open(config).expect("the directory is new");
-    let address = "127.0.0.1:0".parse().expect("it is an address");
-    let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
-    Server::start(&TcpNetwork, BrokerConfig::new(address), log, clock, random)
-        .expect("a port is free")
-}
-
 #[test]
 fn the_same_program_runs_over_a_server() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
-    let server = start(dir.path());
+    let (_, server) = servers::start(dir.path());
     check(&Node::connect(&server.local_address().to_string())?, 1)
 }
 
@@ -206,7 +194,7 @@ fn two_ranks_share_the_partitions_and_the_keys() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     check(&Node::embedded(dir.path())?, 2)?;
     let dir = tempfile::tempdir()?;
-    let server = start(dir.path());
+    let (_, server) = servers::start(dir.path());
     check(&Node::connect(&server.local_address().to_string())?, 2)
 }
 
@@ -215,7 +203,7 @@ fn a_missing_topic_is_named_with_the_way_to_make_it() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     reads_nothing(&Node::embedded(dir.path())?);
     let dir = tempfile::tempdir()?;
-    let server = start(dir.path());
+    let (_, server) = servers::start(dir.path());
     reads_nothing(&Node::connect(&server.local_address().to_string())?);
     Ok(())
 }

@@ -1,0 +1,81 @@
+//! Records that a codec cannot read, in the process and over a server.
+
+mod servers;
+
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream::log::Log;
+use millstream::{Error, Flow, Node};
+use millstream_base::Offset;
+use millstream_connect::{StoredLetter, StreamSource};
+use millstream_flow::{Output, Parts, Source, SourceStatus};
+
+/// Returns the committed letters of a stream.
+fn letters(log: &Log, stream: &str) -> Vec<StoredLetter> {
+    let mut source = StreamSource::bounded(&log.stream(stream).expect("there are letters"));
+    let mut output = Output::default();
+    while source.poll(&mut output, 1, Waker::noop()).unwrap() == SourceStatus::Ready {}
+    let mut letters = Vec::new();
+    for chunks in output.items() {
+        chunks.for_each_part(|record| letters.push(StoredLetter::read(record)));
+    }
+    letters
+}
+
+/// Copies numbers, one of which is none.
+fn copy(node: &Node, log: &Log) -> Result<(), Error> {
+    let numbers = || node.topic("numbers");
+    numbers().text().create()?.send(["1", "x", "3"])?;
+    Flow::new("copied")
+        .dead_letters("unreadable")
+        .read(numbers().json::<u64>().until_now())
+        .write(node.topic("copy").json())
+        .run()?;
+    // A server makes results visible soon after the commit.
+    let until = Instant::now() + Duration::from_secs(60);
+    while letters(log, "unreadable").is_empty() || node.topic("copy").read_all()?.len() < 2 {
+        assert!(Instant::now() < until, "a letter and two numbers come");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let found = letters(log, "unreadable");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].flow, "copied");
+    assert_eq!(found[0].place, Some(("numbers".to_owned(), 0, Offset(1))));
+    let original = found[0].original.as_ref().expect("it holds the record");
+    assert_eq!(original.value.as_deref(), Some(b"x".as_slice()));
+    assert!(log.stream("copied.dead_letters").is_err(), "it has another");
+    Ok(())
+}
+
+#[test]
+fn an_unreadable_record_goes_to_the_topic_that_the_flow_names() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let (log, _server) = servers::start(dir.path());
+    copy(&Node::of_log(&log), &log)
+}
+
+#[test]
+fn an_unreadable_record_goes_to_that_topic_over_a_server_too() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let (log, server) = servers::start(dir.path());
+    copy(&Node::connect(&server.local_address().to_string())?, &log)
+}
+
+#[test]
+fn a_topic_of_dead_letters_that_is_named_too_late_is_an_error() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let node = Node::embedded(dir.path())?;
+    let numbers = node.topic("numbers").text().create()?;
+    let flow = Flow::new("late");
+    let copied = flow
+        .read(numbers.until_now())
+        .write(node.topic("copy").text());
+    let error = copied.dead_letters("unreadable").run().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "topic unreadable: the flow reads a topic already: name its dead letters before `read`"
+    );
+    Ok(())
+}
