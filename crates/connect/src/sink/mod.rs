@@ -206,7 +206,7 @@ impl<F, D: Destination> RecordSink<F, D> {
                 let slot = &mut self.slots[free];
                 self.destination.begin(&slot.producer)?;
                 slot.state = SlotState::Open;
-                self.open = free.into();
+                self.open = Some(free);
             }
             None => self.waker = Some(waker.clone()),
         }
