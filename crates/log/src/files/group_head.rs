@@ -45,11 +45,11 @@ pub struct GroupHead {
 
 impl GroupHead {
     /// Returns the head of a group's first file.
-    pub fn of_first(name: GroupName, identity: Uuid) -> GroupHead {
+    pub fn of_first(name: GroupName, identity: Uuid, leader_epoch: i32) -> GroupHead {
         GroupHead {
             name,
             identity,
-            leader_epoch: 0,
+            leader_epoch,
             replaced_to: name.id,
             end: (Offset(0), Position(0)),
         }

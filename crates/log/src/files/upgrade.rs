@@ -78,10 +78,15 @@ impl DataDir {
         Ok(made)
     }
 
-    /// Makes the manifest anew, from the names of the files. The former one's number and identity stay where they can be
-    /// read.
-    pub fn remake_manifest(&self, random: Arc<dyn Random>) -> Result<()> {
-        let listed = self.list_by_names()?;
+    /// Makes the manifest anew, from the names of the files; `complete` adds what these do not say. The former one's number
+    /// and identity stay where they can be read.
+    pub fn remake_manifest(
+        &self,
+        random: Arc<dyn Random>,
+        complete: impl FnOnce(&DataDir, &mut Listed) -> Result<()>,
+    ) -> Result<()> {
+        let mut listed = self.list_by_names()?;
+        complete(self, &mut listed)?;
         let disk = Arc::clone(&self.disk);
         let former = match self.read_manifest_head()? {
             Some(former) => Some(former),

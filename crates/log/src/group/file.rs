@@ -141,9 +141,11 @@ impl Group {
             closed => {
                 dir.create_stream_dir(self.lane.stream)?;
                 let opened = match file.listing {
-                    Listing::None => {
-                        dir.create_group(&GroupHead::of_first(self.name(), self.identity))
-                    }
+                    Listing::None => dir.create_group(&GroupHead::of_first(
+                        self.name(),
+                        self.identity,
+                        self.leader_epoch,
+                    )),
                     Listing::Appended(_) | Listing::Durable => {
                         dir.open_group(&self.name(), Access::Write)
                     }

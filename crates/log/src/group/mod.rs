@@ -47,6 +47,8 @@ pub struct Group {
     generation: Generation,
     /// That of the stream: the file's head has it.
     identity: Uuid,
+    /// That of its first chunk: the file's head has it.
+    leader_epoch: i32,
     /// Written by the lane when it moves on; read by consumers and retention.
     end: OnceLock<GroupEnd>,
     /// The durable position. Stored by the syncer (`Release`) after the sync; loaded by readers
@@ -84,13 +86,14 @@ pub struct Group {
 
 impl Group {
     /// A group of a stream with this identity that starts empty, in memory.
-    pub fn new(name: GroupName, identity: Uuid) -> Group {
+    pub fn new(name: GroupName, identity: Uuid, leader_epoch: i32) -> Group {
         Group {
             lane: name.lane,
             id: name.id,
             first_offset: name.first_offset,
             generation: name.generation,
             identity,
+            leader_epoch,
             end: OnceLock::new(),
             durable: AtomicU64::new(0),
             early: AtomicU64::new(0),
@@ -117,8 +120,13 @@ impl Group {
     }
 
     /// A group that recovery found on disk.
-    pub fn stored(name: GroupName, identity: Uuid, stored: StoredGroup) -> Group {
-        let group = Group::new(name, identity);
+    pub fn stored(
+        name: GroupName,
+        identity: Uuid,
+        leader_epoch: i32,
+        stored: StoredGroup,
+    ) -> Group {
+        let group = Group::new(name, identity, leader_epoch);
         let (durable, synced) = (stored.position.0, stored.synced.0);
         group.durable.store(durable, Ordering::Relaxed);
         group.synced.store(synced, Ordering::Relaxed);

@@ -114,6 +114,23 @@ impl StreamPartition {
         self.lane.high_watermark()
     }
 
+    /// Returns the leader epoch of the records that are appended now. It rises when records that consumers may have read are lost
+    /// by a crash or taken away by a repair.
+    pub fn leader_epoch(&self) -> i32 {
+        self.lane.epochs.current()
+    }
+
+    /// Returns the leader epoch of the record at `offset`.
+    pub fn leader_epoch_at(&self, offset: Offset) -> i32 {
+        self.lane.epochs.at(offset)
+    }
+
+    /// Returns the largest leader epoch up to `epoch`, and the offset behind its last record. `None` if the partition does not
+    /// know that epoch. A consumer that has read records of `epoch` beyond that offset has read some that are lost.
+    pub fn epoch_end(&self, epoch: i32) -> Option<(i32, Offset)> {
+        self.lane.epochs.end_of(epoch, self.lane.high_watermark())
+    }
+
     /// Waits until everything before `offset` is durable.
     ///
     /// # Errors

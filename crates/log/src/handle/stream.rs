@@ -95,6 +95,12 @@ impl Stream {
         lanes.map(|lane| lane.durable_offset().0).sum()
     }
 
+    /// Returns the leader epoch of each partition: see [`StreamPartition::leader_epoch`].
+    pub fn leader_epochs(&self) -> Vec<i32> {
+        let epoch = |lane: Option<&LaneState>| lane.map_or(0, |lane| lane.epochs.current());
+        self.stream.each_lane(|_, _, _, lane| epoch(lane))
+    }
+
     /// How many lanes it has.
     pub fn partition_count(&self) -> u32 {
         self.stream.partition_count()

@@ -19,9 +19,6 @@ use crate::memory::pool::BLOCK_BYTES_MIN;
 use crate::producers::{Producers, TransactionStep, Verdict};
 use crate::settings::config::Durability;
 
-/// The epoch of the partition's leader in all chunks: a lane has one for ever.
-const LEADER_EPOCH: i32 = 0;
-
 /// The result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
@@ -128,12 +125,13 @@ impl LaneState {
             open.add_index_entry(EntryKind::Within, base_offset, producers);
         }
         let position = open.position;
+        let leader_epoch = self.epochs.current();
         let writer = open.writer.as_mut().expect("there is room in it");
         let at = writer.filled();
         writer
             .extend::<std::convert::Infallible>(chunk.len(), |free| {
                 free.copy_from_slice(chunk);
-                set_place(free, base_offset, LEADER_EPOCH);
+                set_place(free, base_offset, leader_epoch);
                 Ok(chunk.len())
             })
             .unwrap_or_else(|never| match never {});

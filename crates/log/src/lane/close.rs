@@ -104,7 +104,7 @@ impl LaneState {
     pub fn new_group(&self, first_offset: Offset) -> OpenGroup {
         let id = GroupId(self.streamlet.next_group.fetch_add(1, Ordering::Relaxed));
         let name = GroupName::of_new(self.id, id, first_offset);
-        let group = Arc::new(Group::new(name, self.stream.uuid));
+        let group = Arc::new(Group::new(name, self.stream.uuid, self.epochs.current()));
         self.groups.write().push_back(Arc::clone(&group));
         OpenGroup {
             group,

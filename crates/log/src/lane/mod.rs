@@ -13,6 +13,7 @@ pub mod append;
 pub mod close;
 pub mod context;
 pub mod cursors;
+pub mod epochs;
 pub mod fetch_ends;
 pub mod groups;
 pub mod head;
@@ -41,6 +42,7 @@ use crate::group::Group;
 use crate::ids::LaneId;
 use crate::keys::index::KeyIndex;
 use crate::keys::table::KeyStats;
+use crate::lane::epochs::Epochs;
 use crate::lane::fetch_ends::FetchEnds;
 use crate::lane::head::{Head, OpenGroup};
 use crate::lane::reader_position::ReaderPosition;
@@ -89,6 +91,8 @@ pub struct LaneState {
     read_fault: OnceLock<LogError>,
     /// Bytes that the start truncated from the last group's file.
     pub truncated_bytes: u64,
+    /// Its leader epochs.
+    pub epochs: Epochs,
     /// Its start, if records were deleted from it.
     pub start: LaneStart,
     /// The transactions that hold back consumers of committed records.
@@ -157,6 +161,7 @@ impl LaneState {
             fault,
             read_fault: OnceLock::new(),
             truncated_bytes: stored.truncated_bytes,
+            epochs: Epochs::new(stored.epochs),
             start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),

@@ -32,12 +32,17 @@ pub struct StoredLane {
     pub indexed_at: Position,
     /// Bytes that the start truncated from the last group's file.
     pub truncated_bytes: u64,
+    /// The leader epochs behind epoch 0, each with the offset that it begins at.
+    pub epochs: Vec<(i32, Offset)>,
     pub fault: Option<LogError>,
 }
 
 impl StoredLane {
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
-        self.last_group.is_none() && self.fault.is_none() && self.next_offset == Offset(0)
+        self.last_group.is_none()
+            && self.fault.is_none()
+            && self.next_offset == Offset(0)
+            && self.epochs.is_empty()
     }
 }

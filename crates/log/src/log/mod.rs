@@ -7,6 +7,7 @@ pub mod background;
 pub mod close;
 pub mod cursors;
 pub mod delete_records;
+mod epochs;
 pub mod lifecycle;
 pub mod objects;
 pub mod open;

@@ -145,6 +145,7 @@ impl Log {
         must_retain_journal |= recovered.has_foreign();
         // From here on this run may be interrupted in a write.
         recovered.still_untorn().replace(&core.dir)?;
+        core.raise_epochs(&clean_stop)?;
         if may_lack_streams {
             must_retain_journal |= orphans.iter().any(|id| recovered.has_gap(*id));
             // The lost entries of the catalog may have named these.

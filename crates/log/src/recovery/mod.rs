@@ -217,12 +217,16 @@ impl Recovered {
 
     /// Takes out a lane of a stream with this identity.
     pub fn take(&mut self, dir: &DataDir, lane: LaneId, identity: Uuid) -> StoredLane {
+        let epochs = dir.manifest().look_at(|listed| listed.epochs(lane));
         let Some(recovered) = self.lanes.remove(&lane) else {
-            return StoredLane::default();
+            return StoredLane {
+                epochs,
+                ..StoredLane::default()
+            };
         };
         let was_whole = recovered.damage.is_none();
         let is_untorn = recovered.is_untorn;
-        let stored = recovered.into_stored(dir, identity);
+        let stored = recovered.into_stored(dir, identity, epochs);
         if was_whole && stored.fault.is_some() {
             self.has_foreign = true;
             if is_untorn {

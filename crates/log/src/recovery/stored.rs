@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use millstream_base::{Position, Timestamp};
+use millstream_base::{Offset, Position, Timestamp};
 use uuid::Uuid;
 
 use crate::error::LogError;
@@ -13,6 +13,7 @@ use crate::group::end::GroupEnd;
 use crate::group::stored::StoredGroup;
 use crate::ids::GroupName;
 use crate::index::sparse::SparseIndex;
+use crate::lane::epochs::epoch_at;
 use crate::lane::stored::StoredLane;
 use crate::recovery::foreign::foreign_identity;
 use crate::recovery::lane::RecoveredLane;
@@ -20,7 +21,12 @@ use crate::recovery::lane::RecoveredLane;
 impl RecoveredLane {
     /// Returns the lane as one of a stream with this identity. A file that names another one is damage: nothing of it is
     /// served.
-    pub fn into_stored(self, dir: &DataDir, identity: Uuid) -> StoredLane {
+    pub fn into_stored(
+        self,
+        dir: &DataDir,
+        identity: Uuid,
+        epochs: Vec<(i32, Offset)>,
+    ) -> StoredLane {
         let mut fault = self.damage.as_ref().map(|damage| damage.error.clone());
         let mut foreign = |name: &GroupName, found| {
             let damage = foreign_identity(dir, name, found, identity)?;
@@ -44,7 +50,8 @@ impl RecoveredLane {
                     buffers: group.replayed.into_buffers(),
                 },
             };
-            groups.push_back(Arc::new(Group::stored(group.name, identity, stored)));
+            let epoch = epoch_at(&epochs, group.name.first_offset);
+            groups.push_back(Arc::new(Group::stored(group.name, identity, epoch, stored)));
         }
         let tail = self.tail;
         if tail.replayed.has_file || tail.position > Position(0) || tail.damage.is_some() {
@@ -67,7 +74,8 @@ impl RecoveredLane {
                     buffers: tail.replayed.into_buffers(),
                 },
             };
-            groups.push_back(Arc::new(Group::stored(tail.name, identity, stored)));
+            let epoch = epoch_at(&epochs, tail.name.first_offset);
+            groups.push_back(Arc::new(Group::stored(tail.name, identity, epoch, stored)));
         }
         let last_group = groups.back().map(|group| group.id);
         StoredLane {
@@ -81,6 +89,7 @@ impl RecoveredLane {
             fingerprint: tail.fingerprint,
             indexed_at: tail.indexed_at,
             truncated_bytes: self.truncated_bytes,
+            epochs,
             fault,
         }
     }

@@ -5,6 +5,7 @@
 //! journal knows. So the next start passes over these runs, and then removes the journal. Each
 //! step can be interrupted: the lane is damaged then as before, or whole.
 
+mod epochs;
 pub mod salvage;
 mod take;
 
@@ -255,14 +256,22 @@ impl Repair {
             _ => place.offset,
         };
         self.dir.create_stream_dir(stream)?;
+        // Consumers may have read what is taken away.
+        let epochs = self.dir.manifest().look_at(|listed| listed.epochs(lane));
+        let epoch = epochs.last().map_or(0, |last| last.0) + 1;
         let name = GroupName::of_new(lane, next, first_offset);
         self.dir
-            .create_group(&GroupHead::of_first(name, identity))
+            .create_group(&GroupHead::of_first(name, identity, epoch))
             .and_then(|file| file.sync())
             .map_err(|error| LogError::io("make", self.dir.group_path(&name), error))?;
         self.dir.sync_stream_dir(stream)?;
         let manifest = self.dir.manifest();
-        manifest.sync_to(manifest.append(&[Record::Group(name)])?)
+        let raised = Record::Epoch {
+            lane,
+            epoch,
+            from: first_offset,
+        };
+        manifest.sync_to(manifest.append(&[Record::Group(name), raised])?)
     }
 
     /// Returns the groups of a stream that have files, or that are listed.

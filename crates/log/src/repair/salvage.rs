@@ -22,6 +22,7 @@ use crate::files::{DataDir, FORMAT};
 use crate::ids::{GroupName, LaneId};
 use crate::journal::old::OldJournal;
 use crate::recovery::foreign::foreign_file;
+use crate::repair::epochs::list_epochs;
 use crate::repair::{FilesAside, Repair};
 use crate::settings::config::LogConfig;
 
@@ -119,7 +120,7 @@ fn remake_manifest(
     }
     let mut repair = Repair::new(config, dir, OldJournal::default())?;
     repair.copy_manifest()?;
-    repair.dir.remake_manifest(random)?;
+    repair.dir.remake_manifest(random, list_epochs)?;
     repair.finish()
 }
 
@@ -163,7 +164,7 @@ fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {
     let name = GroupName::of_new(lane, GroupId(last_group.0 + 1), first_offset);
     let path = repair.dir.group_path(&name);
     let bytes = renumbered(chunks, first_offset);
-    let head = GroupHead::of_first(name, repair.dir.identity_of(stream));
+    let head = GroupHead::of_first(name, repair.dir.identity_of(stream), 0);
     let written = repair.dir.create_group(&head);
     written
         .and_then(|file| {

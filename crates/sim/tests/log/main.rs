@@ -3,6 +3,7 @@
 mod clean_stop;
 mod corruption;
 mod crash;
+mod epochs;
 mod journal_files;
 mod misplaced;
 mod model;

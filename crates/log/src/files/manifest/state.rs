@@ -7,6 +7,7 @@ use millstream_base::{GroupId, Offset, Position, StreamId, Timestamp};
 
 use crate::files::manifest::record::Record;
 use crate::ids::{Generation, GroupName, LaneId};
+use crate::lane::epochs::begin;
 
 /// All files that are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,14 +64,13 @@ impl Listed {
                 None => Err(format!("{by} replaces groups of a lane that is not listed")),
             },
             Record::Epoch { lane, epoch, from } => {
-                let epochs = &mut self.lanes.entry(lane).or_default().epochs;
-                let rises = epochs
-                    .last()
-                    .is_none_or(|last| last.0 < epoch && last.1 <= from);
+                let known = self.lane(lane).and_then(|lane| lane.epochs.last());
+                let rises = epoch > known.map_or(0, |last| last.0);
                 check(rises, || {
                     format!("leader epoch {epoch} does not follow the former")
                 })?;
-                epochs.push((epoch, from));
+                let lane = self.lanes.entry(lane).or_default();
+                begin(&mut lane.epochs, epoch, from);
                 Ok(())
             }
             Record::Compacted { lane, to, at } => {
@@ -107,6 +107,12 @@ impl Listed {
     /// Returns the files of a lane, if anything of it is listed.
     pub fn lane(&self, lane: LaneId) -> Option<&ListedLane> {
         self.lanes.get(&lane)
+    }
+
+    /// Returns the leader epochs of a lane behind epoch 0, each with the offset that it begins at.
+    pub fn epochs(&self, lane: LaneId) -> Vec<(i32, Offset)> {
+        let lane = self.lanes.get(&lane);
+        lane.map_or_else(Vec::new, |lane| lane.epochs.clone())
     }
 
     /// Returns the files of the journal with their sequences, in the order of these.
@@ -164,12 +170,6 @@ impl ListedLane {
     /// Returns the group and the offset that the lane begins with, where groups before them were removed.
     pub fn first(&self) -> Option<(GroupId, Offset)> {
         self.first
-    }
-
-    /// Returns the leader epochs, each with the offset that it begins at.
-    #[cfg(test)]
-    pub fn epochs(&self) -> &[(i32, Offset)] {
-        &self.epochs
     }
 
     /// Returns up to where the lane is compacted, and when that was.
@@ -241,6 +241,9 @@ impl ListedLane {
             format!("group {group} as the lane's first is before the former one")
         })?;
         self.groups.retain(|listed| listed.id >= group);
+        // The epoch of the new first record stays.
+        let behind = self.epochs.partition_point(|start| start.1 <= offset);
+        self.epochs.drain(..behind.saturating_sub(1));
         self.first = Some((group, offset));
         Ok(())
     }

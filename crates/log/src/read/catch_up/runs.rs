@@ -209,7 +209,7 @@ mod tests {
             lane: LaneIndex(0),
         };
         let name = GroupName::of_new(lane, GroupId(id), Offset(0));
-        Arc::new(Group::new(name, uuid::Uuid::nil()))
+        Arc::new(Group::new(name, uuid::Uuid::nil(), 0))
     }
 
     fn at(window: usize) -> Position {

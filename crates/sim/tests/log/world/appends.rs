@@ -55,6 +55,7 @@ impl World {
             producer,
             is_transactional,
             marker: None,
+            leader_epoch: 0,
         }
     }
 
@@ -93,6 +94,7 @@ impl World {
             producer: None,
             is_transactional: true,
             marker: Some(marker),
+            leader_epoch: lane.leader_epoch(),
         });
         if is_in_memory {
             model.acknowledged = model.next();
@@ -171,6 +173,7 @@ impl World {
             assert_eq!(appended.base_offset.0, lane.next(), "offsets have no gaps");
             assert_eq!(appended.next_offset.0, lane.next() + chunk.count);
             chunk.base = appended.base_offset.0;
+            chunk.leader_epoch = lane_handle.leader_epoch();
             if is_in_memory {
                 lane.acknowledged = chunk.end();
             }

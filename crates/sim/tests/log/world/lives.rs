@@ -61,6 +61,7 @@ impl World {
         let expected: Vec<&String> = model.streams.keys().collect();
         assert_eq!(names.iter().collect::<Vec<_>>(), expected, "streams");
         let log = self.log.as_ref().expect("open");
+        let is_full = self.faults.full;
         for (name, stream) in &mut model.streams {
             stream.maybe_deleted = false;
             stream.consumed.given.clear();
@@ -85,12 +86,14 @@ impl World {
             let found = log.stream_by_uuid(info.uuid).expect("it has this one");
             assert_eq!(found.id(), stream.id, "{name}");
             assert_eq!(info.config, stream.config, "{name}");
-            let found: BTreeSet<(u32, u32)> = info
+            let durability = stream.config.durability;
+            let early = matches!(durability, Durability::Written | Durability::Async);
+            let lanes: BTreeSet<(u32, u32)> = info
                 .partitions
                 .iter()
                 .map(|lane| (lane.streamlet.0, lane.lane.0))
                 .collect();
-            assert_eq!(found, stream.lanes.keys().copied().collect(), "{name}");
+            assert_eq!(lanes, stream.lanes.keys().copied().collect(), "{name}");
             if stream.config.durability == Durability::Memory {
                 stream.consumed = Consumed::default();
             }
@@ -115,6 +118,18 @@ impl World {
                     durable <= model.next(),
                     "{at}: the model has no chunks up to {durable}"
                 );
+                let handle = found.partition(lane.partition).expect("listed");
+                if let Some(lost) = model.chunks.iter().find(|chunk| chunk.base >= durable) {
+                    let (_, end) = handle.epoch_end(lost.leader_epoch).expect("it was one");
+                    assert!(end.0 <= lost.base, "{at}: the loss is not told");
+                    let is_raised = handle.leader_epoch() > lost.leader_epoch;
+                    // A start cannot note it on a full disk, and of an empty lane it knows nothing.
+                    let is_excused = is_full || durable == 0;
+                    assert!(
+                        is_raised || !early || is_excused,
+                        "{at}: the loss is not told"
+                    );
+                }
                 model.chunks.retain(|chunk| chunk.base < durable);
                 assert_eq!(model.next(), durable, "{at}: half a chunk");
                 // An interrupted retention may have taken effect.

@@ -19,6 +19,8 @@ pub struct ModelChunk {
     pub is_transactional: bool,
     /// The marker, in a chunk that ends a transaction. For duplicate detection the chunk has no producer.
     pub marker: Option<EndMarker>,
+    /// The leader epoch of its lane when it was appended.
+    pub leader_epoch: i32,
 }
 
 impl ModelChunk {

@@ -291,7 +291,8 @@ pub(super) fn compare(lane: &ModelLane, base: u64, stored: &[u8], at: &str) {
     let chunk = chunk.unwrap_or_else(|| panic!("{at}: the model has no chunk at {base}"));
     // The log sets the offset and the leader epoch.
     assert_eq!(stored[..8], base.to_be_bytes(), "{at}");
-    assert_eq!(stored[12..16], [0; 4], "{at}");
+    let epoch = chunk.leader_epoch.to_be_bytes();
+    assert_eq!(stored[12..16], epoch, "{at}");
     assert!(
         stored[8..12] == chunk.bytes[8..12] && stored[16..] == chunk.bytes[16..],
         "{at}: other bytes at {base}"

@@ -63,7 +63,7 @@ fn history(count: usize) -> Vec<Record> {
             replaced,
             Record::Epoch {
                 lane: lane(n),
-                epoch: round as i32,
+                epoch: round as i32 + 1,
                 from: Offset(10 * id),
             },
             Record::JournalReleased { sequence: round },

@@ -123,8 +123,8 @@ fn records_that_do_not_follow_are_refused_and_change_nothing() {
             from: Offset(60),
         },
         Record::Epoch {
-            lane: LANE,
-            epoch: 4,
+            lane: other,
+            epoch: 0,
             from: Offset(40),
         },
         Record::JournalFile {
@@ -186,7 +186,8 @@ fn the_records_of_a_list_leave_the_same_list() {
     }
     assert_eq!(again, listed);
     let lane = again.lane(LANE).unwrap();
-    assert_eq!(lane.epochs(), [(1, Offset(0)), (3, Offset(50))]);
+    // Epoch 1 is that of the first record.
+    assert_eq!(again.epochs(LANE), [(1, Offset(0)), (3, Offset(50))]);
     assert_eq!(lane.compacted(), Some((Offset(50), Timestamp(7))));
     let file = |secret, end| ListedJournalFile { secret, end };
     let journal: Vec<_> = again.journal().collect();
