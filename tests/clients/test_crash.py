@@ -1,10 +1,19 @@
 """The server is killed and started again: what was acknowledged is there, and clients go on."""
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import ConfigResource
 
-from clients import SECONDS_MAX, admin, consumer, create_topic, produce_all, producer, take
+from clients import (
+    SECONDS_MAX,
+    admin,
+    consumer,
+    create_topic,
+    produce_all,
+    producer,
+    take,
+    wait_until,
+)
 
 PARTITIONS = 4
 
@@ -118,3 +127,55 @@ def test_a_consumer_goes_on_after_a_crash(own_server):
         own_server.kill()
         own_server.start()
     reader.close()
+
+
+def lose_last_batch(data):
+    """Takes the last batch of the newest topic away, as a loss of power does to bytes that were not synced."""
+    folder = max((data / "streams").iterdir(), key=lambda path: int(path.name))
+    (log,) = folder.glob("*.log")
+    # It says up to where the bytes were synced.
+    log.with_suffix(".index").unlink(missing_ok=True)
+    stored = log.read_bytes()
+    # Batches follow the file's head; each has its length.
+    at = last = 4096
+    while at < len(stored):
+        last, at = at, at + 12 + int.from_bytes(stored[at + 8 : at + 12], "big")
+    log.write_bytes(stored[:last])
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "whole"])
+def test_a_consumer_learns_from_the_epoch_that_records_are_lost(own_server, is_lost):
+    topic = "epochs"
+    create_topic(own_server.address, topic, millstream_durability="written")
+    source = producer(own_server.address)
+    for value in [b"a", b"b", b"lost"]:
+        produce_all(source, topic, [{"value": value}])
+    reader = consumer(own_server.address, "group", auto_offset_reset="error", enable_auto_commit=False)
+    reader.assign([TopicPartition(topic, 0, 0)])
+    assert [message.leader_epoch() for message in take(reader, 3)] == [0, 0, 0]
+
+    own_server.kill()
+    if is_lost:
+        lose_last_batch(own_server.data)
+    own_server.start()
+    # Others take the place of the record that is lost: by its offset the reader could not tell.
+    for value in [b"x", b"y"]:
+        produce_all(source, topic, [{"value": value}])
+    if is_lost:
+        assert error_of(reader) == KafkaError._LOG_TRUNCATION
+        reader.assign([TopicPartition(topic, 0, 2)])
+    found = [(message.value(), message.leader_epoch()) for message in take(reader, 2)]
+    assert found == [(b"x", 1), (b"y", 1)]
+    reader.close()
+
+
+def error_of(source):
+    """The next error of a consumer that is not about its connection."""
+
+    def find():
+        message = source.poll(0.2)
+        assert message is None or message.error(), message.value()
+        code = message and message.error().code()
+        return code if code not in (None, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN) else None
+
+    return wait_until(find, "an error")

@@ -22,7 +22,7 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
 use crate::reply::Reply;
-use crate::topics::{LEADER_EPOCH, not_read_only};
+use crate::topics::not_read_only;
 
 /// The special timestamps of ListOffsets, which a client may send instead of a time.
 const LATEST: i64 = -1;
@@ -71,13 +71,14 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
             let partitions = partitions.into_iter().map(|(partition, lane)| {
                 let response = ListOffsetsPartitionResponse::default()
                     .with_partition_index(partition.partition_index);
-                let found = match epoch_error(partition.current_leader_epoch) {
-                    Some(error) => Err(error),
-                    None if !is_known(partition.timestamp, version) => {
+                let lane = lane.map_err(|error| response_error(&error));
+                let lane = lane.and_then(|lane| with_epoch(lane, partition.current_leader_epoch));
+                let found = match lane {
+                    Err(error) => Err(error),
+                    Ok(_) if !is_known(partition.timestamp, version) => {
                         Err(ResponseError::UnsupportedVersion)
                     }
-                    None => lane
-                        .and_then(|lane| find(&lane, partition.timestamp, end_of))
+                    Ok(lane) => find(&lane, partition.timestamp, end_of)
                         .map_err(|error| response_error(&error)),
                 };
                 match found {
@@ -86,7 +87,7 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
                             .with_offset(found.offset)
                             .with_timestamp(found.timestamp);
                         match version >= LEADER_EPOCH_FROM {
-                            true => response.with_leader_epoch(LEADER_EPOCH),
+                            true => response.with_leader_epoch(found.leader_epoch),
                             false => response,
                         }
                     }
@@ -107,20 +108,20 @@ pub fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> R
 struct FoundOffset {
     offset: i64,
     timestamp: i64,
+    /// That of the record at the offset; at the end that of the next record.
+    leader_epoch: i32,
 }
 
 impl FoundOffset {
-    fn untimed(offset: Offset) -> FoundOffset {
-        FoundOffset {
-            offset: offset.0 as i64,
-            timestamp: -1,
-        }
+    fn untimed(lane: &StreamPartition, offset: Offset) -> FoundOffset {
+        FoundOffset::timed(lane, (offset, Timestamp(-1)))
     }
 
-    fn timed((offset, timestamp): (Offset, Timestamp)) -> FoundOffset {
+    fn timed(lane: &StreamPartition, (offset, timestamp): (Offset, Timestamp)) -> FoundOffset {
         FoundOffset {
             offset: offset.0 as i64,
             timestamp: timestamp.0,
+            leader_epoch: lane.leader_epoch_at(offset),
         }
     }
 }
@@ -131,11 +132,14 @@ fn find(
     end_of: fn(&StreamPartition) -> Offset,
 ) -> Result<Option<FoundOffset>, LogError> {
     match timestamp {
-        LATEST => Ok(Some(FoundOffset::untimed(end_of(lane)))),
-        EARLIEST | EARLIEST_LOCAL => Ok(Some(FoundOffset::untimed(lane.earliest_offset()))),
+        LATEST => Ok(Some(FoundOffset::untimed(lane, end_of(lane)))),
+        EARLIEST | EARLIEST_LOCAL => {
+            let earliest = lane.earliest_offset();
+            Ok(Some(FoundOffset::untimed(lane, earliest)))
+        }
         MAX_TIMESTAMP => {
             let newest = lane.newest_record(end_of(lane))?;
-            Ok(newest.map(FoundOffset::timed))
+            Ok(newest.map(|newest| FoundOffset::timed(lane, newest)))
         }
         // There is no tiered storage.
         LATEST_TIERED => Ok(None),
@@ -143,30 +147,30 @@ fn find(
             let found = lane.record_at(Timestamp(timestamp))?;
             // A record that consumers may not read yet does not count.
             let found = found.filter(|(offset, _)| *offset < end_of(lane));
-            Ok(found.map(FoundOffset::timed))
+            Ok(found.map(|found| FoundOffset::timed(lane, found)))
         }
     }
 }
 
-/// Answers where epochs end. There is only one, which goes on.
+/// Answers where the records of leader epochs end, so that a consumer learns of records that are lost (KIP-320).
 pub fn for_leader_epoch(client: &mut Client, request: OffsetForLeaderEpochRequest) -> Reply {
     let topics = request.topics.into_iter().map(|topic| {
         let stream = client.stream(&topic.topic);
         let partitions = topic.partitions.iter().map(|partition| {
             let response = EpochEndOffset::default().with_partition(partition.partition);
-            if let Some(error) = epoch_error(partition.current_leader_epoch) {
-                return response.with_error_code(error.code());
-            }
-            match stream
-                .as_ref()
-                .map(|stream| lane_of(stream, partition.partition))
-            {
-                Ok(Ok(lane)) if partition.leader_epoch == LEADER_EPOCH => response
-                    .with_leader_epoch(LEADER_EPOCH)
-                    .with_end_offset(lane.high_watermark().0 as i64),
-                Ok(Ok(_)) => response,
-                Ok(Err(error)) => response.with_error_code(response_error(&error).code()),
-                Err(error) => response.with_error_code(response_error(error).code()),
+            let lane = match &stream {
+                Ok(stream) => lane_of(stream, partition.partition),
+                Err(error) => Err(error.clone()),
+            };
+            let lane = lane.map_err(|error| response_error(&error));
+            let lane = lane.and_then(|lane| with_epoch(lane, partition.current_leader_epoch));
+            match lane.map(|lane| lane.epoch_end(partition.leader_epoch)) {
+                Ok(Some((epoch, end))) => response
+                    .with_leader_epoch(epoch)
+                    .with_end_offset(end.0 as i64),
+                // Kafka answers so for an epoch that it does not know.
+                Ok(None) => response,
+                Err(error) => response.with_error_code(error.code()),
             }
         });
         OffsetForLeaderTopicResult::default()
@@ -263,8 +267,14 @@ pub fn lane_of(stream: &Stream, partition: i32) -> Result<StreamPartition, LogEr
     stream.partition(u32::try_from(partition).unwrap_or(u32::MAX))
 }
 
-/// Checks the epoch that a client believes to be the current one, and returns the error; a negative
-/// epoch means that the client sent none.
-pub fn epoch_error(current: i32) -> Option<ResponseError> {
-    (current > LEADER_EPOCH).then_some(ResponseError::UnknownLeaderEpoch)
+/// Returns the partition if its leader epoch is the one that a client believes to be the current one; a negative epoch means that
+/// the client sent none. A client that gets the error asks for metadata, and then whether its position is still valid.
+pub fn with_epoch(lane: StreamPartition, current: i32) -> Result<StreamPartition, ResponseError> {
+    let epoch = lane.leader_epoch();
+    match current {
+        ..0 => Ok(lane),
+        current if current < epoch => Err(ResponseError::FencedLeaderEpoch),
+        current if current > epoch => Err(ResponseError::UnknownLeaderEpoch),
+        _ => Ok(lane),
+    }
 }

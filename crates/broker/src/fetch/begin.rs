@@ -10,7 +10,7 @@ use millstream_wire::{ResponseError, Uuid};
 use super::session::{Partition, PartitionName, Reported, Session, Sessions, place};
 use crate::client::Client;
 use crate::error::response_error;
-use crate::offsets::{epoch_error, lane_of};
+use crate::offsets::{lane_of, with_epoch};
 use crate::security::Operation;
 use crate::topic_names::NAME_BYTES_MAX;
 use crate::topics::{Named, topic_name};
@@ -118,13 +118,13 @@ impl Session {
             // A slice of the request would keep its whole receive buffer.
             let name = topic_name(&topic.topic);
             for asked in topic.partitions {
-                let lane = match (&stream, epoch_error(asked.current_leader_epoch)) {
-                    (_, Some(error)) => Err(error),
-                    (Ok(stream), None) => {
+                let lane = match &stream {
+                    Ok(stream) => {
                         lane_of(stream, asked.partition).map_err(|error| response_error(&error))
                     }
-                    (Err(error), None) => Err(*error),
+                    Err(error) => Err(*error),
                 };
+                let lane = lane.and_then(|lane| with_epoch(lane, asked.current_leader_epoch));
                 let place = place(&name, topic.topic_id, self.has_ids, asked.partition);
                 let partition = Partition {
                     place: place.clone(),

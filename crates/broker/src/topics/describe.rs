@@ -14,7 +14,7 @@ use millstream_wire::{
     Brokers, MetadataPartition, MetadataResponse, MetadataTopic, ResponseError, StrBytes, Uuid,
 };
 
-use super::{LEADER_EPOCH, Named, topic_name};
+use super::{Named, topic_name};
 use crate::answer_bounds::PAGE_PARTITIONS_MAX;
 use crate::broker::{Broker, OFFSETS};
 use crate::client::Client;
@@ -140,14 +140,17 @@ fn is_topic(stream: &Stream) -> bool {
 
 fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataTopic {
     let only = broker.node_id();
-    let partitions = (0..stream.partition_count() as i32).map(|partition| MetadataPartition {
-        partition_index: partition,
-        leader_id: only,
-        leader_epoch: LEADER_EPOCH,
-        replica_nodes: Brokers::One(only),
-        isr_nodes: Brokers::One(only),
-        ..MetadataPartition::default()
-    });
+    let epochs = stream.leader_epochs().into_iter();
+    let partitions = (0..)
+        .zip(epochs)
+        .map(|(partition, epoch)| MetadataPartition {
+            partition_index: partition,
+            leader_id: only,
+            leader_epoch: epoch,
+            replica_nodes: Brokers::One(only),
+            isr_nodes: Brokers::One(only),
+            ..MetadataPartition::default()
+        });
     MetadataTopic {
         name: Some(topic_name(stream.name())),
         topic_id: shown_id(stream),
@@ -224,13 +227,14 @@ pub fn describe(
                 continue;
             }
         };
-        let count = stream.partition_count();
+        let epochs = stream.leader_epochs();
+        let count = epochs.len() as u32;
         let end = count.min(first.saturating_add(room));
         let partitions = (first..end).map(|partition| {
             DescribeTopicPartitionsResponsePartition::default()
                 .with_partition_index(partition as i32)
                 .with_leader_id(broker.node_id())
-                .with_leader_epoch(LEADER_EPOCH)
+                .with_leader_epoch(epochs[partition as usize])
                 .with_replica_nodes(vec![broker.node_id()])
                 .with_isr_nodes(vec![broker.node_id()])
                 // Java's client cannot read a null list.

@@ -16,9 +16,6 @@ use crate::client::Client;
 use crate::error::response_error;
 use crate::security::Operation;
 
-/// The epoch of every partition's leader, of which there is only one, ever.
-pub const LEADER_EPOCH: i32 = 0;
-
 /// A topic as a request names it.
 pub enum Named<'a> {
     Name(&'a str),

@@ -1,20 +1,25 @@
 //! ListOffsets, OffsetForLeaderEpoch and DeleteRecords.
 
+use std::path::Path;
+
 use millstream_log::{Durability, StreamConfig};
 use millstream_wire::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsTopic,
 };
+use millstream_wire::messages::describe_topic_partitions_request::TopicRequest;
 use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use millstream_wire::messages::list_offsets_response::ListOffsetsPartitionResponse;
+use millstream_wire::messages::metadata_request::MetadataRequestTopic;
 use millstream_wire::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 use millstream_wire::messages::{
-    DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest,
+    DeleteRecordsRequest, DescribeTopicPartitionsRequest, ListOffsetsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest,
 };
 use millstream_wire::{ApiKey, ResponseError};
 
-use crate::support::{Connection, Node, ask, topic_name};
+use crate::support::{Connection, Node, ask, fetch_request, topic_name, values};
 
 fn list(
     client: &mut Connection,
@@ -174,6 +179,95 @@ fn the_epoch_of_a_partition_that_was_added_ends_where_the_partition_does() {
         assert_eq!(end_of_epoch(&mut client, partition, 0, 0), (0, 0, 2));
         assert_eq!(list(&mut client, 5, ("t", partition), -1).offset, 2);
     }
+}
+
+/// Takes the last chunk of the only group of a `written` stream away, as a loss of power does to bytes that were not synced.
+fn lose_power(dir: &Path, stream: u64) {
+    std::fs::remove_file(dir.join("clean-stop")).unwrap();
+    let folder = dir.join(format!("streams/{stream}"));
+    let log = folder.join("0-0-0000000001-00000000000000000000-0001.log");
+    // It says up to where the bytes were synced.
+    std::fs::remove_file(log.with_extension("index")).unwrap();
+    let bytes = std::fs::read(&log).unwrap();
+    let (mut at, mut last) = (4096, 4096);
+    while at < bytes.len() {
+        let behind = i32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap());
+        last = at;
+        at += 12 + behind as usize;
+    }
+    std::fs::write(&log, &bytes[..last]).unwrap();
+}
+
+#[test]
+fn a_consumer_learns_from_the_epoch_that_a_crash_took_records_back() {
+    let node = Node::start();
+    let config = StreamConfig {
+        durability: Durability::Written,
+        ..StreamConfig::default()
+    };
+    let stream = node.log().create_stream("t", config).unwrap().id().0;
+    let mut client = node.connect();
+    for value in ["a", "b", "lost"] {
+        client.produce("t", 0, &[value]);
+    }
+    assert_eq!(end_of_epoch(&mut client, 0, 0, 0), (0, 0, 3));
+    drop(client);
+
+    let dir = node.stop();
+    lose_power(dir.path(), stream);
+    let node = Node::with_log(dir, |_| {});
+    let mut client = node.connect();
+    // Others take the place of the record that is lost.
+    for value in ["x", "y"] {
+        client.produce("t", 0, &[value]);
+    }
+    let fenced = ResponseError::FencedLeaderEpoch.code();
+    let unknown = ResponseError::UnknownLeaderEpoch.code();
+    for (current, epoch, expected) in [
+        // The position behind the lost record is not valid any more.
+        (1, 0, (0, 0, 2)),
+        (1, 1, (0, 1, 4)),
+        (-1, 2, (0, -1, -1)),
+        (1, -1, (0, -1, -1)),
+        (0, 0, (fenced, -1, -1)),
+        (2, 0, (unknown, -1, -1)),
+    ] {
+        assert_eq!(end_of_epoch(&mut client, 0, current, epoch), expected);
+    }
+    for (timestamp, offset, epoch) in [(-2, 0, 0), (-1, 4, 1)] {
+        let found = list(&mut client, 10, ("t", 0), timestamp);
+        assert_eq!((found.offset, found.leader_epoch), (offset, epoch));
+    }
+    for (current, error) in [(-1, 0), (0, fenced), (1, 0), (2, unknown)] {
+        let mut request = fetch_request(&[("t", 0, 0)]);
+        request.topics[0].partitions[0].current_leader_epoch = current;
+        let fetched = ask!(client, Fetch, 11, request);
+        let partition = &fetched.topics[0].partitions[0];
+        assert_eq!(partition.error_code, error, "{current}");
+        let found: &[&str] = if error == 0 {
+            &["a", "b", "x", "y"]
+        } else {
+            &[]
+        };
+        assert_eq!(values(partition), found);
+    }
+    let topic = MetadataRequestTopic::default().with_name(Some(topic_name("t")));
+    let request = MetadataRequest::default().with_topics(Some(vec![topic]));
+    let metadata = ask!(client, Metadata, 9, request);
+    assert_eq!(metadata.topics[0].partitions[0].leader_epoch, 1);
+    let topic = TopicRequest::default().with_name(topic_name("t"));
+    let request = DescribeTopicPartitionsRequest::default()
+        .with_topics(vec![topic])
+        .with_response_partition_limit(10);
+    let described = ask!(client, DescribeTopicPartitions, 0, request);
+    assert_eq!(described.topics[0].partitions[0].leader_epoch, 1);
+    drop(client);
+
+    // A clean stop takes nothing back.
+    let node = node.restart();
+    let mut client = node.connect();
+    assert_eq!(end_of_epoch(&mut client, 0, 1, 0), (0, 0, 2));
+    assert_eq!(end_of_epoch(&mut client, 0, 1, 1), (0, 1, 4));
 }
 
 /// Consumers see the records of an `async` or a `written` topic before they are durable.

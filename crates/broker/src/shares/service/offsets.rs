@@ -32,7 +32,7 @@ use crate::reply::Reply;
 use crate::security::Operation;
 use crate::shares::SharePartition;
 use crate::shares::record::Key;
-use crate::topics::{LEADER_EPOCH, Named, topic_name};
+use crate::topics::{Named, topic_name};
 
 /// The start offset in responses for a share-partition that no member has read from.
 const NO_OFFSET: i64 = -1;
@@ -289,7 +289,7 @@ impl ShareService {
         let mut described = SharePartitionOffsets {
             partition_index: key.partition.0,
             start_offset: NO_OFFSET,
-            leader_epoch: LEADER_EPOCH,
+            leader_epoch: lane.leader_epoch(),
             ..SharePartitionOffsets::default()
         };
         if let Some(kept) = self.find(key) {
