@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_base::{ByteSize, Disk as _};
-use millstream_log::{FilesAside, InternalStore, Log, LogError, StreamConfig, salvage};
+use millstream_log::{Durability, FilesAside, InternalStore, Log, LogError, StreamConfig, salvage};
 use millstream_sim::SimRandom;
 
 use crate::world::{World, config, for_each_seed, lane_of, open};
 
 const CASES: u64 = 1_000;
+
+/// Damaged lists of files.
+const LIST_CASES: u64 = 300;
 
 const NAMES: [&str; 2] = ["a", "b"];
 
@@ -73,14 +76,21 @@ fn run(seed: u64) {
 
 /// Fills two streams with the same number of chunks of the same sizes, in several groups.
 fn fill(world: &mut World) {
+    let durabilities = [Durability::Sync, Durability::Written];
+    let durability = durabilities[world.rng.usize(..2)];
     for name in NAMES {
         let config = StreamConfig {
+            durability,
             group_segments: 1,
             segment: ByteSize(64 << 10),
             ..StreamConfig::default()
         };
         world.create(name, config);
     }
+    fill_more(world);
+}
+
+fn fill_more(world: &mut World) {
     for _ in 0..world.rng.u32(2..12) {
         let bytes = match world.rng.bool() {
             true => 30_000,
@@ -362,6 +372,47 @@ fn repair(seed: u64) {
         assert!(!journals.any(|path| path.starts_with("/data/journal")));
         world.disk = world.disk.kill();
     }
+}
+
+#[test]
+fn a_list_of_files_that_is_damaged_or_cut_after_a_kill_loses_nothing_unseen() {
+    // Refused starts, those with damaged partitions, and whole ones.
+    let mut outcomes = [0; 3];
+    for seed in 0..LIST_CASES {
+        let mut world = World::new(seed);
+        assert!(world.open());
+        fill(&mut world);
+        if world.rng.bool() {
+            world.kill();
+            assert!(world.open());
+            fill_more(&mut world);
+        }
+        world.kill();
+        let manifest = Path::new("/data/manifest");
+        let bytes = world.disk.read_file(manifest).expect("it exists");
+        let last = bytes.iter().rposition(|byte| *byte != 0).expect("a head");
+        let records = (last - 4096) / 64 + 1;
+        let at = 4096 + 64 * world.rng.usize(..records);
+        let is_cut = world.rng.bool();
+        match is_cut {
+            true => world.disk.truncate(manifest, at + world.rng.usize(..64)),
+            false => world
+                .disk
+                .flip_bit(manifest, 8 * (at as u64) + world.rng.u64(..8 * 64)),
+        }
+        .expect("it exists");
+        let outcome = match open(&world.disk, &world.clock) {
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("repair --cut __"), "{text}");
+                0
+            }
+            // It panics where records are missing without a report.
+            Ok(log) => usize::from(!check(&world, &log)) + 1,
+        };
+        outcomes[outcome] += 1;
+    }
+    assert!(outcomes[0] > 10 && outcomes[2] > 10, "{outcomes:?}");
 }
 
 /// An index in the format before: no group in the header, no fingerprints in the marks.
