@@ -59,7 +59,6 @@ def test_a_job_begins_again_when_a_node_fails_before_the_first_checkpoint(cluste
     assert job.output().count("results of windows") == 1
 
 
-@pytest.mark.skip(reason="the job does not end in one of four runs: the fault is not found yet")
 def test_a_job_goes_on_from_its_checkpoint_when_a_node_fails(cluster, submit):
     job = submit("requeue", '[ -z "$SLURM_RESTART_COUNT" ] || { ls checkpoints-* >&2; sleep 2; }')
     cluster.wait("checkpoints", lambda: max(complete_checkpoints(job), default=0) >= 2)
