@@ -102,12 +102,22 @@ fn idle_lanes_give_their_buffers_back() {
 #[test]
 fn memory_is_taken_first_from_segments_that_all_readers_have_passed() {
     let dir = tempfile::tempdir().unwrap();
-    let log = Log::open(config(dir.path())).unwrap();
+    let log = Log::open(LogConfig {
+        // On threads of its own the log may take more memory before the test sees that it has taken some.
+        background: Background::Manual,
+        ..config(dir.path())
+    })
+    .unwrap();
+    let unsynced = || StreamConfig {
+        durability: Durability::Async,
+        ..StreamConfig::default()
+    };
     let value = "v".repeat(1000);
     let fill = |name: &str| {
-        let stream = log.create_stream(name, StreamConfig::default()).unwrap();
+        let stream = log.create_stream(name, unsynced()).unwrap();
         for _ in 0..100 {
             append(&stream, &chunk(&[value.as_str(); 10], None));
+            log.step();
         }
         stream
     };
@@ -118,9 +128,10 @@ fn memory_is_taken_first_from_segments_that_all_readers_have_passed() {
     log.persist();
     let evicted = log.stats().evicted_segments;
     // Memory gets short, and only some of it is needed.
-    let third = log.create_stream("third", StreamConfig::default()).unwrap();
+    let third = log.create_stream("third", unsynced()).unwrap();
     while log.stats().evicted_segments == evicted {
         append(&third, &chunk(&[value.as_str(); 10], None));
+        log.step();
     }
     // Without its files, the first stream can only be read from memory.
     let folder = dir.path().join("streams").join(needed.id().to_string());
