@@ -18,6 +18,7 @@ use crate::journal::writer::Journal;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
 use crate::lane::persist_signal::PersistSignal;
+use crate::lane::replaced::Replaced;
 use crate::lane::shared::StreamShared;
 use crate::lane::virtual_log::VirtualLog;
 use crate::memory::pool::{Arena, Pool};
@@ -68,6 +69,8 @@ pub struct Core {
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
     pub starved: AtomicBool,
     pub counters: Counters,
+    /// The groups that compaction has replaced, until their files are removed.
+    pub replaced: Replaced,
 }
 
 /// Counts of finished work.
@@ -113,6 +116,7 @@ impl Core {
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
             counters: Counters::default(),
+            replaced: Replaced::default(),
         }
     }
 

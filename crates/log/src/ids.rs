@@ -48,6 +48,16 @@ impl Generation {
 
     /// The file that a group gets first.
     pub const FIRST: Generation = Generation(1);
+
+    /// Returns the generation of the file that replaces files of which the latest has this one.
+    pub fn rewritten(self) -> Generation {
+        Generation(self.0.max(Generation::FIRST.0) + 1)
+    }
+
+    /// Whether a compaction has made the file.
+    pub fn is_rewritten(self) -> bool {
+        self > Generation::FIRST
+    }
 }
 
 /// The parts of the name of a group's file.

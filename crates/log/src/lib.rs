@@ -31,8 +31,6 @@
 mod abort;
 mod catalog;
 mod commit;
-// Nothing uses it yet.
-#[cfg(test)]
 mod compact;
 mod core;
 mod error;
@@ -60,6 +58,7 @@ mod shared_group;
 mod stream;
 mod subscription;
 
+pub use compact::PassReport;
 pub use error::{LogError, NAMED_RECORDS_MAX, Result};
 pub use files::{FORMAT, SOCKET};
 pub use handle::info::{PartitionInfo, StreamInfo};

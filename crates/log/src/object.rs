@@ -8,7 +8,7 @@ use std::io;
 use std::io::Read;
 use std::sync::Arc;
 
-use millstream_base::{Cursor, Offset, StreamId, Timestamp, crc32c};
+use millstream_base::{Offset, StreamId, Timestamp, crc32c};
 use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor, check};
 use serde::{Deserialize, Serialize};
 
@@ -134,14 +134,7 @@ impl ObjectReader {
             });
         }
         let record = Offset(start / OBJECT_RECORD_BYTES as u64);
-        let found = seek_offset(&core.reads, &lane, record)?;
-        let cursor = Cursor {
-            stream: lane.id.stream,
-            streamlet: lane.id.streamlet,
-            group: found.group,
-            segment: Default::default(),
-            position: found.position,
-        };
+        let cursor = seek_offset(&core.reads, &lane, record)?.cursor;
         Ok(ObjectReader {
             reader: PartitionReader::new(core, lane, cursor),
             info,

@@ -30,6 +30,9 @@ struct Progress {
     done: BTreeSet<GroupId>,
     /// The committed positions of the begun groups.
     begun: BTreeMap<GroupId, Position>,
+    /// The generations of the begun groups that were rewritten: a position holds for one of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    generations: BTreeMap<GroupId, u32>,
 }
 
 #[derive(Debug, Default)]
@@ -89,7 +92,9 @@ impl SharedGroup {
         positions: Arc<Table>,
         name: &str,
     ) -> Result<SharedGroup> {
-        let prefix = format!("{}/{name}/", stream.shared.id);
+        let shared = &stream.shared;
+        shared.has_shared_groups.store(true, Ordering::Release);
+        let prefix = format!("{}/{name}/", shared.id);
         let mut streamlets = BTreeMap::new();
         for (key, progress) in positions.list::<Progress>(&prefix)? {
             if let Ok(streamlet) = key[prefix.len()..].parse() {
@@ -154,7 +159,7 @@ impl SharedGroup {
                 break;
             }
             let HandOut { progress, given } = &mut *hand_out;
-            let begun = progress.begun.get(&group.id).copied();
+            let begun = progress.position_in(group);
             let position = self.start_of(group).max(begun.unwrap_or_default());
             if progress.is_done(group.id) || is_over(&groups, group, position) {
                 given.remove(&group.id);
@@ -166,13 +171,7 @@ impl SharedGroup {
             let Some(lane) = self.stream.lane(streamlet, group.lane.lane) else {
                 continue;
             };
-            let cursor = Cursor {
-                stream: self.stream.shared.id,
-                streamlet,
-                group: group.id,
-                segment: group.segment_at(position),
-                position,
-            };
+            let cursor = group.cursor(position);
             if wants(lane.partition, &cursor) {
                 given.insert(group.id, holder.clone());
                 handed.push((lane.partition, cursor));
@@ -209,7 +208,9 @@ impl SharedGroup {
     fn is_chunk_start(&self, cursor: &Cursor) -> Result<bool> {
         let groups = self.groups(cursor.streamlet)?;
         let group = groups.iter().find(|group| group.id == cursor.group);
-        let group = group.filter(|group| cursor.position < group.durable());
+        let is_within =
+            |group: &&Arc<Group>| group.has_made(cursor) && cursor.position < group.durable();
+        let group = group.filter(is_within);
         let lane = group.and_then(|group| self.stream.lane(cursor.streamlet, group.lane.lane));
         let Some((group, lane)) = group.zip(lane) else {
             return Ok(true);
@@ -238,10 +239,15 @@ impl SharedGroup {
         let Ok(n) = groups.binary_search_by_key(&cursor.group, |group| group.id) else {
             // Retention has removed the group: there is nothing left to hand out.
             hand_out.given.remove(&cursor.group);
-            hand_out.progress.begun.remove(&cursor.group);
+            hand_out.progress.end(cursor.group);
             return Ok(Commit { end: None });
         };
         let group = &groups[n];
+        if !group.has_made(cursor) {
+            // It was rewritten since: it is handed out again from its beginning, since its positions are others now.
+            hand_out.given.remove(&cursor.group);
+            return Ok(Commit { end: None });
+        }
         if cursor.position > group.durable() {
             return Err(beyond_end(group, cursor.position));
         }
@@ -249,17 +255,17 @@ impl SharedGroup {
             return Err(no_chunk(group, cursor.position));
         }
         let mut progress = hand_out.progress.clone();
-        progress.begun.insert(cursor.group, cursor.position);
+        progress.begin(group, cursor.position);
         let over: Vec<GroupId> = groups
             .iter()
             .filter(|group| {
-                let position = progress.begun.get(&group.id);
-                position.is_some_and(|position| is_over(&groups, group, *position))
+                let position = progress.position_in(group);
+                position.is_some_and(|position| is_over(&groups, group, position))
             })
             .map(|group| group.id)
             .collect();
         for group in &over {
-            progress.begun.remove(group);
+            progress.end(*group);
             progress.done.insert(*group);
         }
         if !over.is_empty() {
@@ -327,10 +333,8 @@ impl SharedGroup {
     fn start_of(&self, group: &Group) -> Position {
         let lane = self.stream.lane(group.lane.streamlet, group.lane.lane);
         let first = lane.and_then(|lane| lane.first_place());
-        first.map_or(Position(0), |(id, position)| match id == group.id {
-            true => position,
-            false => Position(0),
-        })
+        let first = first.filter(|(first, _)| std::ptr::eq(&**first, group));
+        first.map_or(Position(0), |(_, position)| position)
     }
 
     /// Returns the groups of all lanes of a streamlet, by id, without those whose records were all deleted.
@@ -342,7 +346,7 @@ impl SharedGroup {
         })?;
         let mut groups: Vec<Arc<Group>> = Vec::new();
         for lane in lanes {
-            let first = lane.first_place().map_or(GroupId(0), |(group, _)| group);
+            let first = lane.first_place().map_or(GroupId(0), |(group, _)| group.id);
             let stored = lane.groups().into_iter();
             groups.extend(stored.filter(|group| group.id >= first));
         }
@@ -361,7 +365,32 @@ fn is_over(groups: &[Arc<Group>], group: &Group, position: Position) -> bool {
             .is_some_and(|next| next.durable() > Position(0) || next.has_file())
 }
 
+/// Returns the generation of a group that was rewritten.
+fn generation_of(group: &Group) -> Option<u32> {
+    group.is_rewritten().then(|| group.name().generation.0)
+}
+
 impl Progress {
+    /// Returns the committed position in a group. `None` if it was not begun, or was rewritten since.
+    fn position_in(&self, group: &Group) -> Option<Position> {
+        let generation = self.generations.get(&group.id).copied();
+        let position = self.begun.get(&group.id).copied();
+        position.filter(|_| generation == generation_of(group))
+    }
+
+    fn begin(&mut self, group: &Group, position: Position) {
+        self.end(group.id);
+        self.begun.insert(group.id, position);
+        if let Some(generation) = generation_of(group) {
+            self.generations.insert(group.id, generation);
+        }
+    }
+
+    fn end(&mut self, group: GroupId) {
+        self.begun.remove(&group);
+        self.generations.remove(&group);
+    }
+
     fn is_done(&self, group: GroupId) -> bool {
         group < self.done_below || self.done.contains(&group)
     }
@@ -379,6 +408,7 @@ impl Progress {
         }
         self.done = self.done.split_off(&self.done_below);
         self.begun = self.begun.split_off(&self.done_below);
+        self.generations = self.generations.split_off(&self.done_below);
     }
 }
 

@@ -1,11 +1,12 @@
 //! The first offsets of lanes whose first records were deleted: the catalog holds them.
 
-use millstream_base::{GroupId, Offset, Position, StreamId};
+use millstream_base::{Offset, StreamId};
 
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::error::Result;
 use crate::ids::LaneId;
+use crate::lane::start::StartPlace;
 use crate::produce::wait::wait_durable;
 use crate::read::seek::seek_offset;
 
@@ -39,13 +40,12 @@ pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
             starts.stale.push(key);
         }
         let offset = offset.min(end);
-        let found =
-            seek_offset(&core.reads, &lane, offset).map(|found| (found.group, found.position));
-        let place = found.unwrap_or_else(|error| {
+        let found = seek_offset(&core.reads, &lane, offset);
+        let place = found.map(|found| StartPlace::from(&found));
+        let place = place.unwrap_or_else(|error| {
             tracing::warn!(stream = %lane.stream.name, %error,
                 "the start of the lane was not found; cursors may point at deleted records");
-            let group = lane.group_of_offset(offset);
-            (group.map_or(GroupId(0), |group| group.id), Position(0))
+            StartPlace::of_begin(lane.group_of_offset(offset).as_deref())
         });
         lane.start.set(offset, place);
     }

@@ -108,11 +108,6 @@ impl<'a> RangeKeys<'a> {
         Ok(keys)
     }
 
-    /// The offsets of the groups.
-    pub fn range(&self) -> Range<Offset> {
-        self.range.clone()
-    }
-
     /// Counts the live records of each of the groups that begin at these offsets, from the offset `from` on.
     ///
     /// # Errors
@@ -301,12 +296,18 @@ impl LiveOffsets {
     }
 }
 
-impl From<Unreadable> for LogError {
-    fn from(Unreadable { path, error }: Unreadable) -> LogError {
+impl From<&Unreadable> for LogError {
+    fn from(Unreadable { path, error }: &Unreadable) -> LogError {
         match error {
-            KeyFileError::Io(error) => LogError::io("read", path, error),
+            KeyFileError::Io(error) => {
+                let copied = match error.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(error.kind(), error.to_string()),
+                };
+                LogError::io("read", path, copied)
+            }
             KeyFileError::Damaged { position, what } => {
-                LogError::corrupted(path, millstream_base::Position(position), what)
+                LogError::corrupted(path, millstream_base::Position(*position), what)
             }
         }
     }
@@ -319,6 +320,8 @@ pub struct LiveReader<'a> {
     first: Offset,
     max: usize,
     current: Option<LiveOffsets>,
+    /// Why the last call failed.
+    unreadable: Option<Unreadable>,
 }
 
 impl<'a> LiveReader<'a> {
@@ -329,7 +332,13 @@ impl<'a> LiveReader<'a> {
             first,
             max,
             current: None,
+            unreadable: None,
         }
+    }
+
+    /// Returns the key file that made the last call fail, if one did.
+    pub fn take_unreadable(&mut self) -> Option<Unreadable> {
+        self.unreadable.take()
     }
 
     /// Returns live offsets among which are all of a chunk's. The offsets of chunks rise from call to call.
@@ -344,7 +353,14 @@ impl<'a> LiveReader<'a> {
             let mut max = self.max;
             // More than once only if one chunk has more live records than memory is to have.
             loop {
-                let live = self.keys.live(from, max)?;
+                let live = match self.keys.live(from, max) {
+                    Ok(live) => live,
+                    Err(unreadable) => {
+                        let error = LogError::from(&unreadable);
+                        self.unreadable = Some(unreadable);
+                        return Err(error);
+                    }
+                };
                 let is_enough = has_all(&live) || live.until >= self.keys.range.end;
                 if is_enough {
                     return Ok(self.current.insert(live));

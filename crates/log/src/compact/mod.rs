@@ -2,23 +2,28 @@
 //!
 //! A pass works on a *range* of adjacent closed groups of a lane, all of which have key files. It merges these files, so it finds
 //! for each key the newest record in the range, the *live* one ([`live`]). Groups with other records form *runs* ([`runs`]), and
-//! each run is [rewritten](rewrite) into one group, which has the same offsets with fewer records.
+//! each run is [rewritten](rewrite) into one group, which has the same offsets with fewer records. One record of the manifest
+//! then puts this group in the place of the old ones ([`commit`]), whose files stay until no reader needs them ([`remove`]).
 //!
 //! Memory is bounded whatever the number of keys: a merge returns the smallest live offsets from where the rewrite stands, up to
 //! a bound, and runs again from there.
 //!
-//! This folder decides nothing about when lanes are compacted, and changes no lane: the caller puts the new group in the
-//! place of the old ones.
+//! [`due`] says which lane comes next, and [`limits`] how fast.
 
+mod commit;
 // Nothing uses them yet.
 #[cfg(test)]
 mod due;
 #[cfg(test)]
 mod limits;
-
 pub mod live;
+mod output;
+pub mod pass;
+mod remove;
 pub mod rewrite;
 pub mod runs;
+
+pub use pass::PassReport;
 
 #[cfg(test)]
 mod tests;

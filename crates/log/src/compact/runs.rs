@@ -29,14 +29,17 @@ pub struct RangeGroup {
 }
 
 impl RangeGroup {
+    /// The number of its records. Those of a group that was never rewritten include markers and aborted ones.
+    pub fn records(&self) -> u64 {
+        match self.is_rewritten {
+            true => self.counts.keys + self.counts.without_key,
+            false => self.end.0 - self.first_offset.0,
+        }
+    }
+
     /// Whether it has a record that need not stay.
     fn is_dirty(&self) -> bool {
-        let records = match self.is_rewritten {
-            true => self.counts.keys + self.counts.without_key,
-            // Markers and records of aborted transactions count, too.
-            false => self.end.0 - self.first_offset.0,
-        };
-        self.live.records + self.counts.without_key < records || self.has_expired
+        self.live.records + self.counts.without_key < self.records() || self.has_expired
     }
 
     fn bytes(&self) -> u64 {

@@ -144,6 +144,20 @@ impl DataDir {
         Ok(chunks_of(file, &head.name))
     }
 
+    /// Makes the file of a rewritten group, or begins it again, without its head.
+    pub fn begin_rewritten(&self, name: &GroupName) -> io::Result<Box<dyn DiskFile>> {
+        let file = self.disk.open(&self.group_path(name), Access::Create)?;
+        file.set_len(0)?;
+        Ok(chunks_of(file, name))
+    }
+
+    /// Writes the head of a rewritten group, whose chunks are there.
+    pub fn write_head(&self, head: &GroupHead) -> io::Result<()> {
+        let path = self.group_path(&head.name);
+        let file = self.disk.open(&path, Access::Write)?;
+        file.write_at(&head.encode(), 0)
+    }
+
     /// Writes the head of a file again that is not listed: what was read back may never have reached the medium, where a
     /// sync failed before the last run ended.
     pub fn write_head_again(&self, name: &GroupName) -> io::Result<()> {

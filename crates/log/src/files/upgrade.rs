@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millstream_base::disk::Access;
-use millstream_base::{ByteSize, Position, Random, StreamId};
+use millstream_base::{ByteSize, GroupId, Position, Random, StreamId};
 
 use crate::error::{LogError, Result};
 use crate::files::clean_stop;
@@ -13,6 +13,7 @@ use crate::files::group_head::identity_of;
 use crate::files::manifest::{self, HEAD_BYTES, Head, Listed, Manifest, Record, bytes_needed};
 use crate::files::{DataDir, FORMAT};
 use crate::ids::GroupName;
+use crate::index::file::Index;
 use crate::journal::old::OldFile;
 use crate::random::draw;
 
@@ -163,7 +164,7 @@ impl DataDir {
             let (groups, indexes) = self.list_groups(stream)?;
             let mut names: Vec<GroupName> = groups.into_iter().chain(indexes).collect();
             names.sort_unstable();
-            for name in names {
+            for name in self.without_replaced(names)? {
                 let follows = listed.apply(Record::Group(name));
                 follows.map_err(|what| {
                     let what = format!("{what}: move the file that does not belong there away");
@@ -172,6 +173,49 @@ impl DataDir {
             }
         }
         Ok(listed)
+    }
+
+    /// Leaves out the files that a compaction has replaced, and those of one that was not finished: one of the two is a
+    /// leftover, where there are both.
+    fn without_replaced(&self, mut names: Vec<GroupName>) -> Result<Vec<GroupName>> {
+        let mut leftovers = Vec::new();
+        for new in names.iter().filter(|name| name.generation.is_rewritten()) {
+            let is_older =
+                |old: &&GroupName| old.lane == new.lane && old.generation < new.generation;
+            let older = names.iter().filter(is_older);
+            match self.replaced_to(new)? {
+                Some(last) => {
+                    leftovers.extend(older.filter(|old| (new.id..=last).contains(&old.id)))
+                }
+                None if older.clone().any(|old| old.id == new.id) => leftovers.push(*new),
+                None => {}
+            }
+        }
+        names.retain(|name| !leftovers.contains(name));
+        Ok(names)
+    }
+
+    /// Returns the last group that a rewritten group replaces, if its file and its index are whole.
+    fn replaced_to(&self, name: &GroupName) -> Result<Option<GroupId>> {
+        let path = self.index_path(name);
+        let end = Index::read_end(&*self.disk, &path, name);
+        if end
+            .map_err(|error| LogError::io("read", path, error))?
+            .is_none()
+        {
+            return Ok(None);
+        }
+        let head = match self.open_with_head(name, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => {
+                opened
+                    .map_err(|error| LogError::io("read", self.group_path(name), error))?
+                    .1
+            }
+        };
+        Ok(head
+            .filter(|head| head.name == *name)
+            .map(|head| head.replaced_to))
     }
 }
 

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use millstream_base::{Position, SegmentIndex};
+use millstream_base::{Cursor, Position, SegmentIndex};
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
+use crate::ids::Generation;
 use crate::index::entry::EntryKind;
 use crate::index::file::Index;
 use crate::memory::buffer::{Buffer, Slice};
+
+/// This bit of a cursor's segment says that the others are a generation.
+const OF_GENERATION: u32 = 1 << 31;
 
 #[derive(Debug)]
 pub struct Segment {
@@ -20,6 +24,12 @@ pub struct Segment {
     pub buffer: Option<Arc<Buffer>>,
     /// Bytes of the buffer before the first one of the segment.
     pub lead: usize,
+}
+
+/// Returns the generation that the cursor of a rewritten group names.
+pub fn generation_of(cursor: &Cursor) -> Option<Generation> {
+    let number = cursor.segment.0 & !OF_GENERATION;
+    (cursor.segment.0 != number).then_some(Generation(number))
 }
 
 impl Group {
@@ -99,6 +109,26 @@ impl Group {
         let segments = self.segments.read();
         let after = segments.partition_point(|segment| segment.base <= position);
         SegmentIndex(after.saturating_sub(1) as u32)
+    }
+
+    /// Returns the cursor of a position. That of a rewritten group names the generation in place of the segment, since
+    /// positions differ from one to the next.
+    pub fn cursor(&self, position: Position) -> Cursor {
+        Cursor {
+            stream: self.lane.stream,
+            streamlet: self.lane.streamlet,
+            group: self.id,
+            segment: match self.is_rewritten() {
+                true => SegmentIndex(self.name().generation.0 | OF_GENERATION),
+                false => self.segment_at(position),
+            },
+            position,
+        }
+    }
+
+    /// Whether a cursor of this group's id was made for this file of it.
+    pub fn has_made(&self, cursor: &Cursor) -> bool {
+        generation_of(cursor) == self.is_rewritten().then(|| self.name().generation)
     }
 
     /// Returns the position where a segment starts.

@@ -101,6 +101,22 @@ impl StreamPartition {
     /// ([`LogError::KeysUnreadable`]).
     pub fn get(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
         self.check_keyed()?;
+        self.look(|| self.find_and_read(key))
+    }
+
+    /// Looks again if the records that the index has named were compacted away before they were read: then there are newer
+    /// ones.
+    fn look<R>(&self, look: impl Fn() -> Result<R>) -> Result<R> {
+        loop {
+            let swaps = self.lane.swaps();
+            match look() {
+                Err(LogError::KeysChanged { .. }) if self.lane.swaps() != swaps => {}
+                seen => return seen,
+            }
+        }
+    }
+
+    fn find_and_read(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
         let found = find_key(&self.core.reads, &self.lane, || self.partitions(), key)?;
         let Some(place) = &found else {
             return Ok(None);
@@ -119,6 +135,10 @@ impl StreamPartition {
     pub fn scan(&self, range: &KeyRange, limit: usize, bytes_max: usize) -> Result<KeyScan> {
         self.check_keyed()?;
         let limit = limit.min(SCAN_KEYS_MAX);
+        self.look(|| self.scan_and_read(range, limit, bytes_max))
+    }
+
+    fn scan_and_read(&self, range: &KeyRange, limit: usize, bytes_max: usize) -> Result<KeyScan> {
         let found = scan_keys(
             &self.core.reads,
             &self.lane,

@@ -209,8 +209,7 @@ impl StreamPartition {
     /// # Errors
     /// When the partition does not hold it.
     pub fn seek_offset(&self, offset: Offset) -> Result<Cursor> {
-        let found = seek_offset(&self.core.reads, &self.lane, offset)?;
-        Ok(self.lane.cursor(found.group, found.position))
+        Ok(seek_offset(&self.core.reads, &self.lane, offset)?.cursor)
     }
 
     /// The first chunk with a record at or after `timestamp`; `None` when all are older.
@@ -219,10 +218,7 @@ impl StreamPartition {
     /// When the disk does not return the stored bytes.
     pub fn seek_timestamp(&self, timestamp: Timestamp) -> Result<Option<(Cursor, Offset)>> {
         let found = seek_timestamp(&self.core.reads, &self.lane, timestamp)?;
-        Ok(found.map(|found| {
-            let cursor = self.lane.cursor(found.group, found.position);
-            (cursor, found.base_offset)
-        }))
+        Ok(found.map(|found| (found.cursor, found.base_offset)))
     }
 
     /// Reads the partition from a cursor on.

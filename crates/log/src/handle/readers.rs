@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millstream_base::{Cursor, GroupId, LaneIndex, Offset, Position, StreamletIndex};
-use millstream_record::Chunks;
+use millstream_base::{Cursor, LaneIndex, Offset, Position, StreamletIndex};
+use millstream_record::{ChunkHeader, Chunks};
 
 use crate::core::Core;
 use crate::error::{LogError, Result};
+use crate::group::Group;
 use crate::lane::LaneState;
+use crate::lane::groups::GroupBehind;
 use crate::lane::reader_position::ReaderPosition;
 use crate::memory::buffer::Slice;
 use crate::read::from_cursor::read_from_cursor;
+use crate::read::seek::position_in;
 use crate::stream::StreamState;
 
 /// Whole chunks of one lane that follow each other.
@@ -39,9 +42,17 @@ impl ReadChunks {
 pub struct PartitionReader {
     core: Arc<Core>,
     lane: Arc<LaneState>,
-    group: GroupId,
-    position: Position,
+    place: ReaderPlace,
     standing: Arc<ReaderPosition>,
+}
+
+/// Where a reader stands.
+#[derive(Debug)]
+enum ReaderPlace {
+    /// Where this cursor points to: the reader has not found its group yet.
+    Cursor(Cursor),
+    /// In a group, which a compaction may have replaced: its files stay until the reader goes on.
+    Group(Arc<Group>, Position),
 }
 
 impl PartitionReader {
@@ -51,8 +62,7 @@ impl PartitionReader {
         let reader = PartitionReader {
             core,
             lane,
-            group: cursor.group,
-            position: cursor.position,
+            place: ReaderPlace::Cursor(cursor),
             standing,
         };
         reader.publish();
@@ -61,7 +71,10 @@ impl PartitionReader {
 
     /// Returns its position.
     pub fn cursor(&self) -> Cursor {
-        self.lane.cursor(self.group, self.position)
+        match &self.place {
+            ReaderPlace::Cursor(cursor) => *cursor,
+            ReaderPlace::Group(group, position) => group.cursor(*position),
+        }
     }
 
     /// The lane within its streamlet.
@@ -75,69 +88,102 @@ impl PartitionReader {
     /// When retention has removed the next chunks, the reader began where no chunk starts, or the disk does not give back
     /// what was stored.
     pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
+        let core = Arc::clone(&self.core);
         loop {
             if self.lane.stream.removed.load(Ordering::Acquire) {
                 return Err(LogError::UnknownStream {
                     name: self.lane.stream.name.clone(),
                 });
             }
-            let Some(group) = self.lane.group(self.group) else {
-                let Some(first) = self.lane.first_group() else {
-                    return self.lane.check_end().map(|()| None);
-                };
-                // Group ids are shared by the lanes of a streamlet: a reader that started before
-                // the lane's first group was made does not know its id.
-                let is_before_all =
-                    self.position == Position(0) && self.lane.earliest_offset() == Offset(0);
-                let behind = self.lane.group_behind_removed(self.group, self.position);
-                let Some(next) = behind.or_else(|| is_before_all.then_some(first)) else {
-                    return Err(LogError::CursorRemoved {
-                        cursor: self.cursor(),
-                        earliest: self.lane.earliest_cursor(),
-                    });
-                };
-                self.group = next.id;
-                self.position = Position(0);
-                self.publish();
-                continue;
+            let Some((group, position)) = self.enter()? else {
+                return self.lane.check_end().map(|()| None);
             };
-            if self.lane.start.is_behind(&group, self.position) {
-                return Err(LogError::CursorRemoved {
-                    cursor: self.cursor(),
-                    earliest: self.lane.earliest_cursor(),
-                });
+            if self.lane.start.is_behind(&group, position) {
+                return Err(self.removed());
             }
-            if let Some(bytes) = read_from_cursor(
-                &self.core.reads,
-                &self.lane,
-                &group,
-                self.position,
-                bytes_max,
-            )? {
-                let cursor = self.cursor();
-                self.position = self.position.plus(bytes.len() as u64);
-                self.publish();
+            let read = read_from_cursor(&core.reads, &self.lane, &group, position, bytes_max)?;
+            if let Some(bytes) = read {
+                // In a group that was replaced the position does not tell.
+                let first = ChunkHeader::parse(&bytes).map(|header| header.next_offset());
+                if first.is_ok_and(|next| next <= self.lane.earliest_offset()) {
+                    return Err(self.removed());
+                }
+                let behind = position.plus(bytes.len() as u64);
+                self.go_to(Arc::clone(&group), behind);
                 return Ok(Some(ReadChunks {
-                    cursor,
+                    cursor: group.cursor(position),
                     lane: self.lane.id.lane,
                     bytes,
-                    next: self.cursor(),
+                    next: group.cursor(behind),
                 }));
             }
             if group.is_removed() {
                 continue;
             }
-            let Some(next) = self.lane.group_behind(&group, self.position) else {
-                return Ok(None);
-            };
-            self.group = next.id;
-            self.position = Position(0);
-            self.publish();
+            let behind = self.lane.group_behind(&group, position);
+            if behind.is_some()
+                && let Some(end) = group.end()
+                && self.lane.earliest_offset() > end.offset
+            {
+                return Err(self.removed());
+            }
+            match behind {
+                None => return Ok(None),
+                Some(GroupBehind::At(next)) => self.go_to(next, Position(0)),
+                Some(GroupBehind::Within(next, offset)) => {
+                    let at = position_in(&core.reads, &self.lane, &next, offset)?;
+                    self.go_to(next, at);
+                }
+            }
         }
     }
 
+    /// Returns the group where it stands, and the position in it; `None` if the lane has no groups.
+    fn enter(&mut self) -> Result<Option<(Arc<Group>, Position)>> {
+        let (id, position) = match &self.place {
+            ReaderPlace::Group(group, position) if !group.is_removed() => {
+                return Ok(Some((Arc::clone(group), *position)));
+            }
+            ReaderPlace::Group(group, position) => (group.id, *position),
+            ReaderPlace::Cursor(cursor) => {
+                if let Some((group, position)) = self.lane.group_of(cursor) {
+                    self.go_to(Arc::clone(&group), position);
+                    return Ok(Some((group, position)));
+                }
+                (cursor.group, cursor.position)
+            }
+        };
+        let Some(first) = self.lane.first_group() else {
+            return Ok(None);
+        };
+        // Group ids are shared by the lanes of a streamlet: a reader that started before
+        // the lane's first group was made does not know its id.
+        let is_before_all = position == Position(0) && self.lane.earliest_offset() == Offset(0);
+        let behind = self.lane.group_behind_removed(id, position);
+        let Some(next) = behind.or_else(|| is_before_all.then_some(first)) else {
+            return Err(self.removed());
+        };
+        self.go_to(Arc::clone(&next), Position(0));
+        Ok(Some((next, Position(0))))
+    }
+
+    fn removed(&self) -> LogError {
+        LogError::CursorRemoved {
+            cursor: self.cursor(),
+            earliest: self.lane.earliest_cursor(),
+        }
+    }
+
+    fn go_to(&mut self, group: Arc<Group>, position: Position) {
+        self.place = ReaderPlace::Group(group, position);
+        self.publish();
+    }
+
     fn publish(&self) {
-        self.standing.publish(self.group, self.position);
+        let Cursor {
+            group, position, ..
+        } = self.cursor();
+        self.standing.publish(group, position);
     }
 }
 
@@ -183,7 +229,7 @@ impl StreamReader {
                 ReadStart::Earliest => lane.first_cursor(),
                 ReadStart::Latest => lane.last_group().map_or_else(
                     || lane.first_cursor(),
-                    |group| lane.cursor(group.id, group.durable()),
+                    |group| group.cursor(group.durable()),
                 ),
             };
             self.lanes
@@ -232,8 +278,7 @@ impl StreamReader {
                 what: format!("lane {lane} of streamlet {streamlet}"),
             });
         };
-        reader.group = cursor.group;
-        reader.position = cursor.position;
+        reader.place = ReaderPlace::Cursor(cursor);
         reader.publish();
         Ok(())
     }

@@ -265,13 +265,7 @@ impl Stream {
         let position = state
             .segment_base(segment)
             .ok_or_else(|| self.unknown(format!("segment {segment} in group {group}")))?;
-        Ok(Cursor {
-            stream: self.id(),
-            streamlet,
-            group,
-            segment,
-            position,
-        })
+        Ok(state.cursor(position))
     }
 
     /// The lane that a group is part of.

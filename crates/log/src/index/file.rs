@@ -51,6 +51,11 @@ impl IndexWriter {
         self.write(&bytes)
     }
 
+    /// Makes durable what was appended.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
     /// Bytes of the file.
     pub fn len(&self) -> u64 {
         self.len

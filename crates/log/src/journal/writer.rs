@@ -238,6 +238,19 @@ impl Journal {
         state.full.len() < before
     }
 
+    /// Forgets a group that is whole in its synced file: no file of the journal is needed for it.
+    pub fn forget_settled(&self, group: &Group) {
+        let mut state = self.state.lock();
+        let State { active, full, .. } = &mut *state;
+        let active = active.iter_mut().map(|active| &mut active.groups);
+        for groups in full.iter_mut().map(|full| &mut full.groups).chain(active) {
+            let key = (group.lane, group.id);
+            if groups.get(&key).is_some_and(|entry| !is_live(entry)) {
+                groups.remove(&key);
+            }
+        }
+    }
+
     /// Removes all files, at a clean stop: everything must be persisted.
     pub fn remove_files(&self, dir: &DataDir) -> Result<()> {
         let mut state = self.state.lock();

@@ -1,9 +1,11 @@
 //! The start of a lane for readers, as offset and as cursor.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millstream_base::{Cursor, GroupId, Offset, Position};
+use millstream_base::{Cursor, GroupId, Offset, Position, SegmentIndex};
 
+use crate::group::Group;
 use crate::lane::LaneState;
 
 /// Where a reader stands in a lane that has no groups yet: ids start from 1.
@@ -27,38 +29,66 @@ impl LaneState {
     }
 
     /// Returns the start of reading in the stored groups; `None` if there are none.
-    pub fn first_place(&self) -> Option<(GroupId, Position)> {
-        let start = self.start.place();
-        start
-            .filter(|(group, _)| self.group(*group).is_some())
-            .or_else(|| Some((self.first_group()?.id, Position(0))))
+    pub fn first_place(&self) -> Option<(Arc<Group>, Position)> {
+        // Groups are replaced under this lock, and the start with them.
+        let groups = self.groups.read();
+        let first = groups.front()?;
+        let in_group = self.start.place().and_then(|start| {
+            let n = groups.binary_search_by_key(&start.group, |group| group.id);
+            let group = groups.get(n.ok()?).filter(|group| start.is_in(group))?;
+            Some((Arc::clone(group), start.position))
+        });
+        Some(in_group.unwrap_or_else(|| (Arc::clone(first), Position(0))))
+    }
+
+    /// Returns the group and the position that a cursor names. Where the group was rewritten since the cursor was made, reading
+    /// goes on where the rewritten group begins: no record is missed, but some come again.
+    pub fn group_of(&self, cursor: &Cursor) -> Option<(Arc<Group>, Position)> {
+        let group = self
+            .group(cursor.group)
+            .or_else(|| self.group_over(cursor.group))?;
+        if group.id == cursor.group && group.has_made(cursor) {
+            return Some((group, cursor.position));
+        }
+        let start = self.start.place().filter(|start| start.is_in(&group));
+        Some((group, start.map_or(Position(0), |start| start.position)))
+    }
+
+    /// The rewritten group that has replaced a group which was not the first of its run.
+    fn group_over(&self, id: GroupId) -> Option<Arc<Group>> {
+        if self.stream.config.read().lanes > 1 {
+            // Its runs have one group each, since other lanes have the ids between.
+            return None;
+        }
+        let groups = self.groups.read();
+        let after = groups.partition_point(|group| group.id <= id);
+        // The group of a lane that has the highest id is never rewritten.
+        let group = groups.get(after.checked_sub(1)?)?;
+        group.is_rewritten().then(|| Arc::clone(group))
     }
 
     /// Where a reader of this lane starts, also one that is there before the first group: the id that
     /// comes next may go to another lane of the streamlet.
     pub fn first_cursor(&self) -> Cursor {
-        let (group, position) = self.first_place().unwrap_or((BEFORE_ALL, Position(0)));
-        self.cursor(group, position)
+        self.earliest_or(BEFORE_ALL)
     }
 
     /// Where reading starts; for a lane without groups with the group that comes next.
     pub fn earliest_cursor(&self) -> Cursor {
-        let (group, position) = self.first_place().unwrap_or_else(|| {
-            let next = self.streamlet.next_group.load(Ordering::Relaxed);
-            (GroupId(next), Position(0))
-        });
-        self.cursor(group, position)
+        let next = self.streamlet.next_group.load(Ordering::Relaxed);
+        self.earliest_or(GroupId(next))
     }
 
-    pub fn cursor(&self, group: GroupId, position: Position) -> Cursor {
-        Cursor {
-            stream: self.id.stream,
-            streamlet: self.id.streamlet,
-            group,
-            segment: self
-                .group(group)
-                .map_or_else(Default::default, |group| group.segment_at(position)),
-            position,
+    fn earliest_or(&self, group: GroupId) -> Cursor {
+        match self.first_place() {
+            Some((group, position)) => group.cursor(position),
+            None => Cursor {
+                stream: self.id.stream,
+                streamlet: self.id.streamlet,
+                group,
+                segment: SegmentIndex::default(),
+                position: Position(0),
+            },
         }
     }
 }

@@ -3,6 +3,8 @@
 use millstream_base::{GroupId, Offset, Position};
 use parking_lot::Mutex;
 
+use crate::ids::Generation;
+
 /// How many fetches a lane remembers the ends of.
 const ENDS_REMEMBERED: usize = 8;
 
@@ -20,11 +22,12 @@ struct Ends {
 }
 
 /// The chunk with this offset comes here, or at the start of the lane's next group if this one ends
-/// here. That never changes, so it holds as long as the group is stored.
+/// here. That never changes, so it holds as long as this file of the group is in use.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchEnd {
     pub offset: Offset,
     pub group: GroupId,
+    pub generation: Generation,
     pub position: Position,
 }
 

@@ -1,11 +1,22 @@
 //! The stored groups of a lane, by id and by offset.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millstream_base::{GroupId, Offset, Position};
 
 use crate::group::Group;
 use crate::lane::LaneState;
+
+/// The group that goes on behind another one.
+#[derive(Debug, Clone)]
+pub enum GroupBehind {
+    /// From its beginning on.
+    At(Arc<Group>),
+    /// From an offset on, which is within it: it has replaced the other group and more.
+    Within(Arc<Group>, Offset),
+}
 
 impl LaneState {
     pub fn groups(&self) -> Vec<Arc<Group>> {
@@ -34,9 +45,20 @@ impl LaneState {
     }
 
     /// The group that goes on behind `position` of `group`, if this is where `group` ends.
-    pub fn group_behind(&self, group: &Group, position: Position) -> Option<Arc<Group>> {
-        let ended = group.end().is_some_and(|end| position >= end.position);
-        ended.then(|| self.group_after(group.id)).flatten()
+    pub fn group_behind(&self, group: &Group, position: Position) -> Option<GroupBehind> {
+        let end = group.end().filter(|end| position >= end.position)?;
+        let groups = self.groups.read();
+        let after = groups.partition_point(|other| other.id <= group.id);
+        // The one that has replaced this group, with others behind it.
+        let replacing = after.checked_sub(1).and_then(|n| groups.get(n));
+        let goes_on = |other: &&Arc<Group>| {
+            !std::ptr::eq(&***other, group)
+                && other.end().is_some_and(|other| other.offset > end.offset)
+        };
+        if let Some(other) = replacing.filter(goes_on) {
+            return Some(GroupBehind::Within(Arc::clone(other), end.offset));
+        }
+        groups.get(after).cloned().map(GroupBehind::At)
     }
 
     /// The group that goes on behind `position` of a group that is not there any more, if this is
@@ -66,6 +88,44 @@ impl LaneState {
             .collect();
         unsettled.reverse();
         unsettled
+    }
+
+    /// Whether adjacent groups are in the lane, none of them replaced.
+    pub fn has_groups(&self, expected: &[Arc<Group>]) -> bool {
+        Self::place_of(&self.groups.read(), expected).is_some()
+    }
+
+    /// Puts a rewritten group in the place of the adjacent groups that it replaces. `start` is the position in it of the
+    /// lane's start, if that is in it. Groups are not taken away meanwhile.
+    pub fn replace_groups(&self, old: &[Arc<Group>], new: &Arc<Group>, start: Option<Position>) {
+        let mut groups = self.groups.write();
+        let first = Self::place_of(&groups, old).expect("groups are not taken away meanwhile");
+        let behind = groups.split_off(first + old.len());
+        groups.truncate(first);
+        groups.push_back(Arc::clone(new));
+        groups.extend(behind);
+        if let Some(start) = start {
+            self.start.move_to(new, start);
+        }
+        self.swaps.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns how often groups were replaced.
+    pub fn swaps(&self) -> u64 {
+        self.swaps.load(Ordering::Acquire)
+    }
+
+    /// Returns the index of the first of adjacent groups, if all are there.
+    fn place_of(groups: &VecDeque<Arc<Group>>, expected: &[Arc<Group>]) -> Option<usize> {
+        let first = groups
+            .binary_search_by_key(&expected.first()?.id, |group| group.id)
+            .ok()?;
+        let found = groups.iter().skip(first);
+        let is_same = expected.len() <= groups.len() - first
+            && found
+                .zip(expected)
+                .all(|(found, expected)| Arc::ptr_eq(found, expected));
+        is_same.then_some(first)
     }
 
     /// Takes the oldest group out of the lane, if it is `id`.

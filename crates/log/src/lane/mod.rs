@@ -19,6 +19,7 @@ pub mod groups;
 pub mod head;
 pub mod persist_signal;
 pub mod reader_position;
+pub mod replaced;
 pub mod residents;
 pub mod shared;
 pub mod start;
@@ -101,6 +102,12 @@ pub struct LaneState {
     pub fetch_ends: FetchEnds,
     /// The positions of readers of this lane, for eviction.
     reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,
+    /// Held by a compaction from its beginning to its end.
+    pub compacting: Mutex<()>,
+    /// Held while groups are taken away or replaced. No append takes it. Locked before the locks of the groups.
+    pub changing_groups: Mutex<()>,
+    /// How often groups were replaced since the start. Changed under the write lock of `groups`.
+    swaps: AtomicU64,
     /// The index of its keys. Made by the first lookup, or with the first key file.
     keys: OnceLock<Box<KeyIndex>>,
 }
@@ -166,6 +173,9 @@ impl LaneState {
             unstable,
             fetch_ends: FetchEnds::default(),
             reader_positions: Mutex::default(),
+            compacting: Mutex::new(()),
+            changing_groups: Mutex::new(()),
+            swaps: AtomicU64::new(0),
             keys: OnceLock::new(),
         }
     }

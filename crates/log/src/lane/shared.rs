@@ -30,6 +30,9 @@ pub struct StreamShared {
     /// How many partitions it has. Stored when it grows; loaded by lookups of keys.
     pub partitions: AtomicU32,
     pub keyed: KeyedState,
+    /// Whether shared groups read it, whose positions name its groups. Set before they look at the groups; loaded by
+    /// compaction.
+    pub has_shared_groups: AtomicBool,
 }
 
 /// What was done for the keys of a stream.

@@ -13,7 +13,8 @@ use crate::read::from_cursor::read_from_cursor;
 use crate::shared_group::SharedGroup;
 
 impl Log {
-    /// Reads durable chunks from a cursor on, within its group; `None` at the durable position.
+    /// Reads durable chunks from a cursor on, within its group; `None` at the durable position. If compaction has rewritten
+    /// the group since the cursor was made, the read begins with the rewritten group, so some records come again.
     ///
     /// # Errors
     /// When the cursor points at nothing that is or was stored.
@@ -22,8 +23,8 @@ impl Log {
         let lanes = stream.streamlet(cursor.streamlet)?;
         let found = lanes
             .iter()
-            .find_map(|lane| lane.group(cursor.group).map(|group| (lane, group)));
-        let Some((lane, group)) = found else {
+            .find_map(|lane| lane.group_of(cursor).map(|found| (lane, found)));
+        let Some((lane, (group, position))) = found else {
             let behind =
                 |lane: &LaneState| lane.group_behind_removed(cursor.group, cursor.position);
             if lanes.iter().any(|lane| behind(lane).is_some()) {
@@ -44,23 +45,17 @@ impl Log {
                 },
             });
         };
-        if lane.start.is_behind(&group, cursor.position) {
+        if lane.start.is_behind(&group, position) {
             return Err(LogError::CursorRemoved {
                 cursor: *cursor,
                 earliest: lane.earliest_cursor(),
             });
         }
-        let bytes = read_from_cursor(
-            &self.inner.core.reads,
-            lane,
-            &group,
-            cursor.position,
-            bytes_max,
-        )?;
+        let bytes = read_from_cursor(&self.inner.core.reads, lane, &group, position, bytes_max)?;
         Ok(bytes.map(|bytes| ReadChunks {
-            cursor: *cursor,
+            cursor: group.cursor(position),
             lane: lane.id.lane,
-            next: lane.cursor(group.id, cursor.position.plus(bytes.len() as u64)),
+            next: group.cursor(position.plus(bytes.len() as u64)),
             bytes,
         }))
     }

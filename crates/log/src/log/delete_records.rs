@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use millstream_base::{GroupId, Offset, Position};
+use millstream_base::Offset;
 
 use crate::catalog::lane_starts::note_starts;
 use crate::core::Core;
@@ -14,6 +14,7 @@ use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
+use crate::lane::start::StartPlace;
 use crate::log::Log;
 use crate::read::seek::seek_offset;
 
@@ -62,7 +63,7 @@ impl Log {
 struct Deletion<'a> {
     lane: &'a Arc<LaneState>,
     offset: Offset,
-    place: (GroupId, Position),
+    place: StartPlace,
 }
 
 impl Deletion<'_> {
@@ -78,7 +79,7 @@ impl Deletion<'_> {
         Ok(Deletion {
             lane,
             offset,
-            place: (found.group, found.position),
+            place: StartPlace::from(&found),
         })
     }
 
@@ -94,7 +95,7 @@ impl Deletion<'_> {
 
     /// Removes the groups that the deletion takes as a whole, which needs no note.
     fn make_room(&self, core: &Core) -> Result<()> {
-        match self.lane.group(self.place.0) {
+        match self.lane.group(self.place.group) {
             Some(group) if self.is_noted() => core.make_room_before(self.lane, &group),
             _ => Ok(()),
         }
@@ -105,10 +106,29 @@ impl Deletion<'_> {
         if !self.is_needed() {
             return;
         }
-        self.lane.start.set(self.offset, self.place);
+        self.set_start(core);
         if let Err(error) = core.remove_deleted(self.lane) {
             tracing::warn!(stream = %self.lane.stream.name, %error,
                 "the room of deleted records is not free yet; retention tries again");
         }
+    }
+
+    fn set_start(&self, core: &Core) {
+        let _no_swap = self.lane.changing_groups.lock();
+        let group = self.lane.group(self.place.group);
+        let is_there = group.is_some_and(|group| self.place.is_in(&group));
+        let place = match is_there || self.offset <= self.lane.earliest_offset() {
+            true => self.place,
+            // The group was rewritten since the place was found.
+            false => match seek_offset(&core.reads, self.lane, self.offset) {
+                Ok(found) => StartPlace::from(&found),
+                Err(error) => {
+                    tracing::warn!(stream = %self.lane.stream.name, %error,
+                        "the start of the lane was not found; cursors may point at deleted records");
+                    StartPlace::of_begin(self.lane.group_of_offset(self.offset).as_deref())
+                }
+            },
+        };
+        self.lane.start.set(self.offset, place);
     }
 }

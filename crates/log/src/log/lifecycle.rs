@@ -125,6 +125,8 @@ impl Inner {
         forget_starts(&self.core, &self.catalog, id)?;
         forget_data(&self.core, &self.catalog, id)?;
         for lane in stream.made_lanes() {
+            // A compaction that goes on; none is begun from here on.
+            drop(lane.compacting.lock());
             // Key files that are being made; none is begun from here on.
             lane.made_key_index().inspect(|index| drop(index.build()));
             for group in lane.groups() {

@@ -23,6 +23,7 @@ use millstream_base::{Clock, Random, StreamId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::table::Table;
+use crate::compact::PassReport;
 use crate::core::Core;
 use crate::error::Result;
 use crate::memory::pool::Pool;
@@ -74,6 +75,15 @@ impl Log {
     /// When files cannot be removed.
     pub fn apply_retention(&self) -> Result<u64> {
         self.inner.core.retain(self.inner.core.clock.now())
+    }
+
+    /// Compacts all keyed streams at once, as far as their settings allow it: of the records in closed groups the newest of
+    /// each key stay. Returns what it did.
+    ///
+    /// # Errors
+    /// When groups cannot be read or written. Those that were not compacted stay as they are.
+    pub fn compact(&self) -> Result<PassReport> {
+        self.inner.core.compact_all()
     }
 
     /// Does one step of each kind of background work; for [`Background::Manual`](crate::Background::Manual). `true` when there

@@ -1,6 +1,7 @@
 //! Opening a log: recovery, the catalog's streams, and files that belong to no stream.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millstream_base::{
     Clock, Disk, LaneIndex, Offset, Position, Random, StreamId, StreamletIndex, SystemClock,
@@ -130,6 +131,12 @@ impl Log {
             last_id = last_id.max(id.unwrap_or_default());
             let is_on_disk =
                 |stream: Arc<StreamState>| stream.shared.durability != Durability::Memory;
+            if let Some(stream) = &stream {
+                stream
+                    .shared
+                    .has_shared_groups
+                    .store(true, Ordering::Release);
+            }
             if !stream.is_some_and(is_on_disk) {
                 stale.push(key);
             }

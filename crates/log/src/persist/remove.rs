@@ -37,6 +37,11 @@ impl Core {
         if groups.is_empty() {
             return Ok(());
         }
+        let _no_swap = lane.changing_groups.lock();
+        if !lane.has_groups(groups) {
+            // A compaction has replaced some. The next round looks at the lane anew.
+            return Ok(());
+        }
         if lane.is_memory_only() {
             for group in groups {
                 group.remove(&self.dir)?;

@@ -46,7 +46,7 @@ impl Core {
             // The free memory lies in pieces that are too small.
             worked |= self.reclaim(usize::MAX);
         }
-        worked
+        worked | self.remove_replaced()
     }
 
     pub fn tick(&self) -> Duration {

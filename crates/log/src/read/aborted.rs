@@ -14,6 +14,22 @@ pub fn aborted_transactions(
     from: Offset,
     to: Offset,
 ) -> Result<Vec<AbortedTransaction>> {
+    loop {
+        let swaps = lane.swaps();
+        let aborted = in_groups(reads, lane, from, to)?;
+        // Groups that were replaced meanwhile may have been passed over, or looked at twice.
+        if lane.swaps() == swaps {
+            return Ok(aborted);
+        }
+    }
+}
+
+fn in_groups(
+    reads: &ReadContext,
+    lane: &LaneState,
+    from: Offset,
+    to: Offset,
+) -> Result<Vec<AbortedTransaction>> {
     let mut aborted = Vec::new();
     let mut next = lane.group_of_offset(from).or_else(|| lane.first_group());
     while let Some(group) = next {

@@ -15,10 +15,11 @@ use crate::group::Group;
 use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
 use crate::lane::fetch_ends::FetchEnd;
+use crate::lane::groups::GroupBehind;
 use crate::memory::buffer::Slice;
 use crate::read::context::ReadContext;
 use crate::read::group::read_up_to_high_watermark;
-use crate::read::seek::search;
+use crate::read::seek::position_in;
 
 /// The most pieces of one fetch; more than one call of the operating system writes.
 const PIECES_MAX: usize = 1024;
@@ -105,10 +106,14 @@ pub fn fetch(
             if group.is_removed() && is_first {
                 return Err(out_of_range());
             }
-            let Some(next) = lane.group_behind(&group, position) else {
-                break;
-            };
-            (group, position) = (next, Position(0));
+            match lane.group_behind(&group, position) {
+                Some(GroupBehind::At(next)) => (group, position) = (next, Position(0)),
+                Some(GroupBehind::Within(..)) => {
+                    let found = locate(reads, lane, fetched.next)?;
+                    (group, position) = found.ok_or_else(out_of_range)?;
+                }
+                None => break,
+            }
             continue;
         };
         let bounds = FetchBounds {
@@ -132,6 +137,7 @@ pub fn fetch(
     let end = FetchEnd {
         offset: fetched.next,
         group: group.id,
+        generation: group.name().generation,
         position,
     };
     lane.fetch_ends.put(from, end);
@@ -146,20 +152,14 @@ pub fn locate(
 ) -> Result<Option<(Arc<Group>, Position)>> {
     if let Some(end) = lane.fetch_ends.of(offset)
         && let Some(group) = lane.group(end.group)
+        && group.name().generation == end.generation
     {
         return Ok(Some((group, end.position)));
     }
     let Some(group) = lane.group_of_offset(offset) else {
         return Ok(None);
     };
-    let found = search(
-        reads,
-        lane,
-        &group,
-        |point| point.offset <= offset,
-        |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
-    )?;
-    let position = found.unwrap_or(group.high_watermark());
+    let position = position_in(reads, lane, &group, offset)?;
     Ok(Some((group, position)))
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use millstream_base::{Cursor, Position};
+use millstream_base::Position;
 use millstream_record::ChunkHeader;
 
 use crate::error::{LogError, Result};
@@ -77,7 +77,7 @@ pub fn starts_chunk(
 /// Returns the error for a position that is no chunk's start.
 pub fn no_chunk(group: &Group, position: Position) -> LogError {
     LogError::BadCursor {
-        cursor: cursor_of(group, position),
+        cursor: group.cursor(position),
         why: "no chunk starts there; use the cursor behind an earlier read, or one at the start of the group"
             .to_owned(),
     }
@@ -86,20 +86,10 @@ pub fn no_chunk(group: &Group, position: Position) -> LogError {
 /// Returns the error for a position behind all durable bytes of a group: bytes that were lost are damage.
 pub fn beyond_end(group: &Group, position: Position) -> LogError {
     let bad_cursor = || LogError::BadCursor {
-        cursor: cursor_of(group, position),
+        cursor: group.cursor(position),
         why: format!("the group holds {} bytes", group.durable()),
     };
     group.damage().cloned().unwrap_or_else(bad_cursor)
-}
-
-fn cursor_of(group: &Group, position: Position) -> Cursor {
-    Cursor {
-        stream: group.lane.stream,
-        streamlet: group.lane.streamlet,
-        group: group.id,
-        segment: group.segment_at(position),
-        position,
-    }
 }
 
 /// Whether bytes begin as a chunk of this place does. Bytes within a chunk do so only by a producer's intent.

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use millstream_base::{GroupId, Offset, Position, Timestamp};
+use millstream_base::{Cursor, Offset, Position, Timestamp};
 use millstream_record::{Chunk, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::group::end::GroupEnd;
+use crate::ids::Generation;
 use crate::index::entry::INDEX_INTERVAL_BYTES;
 use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
+use crate::lane::start::StartPlace;
 use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
 use crate::read::group::read_up_to;
@@ -22,9 +24,30 @@ const FIND_BYTES: usize = 2 * INDEX_INTERVAL_BYTES as usize;
 /// The place of a chunk in its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPosition {
-    pub group: GroupId,
-    pub position: Position,
+    pub cursor: Cursor,
+    /// The generation of the group.
+    pub generation: Generation,
     pub base_offset: Offset,
+}
+
+impl ChunkPosition {
+    fn of(group: &Group, position: Position, base_offset: Offset) -> ChunkPosition {
+        ChunkPosition {
+            cursor: group.cursor(position),
+            generation: group.name().generation,
+            base_offset,
+        }
+    }
+}
+
+impl From<&ChunkPosition> for StartPlace {
+    fn from(found: &ChunkPosition) -> StartPlace {
+        StartPlace {
+            group: found.cursor.group,
+            generation: found.generation,
+            position: found.cursor.position,
+        }
+    }
 }
 
 /// Calls `look` with the readable chunks of a group and their positions, until it returns a result. It begins
@@ -69,6 +92,23 @@ pub fn search<R>(
     Ok(None)
 }
 
+/// Returns the position in a group of the chunk that holds `offset`; its end if the group has none.
+pub fn position_in(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    offset: Offset,
+) -> Result<Position> {
+    let found = search(
+        reads,
+        lane,
+        group,
+        |point| point.offset <= offset,
+        |position, chunk| (chunk.header().last_offset() >= offset).then_some(position),
+    )?;
+    Ok(found.unwrap_or_else(|| group.high_watermark()))
+}
+
 /// Returns the position of the chunk that holds `offset`; the durable position for the offset behind the last one.
 pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Result<ChunkPosition> {
     let out_of_range = || LogError::OffsetOutOfRange {
@@ -80,10 +120,9 @@ pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Res
         return Err(out_of_range());
     }
     let Some(group) = lane.group_of_offset(offset) else {
-        let cursor = lane.earliest_cursor();
         return Ok(ChunkPosition {
-            group: cursor.group,
-            position: cursor.position,
+            cursor: lane.earliest_cursor(),
+            generation: Generation::FIRST,
             base_offset: offset,
         });
     };
@@ -94,18 +133,11 @@ pub fn seek_offset(reads: &ReadContext, lane: &LaneState, offset: Offset) -> Res
         |point| point.offset <= offset,
         |position, chunk| {
             let header = chunk.header();
-            (header.last_offset() >= offset).then_some(ChunkPosition {
-                group: group.id,
-                position,
-                base_offset: header.base_offset,
-            })
+            let is_it = header.last_offset() >= offset;
+            is_it.then(|| ChunkPosition::of(&group, position, header.base_offset))
         },
     )?;
-    Ok(found.unwrap_or(ChunkPosition {
-        group: group.id,
-        position: group.durable(),
-        base_offset: offset,
-    }))
+    Ok(found.unwrap_or_else(|| ChunkPosition::of(&group, group.durable(), offset)))
 }
 
 /// Returns the position of the first chunk with a record at or after `timestamp`.
@@ -116,11 +148,8 @@ pub fn seek_timestamp(
 ) -> Result<Option<ChunkPosition>> {
     let start = lane.earliest_offset();
     search_timestamp(reads, lane, timestamp, start, |group, position, chunk| {
-        Some(ChunkPosition {
-            group: group.id,
-            position,
-            base_offset: chunk.header().base_offset,
-        })
+        let base_offset = chunk.header().base_offset;
+        Some(ChunkPosition::of(group, position, base_offset))
     })
 }
 

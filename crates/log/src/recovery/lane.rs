@@ -283,6 +283,10 @@ impl RecoveredLane {
         if run.group < self.tail.name.id {
             return Ok(ReplayStep::Done);
         }
+        if run.group == self.tail.name.id && self.tail.name.generation.is_rewritten() {
+            // It is whole without the journal: the run is of a file that it has replaced.
+            return Ok(ReplayStep::Done);
+        }
         if run.group == self.tail.name.id && self.tail.is_foreign {
             // Runs of a file that is not the lane's stay in the journal.
             self.note_gap(dir, run);

@@ -243,7 +243,7 @@ impl Repair {
             .collect();
         behind.sort_unstable();
         for name in behind.into_iter().rev() {
-            if name.id == id && place.position > Position(0) {
+            if name == place.group && place.position > Position(0) {
                 self.take_end(&name, place.position)?;
                 self.take_file(stream, &self.dir.keys_path(&name))?;
                 self.take_file(stream, &self.dir.index_path(&name))?;

@@ -84,6 +84,11 @@ impl Intake {
         (intake != Intake::default()).then_some(intake)
     }
 
+    /// Returns the codec that chunks are stored with, and its level, if the stream has one.
+    pub fn codec(&self) -> Option<(Compression, Option<i32>)> {
+        Some((self.compression?, self.level))
+    }
+
     /// Checks a chunk, whose header and checksum are right, and makes the chunk to be stored of it.
     ///
     /// # Errors

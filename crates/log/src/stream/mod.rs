@@ -125,6 +125,7 @@ impl StreamState {
                 removed: AtomicBool::new(false),
                 partitions: AtomicU32::new(0),
                 keyed: KeyedState::default(),
+                has_shared_groups: AtomicBool::new(false),
             }),
             kind,
             layout: RwLock::default(),

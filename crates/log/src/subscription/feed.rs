@@ -10,6 +10,7 @@ use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::handle::partition::StreamPartition;
 use crate::handle::readers::ReadChunks;
+use crate::lane::groups::GroupBehind;
 use crate::lane::reader_position::ReaderPosition;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{FetchBounds, locate};
@@ -134,11 +135,15 @@ impl Feed {
                     self.check()?;
                     continue;
                 }
-                let Some(behind) = self.lane.lane.group_behind(&group, position) else {
-                    self.at = Some((group, position));
-                    return Ok(None);
-                };
-                self.at = Some((behind, Position(0)));
+                match self.lane.lane.group_behind(&group, position) {
+                    Some(GroupBehind::At(behind)) => self.at = Some((behind, Position(0))),
+                    // It is looked for.
+                    Some(GroupBehind::Within(..)) => {}
+                    None => {
+                        self.at = Some((group, position));
+                        return Ok(None);
+                    }
+                }
                 continue;
             };
             let bounds = FetchBounds {
@@ -167,10 +172,10 @@ impl Feed {
             let mut handed = Handed {
                 place,
                 chunks: ReadChunks {
-                    cursor: lane.cursor(group.id, position),
+                    cursor: group.cursor(position),
                     lane: lane.id.lane,
                     bytes: slice.slice(0..if run.is_seen { run.bytes } else { 0 }),
-                    next: lane.cursor(group.id, behind),
+                    next: group.cursor(behind),
                 },
                 from: self.next,
                 next: run.next,

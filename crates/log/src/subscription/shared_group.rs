@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use millstream_base::{Cursor, Position, StreamletIndex};
+use millstream_base::{Cursor, StreamletIndex};
 use millstream_record::ChunkHeader;
 
 use crate::error::{LogError, Result};
+use crate::group::segments::generation_of;
 use crate::handle::partition::StreamPartition;
 use crate::handle::readers::{ReadChunks, ReadStart};
 use crate::handle::stream::Stream;
@@ -44,7 +45,7 @@ struct HandedGroup {
     /// The position of the next chunk.
     cursor: Cursor,
     /// The committed position.
-    committed: Position,
+    committed: Cursor,
     /// Whether the last read found nothing more in it.
     is_at_head: bool,
 }
@@ -207,7 +208,7 @@ impl SharedGroupReader {
                 // A group that another flow gave back may be earlier than those of this one.
                 let place = groups.partition_point(|group| group.cursor.group < cursor.group);
                 let group = HandedGroup {
-                    committed: cursor.position,
+                    committed: cursor,
                     is_at_head: false,
                     cursor,
                 };
@@ -244,10 +245,10 @@ impl SharedGroupReader {
     pub fn commit(&mut self) -> Result<()> {
         let reading = self.lanes.values_mut().flatten();
         for group in self.passed.iter_mut().chain(reading) {
-            if group.committed < group.cursor.position {
+            if group.committed != group.cursor {
                 let consumer = self.holder.consumer();
                 self.shared_group.commit_read(consumer, &group.cursor)?;
-                group.committed = group.cursor.position;
+                group.committed = group.cursor;
             }
         }
         self.passed.clear();
@@ -278,7 +279,9 @@ impl Reading<'_> {
             };
             group.is_at_head = chunks.is_none();
             let chunks = chunks.and_then(|chunks| match self.end {
-                Some(end) if is_before(end, &chunks.next) => truncate_at(chunks, end),
+                Some(end) if is_before(end, &chunks.next) && is_comparable(end, &chunks.next) => {
+                    truncate_at(chunks, end)
+                }
                 _ => Some(chunks),
             });
             if let Some(chunks) = chunks {
@@ -306,8 +309,10 @@ impl Reading<'_> {
             return Ok(None);
         }
         if run.bytes < chunks.bytes.len() {
-            let position = chunks.cursor.position.plus(run.bytes as u64);
-            chunks.next = self.lane.lane.cursor(chunks.cursor.group, position);
+            chunks.next = Cursor {
+                position: chunks.cursor.position.plus(run.bytes as u64),
+                ..chunks.cursor
+            };
         }
         let seen = if run.is_seen { run.bytes } else { 0 };
         chunks.bytes = chunks.bytes.slice(0..seen);
@@ -321,9 +326,18 @@ impl Reading<'_> {
     }
 }
 
-/// Returns whether a cursor is before another one of the same lane.
+/// Returns whether a cursor is before another one of the same lane. One of a group that was rewritten since the other one was
+/// made counts as before, so that all of the group is read.
 fn is_before(cursor: &Cursor, other: &Cursor) -> bool {
-    (cursor.group, cursor.position) < (other.group, other.position)
+    match is_comparable(cursor, other) {
+        true => (cursor.group, cursor.position) < (other.group, other.position),
+        false => true,
+    }
+}
+
+/// Whether the positions of two cursors are of different groups, or of one file of a group.
+fn is_comparable(cursor: &Cursor, other: &Cursor) -> bool {
+    cursor.group != other.group || generation_of(cursor) == generation_of(other)
 }
 
 /// Returns the chunks that lie before `end`, which is between two of them or before the first.

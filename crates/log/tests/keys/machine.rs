@@ -62,6 +62,14 @@ impl Machine {
         self.open();
     }
 
+    /// Gives up the log, and starts one on another disk.
+    pub fn start_from(&mut self, disk: SimDisk) {
+        // It may have crashed.
+        drop(self.log.take());
+        self.disk = disk;
+        self.open();
+    }
+
     /// Appends a record for each of the numbers, in chunks of 20, and makes the key files of closed groups.
     pub fn put(&self, numbers: std::ops::Range<u64>) {
         let partition = self.partition();

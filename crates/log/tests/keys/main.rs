@@ -1,5 +1,6 @@
 //! Records of keyed streams, found by their keys.
 
+mod compaction;
 mod files;
 mod limits;
 mod machine;

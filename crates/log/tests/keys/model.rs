@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use fastrand::Rng;
 use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, partition_of_key};
-use millstream_log::{KeyRange, Log, LogError, Stream, StreamPartition};
-use millstream_record::{Compression, EndMarker, TransactionEnd};
+use millstream_log::{
+    AtLeast, DELETE_RETENTION, FILE_DELETE_DELAY, KeyRange, Log, LogError, Stream, StreamPartition,
+};
+use millstream_record::{Chunks, Compression, Decompressor, EndMarker, TransactionEnd};
 use tempfile::TempDir;
 
 use super::{Record, chunk, config, get, scan, small_groups, sync, while_not_keyed};
@@ -82,11 +84,13 @@ struct World {
     removed_groups: u64,
     /// Key files that lookups found damaged.
     rebuilt: u64,
+    /// Groups that were compacted.
+    compacted_groups: u64,
 }
 
 #[test]
 fn lookups_equal_a_plain_map_over_random_histories() {
-    let (mut lookups, mut removed_groups, mut rebuilt) = (0, 0, 0);
+    let (mut lookups, mut removed_groups, mut rebuilt, mut compacted_groups) = (0, 0, 0, 0);
     for seed in 0..CASES {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -97,7 +101,12 @@ fn lookups_equal_a_plain_map_over_random_histories() {
         lookups += world.check();
         removed_groups += world.removed_groups;
         rebuilt += world.rebuilt;
+        compacted_groups += world.compacted_groups;
     }
+    assert!(
+        compacted_groups > CASES * 5,
+        "{compacted_groups} groups were compacted"
+    );
     assert!(lookups > CASES as usize * 20, "{lookups} values were found");
     assert!(
         removed_groups > CASES / 2,
@@ -115,6 +124,11 @@ impl World {
         let mut config = small_groups(policy);
         config.lanes = rng.u32(1..=PARTITIONS_MAX);
         config.retention = rng.bool().then(|| ByteSize(rng.u64(50_000..400_000)));
+        for setting in [DELETE_RETENTION, FILE_DELETE_DELAY] {
+            if rng.bool() {
+                config.settings.insert(setting.to_owned(), "0".to_owned());
+            }
+        }
         log.create_stream("s", config.clone()).unwrap();
         let keys = (0..30).map(|n: u8| match n {
             0 => Vec::new(),
@@ -133,6 +147,7 @@ impl World {
             log: Some(log),
             removed_groups: 0,
             rebuilt: 0,
+            compacted_groups: 0,
             model: (0..config.lanes)
                 .map(|_| ModelPartition::default())
                 .collect(),
@@ -164,7 +179,9 @@ impl World {
             }
             81..=83 => self.delete(n),
             84..=86 => self.removed_groups += self.log().apply_retention().unwrap(),
-            87..=95 => drop(self.check_some(n)),
+            87..=92 => drop(self.check_some(n)),
+            93..=94 => self.compact(),
+            95 => self.check_log(n),
             96 => self.grow(),
             97 => drop(self.check()),
             98 => self.damage_key_files(),
@@ -253,6 +270,78 @@ impl World {
         };
         for record in &mut model.records {
             record.is_aborted |= record.producer == Some(id) && record.offset >= first;
+        }
+    }
+
+    fn compact(&mut self) {
+        let before: Vec<Table> = (0..self.model.len()).map(|n| self.expected(n)).collect();
+        let report = self.log().compact().unwrap();
+        self.compacted_groups += report.groups_before;
+        assert!(report.groups_after <= report.groups_before);
+        for (n, before) in before.into_iter().enumerate() {
+            assert_eq!(
+                self.expected(n),
+                before,
+                "what the lane has does not change"
+            );
+            self.check_log(n);
+        }
+    }
+
+    /// Reads a partition by offset: its chunks leave no gap, and all records are there but those that newer ones of their
+    /// keys replace, and tombstones.
+    fn check_log(&self, n: usize) {
+        sync(self.log());
+        let (partition, model) = (self.partition(n), &self.model[n]);
+        let (earliest, stable) = (partition.earliest_offset(), partition.last_stable_offset());
+        let mut next = earliest;
+        let mut found = BTreeMap::new();
+        let mut decompressor = Decompressor::default();
+        while next < stable {
+            let fetched = partition
+                .fetch(next, stable, 100_000, AtLeast::OneChunk)
+                .unwrap();
+            let aborted = partition.aborted_transactions(next, fetched.next).unwrap();
+            for piece in &fetched.pieces {
+                for chunk in Chunks::new(piece) {
+                    let chunk = chunk.unwrap();
+                    let header = chunk.header();
+                    assert!(header.base_offset <= next && next < header.next_offset());
+                    next = header.next_offset();
+                    let is_aborted = aborted.iter().any(|aborted| {
+                        header.producer_id == aborted.producer
+                            && header.attributes.is_transactional()
+                            && (aborted.first_offset..=aborted.last_offset)
+                                .contains(&header.base_offset)
+                    });
+                    if header.attributes.is_control() || is_aborted {
+                        continue;
+                    }
+                    for record in chunk.records(&mut decompressor).unwrap() {
+                        let record = record.unwrap();
+                        let owned = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+                        found.insert(record.offset.0, (owned(record.key), owned(record.value)));
+                    }
+                }
+            }
+            assert_eq!(next, fetched.next);
+        }
+        let mut newest = BTreeMap::new();
+        for record in model.committed() {
+            if record.offset >= earliest.0 {
+                newest.insert(record.key.clone(), record);
+            }
+        }
+        for record in newest.values().filter(|record| record.value.is_some()) {
+            let stored = found.get(&record.offset);
+            assert_eq!(stored, Some(&(record.key.clone(), record.value.clone())));
+        }
+        let mut stored: BTreeMap<u64, _> = BTreeMap::new();
+        for record in model.committed() {
+            stored.insert(record.offset, (record.key.clone(), record.value.clone()));
+        }
+        for (offset, record) in found.range(earliest.0..stable.0) {
+            assert_eq!(stored.get(offset), Some(record), "offset {offset}");
         }
     }
 

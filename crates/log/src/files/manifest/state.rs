@@ -173,7 +173,6 @@ impl ListedLane {
     }
 
     /// Returns up to where the lane is compacted, and when that was.
-    #[cfg(test)]
     pub fn compacted(&self) -> Option<(Offset, Timestamp)> {
         self.compacted
     }

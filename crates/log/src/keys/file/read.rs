@@ -72,7 +72,6 @@ impl KeyFile {
     ///
     /// # Errors
     /// As [`KeyFile::open`].
-    #[cfg(test)] // for compaction, which nothing uses yet
     pub fn open_for_cursors(
         file: &dyn DiskFile,
         name: &GroupName,

@@ -11,6 +11,7 @@ use millstream_record::{ChunkHeader, Chunks, HEADER_BYTES};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::lane::LaneState;
+use crate::lane::groups::GroupBehind;
 use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::Arena;
 use crate::read::catch_up::CatchUp;
@@ -63,7 +64,11 @@ impl CatchUp {
     ) -> Option<(Arc<Group>, Range<Position>)> {
         let ended = group.end().is_some_and(|end| at >= end.position);
         let (group, at) = match ended {
-            true => (lane.group_behind(group, at)?, Position(0)),
+            true => match lane.group_behind(group, at)? {
+                GroupBehind::At(behind) => (behind, Position(0)),
+                // Its reader looks for the position first.
+                GroupBehind::Within(..) => return None,
+            },
             false => (Arc::clone(group), at),
         };
         if group.is_removed() || group.is_in_memory(at) {

@@ -182,6 +182,13 @@ impl CatchUp {
         None
     }
 
+    /// Forgets what is kept of a group that was replaced, as far as no reader has it.
+    pub fn forget_group(&self, group: &Arc<Group>) {
+        let state = &mut *self.shared.state.lock();
+        state.windows.forget_group(group);
+        state.runs.forget_group(group);
+    }
+
     /// Forgets all windows: the next reads see the bytes on disk.
     pub fn forget(&self) {
         self.shared.state.lock().windows.clear();

@@ -105,6 +105,13 @@ impl Runs {
         });
     }
 
+    /// Forgets the runs that are in a group.
+    pub fn forget_group(&mut self, group: &Arc<Group>) {
+        let is_in =
+            |run: &Run| Arc::ptr_eq(&run.group, group) || Arc::ptr_eq(&run.planned.0, group);
+        self.runs.retain(|run| !is_in(run));
+    }
+
     /// Notes that the window that a reader comes to at a position is missing, and so are those behind it.
     pub fn missed(&mut self, group: &Arc<Group>, from: Position) {
         if let Some(run) = self.standing_at(group, from) {

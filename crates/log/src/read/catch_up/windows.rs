@@ -34,7 +34,7 @@ pub fn key(group: &Arc<Group>, start: Position) -> WindowKey {
 
 pub struct Window {
     /// Held so that no other group gets its address.
-    _group: Arc<Group>,
+    group: Arc<Group>,
     pub start: Position,
     pub end: Position,
     /// `None` while it is loaded.
@@ -90,7 +90,7 @@ impl Windows {
         let next = self.by_start.range(behind).next();
         let end = next.map_or(range.end, |(_, next)| next.start);
         let window = Window {
-            _group: Arc::clone(group),
+            group: Arc::clone(group),
             start: range.start,
             end,
             slice: None,
@@ -123,6 +123,12 @@ impl Windows {
     /// Forgets all that are loaded.
     pub fn clear(&mut self) {
         self.by_start.retain(|_, window| window.slice.is_none());
+    }
+
+    /// Forgets the windows of a group that are loaded.
+    pub fn forget_group(&mut self, group: &Arc<Group>) {
+        self.by_start
+            .retain(|_, window| window.slice.is_none() || !Arc::ptr_eq(&window.group, group));
     }
 
     pub fn are_loading(&self) -> bool {

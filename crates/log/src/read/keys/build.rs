@@ -71,10 +71,10 @@ fn sort_keys(
     let disk = &*reads.dir.disk;
     let mut sorter = KeySorter::new(disk, path.clone(), name, end.offset, SORTED_BYTES_MAX);
     // Deleted records may be damaged.
-    let start = lane.start.place().filter(|(id, _)| *id == group.id);
+    let start = lane.start.place().filter(|start| start.is_in(group));
     let first_offset = group.first_offset.max(lane.earliest_offset());
     let aborted = aborted_transactions(reads, lane, first_offset, end.offset)?;
-    let mut at = start.map_or(Position(0), |(_, position)| position);
+    let mut at = start.map_or(Position(0), |start| start.position);
     while at < end.position {
         check_stored(lane)?;
         if reads.key_files.is_closing() {

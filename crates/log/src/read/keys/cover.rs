@@ -9,6 +9,7 @@ use millstream_base::Offset;
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::group::end::GroupEnd;
+use crate::keys::file::read::KeyFile;
 use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::keys::index::{KeyIndex, Update};
 use crate::lane::LaneState;
@@ -140,12 +141,41 @@ pub fn give_up_file(
         std::thread::yield_now();
         return Ok(());
     }
+    lose_file(reads, lane, index, &group, used.as_ref(), error);
+    Ok(())
+}
+
+/// Gives up the key file of a group that a compaction cannot read, so that it is made anew.
+///
+/// # Errors
+/// When the process has too many open files, so the file need not be damaged.
+pub fn give_up_found(
+    reads: &ReadContext,
+    lane: &LaneState,
+    index: &KeyIndex,
+    group: &Arc<Group>,
+    error: KeyFileError,
+) -> Result<()> {
+    if is_out_of_files(&error) {
+        return Err(named(&reads.dir, group, error));
+    }
+    lose_file(reads, lane, index, group, None, error);
+    Ok(())
+}
+
+fn lose_file(
+    reads: &ReadContext,
+    lane: &LaneState,
+    index: &KeyIndex,
+    group: &Arc<Group>,
+    used: Option<&Arc<KeyFile>>,
+    error: KeyFileError,
+) {
     let update = index.update();
-    if group.lose_key_file(used.as_ref()) {
-        warn_of_damage(reads, lane, &group, error);
+    if group.lose_key_file(used) {
+        warn_of_damage(reads, lane, group, error);
         update.uncover(group.first_offset);
     }
-    Ok(())
 }
 
 fn warn_of_damage(reads: &ReadContext, lane: &LaneState, group: &Group, error: KeyFileError) {

@@ -117,7 +117,8 @@ impl KeyFiles {
 
     /// Returns the right to write key files; `None` after the end of the log.
     pub fn begin_build(&self) -> Option<RwLockReadGuard<'_, bool>> {
-        let is_open = self.is_open.read();
+        // Only the end of the log writes, and waits for a compaction, which may wait for the caller.
+        let is_open = self.is_open.try_read()?;
         (*is_open && !self.is_closing()).then_some(is_open)
     }
 

@@ -35,6 +35,7 @@ pub fn find_key(
 ) -> Result<Option<KeyPlace>> {
     let mut losses = 0;
     loop {
+        let swaps = lane.swaps();
         let (newest, covered, is_owned) = look_at_keys(reads, lane, &partitions, |table| {
             (table.newest(key), table.covered(), table.owns(key))
         })?;
@@ -50,6 +51,8 @@ pub fn find_key(
             return Ok(None);
         }
         match find_in_files(reads, lane, key, earliest..covered) {
+            // The key may have gone to a later group meanwhile, from one that was then replaced.
+            Ok(None) if lane.swaps() != swaps => {}
             Ok(found) => return Ok(found),
             Err(unreadable) => {
                 let index = lane.key_index(partitions());

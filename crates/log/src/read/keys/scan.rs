@@ -42,6 +42,7 @@ pub fn scan_keys(
 ) -> Result<Found<KeyPlace>> {
     let mut losses = 0;
     loop {
+        let swaps = lane.swaps();
         let in_memory = look_at_keys(reads, lane, &partitions, |table| {
             let earliest = lane.earliest_offset();
             InMemory {
@@ -55,6 +56,8 @@ pub fn scan_keys(
         let collector = Collector::new(limit, bytes_max);
         let found = files.and_then(|files| merge(lane, range, in_memory, &files, collector));
         match found {
+            // Keys may have gone to later groups meanwhile, from groups that were then replaced.
+            Ok(_) if lane.swaps() != swaps => {}
             Ok(found) => return Ok(found),
             Err(unreadable) => {
                 let index = lane.key_index(partitions());

@@ -1,0 +1,128 @@
+//! Puts a rewritten group in the place of the groups of its run.
+//!
+//! The files of the new group are durable before one record of the manifest replaces the old ones. So a crash leaves either the
+//! old groups or the new one, and files that are not listed, which a start removes.
+
+use std::sync::Arc;
+
+use millstream_base::{Offset, Position};
+
+use crate::compact::live::LiveReader;
+use crate::compact::output::NewFiles;
+use crate::compact::pass::Pass;
+use crate::compact::rewrite::{Rewrite, Rewritten, producers_at};
+use crate::error::{LogError, Result};
+use crate::files::manifest::Record;
+use crate::group::Group;
+use crate::group::stored::StoredGroup;
+use crate::ids::{Generation, GroupName};
+use crate::read::keys::update::check_stored;
+use crate::read::seek::position_in;
+
+impl Pass<'_> {
+    /// Rewrites the groups of a run into one, and puts it in their place. `None` if groups of it were taken away meanwhile, or
+    /// must not be joined any more: then nothing has changed.
+    ///
+    /// # Errors
+    /// When groups cannot be read, files cannot be written, or the pass must stop. The old groups stay then.
+    pub fn replace(
+        &self,
+        run: &[Arc<Group>],
+        live: &mut LiveReader<'_>,
+    ) -> Result<Option<(Arc<Group>, Rewritten)>> {
+        let (core, lane) = (self.core, self.lane);
+        let (first, last) = (&run[0], &run[run.len() - 1]);
+        let Some(behind) = lane.group_after(last.id) else {
+            return Ok(None);
+        };
+        if !behind.has_file() {
+            // The list then has a group behind the run: files of replaced groups are no begun ones for the next start.
+            core.persist(vec![Arc::clone(&behind)]);
+            core.found(lane, &behind)?;
+        }
+        let generations = run.iter().map(|group| group.name().generation);
+        let name = GroupName {
+            generation: generations.max().unwrap_or(Generation::FIRST).rewritten(),
+            ..first.name()
+        };
+        let mut files = NewFiles::create(&core.dir, name, first.identity(), first.leader_epoch())?;
+        let rewrite = Rewrite {
+            reads: &core.reads,
+            lane,
+            groups: run,
+            name,
+            keys_path: core.dir.unfinished_keys_path(&name),
+            rules: self.rules,
+            producers: [
+                producers_at(&core.reads, first)?,
+                producers_at(&core.reads, &behind)?,
+            ],
+            pace: &|bytes| self.pace(bytes),
+        };
+        let rewritten = rewrite.run(live, &mut files)?;
+        files.finish(&rewritten, last.id)?;
+        let group = self.group_of(name, first, &rewritten);
+
+        let _no_removal = lane.changing_groups.lock();
+        if !lane.has_groups(run) || !self.may_replace(run) {
+            return Ok(None);
+        }
+        let start = self.start_in(&group)?;
+        let replaced = Record::Replaced {
+            by: name,
+            last: last.id,
+        };
+        let manifest = core.dir.manifest();
+        let appended = match manifest.append(&[replaced]) {
+            Err(error) if error.is_disk_full() => return Err(error),
+            appended => appended,
+        };
+        // From here on the list may have the new files, whatever comes.
+        files.keep();
+        manifest.sync_to(appended?)?;
+        lane.replace_groups(run, &group, start);
+        let now = core.clock.monotonic();
+        let stay_until = now.saturating_add(self.order.file_delete_delay);
+        core.replaced.add(run, stay_until);
+        Ok(Some((group, rewritten)))
+    }
+
+    /// Returns the rewritten group, whose files are durable.
+    fn group_of(&self, name: GroupName, first: &Group, rewritten: &Rewritten) -> Arc<Group> {
+        let stored = StoredGroup {
+            position: rewritten.end.position,
+            synced: rewritten.end.position,
+            end: Some(rewritten.end),
+            // Nothing is added to its index any more.
+            index_len: 0,
+            segments: Vec::new(),
+            buffers: Vec::new(),
+            entries: Vec::new(),
+            index: None,
+            has_file: true,
+            damage: None,
+        };
+        let group = Group::stored(name, first.identity(), first.leader_epoch(), stored);
+        group.note_key_file(rewritten.keys);
+        group.set_horizons(rewritten.horizons);
+        Arc::new(group)
+    }
+
+    /// The position of the lane's start in a group, if it is in there.
+    fn start_in(&self, group: &Arc<Group>) -> Result<Option<Position>> {
+        let start = self.lane.start.offset();
+        let end = group.end().map_or(Offset(0), |end| end.offset);
+        match (group.first_offset..end).contains(&start) && start > Offset(0) {
+            true => position_in(&self.core.reads, self.lane, group, start).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    fn pace(&self, bytes: u64) -> Result<()> {
+        check_stored(self.lane)?;
+        if self.core.reads.key_files.is_closing() {
+            return Err(LogError::Closed);
+        }
+        (self.order.pace)(bytes)
+    }
+}

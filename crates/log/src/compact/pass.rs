@@ -1,0 +1,346 @@
+//! One pass over a lane.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use millstream_base::{Offset, Timestamp};
+use millstream_record::RewriteRules;
+
+use crate::compact::live::{FILES_MAX, GroupLive, LIVE_MAX, LiveReader, RangeKeys, Unreadable};
+use crate::compact::runs::{RangeGroup, RunBounds, runs};
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::files::manifest::Record;
+use crate::group::Group;
+use crate::ids::{GroupName, LaneId};
+use crate::keys::file::KeyCounts;
+use crate::lane::LaneState;
+use crate::read::keys::cover::give_up_found;
+use crate::read::keys::update::check_stored;
+use crate::settings::compaction::Compaction;
+use crate::stream::StreamState;
+
+/// How a pass goes.
+pub struct PassOrder<'a> {
+    /// The pass takes groups whose newest record is not newer.
+    pub newest_max: Timestamp,
+    /// The pass takes groups that end by this offset.
+    pub end_max: Offset,
+    /// The time of the pass.
+    pub now: Timestamp,
+    /// How long tombstones and markers stay after their first rewrite.
+    pub delete_retention: Duration,
+    /// How long the files of replaced groups stay at least.
+    pub file_delete_delay: Duration,
+    /// Called with the bytes of each read and write. An error stops the pass: what it has replaced stays replaced.
+    pub pace: &'a dyn Fn(u64) -> Result<()>,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PassReport {
+    /// The groups that were replaced.
+    pub groups_before: u64,
+    /// The groups in their place.
+    pub groups_after: u64,
+    /// The bytes of chunks in the groups that were replaced.
+    pub bytes_before: u64,
+    /// The bytes of chunks in the groups in their place.
+    pub bytes_after: u64,
+    /// The offsets that hold no record any more. Markers, and records of aborted transactions, count too.
+    pub records_dropped: u64,
+    /// The end of the range, if all of it is compacted now.
+    pub compacted_to: Option<Offset>,
+    /// Whether a part of the range is not compacted: a key file could not be read, or groups were taken away.
+    pub is_left: bool,
+}
+
+/// A pass while it goes on.
+pub struct Pass<'a> {
+    pub core: &'a Core,
+    pub lane: &'a LaneState,
+    pub order: &'a PassOrder<'a>,
+    pub rules: RewriteRules,
+    /// Up to where the lane was compacted before, and when that was.
+    compacted: (Offset, Timestamp),
+    /// Whether markers may go: no reader has a group that was replaced.
+    may_drop_markers: bool,
+}
+
+/// Compacts a lane of a keyed stream. Only one pass of a lane goes on at a time: another one does nothing.
+///
+/// # Errors
+/// When groups cannot be read or files cannot be written, the stream is deleted, the log ends, or the pass must stop. The
+/// groups that were not replaced stay as they are then.
+pub fn pass(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<PassReport> {
+    let Some(_one) = lane.compacting.try_lock() else {
+        return Ok(PassReport::default());
+    };
+    // The log does not end, and the stream's folder stays, before this is given back.
+    let Some(_building) = core.reads.key_files.begin_build() else {
+        return Err(LogError::Closed);
+    };
+    check_stored(lane)?;
+    let groups = range(lane, order.newest_max, order.end_max);
+    if groups.is_empty() {
+        return Ok(PassReport::default());
+    }
+    Pass::new(core, lane, order).run(&groups)
+}
+
+/// Returns the groups that a pass takes at this moment, oldest first: the first ones of the lane, as far as they are closed,
+/// whole on disk, and have key files, and all of their transactions have ended.
+pub fn range(lane: &LaneState, newest_max: Timestamp, end_max: Offset) -> Vec<Arc<Group>> {
+    if lane.is_memory_only() || lane.fault().is_some() || lane.is_removed() {
+        return Vec::new();
+    }
+    let end_max = end_max.min(lane.last_stable_offset());
+    let mut groups = lane.groups();
+    // One stays behind them: its index tells the producers there.
+    groups.pop();
+    let count = groups.iter().take_while(|group| {
+        let is_before = group
+            .end()
+            .is_some_and(|end| end.offset <= end_max && end.max_timestamp <= newest_max);
+        let is_whole = group.is_settled() && group.has_file() && group.damage().is_none();
+        is_before && is_whole && !group.is_removed() && group.key_counts().is_some()
+    });
+    let count = count.count();
+    groups.truncate(count);
+    groups
+}
+
+impl Core {
+    /// Compacts the lanes of all keyed streams, whether they are due or not. Returns the sum of what was done.
+    ///
+    /// # Errors
+    /// The first one of a lane. Others are compacted all the same.
+    pub fn compact_all(&self) -> Result<PassReport> {
+        let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
+        let now = self.clock.now();
+        let mut all = Ok(PassReport::default());
+        for stream in streams {
+            let config = self.effective(stream.kind, stream.shared.config.read().clone());
+            let Some(settings) = Compaction::of(&config.settings) else {
+                continue;
+            };
+            let lag_min = i64::try_from(settings.lag_min.as_millis()).unwrap_or(i64::MAX);
+            let order = PassOrder {
+                // Without a lag, records of the future are compacted, too.
+                newest_max: match lag_min {
+                    0 => Timestamp(i64::MAX),
+                    lag_min => Timestamp(now.0.saturating_sub(lag_min)),
+                },
+                end_max: Offset(u64::MAX),
+                now,
+                delete_retention: settings.delete_retention,
+                file_delete_delay: settings.file_delete_delay,
+                pace: &|_| Ok(()),
+            };
+            for lane in stream.made_lanes() {
+                let report = pass(self, &lane, &order);
+                all = all.and_then(|sum| Ok(sum.plus(&report?)));
+            }
+        }
+        all
+    }
+}
+
+impl PassReport {
+    /// Returns the sum of two reports.
+    pub fn plus(&self, other: &PassReport) -> PassReport {
+        PassReport {
+            groups_before: self.groups_before + other.groups_before,
+            groups_after: self.groups_after + other.groups_after,
+            bytes_before: self.bytes_before + other.bytes_before,
+            bytes_after: self.bytes_after + other.bytes_after,
+            records_dropped: self.records_dropped + other.records_dropped,
+            compacted_to: self.compacted_to.max(other.compacted_to),
+            is_left: self.is_left | other.is_left,
+        }
+    }
+}
+
+/// Returns up to where a lane is compacted, and when that was; 0 if it never was.
+pub fn compacted(core: &Core, lane: LaneId) -> (Offset, Timestamp) {
+    let found = core
+        .dir
+        .manifest()
+        .look_at(|listed| listed.lane(lane)?.compacted());
+    found.unwrap_or((Offset(0), Timestamp(0)))
+}
+
+impl<'a> Pass<'a> {
+    fn new(core: &'a Core, lane: &'a LaneState, order: &'a PassOrder<'a>) -> Pass<'a> {
+        let compacted = compacted(core, lane.id);
+        let may_drop_markers = !core.replaced.has_any_of(lane.id);
+        let retention = i64::try_from(order.delete_retention.as_millis()).unwrap_or(i64::MAX);
+        let intake = lane.stream.limits.intake();
+        Pass {
+            core,
+            lane,
+            order,
+            rules: RewriteRules {
+                compression: intake.and_then(|intake| intake.codec()),
+                now: order.now,
+                horizon: Timestamp(order.now.0.saturating_add(retention)),
+                tombstones_end: compacted.0,
+                markers_end: match may_drop_markers {
+                    true => compacted.0,
+                    false => Offset(0),
+                },
+            },
+            compacted,
+            may_drop_markers,
+        }
+    }
+
+    fn run(&self, groups: &[Arc<Group>]) -> Result<PassReport> {
+        let mut report = PassReport::default();
+        let (Some(named), Some(counts)) = (named(groups), counts(groups)) else {
+            // A lookup found a damaged key file just now.
+            report.is_left = true;
+            return Ok(report);
+        };
+        let end = named.last().map_or(Offset(0), |(_, end)| *end);
+        // Deleted records are not live.
+        let from = self.lane.earliest_offset();
+        let firsts: Vec<Offset> = groups.iter().map(|group| group.first_offset).collect();
+        let opened = RangeKeys::open(&self.core.dir, &named, FILES_MAX);
+        let counted = opened.and_then(|keys| Ok((keys.count(from, &firsts)?, keys)));
+        let (live, keys) = match counted {
+            Ok(counted) => counted,
+            Err(unreadable) => return self.give_up(groups, unreadable, report),
+        };
+        let ranged: Vec<RangeGroup> = (0..groups.len())
+            .map(|n| self.range_group(&groups[n], named[n].1, counts[n], live[n]))
+            .collect();
+        let bounds = RunBounds::new(self.may_join());
+        let mut reader = LiveReader::new(&keys, from, LIVE_MAX);
+        for run in runs(&ranged, &bounds) {
+            let (ranged, run) = (&ranged[run.clone()], &groups[run]);
+            let replaced = match self.replace(run, &mut reader) {
+                Err(error) => {
+                    return match reader.take_unreadable() {
+                        Some(unreadable) => self.give_up(groups, unreadable, report),
+                        None => Err(error),
+                    };
+                }
+                Ok(replaced) => replaced,
+            };
+            let Some((group, rewritten)) = replaced else {
+                report.is_left = true;
+                continue;
+            };
+            report.groups_before += run.len() as u64;
+            report.groups_after += 1;
+            report.bytes_before += run.iter().map(|old| old.durable().0).sum::<u64>();
+            report.bytes_after += group.durable().0;
+            let before: u64 = ranged.iter().map(RangeGroup::records).sum();
+            let after = rewritten.keys.keys + rewritten.keys.without_key;
+            report.records_dropped += before.saturating_sub(after);
+        }
+        if !report.is_left {
+            self.note_compacted(end, report.groups_before > 0)?;
+            report.compacted_to = Some(end);
+        }
+        Ok(report)
+    }
+
+    fn range_group(
+        &self,
+        group: &Group,
+        end: Offset,
+        counts: KeyCounts,
+        live: GroupLive,
+    ) -> RangeGroup {
+        RangeGroup {
+            first_offset: group.first_offset,
+            end,
+            counts,
+            live,
+            is_rewritten: group.is_rewritten(),
+            has_expired: self.has_expired(group, end, &counts),
+        }
+    }
+
+    /// Whether a group has tombstones or markers that a rewrite drops.
+    fn has_expired(&self, group: &Group, end: Offset, counts: &KeyCounts) -> bool {
+        let (compacted_to, compacted_at) = self.compacted;
+        if !group.is_rewritten() || end > compacted_to {
+            return false;
+        }
+        let has_passed =
+            |horizon: Option<Timestamp>| horizon.is_some_and(|at| at <= self.order.now);
+        match group.horizons() {
+            Some(horizons) => {
+                has_passed(horizons.tombstones)
+                    || (self.may_drop_markers && has_passed(horizons.markers))
+            }
+            // It was rewritten before this start, and not behind the last compaction.
+            None => {
+                let retention = self.rules.horizon.0.saturating_sub(self.order.now.0);
+                counts.tombstones > 0
+                    && has_passed(Some(Timestamp(compacted_at.0.saturating_add(retention))))
+            }
+        }
+    }
+
+    /// Whether groups may be joined: no cursor of a shared group names them, and no other lane has the ids between.
+    fn may_join(&self) -> bool {
+        let stream = &self.lane.stream;
+        stream.config.read().lanes == 1 && !stream.has_shared_groups.load(Ordering::Acquire)
+    }
+
+    /// Whether a run may be replaced that was rewritten: a shared group may have been made meanwhile.
+    pub fn may_replace(&self, run: &[Arc<Group>]) -> bool {
+        !self.lane.is_removed() && (run.len() == 1 || self.may_join())
+    }
+
+    /// Notes up to where the lane is compacted.
+    fn note_compacted(&self, to: Offset, has_changed: bool) -> Result<()> {
+        if to <= self.compacted.0 && !has_changed {
+            return Ok(());
+        }
+        let noted = Record::Compacted {
+            lane: self.lane.id,
+            to,
+            at: self.order.now,
+        };
+        let manifest = self.core.dir.manifest();
+        manifest.sync_to(manifest.append(&[noted])?)
+    }
+
+    /// Lets a key file be made again that cannot be read.
+    fn give_up(
+        &self,
+        groups: &[Arc<Group>],
+        unreadable: Unreadable,
+        report: PassReport,
+    ) -> Result<PassReport> {
+        let path = |group: &Group| self.core.dir.keys_path(&group.name());
+        let Some(group) = groups.iter().find(|group| path(group) == unreadable.path) else {
+            // A temporary file.
+            return Err(LogError::from(&unreadable));
+        };
+        let index = self.lane.key_index(self.lane.stream.partition_count());
+        give_up_found(&self.core.reads, self.lane, index, group, unreadable.error)?;
+        Ok(PassReport {
+            is_left: true,
+            ..report
+        })
+    }
+}
+
+/// The names of closed groups, with their ends.
+fn named(groups: &[Arc<Group>]) -> Option<Vec<(GroupName, Offset)>> {
+    let named = groups
+        .iter()
+        .map(|group| Some((group.name(), group.end()?.offset)));
+    named.collect()
+}
+
+fn counts(groups: &[Arc<Group>]) -> Option<Vec<KeyCounts>> {
+    groups.iter().map(|group| group.key_counts()).collect()
+}
