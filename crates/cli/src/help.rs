@@ -24,6 +24,7 @@ const LOG: &[&str] = &[
     "journal_file",
     "partitions_max",
     "decompression",
+    "compaction_rate",
     "idle_after",
 ];
 

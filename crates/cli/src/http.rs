@@ -116,6 +116,7 @@ pub fn url(address: SocketAddr, has_tls: bool) -> String {
 pub fn log_metrics(log: &Log) -> Vec<Metric> {
     use MetricKind::{Counter, Gauge};
     let log = log.stats();
+    let compaction = log.compaction;
     #[rustfmt::skip]
     let metrics = vec![
         Metric::new("pool_bytes", Gauge, log.pool_bytes, "Memory for segments."),
@@ -127,6 +128,14 @@ pub fn log_metrics(log: &Log) -> Vec<Metric> {
         Metric::new("direct_commits_total", Counter, log.direct_commits, "Commits to group files, past the journal."),
         Metric::new("direct_bytes_total", Counter, log.direct_bytes, "Bytes of chunks committed to group files."),
         Metric::new("persisted_groups_total", Counter, log.persisted_groups, "Groups whose files the persistence manager brought up to date."),
+        Metric::new("compactions_total", Counter, compaction.passes, "Compactions, each of one partition."),
+        Metric::new("compactions_failed_total", Counter, compaction.failed, "Compactions that have failed."),
+        Metric::new("compaction_bytes_before_total", Counter, compaction.bytes_before, "Bytes of the groups that compactions have replaced."),
+        Metric::new("compaction_bytes_after_total", Counter, compaction.bytes_after, "Bytes of the groups in their place."),
+        Metric::new("compaction_dropped_records_total", Counter, compaction.records_dropped, "Records that compactions have dropped."),
+        Metric::new("compaction_due_partitions", Gauge, compaction.due_partitions, "Partitions that are due for compaction."),
+        Metric::new("compaction_failing_partitions", Gauge, compaction.failing_partitions, "Partitions whose last compaction has failed."),
+        Metric::new("compaction_replaced_groups", Gauge, compaction.replaced_groups, "Groups that were replaced and that stay for readers, for a while."),
         Metric::new("disk_full", Gauge, u64::from(log.disk_full), "1 while writes are refused since the disk is full, and 0 else."),
         Metric::new("decompression_bytes", Gauge, log.decompression_bytes, "Memory used to decompress and rebuild records."),
         Metric::new("decompression_peak_bytes", Gauge, log.decompression_peak_bytes, "Peak memory used to decompress and rebuild records."),

@@ -150,6 +150,9 @@ pub struct Settings {
     /// Decompress the chunks that producers send, and refuse those with a record that contradicts the chunk's header
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub check_compressed: Option<bool>,
+    /// Bytes that compaction reads and writes in a second at most [default: 64 MiB]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
+    pub compaction_rate: Option<ByteSize>,
     /// Release the buffer of a partition after this time without appends [default: 10s]
     #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
     pub idle_after: Option<Duration>,
@@ -172,7 +175,7 @@ pub struct Settings {
 }
 
 /// The names that the file and the environment may use.
-const NAMES: [&str; 35] = [
+const NAMES: [&str; 36] = [
     "data",
     "http",
     "http_hosts",
@@ -205,6 +208,7 @@ const NAMES: [&str; 35] = [
     "partitions_max",
     "decompression",
     "check_compressed",
+    "compaction_rate",
     "idle_after",
     "log_level",
     "log_format",
@@ -397,6 +401,7 @@ impl Settings {
         config.partitions_max = self.partitions_max.unwrap_or(config.partitions_max);
         config.decompression = self.decompression.unwrap_or(config.decompression);
         config.check_compressed = self.check_compressed.unwrap_or(config.check_compressed);
+        config.compaction_rate = self.compaction_rate.unwrap_or(config.compaction_rate);
         config.idle_after = self.idle_after.unwrap_or(config.idle_after);
         config
     }
@@ -592,6 +597,7 @@ impl Settings {
             "partitions_max" => fill(&mut self.partitions_max, text, values::partitions_max),
             "decompression" => fill(&mut self.decompression, text, values::size),
             "check_compressed" => fill(&mut self.check_compressed, text, values::boolean),
+            "compaction_rate" => fill(&mut self.compaction_rate, text, values::size),
             "token_keys" => fill(&mut self.token_keys, text, values::key_source),
             "token_authorities" => fill(&mut self.token_authorities, text, values::path),
             "token_issuer" => fill(&mut self.token_issuer, text, values::text),
@@ -707,6 +713,7 @@ mod tests {
             "5000",
             "64MiB",
             "true",
+            "32MiB",
             "3s",
             "debug",
             "json",

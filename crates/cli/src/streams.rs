@@ -258,6 +258,21 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
         writeln!(out, "retain for    {retain_for}")?;
         writeln!(out, "retain bytes  {retain_bytes}\n")?;
         table.write(out)?;
+        for lane in &info.partitions {
+            let Some(compaction) = &lane.compaction else {
+                continue;
+            };
+            let dirty = ByteSize(compaction.dirty_bytes);
+            let total = ByteSize(compaction.total_bytes);
+            let (partition, to) = (lane.partition, grouped(compaction.compacted_to.0));
+            writeln!(
+                out,
+                "\npartition {partition} is compacted up to {to}; {dirty} of {total} are dirty"
+            )?;
+            if let Some(fault) = &compaction.fault {
+                writeln!(out, "its last compaction has failed: {fault}")?;
+            }
+        }
         // Too long for a table.
         for lane in &info.partitions {
             if let Some(fault) = &lane.fault {

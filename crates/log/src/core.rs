@@ -10,6 +10,7 @@ use std::time::Duration;
 use millstream_base::{ByteSize, Clock, StreamId};
 use parking_lot::{Mutex, RwLock};
 
+use crate::compact::step::Compactor;
 use crate::error::Result;
 use crate::files::DataDir;
 use crate::files::disk_space::DiskSpace;
@@ -64,6 +65,8 @@ pub struct Core {
     pub recovery_waits: AtomicBool,
     /// Wakes the thread that makes key files.
     pub key_builder: PersistSignal,
+    /// The thread that compacts.
+    pub compactor: Compactor,
     /// One reclaims at a time.
     pub reclaiming: Mutex<()>,
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
@@ -99,7 +102,9 @@ impl Core {
                 Arc::clone(&dir),
                 Arc::clone(&clock),
                 Arc::clone(&pool),
+                Arc::clone(&appends.compaction_marks),
             ),
+            compactor: Compactor::new(&config, clock.monotonic()),
             config,
             dir,
             clock,

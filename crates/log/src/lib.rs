@@ -59,6 +59,7 @@ mod stream;
 mod subscription;
 
 pub use compact::PassReport;
+pub use compact::stats::{CompactionStats, LogCompaction};
 pub use error::{LogError, NAMED_RECORDS_MAX, Result};
 pub use files::{FORMAT, SOCKET};
 pub use handle::info::{PartitionInfo, StreamInfo};

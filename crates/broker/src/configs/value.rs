@@ -30,6 +30,8 @@ pub enum Values {
     Long(i64),
     /// A fraction from 0 to 1.
     Ratio,
+    /// An amount in a second, which Kafka stores as a fraction, too.
+    Rate,
     /// A list, with commas between its items: of these, or of any if there are none here.
     List(&'static [&'static str]),
     /// A list of `partition:broker`, or `*`.
@@ -44,7 +46,7 @@ impl Values {
             Values::Text | Values::Choice(_) | Values::Checked(_) => TYPE_STRING,
             Values::Int(..) | Values::IntOrNone(..) => TYPE_INT,
             Values::Long(_) => TYPE_LONG,
-            Values::Ratio => TYPE_DOUBLE,
+            Values::Ratio | Values::Rate => TYPE_DOUBLE,
             Values::List(_) | Values::Replicas => TYPE_LIST,
         }
     }
@@ -86,6 +88,10 @@ impl Values {
             Values::Ratio => match text.parse::<f64>() {
                 Ok(number) if (0.0..=1.0).contains(&number) => Ok(text.to_owned()),
                 _ => Err(format!("{text:?} is no number from 0 to 1")),
+            },
+            Values::Rate => match text.parse::<f64>() {
+                Ok(number) if number > 0.0 && number.is_finite() => Ok(text.to_owned()),
+                _ => Err(format!("{text:?} is no number above 0")),
             },
             Values::List(known) => {
                 let items = items_of(text);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use millstream_broker::{Broker, KeyReads, Status};
 use millstream_flow::Running;
-use millstream_log::{KeyStats, Log, StreamInfo};
+use millstream_log::{CompactionStats, KeyStats, Log, StreamInfo};
 use millstream_serve::{Content, KEY_READERS_MAX, KeyedStreams, Metric};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
@@ -129,6 +129,37 @@ fn durable_records_ever(log: &Log) -> u64 {
     streams.map(|stream| stream.durable_records_ever()).sum()
 }
 
+/// The compaction of a stream: the sum of its partitions, and why some of them cannot be compacted; null if it is not
+/// compacted.
+fn compaction(stream: &StreamInfo) -> Value {
+    let partitions = || {
+        let partitions = stream.partitions.iter();
+        partitions.filter_map(|lane| Some((lane.partition, lane.compaction.as_ref()?)))
+    };
+    if partitions().next().is_none() {
+        return Value::Null;
+    }
+    let sum = |value: fn(&CompactionStats) -> u64| {
+        let values = partitions().map(|(_, stats)| value(stats));
+        values.sum::<u64>()
+    };
+    let faults = partitions().filter_map(|(partition, stats)| {
+        let fault = stats.fault.as_ref()?;
+        Some(json!({ "partition": partition, "fault": fault }))
+    });
+    let last = partitions().filter_map(|(_, stats)| stats.compacted_at);
+    json!({
+        "dirty_bytes": sum(|stats| stats.dirty_bytes),
+        "total_bytes": sum(|stats| stats.total_bytes),
+        "compactions": sum(|stats| stats.passes),
+        "failed": sum(|stats| stats.failed),
+        "bytes_before": sum(|stats| stats.bytes_before),
+        "bytes_after": sum(|stats| stats.bytes_after),
+        "last_ms": last.max().map(|last| last.0),
+        "faults": faults.collect::<Vec<_>>(),
+    })
+}
+
 /// The indexes by key of a stream together; null before the first lookup of a key.
 fn keys(stream: &StreamInfo) -> Value {
     let indexes = || stream.partitions.iter().filter_map(|lane| lane.keys);
@@ -197,6 +228,10 @@ impl Content for NodeContent {
         overview["durable_records"] = json!(look.records());
         overview["stored_bytes"] = json!(look.bytes());
         overview["lag_records"] = json!(look.lag_records());
+        let compaction = look.log.stats().compaction;
+        overview["compactions"] = json!(compaction.passes);
+        overview["compactions_failed"] = json!(compaction.failed);
+        overview["compaction_failing_partitions"] = json!(compaction.failing_partitions);
         overview["records_per_second"] = json!(rates.per_second.back().copied().unwrap_or(0.0));
         overview["last_records_per_second"] = json!(rates.per_second);
         overview
@@ -224,6 +259,7 @@ impl Content for NodeContent {
                 "bytes": bytes(stream),
                 "faults": faults.collect::<Vec<_>>(),
                 "keys": keys(stream),
+                "compaction": compaction(stream),
             })
         });
         Some(streams.collect())

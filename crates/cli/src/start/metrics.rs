@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
-use millstream_log::{KeyStats, PartitionInfo, StreamInfo};
+use millstream_log::{CompactionStats, KeyStats, PartitionInfo, StreamInfo};
 use millstream_serve::{Metric, MetricKind, MetricValue, Sample};
 
 use super::content::Look;
@@ -39,6 +39,7 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
     metrics.extend(resident());
     metrics.extend(of_partitions(&look.streams));
     metrics.extend(of_keys(&look.streams));
+    metrics.extend(of_compaction(&look.streams));
     metrics.extend(of_groups(look));
     metrics.extend(of_requests(look));
     metrics
@@ -159,6 +160,33 @@ fn of_keys(streams: &[StreamInfo]) -> Vec<Metric> {
         failed_at,
     ));
     metrics
+}
+
+/// Partitions of compacted streams have samples.
+fn of_compaction(streams: &[StreamInfo]) -> [Metric; 6] {
+    let by = |name, kind, help, value: fn(&CompactionStats) -> Option<MetricValue>| {
+        let value = |lane: &PartitionInfo| value(lane.compaction.as_ref()?);
+        by_partition(streams, name, kind, help, value)
+    };
+    #[rustfmt::skip]
+    let metrics = [
+        by("partition_compaction_dirty_ratio", Gauge,
+            "The share of bytes that were written since the last compaction, of those that could be compacted.",
+            |stats| Some(MetricValue::Number(stats.dirty_ratio()))),
+        by("partition_compactions_total", Counter, "Compactions.", |stats| count(stats.passes)),
+        by("partition_compactions_failed_total", Counter, "Compactions that have failed.", |stats| count(stats.failed)),
+        by("partition_compaction_bytes_before_total", Counter, "Bytes of the groups that compactions have replaced.",
+            |stats| count(stats.bytes_before)),
+        by("partition_compaction_bytes_after_total", Counter, "Bytes of the groups in their place.",
+            |stats| count(stats.bytes_after)),
+        by("partition_compaction_timestamp_seconds", Gauge, "When the last compaction was; absent if there was none.",
+            |stats| Some(seconds(stats.compacted_at?))),
+    ];
+    metrics
+}
+
+fn count(count: u64) -> Option<MetricValue> {
+    Some(MetricValue::Count(count))
 }
 
 /// A time as Prometheus has it.

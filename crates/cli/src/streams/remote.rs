@@ -118,5 +118,6 @@ fn lane(lane: LaneDescription) -> PartitionInfo {
         fault: lane.fault.map(|fault| fault.to_string()),
         // The answer does not have it.
         keys: None,
+        compaction: None,
     }
 }

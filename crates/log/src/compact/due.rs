@@ -16,8 +16,7 @@ use millstream_base::Timestamp;
 
 use crate::settings::compaction::Compaction;
 
-/// A lane whose open group cannot be closed, since it holds chunks that are not durable yet, is looked at again after this
-/// time.
+/// A lane whose open group cannot be closed or read, since its chunks are not durable yet, is looked at again after this time.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The resolution of timestamps.
@@ -109,6 +108,10 @@ pub fn judge(facts: &LaneFacts, settings: &Compaction, now: Timestamp) -> Verdic
         } else {
             looks.at(after(late_at, MOMENT));
         }
+    }
+
+    if settings.lag_max.is_some() && facts.oldest_dirty.is_none() && facts.has_open {
+        looks.at(after(now, LOOK_AGAIN_AFTER));
     }
 
     let expiry = facts.expires_at.filter(|_| facts.total_bytes > 0);
@@ -249,6 +252,23 @@ mod tests {
             ..open
         };
         assert!(!judge(&young, &settings(), NOW).must_roll);
+    }
+
+    #[test]
+    fn an_open_group_whose_first_record_is_not_durable_yet_is_looked_at_again() {
+        let unknown = LaneFacts {
+            has_open: true,
+            oldest_dirty: None,
+            ..lane(0, 100)
+        };
+        let verdict = judge(&unknown, &settings(), NOW);
+        assert_eq!((verdict.due, verdict.must_roll), (None, false));
+        assert_eq!(verdict.look_at, Some(Timestamp(NOW.0 + 1_000)));
+        let unbounded = Compaction {
+            lag_max: None,
+            ..settings()
+        };
+        assert_eq!(judge(&unknown, &unbounded, NOW).look_at, None);
     }
 
     #[test]

@@ -8,20 +8,21 @@
 //! Memory is bounded whatever the number of keys: a merge returns the smallest live offsets from where the rewrite stands, up to
 //! a bound, and runs again from there.
 //!
-//! [`due`] says which lane comes next, and [`limits`] how fast.
+//! One thread makes one pass at a time ([`step`]). A [schedule] knows the lanes that are [due], and finds the most urgent one.
+//! [`limits`] bound the memory and the bandwidth of a pass.
 
 mod commit;
-// Nothing uses them yet.
-#[cfg(test)]
-mod due;
-#[cfg(test)]
-mod limits;
+pub mod due;
+pub mod limits;
 pub mod live;
 mod output;
 pub mod pass;
 mod remove;
 pub mod rewrite;
 pub mod runs;
+pub mod schedule;
+pub mod stats;
+pub mod step;
 
 pub use pass::PassReport;
 

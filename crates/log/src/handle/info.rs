@@ -4,6 +4,7 @@ use millstream_base::{LaneIndex, Offset, StreamId, StreamletIndex};
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::compact::stats::CompactionStats;
 use crate::keys::table::KeyStats;
 use crate::lane::LaneState;
 use crate::settings::config::StreamConfig;
@@ -50,6 +51,9 @@ pub struct PartitionInfo {
     /// The size of its key index; `None` before the first lookup of a key after a start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<KeyStats>,
+    /// Its compaction; `None` if it is not compacted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compaction: Option<CompactionStats>,
 }
 
 pub fn partition_info(
@@ -71,5 +75,6 @@ pub fn partition_info(
         truncated_bytes: state.map_or(0, |state| state.truncated_bytes),
         fault: fault.map(ToString::to_string),
         keys: state.and_then(LaneState::key_stats),
+        compaction: state.and_then(LaneState::compaction_stats),
     }
 }

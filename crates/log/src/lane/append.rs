@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millstream_base::disk::PAGE_BYTES;
-use millstream_base::{Offset, ProducerId, Timestamp};
+use millstream_base::{Offset, Position, ProducerId, Timestamp};
 use millstream_record::{ChunkHeader, EndMarker, set_place};
 use parking_lot::MutexGuard;
 
@@ -248,6 +248,10 @@ impl LaneState {
             None => open.insert(self.new_group(*next_offset)),
         };
         open.add_index_entry(EntryKind::SegmentStart, *next_offset, producers);
+        if open.position == Position(0) && self.stream.limits.needs_keys() {
+            // The age of the record that comes counts.
+            context.compaction_marks.add(self.id);
+        }
         // Behind a lead of this many bytes its pages lie in memory as in the file: they are written
         // without a copy.
         let lead = open.position.0 as usize % PAGE_BYTES;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::files::disk_space::DiskSpace;
+use crate::lane::compaction_marks::CompactionMarks;
 use crate::lane::persist_signal::PersistSignal;
 use crate::lane::residents::Residents;
 use crate::lane::sync_queue::SyncQueue;
@@ -20,6 +21,8 @@ pub struct AppendContext {
     pub residents: Residents,
     pub disk: DiskSpace,
     pub persister: PersistSignal,
+    /// The lanes that may be due for compaction.
+    pub compaction_marks: Arc<CompactionMarks>,
     /// Whether the log is closed. Stored by its end, loaded by appends under their lane's lock.
     pub closed: AtomicBool,
     /// See [`AppendContext::recently`].
@@ -34,6 +37,7 @@ impl AppendContext {
             residents: Residents::default(),
             disk,
             persister: PersistSignal::default(),
+            compaction_marks: Arc::default(),
             closed: AtomicBool::new(false),
             recently_ms: AtomicU64::new(0),
         }

@@ -11,6 +11,7 @@
 
 pub mod append;
 pub mod close;
+pub mod compaction_marks;
 pub mod context;
 pub mod cursors;
 pub mod epochs;
@@ -38,6 +39,7 @@ use event_listener::{Event, IntoNotification as _};
 use millstream_base::{GroupId, Offset, Position, ProducerId, Timestamp};
 use parking_lot::{Mutex, RwLock};
 
+use crate::compact::stats::CompactionStats;
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::ids::LaneId;
@@ -110,6 +112,8 @@ pub struct LaneState {
     swaps: AtomicU64,
     /// The index of its keys. Made by the first lookup, or with the first key file.
     keys: OnceLock<Box<KeyIndex>>,
+    /// Figures about its compaction, from the first look of the thread that compacts on. Changed by that thread.
+    compaction_stats: Mutex<Option<Box<CompactionStats>>>,
 }
 
 impl LaneState {
@@ -177,6 +181,7 @@ impl LaneState {
             changing_groups: Mutex::new(()),
             swaps: AtomicU64::new(0),
             keys: OnceLock::new(),
+            compaction_stats: Mutex::default(),
         }
     }
 
@@ -358,6 +363,21 @@ impl LaneState {
             }
         }
         Some(stats)
+    }
+
+    /// Returns figures about its compaction, if it is compacted.
+    pub fn compaction_stats(&self) -> Option<CompactionStats> {
+        self.compaction_stats.lock().as_deref().cloned()
+    }
+
+    /// Changes the figures about its compaction.
+    pub fn change_compaction_stats(&self, change: impl FnOnce(&mut CompactionStats)) {
+        change(self.compaction_stats.lock().get_or_insert_default());
+    }
+
+    /// Forgets the figures about its compaction: it is not compacted any more.
+    pub fn forget_compaction_stats(&self) {
+        *self.compaction_stats.lock() = None;
     }
 
     pub fn add_reader(&self, reader: &Arc<ReaderPosition>) {

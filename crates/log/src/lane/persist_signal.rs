@@ -38,7 +38,6 @@ impl PersistSignal {
     }
 
     /// Whether the log is closed.
-    #[cfg(test)] // for compaction, which nothing uses yet
     pub fn is_closed(&self) -> bool {
         self.state.lock().closed
     }

@@ -21,6 +21,8 @@ impl Inner {
         if self.core.appends.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        // A pass stops at its next read or write.
+        self.core.compactor.signal.close();
         let lanes = self.core.made_lanes();
 
         // Step 1: appended chunks become durable, while the persistence manager still helps. A
@@ -35,6 +37,9 @@ impl Inner {
         }
         self.core.appends.persister.close();
         if let Some(thread) = self.persister.lock().take() {
+            let _ = thread.join();
+        }
+        if let Some(thread) = self.compactor.lock().take() {
             let _ = thread.join();
         }
         self.core.key_builder.close();

@@ -136,6 +136,7 @@ impl Inner {
         }
         // Until here the journal may hold its data, which can only be persisted with it.
         let gone = self.core.streams.write().by_id.remove(&id);
+        self.core.mark_for_compaction(stream);
         if let Some(gone) = gone {
             self.core.partitions.release(gone.partition_count().into());
         }

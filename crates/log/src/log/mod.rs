@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use hashbrown::{HashMap, HashSet};
-use millstream_base::{Clock, Random, StreamId};
+use millstream_base::{ByteSize, Clock, Random, StreamId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::table::Table;
@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     persister: Mutex<Option<JoinHandle<()>>>,
     /// The thread that makes key files.
     key_builder: Mutex<Option<JoinHandle<()>>>,
+    /// The thread that compacts.
+    compactor: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Log {
@@ -67,6 +69,11 @@ impl Log {
     /// The clock that the log was opened with.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.core.clock
+    }
+
+    /// See [`LogConfig::compaction_rate`](crate::LogConfig::compaction_rate).
+    pub fn compaction_rate(&self) -> ByteSize {
+        self.inner.core.config.compaction_rate
     }
 
     /// Removes the groups that retention has expired, at once. The background threads do it from time to time.
@@ -86,7 +93,7 @@ impl Log {
         self.inner.core.compact_all()
     }
 
-    /// Does one step of each kind of background work; for [`Background::Manual`](crate::Background::Manual). `true` when there
+    /// Does one step of each kind of background work but compaction; for [`Background::Manual`](crate::Background::Manual). `true` when there
     /// was something to do.
     pub fn step(&self) -> bool {
         let core = &self.inner.core;
@@ -96,6 +103,12 @@ impl Log {
     /// Makes one commit; for [`Background::Manual`](crate::Background::Manual).
     pub fn sync_step(&self) -> bool {
         self.inner.core.sync_step()
+    }
+
+    /// Looks whether partitions are due for compaction, and compacts the one that is most due; for
+    /// [`Background::Manual`](crate::Background::Manual). `true` when there was one.
+    pub fn compact_step(&self) -> bool {
+        self.inner.core.compact_step()
     }
 
     /// Brings all group files up to date, whatever the journal's fill.

@@ -179,6 +179,12 @@ impl Log {
             core.dir.manifest().rewrite(exists)?;
         }
         core.take_over(old_journal, must_retain_journal);
+        let streams: Vec<_> = core.streams.read().by_id.values().cloned().collect();
+        for stream in &streams {
+            if core.is_keyed(&stream.shared) {
+                core.mark_for_compaction(stream);
+            }
+        }
         core.reads
             .damage
             .report_start(&*core.clock, &core.made_lanes());
@@ -194,6 +200,7 @@ impl Log {
             syncers: Mutex::default(),
             persister: Mutex::default(),
             key_builder: Mutex::default(),
+            compactor: Mutex::default(),
             core,
         };
         match inner.core.config.background {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
+use crate::compact::stats::LogCompaction;
 use crate::log::Log;
 use crate::memory::pool::Arena;
 
@@ -28,6 +29,8 @@ pub struct LogStats {
     pub persisted_groups: u64,
     /// Segments whose buffers were given back.
     pub evicted_segments: u64,
+    /// Compaction of all streams together.
+    pub compaction: LogCompaction,
     /// Whether writes are refused since the disk is full.
     pub disk_full: bool,
     /// Lanes that refuse writes, or of which a read has found damage.
@@ -59,6 +62,7 @@ impl Log {
             direct_bytes: count(&core.counters.direct_bytes),
             persisted_groups: count(&core.counters.persisted_groups),
             evicted_segments: count(&core.counters.evicted_segments),
+            compaction: core.compaction(),
             disk_full: core.appends.disk.is_full(),
             faulted_lanes: core.faulted_lanes(),
             damaged_reads: core.reads.damage.reads(),

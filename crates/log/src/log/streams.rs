@@ -245,6 +245,7 @@ impl Log {
         for stream in streams {
             let config = stream.shared.config.read().clone();
             stream.shared.limits.set(core.limits(stream.kind, &config));
+            core.mark_for_compaction(&stream);
         }
     }
 
@@ -276,6 +277,7 @@ impl Log {
         let limits = self.inner.core.limits(stream.kind, &config);
         stream.shared.limits.set(limits);
         *stream.shared.config.write() = config.clone();
+        self.inner.core.mark_for_compaction(&stream);
         Ok(config)
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use millstream_base::Clock;
 
 use crate::files::DataDir;
+use crate::lane::compaction_marks::CompactionMarks;
 use crate::memory::decompression::Decompression;
 use crate::memory::pool::Pool;
 use crate::read::catch_up::CatchUp;
@@ -21,6 +22,8 @@ pub struct ReadContext {
     pub catch_up: CatchUp,
     pub indexes: Arc<IndexCache>,
     pub key_files: KeyFiles,
+    /// The lanes that may be due for compaction: those that have got key files.
+    pub compaction_marks: Arc<CompactionMarks>,
     pub damage: DamageReports,
     pub decompression: Arc<Decompression>,
     /// How long a search waits for memory to decompress in.
@@ -33,6 +36,7 @@ impl ReadContext {
         dir: Arc<DataDir>,
         clock: Arc<dyn Clock>,
         pool: Arc<Pool>,
+        compaction_marks: Arc<CompactionMarks>,
     ) -> ReadContext {
         let indexes = Arc::new(IndexCache::new(Arc::clone(&dir)));
         ReadContext {
@@ -44,6 +48,7 @@ impl ReadContext {
                 config.background,
             ),
             key_files: KeyFiles::new(Arc::clone(&dir)),
+            compaction_marks,
             dir,
             clock,
             indexes,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
+use millstream_base::Timestamp;
+
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, has_policy};
 
 /// How long a record stays at least before it may be compacted, in milliseconds.
@@ -75,6 +77,17 @@ impl Compaction {
             delete_retention: duration(DELETE_RETENTION).unwrap_or(default.delete_retention),
             file_delete_delay: duration(FILE_DELETE_DELAY).unwrap_or(default.file_delete_delay),
         })
+    }
+}
+
+impl Compaction {
+    /// Returns the time of the newest records that may be compacted. Without a lag, those of the future may be, too.
+    pub(crate) fn newest_max(&self, now: Timestamp) -> Timestamp {
+        if self.lag_min.is_zero() {
+            return Timestamp(i64::MAX);
+        }
+        let lag_min = i64::try_from(self.lag_min.as_millis()).unwrap_or(i64::MAX);
+        Timestamp(now.0.saturating_sub(lag_min))
     }
 }
 

@@ -19,6 +19,9 @@ const POOL_BYTES_DEFAULT_MAX: u64 = 1 << 30;
 /// The most partitions of a node unless it is set: they take about 100 MB when all are empty.
 const PARTITIONS_MAX_DEFAULT: u64 = 100_000;
 
+/// A pass over one group would take hours.
+const COMPACTION_RATE_MIN: u64 = 4 << 10;
+
 /// Below this the machinery has no room to move.
 const POOL_BYTES_MIN: u64 = 1 << 20;
 
@@ -42,6 +45,9 @@ pub struct LogConfig {
     pub idle_after: Duration,
     /// How often retention looks for groups to remove.
     pub retention_every: Duration,
+    /// How many bytes compaction reads and writes in a second at most. Without a pause it would take the disk from producers
+    /// and consumers.
+    pub compaction_rate: ByteSize,
     /// How long an append may wait for a free buffer.
     pub append_wait_max: Duration,
     /// Memory for all that is decompressed and rebuilt at a time: by filters of subscriptions, searches by time, and
@@ -89,6 +95,7 @@ impl LogConfig {
             journal_file: ByteSize(64 << 20),
             idle_after: Duration::from_secs(10),
             retention_every: Duration::from_secs(10),
+            compaction_rate: ByteSize(64 << 20),
             append_wait_max: Duration::from_secs(30),
             decompression: ByteSize(256 << 20),
             check_compressed: false,
@@ -103,6 +110,12 @@ impl LogConfig {
             ("pool", self.pool, POOL_BYTES_MIN, ""),
             ("decompression", self.decompression, BYTES_MIN, ""),
             ("journal_file", self.journal_file, FILE_BYTES_MIN, ""),
+            (
+                "compaction_rate",
+                self.compaction_rate,
+                COMPACTION_RATE_MIN,
+                "",
+            ),
             ("journal", self.journal, two_files, " (two journal files)"),
         ];
         for (setting, value, least, reason) in bounds {

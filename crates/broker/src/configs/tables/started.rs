@@ -31,7 +31,7 @@ const ANY: Values = Values::List(&[]);
 const COUNT: Values = Values::Int(0, i32::MAX);
 
 /// All settings that the broker was started with, by their names.
-pub const SETTINGS: [StartedSetting; 33] = [
+pub const SETTINGS: [StartedSetting; 34] = [
     started(
         "advertised.listeners",
         ANY,
@@ -143,6 +143,13 @@ pub const SETTINGS: [StartedSetting; 33] = [
         "",
         "The addresses that the broker serves.",
         |broker| listeners(broker).0,
+    ),
+    started(
+        "log.cleaner.io.max.bytes.per.second",
+        Values::Rate,
+        "67108864",
+        "How many bytes compaction reads and writes in a second at most.",
+        |broker| broker.log().compaction_rate().0.to_string(),
     ),
     started("log.dir", ANY, "", "The data directory.", dir),
     started("log.dirs", ANY, "", "The data directory.", dir),

@@ -10,7 +10,7 @@ const RATE_MAX: &str = "9223372036854775807";
 
 const OWN_THREADS: &str = "Has no effect: the broker sizes its thread pools by itself.";
 const ONE_REPLICA: &str = "Has no effect: one broker has the only replica, which is never moved.";
-const NO_CLEANER: &str = "Has no effect: the log is not compacted.";
+const OWN_CLEANER: &str = "Has no effect: one thread compacts, with a fixed bound of memory, and tries again after 15 seconds.";
 const NO_KERBEROS: &str = "Has no effect: clients cannot log in with Kerberos.";
 
 /// All settings without effect, by their names.
@@ -32,31 +32,31 @@ pub const SETTINGS: [Setting; 17] = [
         "log.cleaner.backoff.ms",
         Values::Long(0),
         "15000",
-        NO_CLEANER,
+        OWN_CLEANER,
     ),
     Setting::new(
         "log.cleaner.dedupe.buffer.size",
         Values::Long(0),
         "134217728",
-        NO_CLEANER,
+        OWN_CLEANER,
     ),
     Setting::new(
         "log.cleaner.io.buffer.load.factor",
         Values::Ratio,
         "0.9",
-        NO_CLEANER,
+        OWN_CLEANER,
     ),
     Setting::new(
         "log.cleaner.io.buffer.size",
         Values::Int(0, i32::MAX),
         "524288",
-        NO_CLEANER,
+        OWN_CLEANER,
     ),
     Setting::new(
         "log.cleaner.threads",
         Values::Int(0, i32::MAX),
         "1",
-        NO_CLEANER,
+        OWN_CLEANER,
     ),
     Setting::new("num.io.threads", THREADS, "8", OWN_THREADS),
     Setting::new("num.network.threads", THREADS, "3", OWN_THREADS),

@@ -62,6 +62,7 @@ pub fn ensure_key_file(
         match group.read_key_counts(&reads.dir, end) {
             Ok(counts) => {
                 group.note_key_file(counts);
+                reads.compaction_marks.add(lane.id);
                 warn_of_lost(lane, group, index.count_found());
                 return Some(counts);
             }
@@ -80,6 +81,7 @@ pub fn ensure_key_file(
     match build_key_file(reads, lane, group, end) {
         Ok(counts) => {
             group.note_key_file(counts);
+            reads.compaction_marks.add(lane.id);
             index.count_built(is_lost);
             Some(counts)
         }
