@@ -19,6 +19,7 @@ from clients import (
     python_producer,
     read_partition,
     take,
+    wait_until,
     transactional,
 )
 from test_records import COMPRESSIONS
@@ -337,3 +338,88 @@ def read_by_kafka_python(address, topic):
     read = [(record.offset, record.key, record.value) for record in source]
     source.close()
     return read
+
+
+#: The server looks for partitions that are due every second; a loaded machine is slow.
+COMPACTED_SECONDS_MAX = 120
+
+#: A partition is due with each file that is closed, and when its open file has records for longer than a second.
+DUE = {
+    "segment_bytes": 1 << 20,
+    "min_cleanable_dirty_ratio": "0.01",
+    "max_compaction_lag_ms": 1000,
+    "file_delete_delay_ms": 0,
+}
+
+
+def repeated(keys, count, value_bytes=1000):
+    return [{"key": b"%d" % (n % keys), "value": b"%d " % n + bytes(value_bytes)} for n in range(count)]
+
+
+def test_a_topic_is_compacted_while_clients_read_it(address, name):
+    keys, count, deleted = 50, 5000, 5
+    create_topic(address, name, cleanup_policy="compact", delete_retention_ms=5000, **DUE)
+    target = producer(address, linger_ms=5)
+    newest = {}
+    for message in produce_all(target, name, repeated(keys, count)):
+        newest[message.key()] = max(newest.get(message.key(), -1), message.offset())
+    # A consumer with a stored offset that compaction takes the record of, and one in the middle of the topic.
+    stored, place = 1234, f"{name}-stored"
+    group = consumer(address, place, enable_auto_commit=False)
+    group.commit(offsets=[TopicPartition(name, 0, stored)], asynchronous=False)
+    reader = consumer(address, f"{name}-middle", enable_auto_commit=False, queued_max_messages_kbytes=64)
+    reader.assign([TopicPartition(name, 0, 0)])
+    begun = [message.offset() for message in take(reader, 500)]
+    assert begun == list(range(500))
+    for message in produce_all(target, name, [{"key": b"%d" % n} for n in range(deleted)]):
+        newest[message.key()] = message.offset()
+    end = max(newest.values()) + 1
+
+    def compacted():
+        read = read_by_librdkafka(address, name)
+        return read if len(read) <= keys else None
+
+    read = wait_until(compacted, "the topic is compacted", COMPACTED_SECONDS_MAX)
+    live = {key: offset for key, offset in newest.items() if int(key) >= deleted}
+    found = {key: offset for offset, key, value in read if value is not None}
+    assert found == live, "each key has its newest record, at its offset"
+
+    # Both go on, and miss no record that is left.
+    rest = take(reader, 1)
+    while rest[-1].offset() < max(live.values()):
+        rest += take(reader, 1)
+    offsets = [message.offset() for message in rest]
+    assert offsets[0] >= 500 and offsets == sorted(set(offsets))
+    assert set(live.values()) <= set(offsets)
+    reader.close()
+    group.subscribe([name])
+    following = [message.offset() for message in take(group, len(live))]
+    group.close()
+    assert following[: len(live)] == sorted(live.values()) and stored not in following
+
+    # Tombstones go without new records; the end of the topic stays.
+    def without_tombstones():
+        return all(value is not None for _, _, value in read_by_librdkafka(address, name))
+
+    wait_until(without_tombstones, "the tombstones go", COMPACTED_SECONDS_MAX)
+    assert {key: offset for offset, key, _ in read_by_librdkafka(address, name)} == live
+    source = consumer(address, f"{name}-end")
+    assert source.get_watermark_offsets(TopicPartition(name, 0), SECONDS_MAX) == (0, end)
+    source.close()
+    assert produce_all(target, name, [{"key": b"new", "value": b"1"}])[0].offset() == end
+
+
+def test_a_topic_with_records_is_compacted_when_its_policy_says_so(address, name):
+    create_topic(address, name, **DUE)
+    target = producer(address, linger_ms=5)
+    written = produce_all(target, name, repeated(10, 3000))
+    assert len(read_by_librdkafka(address, name)) == 3000
+    alter(admin(address), name, AlterConfigOpType.SET, cleanup_policy="compact,delete")
+
+    def is_compacted():
+        return len(read_by_librdkafka(address, name)) == 10
+
+    wait_until(is_compacted, "the topic is compacted", COMPACTED_SECONDS_MAX)
+    assert [offset for offset, _, _ in read_by_librdkafka(address, name)] == [
+        message.offset() for message in written[-10:]
+    ]

@@ -1,5 +1,7 @@
 //! Topics that keep the last record of each key refuse records without a key.
 
+use millstream_base::ByteSize;
+use millstream_log::StreamConfig;
 use millstream_record::Compression;
 use millstream_wire::ResponseError;
 use millstream_wire::messages::DeleteRecordsRequest;
@@ -8,7 +10,9 @@ use millstream_wire::messages::delete_records_request::{
 };
 use millstream_wire::messages::produce_response::PartitionProduceResponse;
 
-use crate::support::{Connection, Node, ask, keyed_chunk, produce_request, topic_name};
+use crate::support::{
+    Connection, Node, ask, keyed_chunk, produce_request, topic_name, values, wait_until,
+};
 
 fn produce(
     client: &mut Connection,
@@ -134,6 +138,57 @@ fn the_beginning_of_a_topic_is_deleted_only_where_retention_counts() {
         .alter_stream("table", |config| config.settings.extend([both]))
         .unwrap();
     assert_eq!(delete_before(&mut client, "table", 2), (0, 2));
+}
+
+#[test]
+fn a_topic_is_compacted_while_it_is_served() {
+    let (node, mut client) = compacted();
+    let due = [
+        ("min.cleanable.dirty.ratio", "0.1"),
+        ("file.delete.delay.ms", "0"),
+    ];
+    let alter = |config: &mut StreamConfig| {
+        (config.segment, config.group_segments) = (ByteSize(64 << 10), 1);
+        let due = due.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        config.settings.extend(due);
+    };
+    node.log().alter_stream("table", alter).unwrap();
+    let (records, keys) = (400, 10);
+    for n in 0..records {
+        let (key, value) = (
+            format!("{}", n % keys),
+            format!("{n} {}", "v".repeat(1_000)),
+        );
+        let chunk = keyed_chunk(&[(Some(&key), &value)], Compression::None);
+        let produced = ask!(client, Produce, 9, produce_request("table", 0, chunk));
+        let stored = &produced.responses[0].partition_responses[0];
+        assert_eq!((stored.error_code, stored.base_offset), (0, n));
+    }
+    let stats = || node.log().stats().compaction;
+    let is_compacted = || {
+        let info = node.log().stream("table").unwrap().info();
+        let compaction = info.partitions[0].compaction.clone();
+        compaction.is_some_and(|stats| stats.compacted_to.0 > 300)
+    };
+    wait_until("the topic is compacted", is_compacted);
+    let fetched = client.fetch("table", 0, 0);
+    assert_eq!((fetched.error_code, fetched.high_watermark), (0, records));
+    let numbers: Vec<i64> = values(&fetched)
+        .iter()
+        .map(|value| value.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(numbers.len() < 150, "{} records", numbers.len());
+    assert!(numbers.is_sorted());
+    assert!(numbers.ends_with(&(records - keys..records).collect::<Vec<_>>()));
+    // A fetch from an offset without a record gets the next one.
+    let next = values(&client.fetch("table", 0, numbers[0] - 1));
+    assert!(
+        next[0].starts_with(&format!("{} ", numbers[0])),
+        "{}",
+        next[0]
+    );
+    assert_eq!((stats().failed, stats().failing_partitions), (0, 0));
+    assert!(stats().bytes_after < stats().bytes_before);
 }
 
 fn delete_before(client: &mut Connection, topic: &str, offset: i64) -> (i16, i64) {

@@ -83,6 +83,7 @@ impl DataDir {
             disk,
             root: root.to_owned(),
             marker: Mutex::new(Some(marker)),
+            is_upgraded: false,
             manifest: OnceLock::new(),
             open_group_files: Arc::default(),
             stream_dirs: Mutex::default(),

@@ -68,6 +68,8 @@ pub struct DataDir {
     pub root: PathBuf,
     /// Held for its lock, until [`DataDir::unlock`].
     marker: Mutex<Option<Box<dyn DiskFile>>>,
+    /// Whether it was of an earlier format when it was opened.
+    pub is_upgraded: bool,
     /// Set when the directory is open.
     manifest: OnceLock<Manifest>,
     /// Group files that are open.
@@ -79,7 +81,8 @@ pub struct DataDir {
 impl DataDir {
     /// Opens or founds a data directory and takes its lock. One of format 2 becomes one of this format.
     pub fn open(disk: Arc<dyn Disk>, random: Arc<dyn Random>, root: &Path) -> Result<DataDir> {
-        let (dir, format) = DataDir::lock(disk, root)?;
+        let (mut dir, format) = DataDir::lock(disk, root)?;
+        dir.is_upgraded = format < FORMAT;
         let manifest = dir.find_manifest(random, format)?;
         let _ = dir.manifest.set(manifest);
         // In this order: a journal without streams shows that these were removed. And behind the manifest: streams

@@ -1,4 +1,4 @@
-//! The log's threads: syncers, the persistence manager, and the one that makes key files.
+//! The log's threads: syncers, the persistence manager, the one that makes key files, and the one that compacts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,9 @@ const PERSIST_STEPS_MAX: usize = 64;
 
 /// How often it is looked for groups that need key files.
 const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is looked for lanes that are due for compaction.
+const COMPACT_EVERY: Duration = Duration::from_secs(1);
 
 /// Threads that make commits. They wait for the disk most of the time, so there is no harm in more
 /// than cores; more than a disk works on at once would not help either.
@@ -44,6 +47,9 @@ impl Inner {
         let core = Arc::clone(&self.core);
         let thread = spawn("millstream-keys", Box::new(move || key_loop(&core)))?;
         *self.key_builder.lock() = Some(thread);
+        let core = Arc::clone(&self.core);
+        let thread = spawn("millstream-compact", Box::new(move || compact_loop(&core)))?;
+        *self.compactor.lock() = Some(thread);
         Ok(())
     }
 }
@@ -52,6 +58,13 @@ fn key_loop(core: &Core) {
     let _abort = AbortOnPanic;
     while core.key_builder.wait(KEY_FILES_EVERY) {
         while core.key_step() {}
+    }
+}
+
+fn compact_loop(core: &Core) {
+    let _abort = AbortOnPanic;
+    while core.compactor.signal.wait(COMPACT_EVERY) {
+        while core.compact_step() {}
     }
 }
 

@@ -13,6 +13,7 @@ pub mod objects;
 pub mod open;
 pub mod stats;
 pub mod streams;
+pub mod upgraded;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -19,6 +19,7 @@ use crate::files::DataDir;
 use crate::files::clean_stop::CleanStop;
 use crate::journal::old::OldJournal;
 use crate::journal::writer::Journal;
+use crate::log::upgraded::warn_of_compaction;
 use crate::log::{Inner, Log};
 use crate::memory::pool::Pool;
 use crate::object::ObjectInfo;
@@ -184,6 +185,9 @@ impl Log {
             if core.is_keyed(&stream.shared) {
                 core.mark_for_compaction(stream);
             }
+        }
+        if core.dir.is_upgraded {
+            warn_of_compaction(&core.dir.root, &streams);
         }
         core.reads
             .damage

@@ -15,8 +15,8 @@ pub const RETENTION_BYTES: &str = "retention.bytes";
 pub const CLEANUP_POLICY: &str = "cleanup.policy";
 /// The policy of streams whose old records are removed by retention.
 pub const DELETE: &str = "delete";
-/// The policy of keyed streams: each record needs a key and is found by it, and groups are small. They need to keep only
-/// the last record of each key; this version keeps every record.
+/// The policy of keyed streams: each record needs a key and is found by it, groups are small, and only the last record of
+/// each key stays.
 pub const COMPACT: &str = "compact";
 
 /// Returns whether a stream with these settings is compacted alone: retention removes nothing of it.

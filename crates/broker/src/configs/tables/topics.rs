@@ -114,7 +114,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.cleanup.policy"),
         Values::List(&[COMPACT, DELETE]),
         DELETE,
-        "The policy for old records: delete for their removal when their retention ends. With compact, records without a key are refused, and groups have at most 16 MiB; with compact alone every record stays, since this version does not compact yet. With both, retention counts.",
+        "The policy for old records: delete for their removal when their retention ends. With compact, the newest record of each key stays, records without a key are refused, and groups have at most 16 MiB. With both, retention counts, too.",
     ).refusing(refuse_policy).read_by_log(),
     topic(
         GZIP_LEVEL,
@@ -149,14 +149,14 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.cleaner.delete.retention.ms"),
         Values::Long(0),
         "86400000",
-        "How long a tombstone stays after its first compaction. This version does not compact yet.",
+        "How long a tombstone stays after its first compaction.",
     ).read_by_log(),
     topic(
         FILE_DELETE_DELAY,
         Some("log.segment.delete.delay.ms"),
         Values::Long(0),
         "60000",
-        "How long files that compaction replaced stay; those that retention removes leave the disk at once. This version does not compact yet.",
+        "How long files that compaction replaced stay; those that retention removes leave the disk at once.",
     ).read_by_log(),
     topic(
         "flush.messages",
@@ -212,7 +212,7 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.cleaner.max.compaction.lag.ms"),
         Values::Long(1),
         UNBOUNDED,
-        "How long a record waits at most before it is compacted. This version does not compact yet.",
+        "How long a record waits at most before it is compacted.",
     ).read_by_log(),
     topic(
         "max.message.bytes",
@@ -250,14 +250,14 @@ pub const SETTINGS: [TopicSetting; 34] = [
         Some("log.cleaner.min.cleanable.ratio"),
         Values::Ratio,
         "0.5",
-        "The share of a partition's bytes that were written since the last compaction, from which on it is compacted again. This version does not compact yet.",
+        "The share of a partition's bytes that were written since the last compaction, from which on it is compacted again.",
     ).read_by_log(),
     topic(
         COMPACTION_LAG_MIN,
         Some("log.cleaner.min.compaction.lag.ms"),
         Values::Long(0),
         "0",
-        "How long a record stays at least before compaction may remove it. This version does not compact yet.",
+        "How long a record stays at least before compaction may remove it.",
     ).read_by_log().at_most(COMPACTION_LAG_MAX),
     topic(
         "min.insync.replicas",
