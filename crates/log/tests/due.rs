@@ -100,7 +100,6 @@ impl Machine {
     fn rest(&self) {
         let log = self.log();
         while log.sync_step() {}
-        log.persist();
         let rests = |_| !(log.step() | log.compact_step());
         assert!((0..STEPS_MAX).any(rests), "the log comes to no rest");
     }
@@ -304,17 +303,16 @@ fn a_partition_that_cannot_be_compacted_holds_up_no_other() {
 fn a_full_disk_leaves_the_groups_as_they_are_and_compaction_is_tried_again() {
     let machine = Machine::with(&[(COMPACTION_LAG_MIN, "60000")]);
     machine.put("s", 0..MANY, 10);
-    let files = machine.disk.files().len();
     machine.disk.set_capacity(machine.disk.used_bytes() + 1_000);
     machine.wait(60_000);
     let stats = machine.stats("s");
     assert_eq!((stats.passes, stats.failed), (0, 1));
     let fault = stats.fault.unwrap();
     assert!(fault.contains("space"), "{fault}");
-    assert_eq!(
-        (machine.stored("s"), machine.disk.files().len()),
-        (MANY, files)
-    );
+    assert_eq!(machine.stored("s"), MANY);
+    let is_rewritten = |path: &Path| path.to_string_lossy().contains("-0002.");
+    let files = machine.disk.files();
+    assert!(!files.iter().any(|(path, _)| is_rewritten(path)));
     // Producers have lost nothing.
     assert!(!machine.log().stats().disk_full);
 

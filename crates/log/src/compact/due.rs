@@ -16,7 +16,8 @@ use millstream_base::Timestamp;
 
 use crate::settings::compaction::Compaction;
 
-/// A lane whose open group cannot be closed or read, since its chunks are not durable yet, is looked at again after this time.
+/// A lane whose open group cannot be closed or read, or whose closed ones are not in their files, since chunks are not durable
+/// yet, is looked at again after this time.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The resolution of timestamps.
@@ -39,6 +40,8 @@ pub struct LaneFacts {
     pub rolled_at: Option<Timestamp>,
     /// When the first tombstones or markers expire that a pass has left.
     pub expires_at: Option<Timestamp>,
+    /// Whether the files of closed groups have all of their chunks.
+    pub is_settled: bool,
 }
 
 /// Why, and how urgently, a lane is due.
@@ -110,7 +113,8 @@ pub fn judge(facts: &LaneFacts, settings: &Compaction, now: Timestamp) -> Verdic
         }
     }
 
-    if settings.lag_max.is_some() && facts.oldest_dirty.is_none() && facts.has_open {
+    let is_unknown = settings.lag_max.is_some() && facts.oldest_dirty.is_none() && facts.has_open;
+    if is_unknown || !facts.is_settled {
         looks.at(after(now, LOOK_AGAIN_AFTER));
     }
 
@@ -178,6 +182,7 @@ mod tests {
             total_bytes,
             dirty_bytes,
             oldest_dirty: before(1_000),
+            is_settled: true,
             ..LaneFacts::default()
         }
     }
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_group_whose_first_record_is_not_durable_yet_is_looked_at_again() {
+    fn a_lane_with_chunks_that_are_not_durable_yet_is_looked_at_again() {
         let unknown = LaneFacts {
             has_open: true,
             oldest_dirty: None,
@@ -269,6 +274,12 @@ mod tests {
             ..settings()
         };
         assert_eq!(judge(&unknown, &unbounded, NOW).look_at, None);
+        let unsettled = LaneFacts {
+            is_settled: false,
+            ..lane(0, 100)
+        };
+        let verdict = judge(&unsettled, &unbounded, NOW);
+        assert_eq!(verdict.look_at, Some(Timestamp(NOW.0 + 1_000)));
     }
 
     #[test]

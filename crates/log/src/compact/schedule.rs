@@ -133,6 +133,7 @@ mod tests {
         let facts = LaneFacts {
             dirty_bytes: bytes,
             total_bytes: 100,
+            is_settled: true,
             ..LaneFacts::default()
         };
         judge(&facts, &Compaction::default(), at(0).0)

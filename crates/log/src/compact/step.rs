@@ -84,22 +84,22 @@ impl Core {
         }
         let mut lanes = self.appends.compaction_marks.take();
         lanes.extend(schedule.take_looks(self.clock.monotonic()));
-        let mut has_rolled = false;
+        let mut has_more = false;
         for lane in lanes {
             if self.compactor.signal.is_closed() {
                 return false;
             }
-            has_rolled |= self.look_at_lane(&mut schedule, lane);
+            has_more |= self.look_at_lane(&mut schedule, lane);
         }
         let most_due = schedule.most_due(self.both_times());
         if let Some(lane) = most_due {
             self.compact_lane(&mut schedule, lane);
-            has_rolled |= self.look_at_lane(&mut schedule, lane);
+            has_more |= self.look_at_lane(&mut schedule, lane);
         }
         let due_lanes = schedule.due_count() as u64;
         let counters = &self.compactor.counters;
         counters.due_lanes.store(due_lanes, Ordering::Relaxed);
-        (has_rolled || most_due.is_some()) && !self.compactor.signal.is_closed()
+        (has_more || most_due.is_some()) && !self.compactor.signal.is_closed()
     }
 
     /// Lets compaction look at all lanes of a stream, since its settings may have changed.
@@ -123,7 +123,8 @@ impl Core {
         Some((lane, settings))
     }
 
-    /// Decides whether a lane is due, and when to look at it again. Returns whether its open group was closed.
+    /// Decides whether a lane is due, and when to look at it again. Returns whether that led to other
+    /// background work.
     fn look_at_lane(&self, schedule: &mut Schedule, id: LaneId) -> bool {
         let Some((lane, settings)) = self.compacted_lane(id) else {
             let forgotten = schedule.forget(id);
@@ -133,12 +134,22 @@ impl Core {
             }
             return false;
         };
+        let before = closed_in_journal(&lane);
+        if !before.is_empty() {
+            // They may be there for long, and get no key files meanwhile.
+            self.persist(before.clone());
+            self.key_builder.notify();
+        }
+        let left = closed_in_journal(&lane);
         let now = self.both_times();
-        let facts = self.facts(&lane, &settings, schedule.lane(id), now.0);
+        let facts = LaneFacts {
+            is_settled: left.is_empty(),
+            ..self.facts(&lane, &settings, schedule.lane(id), now.0)
+        };
         let verdict = judge(&facts, &settings, now.0);
         schedule.decide(id, &verdict, now);
         let Some(next) = verdict.must_roll.then(|| lane.roll()).flatten() else {
-            return false;
+            return left.len() < before.len();
         };
         schedule.lane(id).rolled_at = Some(now.0);
         self.persist(vec![Arc::clone(&next)]);
@@ -196,6 +207,7 @@ impl Core {
             has_open: lane.open_max_timestamp().is_some(),
             rolled_at: scheduled.rolled_at,
             expires_at: expiries.min(),
+            is_settled: true,
         }
     }
 
@@ -328,4 +340,10 @@ impl Core {
 
 fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// Returns the closed groups whose files do not have all of their chunks.
+fn closed_in_journal(lane: &LaneState) -> Vec<Arc<Group>> {
+    let last = lane.last_group();
+    last.map_or_else(Vec::new, |last| lane.unsettled_before(last.id))
 }
