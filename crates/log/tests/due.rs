@@ -313,8 +313,6 @@ fn a_full_disk_leaves_the_groups_as_they_are_and_compaction_is_tried_again() {
     let is_rewritten = |path: &Path| path.to_string_lossy().contains("-0002.");
     let files = machine.disk.files();
     assert!(!files.iter().any(|(path, _)| is_rewritten(path)));
-    // Producers have lost nothing.
-    assert!(!machine.log().stats().disk_full);
 
     machine.disk.set_capacity(u64::MAX);
     machine.wait(15_000);
