@@ -10,7 +10,7 @@ use std::time::Duration;
 use millstream_base::{ByteSize, Clock, StreamId};
 use parking_lot::{Mutex, RwLock};
 
-use crate::compact::step::Compactor;
+use crate::compact::compactor::Compactor;
 use crate::error::Result;
 use crate::files::DataDir;
 use crate::files::disk_space::DiskSpace;

@@ -12,6 +12,7 @@
 //! [`limits`] bound the memory and the bandwidth of a pass.
 
 mod commit;
+pub mod compactor;
 pub mod due;
 pub mod limits;
 pub mod live;

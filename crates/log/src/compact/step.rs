@@ -6,22 +6,19 @@ use std::time::Duration;
 
 use millstream_base::{Offset, Position, Timestamp};
 use millstream_record::Chunks;
-use parking_lot::Mutex;
 
+use crate::compact::compactor::Compactor;
 use crate::compact::due::{LaneFacts, after, judge};
-use crate::compact::limits::Pace;
 use crate::compact::pass::{PassOrder, PassReport, compacted, pass, range};
 use crate::compact::schedule::{Schedule, Scheduled};
-use crate::compact::stats::{CompactionCounters, LogCompaction};
+use crate::compact::stats::LogCompaction;
 use crate::core::Core;
 use crate::error::LogError;
 use crate::group::Group;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
-use crate::lane::persist_signal::PersistSignal;
 use crate::read::group::read_group;
 use crate::settings::compaction::Compaction;
-use crate::settings::config::LogConfig;
 use crate::stream::StreamState;
 
 /// How long a lane is left alone after a pass that has failed. Kafka's `log.cleaner.backoff.ms`.
@@ -32,28 +29,6 @@ const GO_ON_AFTER: Duration = Duration::from_secs(1);
 
 /// A lane whose markers have expired, and which readers of replaced groups may need, is looked at again after this time.
 const HELD_LOOK_AFTER: Duration = Duration::from_secs(60);
-
-/// The state of the thread that compacts.
-#[derive(Debug)]
-pub struct Compactor {
-    /// Wakes the thread; closed when the log closes.
-    pub signal: PersistSignal,
-    pub counters: CompactionCounters,
-    /// Held during a pass: there is one at a time.
-    schedule: Mutex<Schedule>,
-    pace: Pace,
-}
-
-impl Compactor {
-    pub fn new(config: &LogConfig, now: Duration) -> Compactor {
-        Compactor {
-            signal: PersistSignal::default(),
-            counters: CompactionCounters::default(),
-            schedule: Mutex::default(),
-            pace: Pace::new(config.compaction_rate, config.background, now),
-        }
-    }
-}
 
 impl Core {
     /// Returns how compaction is doing.

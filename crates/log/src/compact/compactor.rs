@@ -1,0 +1,33 @@
+//! The state of a node's compaction, which the steps in [`step`](crate::compact::step) change.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::compact::limits::Pace;
+use crate::compact::schedule::Schedule;
+use crate::compact::stats::CompactionCounters;
+use crate::lane::persist_signal::PersistSignal;
+use crate::settings::config::LogConfig;
+
+/// The state of the thread that compacts.
+#[derive(Debug)]
+pub struct Compactor {
+    /// Wakes the thread; closed when the log closes.
+    pub signal: PersistSignal,
+    pub counters: CompactionCounters,
+    /// Held during a pass: there is one at a time.
+    pub schedule: Mutex<Schedule>,
+    pub pace: Pace,
+}
+
+impl Compactor {
+    pub fn new(config: &LogConfig, now: Duration) -> Compactor {
+        Compactor {
+            signal: PersistSignal::default(),
+            counters: CompactionCounters::default(),
+            schedule: Mutex::default(),
+            pace: Pace::new(config.compaction_rate, config.background, now),
+        }
+    }
+}
