@@ -25,8 +25,6 @@ use crate::stream::StreamState;
 pub struct PassOrder<'a> {
     /// The pass takes groups whose newest record is not newer.
     pub newest_max: Timestamp,
-    /// The pass takes groups that end by this offset.
-    pub end_max: Offset,
     /// The time of the pass.
     pub now: Timestamp,
     /// How long tombstones and markers stay after their first rewrite.
@@ -35,6 +33,23 @@ pub struct PassOrder<'a> {
     pub file_delete_delay: Duration,
     /// Called with the bytes of each read and write. An error stops the pass: what it has replaced stays replaced.
     pub pace: &'a dyn Fn(u64) -> Result<()>,
+}
+
+impl<'a> PassOrder<'a> {
+    /// Returns the order for a pass that goes as far as the settings of its stream allow.
+    pub fn new(
+        settings: &Compaction,
+        now: Timestamp,
+        pace: &'a dyn Fn(u64) -> Result<()>,
+    ) -> PassOrder<'a> {
+        PassOrder {
+            newest_max: settings.newest_max(now),
+            now,
+            delete_retention: settings.delete_retention,
+            file_delete_delay: settings.file_delete_delay,
+            pace,
+        }
+    }
 }
 
 /// What a pass did.
@@ -82,7 +97,7 @@ pub fn pass(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<Pass
         return Err(LogError::Closed);
     };
     check_stored(lane)?;
-    let groups = range(lane, order.newest_max, order.end_max);
+    let groups = range(lane, order.newest_max);
     if groups.is_empty() {
         return Ok(PassReport::default());
     }
@@ -91,18 +106,18 @@ pub fn pass(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<Pass
 
 /// Returns the groups that a pass takes at this moment, oldest first: the first ones of the lane, as far as they are closed,
 /// whole on disk, and have key files, and all of their transactions have ended.
-pub fn range(lane: &LaneState, newest_max: Timestamp, end_max: Offset) -> Vec<Arc<Group>> {
+pub fn range(lane: &LaneState, newest_max: Timestamp) -> Vec<Arc<Group>> {
     if lane.is_memory_only() || lane.fault().is_some() || lane.is_removed() {
         return Vec::new();
     }
-    let end_max = end_max.min(lane.last_stable_offset());
+    let stable = lane.last_stable_offset();
     let mut groups = lane.groups();
     // One stays behind them: its index tells the producers there.
     groups.pop();
     let count = groups.iter().take_while(|group| {
         let is_before = group
             .end()
-            .is_some_and(|end| end.offset <= end_max && end.max_timestamp <= newest_max);
+            .is_some_and(|end| end.offset <= stable && end.max_timestamp <= newest_max);
         let is_whole = group.is_settled() && group.has_file() && group.damage().is_none();
         is_before && is_whole && !group.is_removed() && group.key_counts().is_some()
     });
@@ -125,19 +140,7 @@ impl Core {
             let Some(settings) = Compaction::of(&config.settings) else {
                 continue;
             };
-            let lag_min = i64::try_from(settings.lag_min.as_millis()).unwrap_or(i64::MAX);
-            let order = PassOrder {
-                // Without a lag, records of the future are compacted, too.
-                newest_max: match lag_min {
-                    0 => Timestamp(i64::MAX),
-                    lag_min => Timestamp(now.0.saturating_sub(lag_min)),
-                },
-                end_max: Offset(u64::MAX),
-                now,
-                delete_retention: settings.delete_retention,
-                file_delete_delay: settings.file_delete_delay,
-                pace: &|_| Ok(()),
-            };
+            let order = PassOrder::new(&settings, now, &|_| Ok(()));
             for lane in stream.made_lanes() {
                 let report = pass(self, &lane, &order);
                 all = all.and_then(|sum| Ok(sum.plus(&report?)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use millstream_base::{Offset, Position, Timestamp};
+use millstream_base::{Position, Timestamp};
 use millstream_record::Chunks;
 
 use crate::compact::compactor::Compactor;
@@ -147,7 +147,7 @@ impl Core {
     ) -> LaneFacts {
         let (compacted_to, compacted_at) = compacted(self, lane.id);
         let newest_max = settings.newest_max(now);
-        let taken = range(lane, newest_max, Offset(u64::MAX));
+        let taken = range(lane, newest_max);
         let bytes = |group: &Arc<Group>| group.end().map_or(0, |end| end.position.0);
         let is_dirty = |group: &&Arc<Group>| group.first_offset >= compacted_to;
         let total_bytes = taken.iter().map(bytes).sum();
@@ -239,14 +239,7 @@ impl Core {
             let Compactor { pace, signal, .. } = &self.compactor;
             pace.spend(bytes, &*self.clock, signal, is_wanted)
         };
-        let order = PassOrder {
-            newest_max: settings.newest_max(now),
-            end_max: Offset(u64::MAX),
-            now,
-            delete_retention: settings.delete_retention,
-            file_delete_delay: settings.file_delete_delay,
-            pace: &spend,
-        };
+        let order = PassOrder::new(&settings, now, &spend);
         let before = compacted(self, id).0;
         let result = pass(self, &lane, &order);
         let scheduled = schedule.lane(id);
