@@ -54,8 +54,8 @@ impl Pass<'_> {
             keys_path: core.dir.unfinished_keys_path(&name),
             rules: self.rules,
             producers: [
-                producers_at(&core.reads, first)?,
-                producers_at(&core.reads, &behind)?,
+                producers_at(&core.reads, lane, first)?,
+                producers_at(&core.reads, lane, &behind)?,
             ],
             pace: &|bytes| self.pace(bytes),
         };

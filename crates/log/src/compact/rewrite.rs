@@ -12,7 +12,6 @@ use crate::group::end::GroupEnd;
 use crate::group::{Group, Horizons};
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
-use crate::index::file::Index;
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
 use crate::keys::file::{KeyCounts, KeyFileError, Version};
 use crate::keys::table::record_bytes;
@@ -24,6 +23,8 @@ use crate::read::aborted::aborted_transactions;
 use crate::read::context::ReadContext;
 use crate::read::group::read_group;
 use crate::read::keys::update::in_chunk;
+use crate::recovery::foreign::read_index;
+use crate::recovery::producers::producers_behind;
 
 /// How many bytes of chunks are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -307,21 +308,26 @@ impl GroupWriter<'_> {
     }
 }
 
-/// Returns all producers of a lane at the beginning of a group, from the group's index.
+/// Returns all producers of a lane at the beginning of a group: from the group's index, or where a crash has torn that, from
+/// the groups before it.
 ///
 /// # Errors
-/// When the index cannot be read, or is lost.
-pub fn producers_at(reads: &ReadContext, group: &Group) -> Result<ProducerStates> {
+/// When a file cannot be read.
+pub fn producers_at(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Group,
+) -> Result<ProducerStates> {
     if let Some(entry) = group.first_unwritten_entry() {
         return Ok(entry.producers);
     }
-    let path = group.index_path(&reads.dir);
-    let index = Index::read(&*reads.dir.disk, &path, &group.name())
-        .map_err(|error| LogError::io("read", &path, error))?;
-    let first = index.entries.into_iter().next();
-    let first = first.filter(|entry| entry.position == Position(0));
-    let lost = || LogError::corrupted(&path, Position(0), "its first entry is lost");
-    Ok(first.ok_or_else(lost)?.producers)
+    let index = read_index(&reads.dir, &group.name())?;
+    if let Some(producers) = index.producers_at_start() {
+        return Ok(producers);
+    }
+    let producers = producers_behind(&reads.dir, &lane.ends_before(group.id))?;
+    let states = producers.iter().map(|(id, state)| (id, state.clone()));
+    Ok(states.collect())
 }
 
 fn removed(lane: &LaneState, group: &Group) -> LogError {

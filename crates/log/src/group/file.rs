@@ -254,7 +254,10 @@ impl Group {
         assert_eq!(file.listing, Listing::Durable, "rule M");
         debug_assert!(self.synced() <= to && to.0 <= file.written);
         self.synced.store(to.0, Ordering::Release);
-        self.write_entries(dir, file, to);
+        if let Err(error) = self.write_entries(dir, file, to) {
+            tracing::warn!(group = %self.id, stream = %self.lane.stream, %error,
+                "index not written; the next start reads the group's file instead");
+        }
         self.forget_index_if_cold();
         let done = self.end().is_some_and(|end| end.position <= to);
         let keep_open = keep_open == KeepOpen::Yes && KeepOpen::of_busy(dir) == KeepOpen::Yes;
@@ -264,16 +267,40 @@ impl Group {
         }
     }
 
-    /// Writes the entries whose positions are synced. The index can be rebuilt from the file, so a
+    /// Makes durable the entries of the index whose positions are synced, and its name.
+    ///
+    /// # Errors
+    /// When they cannot be written or synced.
+    pub fn sync_index(&self, dir: &DataDir) -> Result<()> {
+        let path = self.index_path(dir);
+        let mut file = self.file.lock();
+        let written = self.write_entries(dir, &mut file, self.synced());
+        written.map_err(|error| LogError::io("write", &path, error))?;
+        // A closed group does not leave it open.
+        file.index = None;
+        drop(file);
+        let index = dir.disk.open(&path, Access::Write);
+        index
+            .and_then(|index| index.sync())
+            .map_err(|error| LogError::io("sync", path, error))?;
+        dir.sync_stream_dir(self.lane.stream)
+    }
+
+    /// Writes the entries whose positions are synced. The index can be rebuilt from the file and the groups before, so a
     /// failure costs time at the next start and nothing else.
-    fn write_entries(&self, dir: &DataDir, file: &mut GroupFile, to: Position) {
+    fn write_entries(
+        &self,
+        dir: &DataDir,
+        file: &mut GroupFile,
+        to: Position,
+    ) -> std::io::Result<()> {
         let ready: Vec<IndexEntry> = {
             let mut entries = self.unwritten_entries.lock();
             let count = entries.partition_point(|entry| entry.position <= to);
             entries.drain(..count).collect()
         };
         if ready.is_empty() {
-            return;
+            return Ok(());
         }
         let GroupFile {
             index, index_len, ..
@@ -293,15 +320,17 @@ impl Group {
             Ok::<u64, std::io::Error>(writer.len())
         })();
         match written {
-            Ok(len) => *index_len = len,
+            Ok(len) => {
+                *index_len = len;
+                Ok(())
+            }
             Err(error) => {
-                tracing::warn!(group = %self.id, stream = %self.lane.stream, %error,
-                    "index not written; the next start reads the group's file instead");
                 *index = None;
                 let mut entries = self.unwritten_entries.lock();
                 for entry in ready.into_iter().rev() {
                     entries.push_front(entry);
                 }
+                Err(error)
             }
         }
     }

@@ -4,12 +4,13 @@ use std::io;
 use std::path::Path;
 
 use millstream_base::disk::Access;
-use millstream_base::{Disk, DiskFile};
+use millstream_base::{Disk, DiskFile, Position, ProducerId};
 use uuid::Uuid;
 
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, IndexEntry};
 use crate::index::format::{Format, INDEX_HEADER_BYTES, decode_header, encode_header};
+use crate::producers::ProducerState;
 
 /// A longer file is not read: a group's index takes about a thousandth of the group, and some
 /// 100 bytes for each producer and entry; the largest group has 512 GiB.
@@ -85,6 +86,13 @@ impl Index {
     pub fn is_whole(&self) -> bool {
         let last = self.entries.last();
         last.is_some_and(|entry| entry.kind == EntryKind::GroupEnd)
+    }
+
+    /// All producers of the lane at the beginning of the group, if the index has its first entry.
+    pub fn producers_at_start(self) -> Option<Vec<(ProducerId, ProducerState)>> {
+        let first = self.entries.into_iter().next();
+        let first = first.filter(|entry| entry.position == Position(0));
+        first.map(|entry| entry.producers)
     }
 
     /// Reads the index of `group` as far as it is whole; one that is missing or too long is empty.

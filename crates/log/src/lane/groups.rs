@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use millstream_base::{GroupId, Offset, Position};
 
 use crate::group::Group;
+use crate::ids::GroupName;
 use crate::lane::LaneState;
 
 /// The group that goes on behind another one.
@@ -74,6 +75,14 @@ impl LaneState {
         let groups = self.groups.read();
         let after = groups.partition_point(|group| group.first_offset <= offset);
         groups.get(after.checked_sub(1)?).cloned()
+    }
+
+    /// The names of the closed groups before `group`, with their ends.
+    pub fn ends_before(&self, group: GroupId) -> Vec<(GroupName, Position)> {
+        let groups = self.groups.read();
+        let before = groups.iter().take_while(|other| other.id < group);
+        let ends = before.filter_map(|other| Some((other.name(), other.end()?.position)));
+        ends.collect()
     }
 
     /// Groups before `group` that are not whole in their files, oldest first.

@@ -10,6 +10,8 @@ use crate::group::Group;
 use crate::group::file::{KeepOpen, WriteMode};
 use crate::group::remove::remove_first_groups;
 use crate::lane::LaneState;
+use crate::recovery::foreign::read_index;
+use crate::recovery::rebuild::rewrite_index;
 
 impl Core {
     /// Removes a lane's groups before `group`.
@@ -49,9 +51,44 @@ impl Core {
             }
             return Ok(());
         }
+        let kept = self.keep_producers(groups, next);
+        if let Err(error) = &kept {
+            // A full disk may have room for the index once they are gone.
+            let is_retried = error.is_disk_full() && next.first_unwritten_entry().is_some();
+            if !is_retried {
+                return kept;
+            }
+        }
         remove_first_groups(&self.dir, groups, next, |gone| {
             lane.remove_first(gone.id);
-        })
+        })?;
+        if kept.is_err()
+            && let Err(error) = next.sync_index(&self.dir)
+        {
+            tracing::warn!(group = %next.id, stream = %next.lane.stream, %error,
+                "the index of the lane's first group is not durable yet: a crash may lose the lane's producers");
+        }
+        Ok(())
+    }
+
+    /// Makes durable what the groups before `next` tell about the lane's producers: the index of `next` begins with all of
+    /// them. A crash may have torn that index, since it is not synced otherwise.
+    fn keep_producers(&self, before: &[Arc<Group>], next: &Group) -> Result<()> {
+        // The index of a rewritten group was synced. Without a file the lane is given up.
+        if next.is_rewritten() || !next.has_file() {
+            return Ok(());
+        }
+        let has_start = next.first_unwritten_entry().is_some()
+            || read_index(&self.dir, &next.name())?
+                .producers_at_start()
+                .is_some();
+        if !has_start && next.is_settled() {
+            let ends = before
+                .iter()
+                .filter_map(|group| Some((group.name(), group.end()?.position)));
+            rewrite_index(&self.dir, next, ends.collect())?;
+        }
+        next.sync_index(&self.dir)
     }
 
     /// Makes sure that an empty group has a file and an index, which holds the lane's producers.

@@ -1,11 +1,13 @@
 //! The index of a closed group, rebuilt from its chunks.
 
+use millstream_base::Position;
 use millstream_base::disk::Access;
 
 use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::group::Group;
-use crate::index::file::Index;
+use crate::ids::GroupName;
+use crate::index::file::{Index, IndexWriter};
 use crate::index::sparse::SparseIndex;
 use crate::lane::LaneState;
 use crate::producers::Producers;
@@ -21,18 +23,47 @@ pub fn rebuild_index(
     group: &Group,
     index: Index,
 ) -> Result<SparseIndex> {
-    let Some(end) = group.end().filter(|_| !group.is_removed()) else {
+    if group.end().is_none() || group.is_removed() {
         return Ok(SparseIndex::of(&index));
-    };
+    }
+    let (mut tail, broken) = read_again(dir, group, index, || lane.ends_before(group.id))?;
+    if let Some(damage) = broken {
+        tail.sparse_index.set_damage(damage);
+    }
+    Ok(tail.sparse_index)
+}
+
+/// Writes the index file of a closed group anew, whose beginning is lost. `before` are the groups before it, with their
+/// ends.
+///
+/// # Errors
+/// When a chunk of the groups is damaged, or a file cannot be read or written.
+pub fn rewrite_index(
+    dir: &DataDir,
+    group: &Group,
+    before: Vec<(GroupName, Position)>,
+) -> Result<()> {
+    let (mut tail, broken) = read_again(dir, group, Index::default(), || before)?;
+    if let Some(damage) = broken {
+        return Err(damage);
+    }
+    tail.close();
+    let path = dir.index_path(&group.name());
+    IndexWriter::open(&*dir.disk, &path, &group.name(), group.identity(), 0)
+        .and_then(|mut index| index.append(&tail.entries))
+        .map_err(|error| LogError::io("write", path, error))
+}
+
+/// Reads a closed group again, behind the entries of an index. Returns the damage where it stopped early.
+fn read_again(
+    dir: &DataDir,
+    group: &Group,
+    index: Index,
+    before: impl FnOnce() -> Vec<(GroupName, Position)>,
+) -> Result<(Tail, Option<LogError>)> {
     let mut producers = Producers::default();
     if index.entries.is_empty() {
-        let before = lane.groups().into_iter();
-        let before = before.filter(|other| other.id < group.id);
-        let before = before.filter_map(|group| {
-            let end = group.end()?;
-            Some((group.name(), end.position))
-        });
-        producers = producers_behind(dir, &before.collect::<Vec<_>>())?;
+        producers = producers_behind(dir, &before())?;
     }
     let mut tail = Tail::begin(group.name(), producers);
     if !index.entries.is_empty() {
@@ -44,14 +75,14 @@ pub fn rebuild_index(
         .for_each(|entry| tail.restore(entry));
     let path = group.path(dir);
     let file = open(dir, &group.name(), Access::Read)?;
-    let from = tail.position;
-    let broken = scan(&*file, &path, from, end.position, |chunk| {
+    let (from, to) = (
+        tail.position,
+        group.end().map_or(Position(0), |end| end.position),
+    );
+    let broken = scan(&*file, &path, from, to, |chunk| {
         tail.note(chunk);
         Ok(true)
     })?;
-    if let Some(what) = broken {
-        let damage = LogError::corrupted(&path, tail.position, what);
-        tail.sparse_index.set_damage(damage);
-    }
-    Ok(tail.sparse_index)
+    let damage = broken.map(|what| LogError::corrupted(&path, tail.position, what));
+    Ok((tail, damage))
 }

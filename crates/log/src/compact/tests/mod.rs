@@ -214,7 +214,8 @@ fn check_run(
         ..first.name()
     };
     let keys_path = Path::new("/keys").to_owned();
-    let producers = [first, behind].map(|group| producers_at(&core.reads, group).unwrap());
+    let producers =
+        [first, behind].map(|group| producers_at(&core.reads, &world.lane, group).unwrap());
     check_producers(world, first, &producers[0]);
     let mut output = MemoryOutput::default();
     let paced = std::cell::Cell::new(0);
@@ -256,11 +257,7 @@ fn check_run(
 }
 
 fn check_producers(world: &World, group: &Group, found: &ProducerStates) {
-    let before = world.lane.groups().into_iter();
-    let before = before.filter(|other| other.id < group.id);
-    let before: Vec<_> = before
-        .map(|group| (group.name(), group.end().unwrap().position))
-        .collect();
+    let before = world.lane.ends_before(group.id);
     if before.is_empty() {
         return;
     }

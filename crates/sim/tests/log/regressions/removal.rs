@@ -1,11 +1,11 @@
 //! Regressions of retention and of deletions.
 
-use millstream_base::{ByteSize, Offset};
+use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex};
 use millstream_log::{LogError, StreamConfig};
 use millstream_sim::{Operation, OperationKind};
 
 use super::{append, opened, small_groups};
-use crate::world::lane_of;
+use crate::world::{World, lane_of};
 
 #[test]
 fn retention_leaves_a_file_with_the_next_offset() {
@@ -138,5 +138,39 @@ fn deletions_of_a_removed_stream_do_not_apply_to_its_successor() {
         world.crash();
         assert!(world.open());
         assert_eq!(world.model.streams["b"].lanes[&(0, 0)].earliest, 0);
+    }
+}
+
+#[test]
+fn a_crash_after_a_removal_leaves_the_lane_its_producers() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        assert!(world.open());
+        let retention = Some(ByteSize(0));
+        world.create(
+            "a",
+            StreamConfig {
+                retention,
+                ..small_groups()
+            },
+        );
+        let sent = world.make_chunk(1, 60_000, Some((1, 0, 0)));
+        world.append("a", 0, sent.clone()).expect("no faults");
+        for _ in 0..2 {
+            append(&mut world, "a", 60_000, None);
+        }
+        world.log().persist();
+        world.retain();
+        let lane = world.stream("a").partition(0).expect("it has one");
+        assert_eq!(lane.earliest_offset(), Offset(2), "its group is removed");
+        world.crash();
+        assert!(world.open());
+        let lane = world
+            .stream("a")
+            .partition_for(StreamletIndex(0), ProducerId(1))
+            .expect("it has one");
+        let repeated = lane.append(&sent.bytes).expect("no faults");
+        assert!(repeated.duplicate, "seed {seed}");
+        assert_eq!(repeated.base_offset, Offset(0));
     }
 }
