@@ -26,7 +26,9 @@ mod clock;
 mod disk;
 mod file;
 mod image;
+mod notes;
 mod random;
+mod seeds;
 mod trace;
 
 /// The seeded generator of all random choices; [`Rng::fork`] makes further generators from it.
@@ -35,5 +37,7 @@ pub use fastrand::Rng;
 pub use clock::SimClock;
 pub use disk::{CrashImage, FILE_BYTES_MAX, SimDisk};
 pub use file::SECTOR_BYTES;
+pub use notes::Notes;
 pub use random::SimRandom;
+pub use seeds::for_each_seed;
 pub use trace::{Operation, OperationKind};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::disk::{Access, DirEntry};
 use millstream_base::{Disk, DiskFile, Timestamp};
-use millstream_log::{KeyRange, Log, LogConfig, StreamPartition};
+use millstream_log::{KeyRange, Log, LogConfig, LogError, StreamPartition};
 use millstream_sim::{SimClock, SimDisk, SimRandom};
 
 use super::{append, config, get, scan, sync};
@@ -31,11 +31,11 @@ impl Machine {
             log: None,
             lives: 0,
         };
-        machine.open();
+        machine.open().unwrap();
         machine
     }
 
-    fn open(&mut self) {
+    fn open(&mut self) -> Result<(), LogError> {
         self.lives += 1;
         let disk = CountedDisk {
             disk: self.disk.clone(),
@@ -43,8 +43,9 @@ impl Machine {
         };
         let config: LogConfig = config(Path::new("/data"));
         let (clock, random) = (self.clock.clone(), SimRandom::new(self.lives));
-        let log = Log::open_on(config, Arc::new(disk), Arc::new(clock), Arc::new(random));
-        self.log = Some(log.unwrap());
+        let log = Log::open_on(config, Arc::new(disk), Arc::new(clock), Arc::new(random))?;
+        self.log = Some(log);
+        Ok(())
     }
 
     pub fn log(&self) -> &Log {
@@ -57,17 +58,29 @@ impl Machine {
 
     /// Stops the log, lets `change` change its files, and starts it again.
     pub fn restart(&mut self, change: impl FnOnce(&SimDisk)) {
-        self.log.take().unwrap().close().unwrap();
+        self.close().unwrap();
         change(&self.disk);
-        self.open();
+        self.open().unwrap();
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.log.is_some()
+    }
+
+    pub fn close(&mut self) -> Result<(), LogError> {
+        self.log.take().unwrap().close()
     }
 
     /// Gives up the log, and starts one on another disk.
     pub fn start_from(&mut self, disk: SimDisk) {
+        self.try_start_from(disk).unwrap();
+    }
+
+    pub fn try_start_from(&mut self, disk: SimDisk) -> Result<(), LogError> {
         // It may have crashed.
         drop(self.log.take());
         self.disk = disk;
-        self.open();
+        self.open()
     }
 
     /// Appends a record for each of the numbers, in chunks of 20, and makes the key files of closed groups.

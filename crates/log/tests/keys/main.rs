@@ -12,7 +12,8 @@ use std::path::Path;
 
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_log::{
-    Background, CLEANUP_POLICY, Durability, KeyRange, Log, LogConfig, StreamConfig, StreamPartition,
+    Background, CLEANUP_POLICY, Durability, KeyRange, Log, LogConfig, LogError, StreamConfig,
+    StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer};
 
@@ -50,16 +51,25 @@ fn chunk(
     compression: Compression,
     producer: Option<(i64, i32)>,
 ) -> Vec<u8> {
-    let mut builder = ChunkBuilder::new(compression);
-    builder.set_transactional(producer.is_some());
-    for (key, value) in records {
-        builder.push(Timestamp(5), *key, *value, &[]).unwrap();
-    }
     let producer = producer.map(|(id, sequence)| Producer {
         id: ProducerId(id),
         epoch: ProducerEpoch(0),
         sequence: Sequence(sequence),
     });
+    chunk_of(records, compression, producer, producer.is_some())
+}
+
+fn chunk_of(
+    records: &[Record<'_>],
+    compression: Compression,
+    producer: Option<Producer>,
+    is_transactional: bool,
+) -> Vec<u8> {
+    let mut builder = ChunkBuilder::new(compression);
+    builder.set_transactional(is_transactional);
+    for (key, value) in records {
+        builder.push(Timestamp(5), *key, *value, &[]).unwrap();
+    }
     builder.finish(producer).unwrap().to_vec()
 }
 
@@ -87,20 +97,31 @@ fn sync(log: &Log) {
 }
 
 fn get(partition: &StreamPartition, key: &[u8]) -> Option<(u64, Vec<u8>)> {
-    let version = partition.get(key).unwrap()?;
-    Some((version.offset.0, version.value.to_vec()))
+    try_get(partition, key).unwrap()
 }
 
+fn try_get(partition: &StreamPartition, key: &[u8]) -> Result<Option<(u64, Vec<u8>)>, LogError> {
+    let version = partition.get(key)?;
+    Ok(version.map(|version| (version.offset.0, version.value.to_vec())))
+}
+
+/// Key, offset and value of each key of a range.
+type Entries = Vec<(Vec<u8>, u64, Vec<u8>)>;
+
 /// All keys of a range, by scans of at most `limit` keys and `bytes_max` bytes.
-fn scan(
+fn scan(partition: &StreamPartition, range: KeyRange, limit: usize, bytes_max: usize) -> Entries {
+    try_scan(partition, range, limit, bytes_max).unwrap()
+}
+
+fn try_scan(
     partition: &StreamPartition,
     mut range: KeyRange,
     limit: usize,
     bytes_max: usize,
-) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
+) -> Result<Entries, LogError> {
     let mut found = Vec::new();
     loop {
-        let scan = partition.scan(&range, limit, bytes_max).unwrap();
+        let scan = partition.scan(&range, limit, bytes_max)?;
         assert!(scan.entries.len() <= limit);
         found.extend(scan.entries.into_iter().map(|entry| {
             let version = entry.version;
@@ -111,7 +132,7 @@ fn scan(
                 assert!(found.last().is_none_or(|(last, ..)| *last < next));
                 range.from = next;
             }
-            None => return found,
+            None => return Ok(found),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use millstream_base::ByteSize;
 use millstream_log::{Log, LogError, StreamConfig};
+use millstream_sim::for_each_seed;
 
-use crate::world::{World, for_each_seed, lane_of, open};
+use crate::world::{World, lane_of, open};
 
 const CASES: u64 = 2_000;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use millstream_base::{ByteSize, Offset};
 use millstream_log::{Durability, InternalStore, Log, StreamConfig, StreamPartition, salvage};
 use millstream_record::Chunks;
-use millstream_sim::SimRandom;
+use millstream_sim::{SimRandom, for_each_seed};
 
-use crate::world::{World, for_each_seed, open};
+use crate::world::{World, open};
 
 const CASES: u64 = 300;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use millstream_base::{ByteSize, Disk as _};
 use millstream_log::{Durability, FilesAside, InternalStore, Log, LogError, StreamConfig, salvage};
-use millstream_sim::SimRandom;
+use millstream_sim::{SimRandom, for_each_seed};
 
-use crate::world::{World, config, for_each_seed, lane_of, open};
+use crate::world::{World, config, lane_of, open};
 
 const CASES: u64 = 1_000;
 

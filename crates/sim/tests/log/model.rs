@@ -6,8 +6,9 @@ use std::time::Duration;
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, StreamletIndex};
 use millstream_log::{Durability, StreamConfig};
 use millstream_record::{EndMarker, TransactionEnd};
+use millstream_sim::for_each_seed;
 
-use crate::world::{World, for_each_seed, lane_of};
+use crate::world::{World, lane_of};
 
 const CASES: u64 = 10_000;
 const LIVES_MAX: u32 = 3;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use millstream_base::Disk as _;
 use millstream_log::{InternalStore, LogError, StreamConfig};
-use millstream_sim::SimRandom;
+use millstream_sim::{SimRandom, for_each_seed};
 
-use crate::world::{DIR, World, config, for_each_seed, lane_of, open};
+use crate::world::{DIR, World, config, lane_of, open};
 
 const CASES: u64 = 300;
 

@@ -12,11 +12,10 @@ mod streams;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millstream_base::{ByteSize, LaneIndex, StreamletIndex, Timestamp};
 use millstream_log::{Background, Durability, Log, LogConfig, LogError, Stream, StreamPartition};
-use millstream_sim::{Rng, SimClock, SimDisk, SimRandom};
+use millstream_sim::{Notes, Rng, SimClock, SimDisk, SimRandom};
 
 pub use self::model::*;
 
@@ -52,34 +51,6 @@ pub fn open_with(config: LogConfig, disk: &SimDisk, clock: &SimClock) -> Result<
     )
 }
 
-/// Runs cases with seeds from 0 on several threads, or the one that `MILLSTREAM_SEED` names.
-pub fn for_each_seed(default_count: u64, case: fn(u64)) {
-    let variable = |name| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
-    if let Some(seed) = variable("MILLSTREAM_SEED") {
-        return case(seed);
-    }
-    let count = variable("MILLSTREAM_CASES").unwrap_or(default_count);
-    let next = AtomicU64::new(0);
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= count {
-                        break;
-                    }
-                    if let Err(panic) = std::panic::catch_unwind(|| case(seed)) {
-                        next.store(count, Ordering::Relaxed);
-                        eprintln!("failed with MILLSTREAM_SEED={seed}");
-                        std::panic::resume_unwind(panic);
-                    }
-                }
-            });
-        }
-    });
-}
-
 /// Faults in this life of the log, which excuse errors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
@@ -100,8 +71,7 @@ pub struct World {
     uuids: BTreeSet<u128>,
     /// Counts chunks, so that each has other bytes.
     chunks_made: u64,
-    /// The steps of the test, each with the number of disk operations before it.
-    notes: Vec<(u64, String)>,
+    notes: Notes,
 }
 
 impl World {
@@ -119,7 +89,7 @@ impl World {
             faults: Faults::default(),
             uuids: BTreeSet::new(),
             chunks_made: 0,
-            notes: Vec::new(),
+            notes: Notes::default(),
         }
     }
 
@@ -155,7 +125,7 @@ impl World {
     }
 
     pub fn note(&mut self, note: String) {
-        self.notes.push((self.disk.operations(), note));
+        self.notes.add(&self.disk, note);
     }
 
     fn has_in_memory(&self) -> bool {
@@ -167,15 +137,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let mut notes = self.notes.iter().peekable();
-            let until = |number| move |note: &&(u64, String)| note.0 < number;
-            for operation in self.disk.trace() {
-                while let Some((_, note)) = notes.next_if(until(operation.number)) {
-                    eprintln!("{note}");
-                }
-                eprintln!("{operation}");
-            }
-            notes.for_each(|(_, note)| eprintln!("{note}"));
+            self.notes.print(&self.disk);
         }
     }
 }

@@ -73,10 +73,8 @@ impl World {
                 next = read.next;
             }
             let committed = application.commit(consumer, &next);
-            self.notes.push((
-                self.disk.operations(),
-                format!("{consumer} commits {next} of {name}: {committed:?}, {chunks:?}"),
-            ));
+            let note = format!("{consumer} commits {next} of {name}: {committed:?}, {chunks:?}");
+            self.notes.add(&self.disk, note);
             let is_over = matches!(committed, Err(LogError::NotHandedOut { .. }));
             if let Err(error) = &committed
                 && !is_over

@@ -100,10 +100,8 @@ impl World {
         let model = self.model.streams.get_mut(name).expect("the caller's");
         let mut altered = model.config.clone();
         alter(&mut altered);
-        self.notes.push((
-            self.disk.operations(),
-            format!("alter {name} to {altered:?}"),
-        ));
+        let note = format!("alter {name} to {altered:?}");
+        self.notes.add(&self.disk, note);
         match result {
             Ok(config) => {
                 assert_eq!(config, altered, "{name}");

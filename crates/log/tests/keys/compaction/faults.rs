@@ -1,0 +1,192 @@
+//! Compaction beside crashes, full disks, and files that are damaged, lost or put back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use millstream_base::{Offset, ProducerEpoch, ProducerId};
+use millstream_log::{FILE_DELETE_DELAY, InternalStore, LogError, StreamConfig, salvage};
+use millstream_record::{Compression, EndMarker, TransactionEnd};
+use millstream_sim::SimRandom;
+
+use super::{ROUNDS, check_rest, fill, filled, newest, read_on, table};
+use crate::machine::{self, Machine};
+use crate::{append, chunk, config, small_groups, sync};
+
+#[test]
+fn a_start_removes_the_files_of_replaced_groups() {
+    let mut machine = filled(&[]);
+    let before = table(&machine);
+    machine.log().compact().unwrap();
+    sync(machine.log());
+    let groups = machine.partition().info().groups;
+    assert!(machine.files("log").len() > groups, "they stay for a while");
+    machine.restart(|_| ());
+    assert_eq!(machine.files("log").len(), groups);
+    assert_eq!(table(&machine), before);
+    fill(&machine, 1..ROUNDS / 2);
+    let again = table(&machine);
+    let report = machine.log().compact().unwrap();
+    assert!(report.groups_before > 1, "{report:?}");
+    assert_eq!(table(&machine), again);
+    machine.restart(|_| ());
+    assert_eq!(table(&machine), again);
+}
+
+#[test]
+fn a_list_that_is_made_anew_has_the_rewritten_group_and_none_that_it_replaces() {
+    let mut machine = filled(&[]);
+    let before = table(&machine);
+    let old = machine.files("log").len();
+    machine.log().compact().unwrap();
+    let groups = machine.partition().info().groups;
+    assert_eq!(machine.files("log").len(), old + 1);
+    machine.restart(|disk| {
+        disk.remove("/data/manifest").unwrap();
+        let (disk, random) = (Arc::new(disk.clone()), Arc::new(SimRandom::new(9)));
+        let config = config(Path::new("/data"));
+        salvage(&config, disk, random, InternalStore::Manifest).unwrap();
+    });
+    assert_eq!(machine.partition().damage().map(ToString::to_string), None);
+    assert_eq!(machine.files("log").len(), groups);
+    assert_eq!(table(&machine), before);
+}
+
+#[test]
+fn a_damaged_key_file_is_made_again_before_its_group_is_compacted() {
+    let machine = filled(&[]);
+    let before = table(&machine);
+    let damaged = machine.files("keys")[1].clone();
+    machine.disk.flip_bit(&damaged, 8 * 100).unwrap();
+    let report = machine.log().compact().unwrap();
+    assert!(report.is_left && report.groups_before == 0, "{report:?}");
+    sync(machine.log());
+    let report = machine.log().compact().unwrap();
+    assert!(!report.is_left && report.groups_before > 3, "{report:?}");
+    assert_eq!(table(&machine), before);
+}
+
+#[test]
+fn a_group_whose_index_a_crash_has_torn_is_compacted_and_keeps_its_producers() {
+    for torn in [0, 1, 2] {
+        let mut machine = Machine::new();
+        let stream = StreamConfig {
+            // So each group is rewritten by itself.
+            lanes: 2,
+            ..small_groups("compact")
+        };
+        machine.log().create_stream("s", stream).unwrap();
+        let sent = chunk(&[(Some(b"k"), Some(b"v"))], Compression::None, Some((1, 0)));
+        machine.partition().append(&sent).unwrap();
+        let marker = EndMarker {
+            producer_id: ProducerId(1),
+            producer_epoch: ProducerEpoch(0),
+            end: TransactionEnd::Commit,
+            coordinator_epoch: 0,
+        };
+        machine.partition().append_marker(&marker).unwrap();
+        fill(&machine, 0..ROUNDS);
+        let before = table(&machine);
+        machine.restart(|disk| {
+            // In its first entry. The last one, which a start reads, is whole.
+            let index = &machine::files(disk, "index")[torn];
+            disk.flip_bit(index, 8 * 70).unwrap();
+        });
+        sync(machine.log());
+        let report = machine.log().compact().unwrap();
+        assert!(report.groups_before > 3, "{report:?}");
+        for _ in 0..2 {
+            assert_eq!(table(&machine), before);
+            let repeated = machine.partition().append(&sent).unwrap();
+            assert!(repeated.duplicate && repeated.base_offset == Offset(0));
+            machine.restart(|_| ());
+        }
+    }
+}
+
+/// The names of groups' files, by ending.
+fn names(machine: &Machine) -> BTreeMap<&'static str, usize> {
+    let endings = ["log", "index", "keys", "new"];
+    endings
+        .map(|ending| (ending, machine.files(ending).len()))
+        .into()
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_groups_and_no_new_file() {
+    let machine = filled(&[(FILE_DELETE_DELAY, "0")]);
+    let (before, files_before) = (table(&machine), names(&machine));
+    let used = machine.disk.used_bytes();
+    let mut refused = 0;
+    for room in (0..).map(|n| n * 700) {
+        machine.disk.set_capacity(used + room);
+        match machine.log().compact() {
+            Err(LogError::Io { .. }) => {
+                refused += 1;
+                assert_eq!(names(&machine), files_before, "{room} bytes of room");
+                assert_eq!(table(&machine), before);
+            }
+            compacted => {
+                assert!(compacted.unwrap().groups_before > 3);
+                break;
+            }
+        }
+    }
+    assert!(refused > 5, "{refused}");
+    machine.disk.set_capacity(u64::MAX);
+    fill(&machine, ROUNDS..ROUNDS + 1);
+    assert_eq!(
+        machine.files("log").len(),
+        machine.partition().info().groups
+    );
+}
+
+#[test]
+fn a_crash_at_any_operation_leaves_the_old_groups_or_the_new_one() {
+    let mut machine = filled(&[(FILE_DELETE_DELAY, "0")]);
+    let (before, newest) = (table(&machine), newest(&table(&machine)));
+    machine.restart(|_| ());
+    let image = machine.disk.kill();
+    let mut rng = Rng::with_seed(1);
+    let (mut old, mut new) = (0, 0);
+    for operation in 1.. {
+        machine.start_from(image.kill());
+        // It finds the key files.
+        sync(machine.log());
+        machine.disk.crash_at(operation);
+        let compacted = machine.log().compact();
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sync(machine.log())));
+        let is_over = !machine.disk.has_crashed();
+        assert!(compacted.is_ok() || !is_over);
+        let image = machine.disk.crash(&mut rng);
+        machine.start_from(image);
+        let partition = machine.partition();
+        assert_eq!(
+            partition.damage().map(ToString::to_string),
+            None,
+            "operation {operation}"
+        );
+        assert_eq!(table(&machine), before, "operation {operation}");
+        check_rest(
+            &[],
+            &read_on(&mut partition.reader(partition.earliest())),
+            &newest,
+        );
+        let groups = partition.info().groups;
+        assert_eq!(machine.files("log").len(), groups, "operation {operation}");
+        match groups > 4 {
+            true => old += 1,
+            false => new += 1,
+        }
+        append(&partition, &[(Some(b"key 1"), Some(b"again"))]);
+        sync(machine.log());
+        if is_over {
+            break;
+        }
+    }
+    assert!(
+        old > 10 && new > 2,
+        "{old} crashes before the swap, {new} behind it"
+    );
+}
