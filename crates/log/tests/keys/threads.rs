@@ -1,12 +1,16 @@
 //! Lookups beside appends, transactions and retention.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use millstream_base::{ByteSize, Offset};
-use millstream_log::{Durability, KeyRange, Log, LogConfig, LogError, StreamConfig};
-use millstream_record::Compression;
+use millstream_log::{
+    AtLeast, Durability, FILE_DELETE_DELAY, KeyRange, Log, LogConfig, LogError, Slice,
+    StreamConfig, StreamPartition,
+};
+use millstream_record::{Chunks, Compression, Decompressor};
 
 use super::{append, chunk, get, small_groups};
 
@@ -16,6 +20,9 @@ const KEYS_OF_EACH: u64 = 20;
 
 /// How long the threads run.
 const RUN: Duration = Duration::from_secs(2);
+
+/// How long they run at most, on a machine that has not done enough after [`RUN`].
+const RUN_MAX: Duration = Duration::from_secs(60);
 
 /// A stream of 64 KiB groups, and the log's own threads.
 fn with_threads(dir: &std::path::Path) -> LogConfig {
@@ -43,14 +50,83 @@ fn value_of(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
+/// What goes on beside the lookups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Appends,
+    Removals,
+    /// Compaction, whose old files go at once, and threads that read all.
+    Compaction,
+}
+
+/// The offset and the number of a key's newest record.
+type Newest = BTreeMap<Vec<u8>, (Offset, u64)>;
+
+/// Reads chunks with `read_on`, which takes the offset behind the last ones, until it returns none. Checks that none is missing.
+/// Returns what it has found, and where that ends.
+fn read_all(mut read_on: impl FnMut(Offset) -> Vec<Slice>) -> (Newest, Offset) {
+    let (mut newest, mut at) = (Newest::new(), Offset(0));
+    let mut decompressor = Decompressor::default();
+    loop {
+        let pieces = read_on(at);
+        if pieces.is_empty() {
+            return (newest, at);
+        }
+        for chunk in pieces.iter().flat_map(|piece| Chunks::new(piece)) {
+            let chunk = chunk.unwrap();
+            let header = chunk.header();
+            // The one that goes on in a rewritten group may begin before.
+            assert!(header.base_offset <= at, "{at} is missing");
+            for record in chunk.records(&mut decompressor).unwrap() {
+                let record = record.unwrap();
+                if record.offset >= at {
+                    let number = number_of(record.value.unwrap());
+                    newest.insert(record.key.unwrap().to_vec(), (record.offset, number));
+                }
+            }
+            at = at.max(header.next_offset());
+        }
+    }
+}
+
+/// Reads all again and again until it is over, and checks that the newest record of each key has come.
+fn read_beside_swaps(partition: &StreamPartition, by_cursor: bool, is_over: &AtomicBool) {
+    let mut is_last = false;
+    while !is_last {
+        is_last = is_over.load(Ordering::Relaxed);
+        let mut reader = partition.reader(partition.earliest());
+        let (found, end) = read_all(|at| match by_cursor {
+            true => {
+                let chunks = reader.read(20_000).unwrap();
+                chunks.map(|chunks| chunks.bytes).into_iter().collect()
+            }
+            false => {
+                let end = partition.high_watermark();
+                let fetched = partition.fetch(at, end, 20_000, AtLeast::OneChunk);
+                fetched.unwrap().pieces
+            }
+        });
+        let scan = partition.scan(&KeyRange::all(), 1_000, usize::MAX).unwrap();
+        for entry in scan.entries {
+            let version = entry.version;
+            let newest = (version.offset, number_of(&version.value));
+            // Newer ones have come since.
+            let is_behind = version.offset >= end;
+            assert!(is_behind || found.get(&entry.key) == Some(&newest));
+        }
+    }
+}
+
 /// Lookups beside appends: each writer finds its own acknowledged values, and no thread reads an older value after a newer one.
-fn run(durability: Durability, deletes: bool) {
+fn run(durability: Durability, beside: Beside) {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(with_threads(dir.path())).unwrap();
-    let config = StreamConfig {
+    let mut config = StreamConfig {
         durability,
         ..small_groups("compact")
     };
+    let setting = (FILE_DELETE_DELAY.to_owned(), "0".to_owned());
+    config.settings.extend([setting]);
     let partition = log
         .create_stream("s", config)
         .unwrap()
@@ -58,6 +134,7 @@ fn run(durability: Durability, deletes: bool) {
         .unwrap();
     let is_over = AtomicBool::new(false);
     let lookups = AtomicU64::new(0);
+    let mut compacted_groups = 0;
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let (partition, is_over) = (&partition, &is_over);
@@ -76,7 +153,7 @@ fn run(durability: Durability, deletes: bool) {
                     let appended = partition.append(&chunk).unwrap();
                     partition.acknowledge(&appended).unwrap();
                     let found = get(partition, &key);
-                    if !deletes {
+                    if beside != Beside::Removals {
                         assert_eq!(found, Some((appended.base_offset.0, value)));
                     }
                 }
@@ -108,12 +185,24 @@ fn run(durability: Durability, deletes: bool) {
                 }
             });
         }
+        if beside == Beside::Compaction {
+            for by_cursor in [false, true] {
+                let (partition, is_over) = (&partition, &is_over);
+                scope.spawn(move || read_beside_swaps(partition, by_cursor, is_over));
+            }
+        }
         let started = Instant::now();
-        while started.elapsed() < RUN {
+        let is_enough = |compacted| beside != Beside::Compaction || compacted > 20;
+        while started.elapsed() < RUN
+            || (started.elapsed() < RUN_MAX && !is_enough(compacted_groups))
+        {
             std::thread::sleep(Duration::from_millis(5));
             log.persist();
             log.evict();
-            if deletes {
+            if beside == Beside::Compaction {
+                compacted_groups += log.compact().unwrap().groups_before;
+            }
+            if beside == Beside::Removals {
                 let end = partition.durable_offset().0.saturating_sub(30);
                 let start = partition.earliest_offset().0;
                 let to = Offset(end.max(start));
@@ -124,23 +213,29 @@ fn run(durability: Durability, deletes: bool) {
             }
         }
         is_over.store(true, Ordering::Relaxed);
+        assert!(is_enough(compacted_groups), "{compacted_groups} groups");
     });
     assert!(lookups.into_inner() > 100);
 }
 
 #[test]
 fn a_producer_finds_its_acknowledged_records_beside_other_threads() {
-    run(Durability::Async, false);
+    run(Durability::Async, Beside::Appends);
 }
 
 #[test]
 fn a_producer_finds_its_synced_records_beside_other_threads() {
-    run(Durability::Sync, false);
+    run(Durability::Sync, Beside::Appends);
 }
 
 #[test]
 fn lookups_beside_the_removal_of_records_never_fail() {
-    run(Durability::Async, true);
+    run(Durability::Async, Beside::Removals);
+}
+
+#[test]
+fn lookups_and_readers_beside_compaction_miss_no_record() {
+    run(Durability::Async, Beside::Compaction);
 }
 
 #[test]

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use millstream_log::{DELETE_RETENTION, FILE_DELETE_DELAY};
+use millstream_base::{Clock, Offset, ProducerEpoch, ProducerId, Timestamp};
+use millstream_log::{AtLeast, DELETE_RETENTION, FILE_DELETE_DELAY};
+use millstream_record::{Chunks, Compression, Decompressor, EndMarker, TransactionEnd};
 
-use super::{KEYS, ROUNDS, fill, filled, read_on, table};
+use super::{KEYS, ROUNDS, create, fill, filled, offsets_in, read_on, table};
 use crate::machine::Machine;
-use crate::{append, sync};
+use crate::{append, chunk, sync};
 
 #[test]
 fn tombstones_go_after_their_time() {
@@ -32,5 +34,129 @@ fn tombstones_go_after_their_time() {
         }
     }
     machine.restart(|_| ());
+    assert_eq!(table(&machine), before);
+}
+
+/// A marker as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stored {
+    offset: Offset,
+    marker: EndMarker,
+    timestamp: Timestamp,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// The markers of a partition, and when each may go.
+fn markers(machine: &Machine) -> Vec<(Stored, Option<Timestamp>)> {
+    let partition = machine.partition();
+    let mut reader = partition.reader(partition.earliest());
+    let (mut markers, mut decompressor) = (Vec::new(), Decompressor::default());
+    while let Some(chunks) = reader.read(3_000).unwrap() {
+        for chunk in chunks.chunks() {
+            let chunk = chunk.unwrap();
+            let Some(marker) = EndMarker::of(&chunk) else {
+                continue;
+            };
+            let record = chunk.records(&mut decompressor).unwrap().next();
+            let record = record.unwrap().unwrap();
+            let stored = Stored {
+                offset: record.offset,
+                marker,
+                timestamp: record.timestamp,
+                key: record.key.unwrap().to_vec(),
+                value: record.value.unwrap().to_vec(),
+            };
+            markers.push((stored, chunk.header().delete_horizon()));
+        }
+    }
+    markers
+}
+
+#[test]
+fn markers_stay_for_their_time_and_while_a_reader_may_need_them() {
+    let mut machine = Machine::new();
+    create(
+        &machine,
+        &[(DELETE_RETENTION, "1000"), (FILE_DELETE_DELAY, "0")],
+    );
+    machine.clock.advance(Duration::from_secs(5));
+    let sent = |key, producer| {
+        chunk(
+            &[(Some(key), Some(b"v"))],
+            Compression::None,
+            Some((producer, 0)),
+        )
+    };
+    for (producer, key, end) in [
+        (1, &b"committed"[..], TransactionEnd::Commit),
+        (2, b"aborted", TransactionEnd::Abort),
+    ] {
+        machine.partition().append(&sent(key, producer)).unwrap();
+        let marker = EndMarker {
+            producer_id: ProducerId(producer),
+            producer_epoch: ProducerEpoch(0),
+            end,
+            coordinator_epoch: 7,
+        };
+        machine.partition().append_marker(&marker).unwrap();
+    }
+    fill(&machine, 0..ROUNDS);
+    let (partition, before) = (machine.partition(), table(&machine));
+    let (stored, horizons): (Vec<Stored>, Vec<_>) = markers(&machine).into_iter().unzip();
+    assert_eq!((stored.len(), horizons), (2, vec![None, None]));
+    let compact = || {
+        machine.log().compact().unwrap();
+        sync(machine.log());
+        markers(&machine)
+    };
+
+    // The reader has chunks of transactions, and needs their ends.
+    machine.log().evict();
+    let mut reader = partition.reader(partition.earliest());
+    reader.read(1).unwrap();
+    let horizon = Some(Timestamp(machine.clock.now().0 + 1_000));
+    let marked: Vec<_> = stored
+        .iter()
+        .map(|stored| (stored.clone(), horizon))
+        .collect();
+    assert_eq!(compact(), marked, "all but the horizon is as it was");
+    let (fetched, end) = (
+        partition
+            .fetch(Offset(0), Offset(4), 1 << 20, AtLeast::OneChunk)
+            .unwrap(),
+        Offset(4),
+    );
+    let first = Chunks::new(&fetched.pieces[0]).next().unwrap().unwrap();
+    assert!(!first.header().attributes.is_transactional());
+    assert_eq!(first.header().producer_id, ProducerId::NONE);
+    let offsets = offsets_in(&fetched.pieces[0]);
+    assert!(
+        offsets.contains(&0) && !offsets.contains(&2),
+        "the aborted record is gone"
+    );
+    assert_eq!(
+        partition
+            .aborted_transactions(Offset(0), end)
+            .unwrap()
+            .len(),
+        1
+    );
+    drop(fetched);
+    assert_eq!(compact(), marked, "it is not over");
+    machine.clock.advance(Duration::from_millis(1_200));
+    assert_eq!(compact(), marked, "a reader may need them");
+    drop(reader);
+    sync(machine.log());
+    assert_eq!(compact(), []);
+    assert_eq!(partition.aborted_transactions(Offset(0), end).unwrap(), []);
+    assert_eq!(table(&machine), before);
+
+    // The producers stay.
+    machine.restart(|_| ());
+    for (producer, offset) in [(1, 0), (2, 2)] {
+        let repeated = machine.partition().append(&sent(b"k", producer)).unwrap();
+        assert!(repeated.duplicate && repeated.base_offset == Offset(offset));
+    }
     assert_eq!(table(&machine), before);
 }

@@ -1,14 +1,14 @@
 //! Compaction beside crashes, full disks, and files that are damaged, lost or put back.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fastrand::Rng;
 use millstream_base::{Offset, ProducerEpoch, ProducerId};
 use millstream_log::{FILE_DELETE_DELAY, InternalStore, LogError, StreamConfig, salvage};
 use millstream_record::{Compression, EndMarker, TransactionEnd};
-use millstream_sim::SimRandom;
+use millstream_sim::{SimDisk, SimRandom};
 
 use super::{ROUNDS, check_rest, fill, filled, newest, read_on, table};
 use crate::machine::{self, Machine};
@@ -34,6 +34,12 @@ fn a_start_removes_the_files_of_replaced_groups() {
     assert_eq!(table(&machine), again);
 }
 
+fn make_list_anew(disk: &SimDisk) {
+    let (disk, random) = (Arc::new(disk.clone()), Arc::new(SimRandom::new(9)));
+    let config = config(Path::new("/data"));
+    salvage(&config, disk, random, InternalStore::Manifest).unwrap();
+}
+
 #[test]
 fn a_list_that_is_made_anew_has_the_rewritten_group_and_none_that_it_replaces() {
     let mut machine = filled(&[]);
@@ -44,12 +50,100 @@ fn a_list_that_is_made_anew_has_the_rewritten_group_and_none_that_it_replaces() 
     assert_eq!(machine.files("log").len(), old + 1);
     machine.restart(|disk| {
         disk.remove("/data/manifest").unwrap();
-        let (disk, random) = (Arc::new(disk.clone()), Arc::new(SimRandom::new(9)));
-        let config = config(Path::new("/data"));
-        salvage(&config, disk, random, InternalStore::Manifest).unwrap();
+        make_list_anew(disk);
     });
     assert_eq!(machine.partition().damage().map(ToString::to_string), None);
     assert_eq!(machine.files("log").len(), groups);
+    assert_eq!(table(&machine), before);
+}
+
+/// Puts files into the data directory.
+fn put_files(disk: &SimDisk, files: &[(PathBuf, Vec<u8>)]) {
+    for (path, bytes) in files {
+        disk.write_file(path, bytes).unwrap();
+    }
+}
+
+/// The files of the stream's groups.
+fn group_files(machine: &Machine) -> Vec<(PathBuf, Vec<u8>)> {
+    let paths = ["log", "index", "keys"].map(|ending| machine.files(ending));
+    let paths = paths.into_iter().flatten();
+    paths
+        .map(|path| (path.clone(), machine.disk.read_file(path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn an_old_generation_that_is_put_back_is_told_and_does_not_count() {
+    let mut machine = filled(&[(FILE_DELETE_DELAY, "0")]);
+    let before = table(&machine);
+    let old = group_files(&machine);
+    machine.log().compact().unwrap();
+    sync(machine.log());
+    let new = group_files(&machine);
+    let is_old = |path: &PathBuf| old.iter().any(|(other, _)| other == path);
+    let rewritten = new
+        .iter()
+        .map(|(path, _)| path)
+        .find(|path| !is_old(path))
+        .unwrap()
+        .clone();
+    let take = |disk: &SimDisk| {
+        for (path, _) in new.iter().filter(|(path, _)| !is_old(path)) {
+            disk.remove(path).unwrap();
+        }
+    };
+
+    // Beside the rewritten group it is a leftover.
+    machine.restart(|disk| put_files(disk, &old));
+    assert_eq!(machine.partition().damage().map(ToString::to_string), None);
+    assert_eq!(table(&machine), before);
+    assert_eq!(
+        machine.files("log").len(),
+        machine.partition().info().groups
+    );
+
+    // In its place it does not count, and stays.
+    machine.restart(|disk| {
+        take(disk);
+        put_files(disk, &old);
+    });
+    let damage = machine.partition().damage().unwrap().to_string();
+    let path = rewritten.to_str().unwrap();
+    assert!(
+        damage.contains(path) && damage.contains("in the list of files, and missing"),
+        "{damage}"
+    );
+    assert!(
+        damage.contains("restore it from a copy, or see `millstream repair`"),
+        "{damage}"
+    );
+    assert!(machine.partition().get(b"key 1").is_err());
+    let chunk = chunk(&[(Some(b"k"), Some(b"v"))], Compression::None, None);
+    assert!(matches!(
+        machine.partition().append(&chunk),
+        Err(LogError::PartitionFault { .. } | LogError::Corrupted { .. })
+    ));
+    assert_eq!(
+        machine.files("log").len(),
+        old.iter()
+            .filter(|(path, _)| path.extension().unwrap() == "log")
+            .count()
+    );
+
+    // The copy ends the damage.
+    machine.restart(|disk| put_files(disk, &new));
+    assert_eq!(machine.partition().damage().map(ToString::to_string), None);
+    assert_eq!(table(&machine), before);
+
+    // Without one, a list that is made anew takes the old generation.
+    machine.restart(|disk| {
+        take(disk);
+        put_files(disk, &old);
+        disk.remove("/data/manifest").unwrap();
+        make_list_anew(disk);
+    });
+    assert_eq!(machine.partition().damage().map(ToString::to_string), None);
     assert_eq!(table(&machine), before);
 }
 

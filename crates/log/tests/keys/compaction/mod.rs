@@ -21,12 +21,17 @@ const ROUNDS: u64 = 40;
 /// A machine whose stream has these records, and these settings.
 fn filled(settings: &[(&str, &str)]) -> Machine {
     let machine = Machine::new();
+    create(&machine, settings);
+    fill(&machine, 0..ROUNDS);
+    machine
+}
+
+/// Creates the stream with these settings.
+fn create(machine: &Machine, settings: &[(&str, &str)]) {
     let mut stream = small_groups("compact");
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     stream.settings.extend(settings.iter().map(owned));
     machine.log().create_stream("s", stream).unwrap();
-    fill(&machine, 0..ROUNDS);
-    machine
 }
 
 /// Puts all keys in each round. A tenth of them get a new value only in the first round.
