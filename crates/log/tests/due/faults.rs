@@ -1,0 +1,143 @@
+//! Compaction of a partition that fails.
+
+use std::fmt::{Debug, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use millstream_log::COMPACTION_LAG_MIN;
+use tracing::field::{Field, Visit};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+use crate::machine::{MANY, Machine};
+
+/// The warnings of this thread.
+#[derive(Debug, Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Collects warnings until the guard is dropped.
+    fn collect() -> (Warnings, DefaultGuard) {
+        let warnings = Warnings::default();
+        let guard = tracing::subscriber::set_default(warnings.clone());
+        (warnings, guard)
+    }
+
+    /// The number of warnings with these words.
+    fn count(&self, words: &str) -> usize {
+        let all = self.0.lock().unwrap();
+        all.iter().filter(|warning| warning.contains(words)).count()
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+        write!(self.0, "{value:?} ").unwrap();
+    }
+}
+
+#[test]
+fn a_partition_that_cannot_be_compacted_holds_up_no_other() {
+    let machine = Machine::with(&[]);
+    machine.create("t", &[]);
+    let id = machine.log().stream("s").unwrap().id();
+    let is_rewrite = move |path: &Path| {
+        let path = path.to_string_lossy();
+        path.contains(&format!("streams/{id}/")) && path.contains("-0002.")
+    };
+    machine.disk.fail_writes(is_rewrite);
+    machine.put("s", 0..MANY, 10);
+    machine.put("t", 0..MANY, 10);
+    let (failed, other) = (machine.stats("s"), machine.stats("t"));
+    assert_eq!((failed.passes, failed.failed), (0, 1));
+    assert!(failed.fault.is_some());
+    assert!(other.passes > 0 && other.fault.is_none());
+    assert_eq!(machine.stored("s"), MANY);
+    let log = machine.log().stats();
+    assert_eq!(
+        (log.compaction.failed, log.compaction.failing_partitions),
+        (1, 1)
+    );
+    assert_eq!((log.disk_full, log.faulted_lanes), (false, 0));
+    machine.wait(14_000);
+    assert_eq!(machine.stats("s").failed, 1, "it is left alone");
+    machine.wait(1_000);
+    assert_eq!(machine.stats("s").failed, 2);
+
+    machine.disk.fail_writes(|_| false);
+    machine.wait(15_000);
+    let stats = machine.stats("s");
+    assert_eq!((stats.passes, stats.failed, stats.fault), (1, 2, None));
+    assert_eq!(machine.log().stats().compaction.failing_partitions, 0);
+}
+
+#[test]
+fn a_full_disk_leaves_the_groups_as_they_are_and_compaction_is_tried_again() {
+    let (warnings, _guard) = Warnings::collect();
+    let machine = Machine::with(&[(COMPACTION_LAG_MIN, "60000")]);
+    machine.put("s", 0..MANY, 10);
+    // So only the compaction needs room.
+    machine.log().persist();
+    machine.rest();
+    machine.disk.set_capacity(machine.disk.used_bytes() + 1_000);
+    machine.wait(60_000);
+    let stats = machine.stats("s");
+    assert_eq!((stats.passes, stats.failed), (0, 1));
+    let fault = stats.fault.unwrap();
+    assert!(fault.contains("space"), "{fault}");
+    assert_eq!(machine.stored("s"), MANY);
+    let is_rewritten = |path: &Path| path.to_string_lossy().contains("-0002.");
+    let files = machine.disk.files();
+    assert!(!files.iter().any(|(path, _)| is_rewritten(path)));
+
+    // It is tried again now and then. Producers go on as long as they have room.
+    for failed in 2..5 {
+        machine.wait(15_000);
+        assert_eq!(machine.stats("s").failed, failed);
+    }
+    let log = machine.log().stats();
+    let compaction = log.compaction;
+    assert_eq!((compaction.failed, compaction.failing_partitions), (4, 1));
+    assert!(!log.disk_full);
+    machine.append("s", 0..1, 10, None);
+    assert_eq!(machine.stored("s"), MANY + 1);
+    assert_eq!(
+        warnings.count("cannot be compacted now"),
+        1,
+        "it is said once"
+    );
+
+    machine.disk.set_capacity(u64::MAX);
+    machine.wait(15_000);
+    let stats = machine.stats("s");
+    assert_eq!((stats.passes, stats.fault), (1, None));
+    assert!(machine.stored("s") < MANY / 2);
+    assert_eq!(machine.log().stats().compaction.failing_partitions, 0);
+}
