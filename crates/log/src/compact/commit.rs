@@ -31,6 +31,8 @@ impl Pass<'_> {
         live: &mut LiveReader<'_>,
     ) -> Result<Option<(Arc<Group>, Rewritten)>> {
         let (core, lane) = (self.core, self.lane);
+        // The next start may find new files in the list that an earlier pass has left: they stay as they are.
+        core.dir.manifest().check()?;
         let (first, last) = (&run[0], &run[run.len() - 1]);
         let Some(behind) = lane.group_after(last.id) else {
             return Ok(None);

@@ -13,6 +13,10 @@ use crate::settings::config::Background;
 
 /// The most memory of a pass, beside that for decompression, which has a budget of its own
 /// ([`LogConfig::decompression`](crate::LogConfig::decompression)): one pass runs at a time.
+///
+/// Two parts of 32 MiB are in use together: the next live offsets, and the keys of the new group while they are sorted. With
+/// fewer offsets a pass would merge the key files of a large partition more often, and with fewer keys the key file of a
+/// run of 256 MiB would be merged from more parts.
 pub const MEMORY_BYTES_MAX: usize = 72 << 20;
 
 /// Buffers of a pass for each of the key files that it merges, at most.

@@ -33,6 +33,9 @@ pub struct Fetched {
     pub bytes: usize,
     /// The offset behind the last chunk, or the requested offset if there is none.
     pub next: Offset,
+    /// The groups of the pieces. Compaction drops no markers of the lane while a group is held that it has replaced, so the
+    /// log still knows the aborted transactions of these chunks.
+    _held: Vec<Arc<Group>>,
 }
 
 /// The result of a fetch whose first chunk alone is larger than the requested bytes.
@@ -84,6 +87,7 @@ pub fn fetch(
         pieces: Vec::new(),
         bytes: 0,
         next: from,
+        _held: Vec::new(),
     };
     if from >= end {
         return match from >= high_watermark {
@@ -130,6 +134,10 @@ pub fn fetch(
         fetched.next = next;
         let is_cut = bytes < slice.len();
         fetched.pieces.push(slice.slice(0..bytes));
+        let is_held = |held: &Arc<Group>| Arc::ptr_eq(held, &group);
+        if !fetched._held.last().is_some_and(is_held) {
+            fetched._held.push(Arc::clone(&group));
+        }
         if is_cut {
             break;
         }

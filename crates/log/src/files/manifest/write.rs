@@ -90,6 +90,14 @@ impl Manifest {
         look(&self.current.lock().listed)
     }
 
+    /// Checks that records can be appended.
+    ///
+    /// # Errors
+    /// When a write has failed: it is unknown which records the next start finds.
+    pub fn check(&self) -> Result<()> {
+        self.current.lock().check()
+    }
+
     /// Appends records in one write, so that they outlast the process.
     ///
     /// # Errors

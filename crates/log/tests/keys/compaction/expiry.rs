@@ -47,6 +47,15 @@ struct Stored {
     value: Vec<u8>,
 }
 
+fn marker(producer: i64, end: TransactionEnd) -> EndMarker {
+    EndMarker {
+        producer_id: ProducerId(producer),
+        producer_epoch: ProducerEpoch(0),
+        end,
+        coordinator_epoch: 7,
+    }
+}
+
 /// The markers of a partition, and when each may go.
 fn markers(machine: &Machine) -> Vec<(Stored, Option<Timestamp>)> {
     let partition = machine.partition();
@@ -93,13 +102,10 @@ fn markers_stay_for_their_time_and_while_a_reader_may_need_them() {
         (2, b"aborted", TransactionEnd::Abort),
     ] {
         machine.partition().append(&sent(key, producer)).unwrap();
-        let marker = EndMarker {
-            producer_id: ProducerId(producer),
-            producer_epoch: ProducerEpoch(0),
-            end,
-            coordinator_epoch: 7,
-        };
-        machine.partition().append_marker(&marker).unwrap();
+        machine
+            .partition()
+            .append_marker(&marker(producer, end))
+            .unwrap();
     }
     fill(&machine, 0..ROUNDS);
     let (partition, before) = (machine.partition(), table(&machine));
@@ -159,4 +165,40 @@ fn markers_stay_for_their_time_and_while_a_reader_may_need_them() {
         assert!(repeated.duplicate && repeated.base_offset == Offset(offset));
     }
     assert_eq!(table(&machine), before);
+}
+
+#[test]
+fn markers_stay_while_chunks_of_their_transactions_are_held() {
+    let machine = Machine::new();
+    create(
+        &machine,
+        &[(DELETE_RETENTION, "0"), (FILE_DELETE_DELAY, "0")],
+    );
+    machine.clock.advance(Duration::from_secs(5));
+    let partition = machine.partition();
+    let sent = chunk(&[(Some(b"k"), Some(b"v"))], Compression::None, Some((1, 0)));
+    partition.append(&sent).unwrap();
+    partition
+        .append_marker(&marker(1, TransactionEnd::Abort))
+        .unwrap();
+    fill(&machine, 0..ROUNDS);
+    machine.log().evict();
+    let fetched = partition
+        .fetch(Offset(0), Offset(2), 1 << 20, AtLeast::OneChunk)
+        .unwrap();
+    let aborted = || {
+        partition
+            .aborted_transactions(Offset(0), fetched.next)
+            .unwrap()
+    };
+    assert_eq!(aborted().len(), 1);
+    for _ in 0..3 {
+        machine.log().compact().unwrap();
+        sync(machine.log());
+        assert_eq!(aborted().len(), 1);
+    }
+    drop(fetched);
+    sync(machine.log());
+    machine.log().compact().unwrap();
+    assert_eq!(markers(&machine), []);
 }

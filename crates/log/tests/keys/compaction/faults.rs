@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 use millstream_base::{Offset, ProducerEpoch, ProducerId};
@@ -55,6 +56,42 @@ fn a_list_that_is_made_anew_has_the_rewritten_group_and_none_that_it_replaces() 
     assert_eq!(machine.partition().damage().map(ToString::to_string), None);
     assert_eq!(machine.files("log").len(), groups);
     assert_eq!(table(&machine), before);
+}
+
+#[test]
+fn files_that_may_be_in_the_list_stay_as_they_are_until_the_next_start() {
+    let (mut old, mut new) = (0, 0);
+    for failing_writes in [1, 2] {
+        let mut machine = filled(&[(FILE_DELETE_DELAY, "0")]);
+        let before = table(&machine);
+        let groups = machine.files("log").len();
+        // The record is written or not, its sync fails, and no other list can be written.
+        let is_list = |path: &Path| path.to_string_lossy().contains("/manifest");
+        let writes = AtomicU64::new(0);
+        machine.disk.fail_writes(move |path| {
+            is_list(path) && writes.fetch_add(1, Ordering::Relaxed) + failing_writes >= 2
+        });
+        machine.disk.fail_next_sync(is_list);
+        assert!(machine.log().compact().is_err());
+        assert_eq!(table(&machine), before);
+        // Another pass, which fails at its first write.
+        let is_rewrite = |path: &Path| path.to_string_lossy().contains("-0002.");
+        machine.disk.fail_writes(is_rewrite);
+        let error = machine.log().compact().unwrap_err().to_string();
+        assert!(error.contains("manifest"), "{error}");
+        assert_eq!(table(&machine), before);
+
+        machine.start_from(machine.disk.kill());
+        assert_eq!(machine.partition().damage().map(ToString::to_string), None);
+        assert_eq!(table(&machine), before);
+        let left = machine.partition().info().groups;
+        assert_eq!(machine.files("log").len(), left);
+        match left < groups {
+            true => new += 1,
+            false => old += 1,
+        }
+    }
+    assert_eq!((old, new), (1, 1));
 }
 
 /// Puts files into the data directory.
