@@ -23,6 +23,7 @@ use crate::lane::replaced::Replaced;
 use crate::lane::shared::StreamShared;
 use crate::lane::virtual_log::VirtualLog;
 use crate::memory::pool::{Arena, Pool};
+use crate::persist::key_files::KeyTurn;
 use crate::read::context::ReadContext;
 use crate::recovery::unfinished::UnfinishedRecovery;
 use crate::settings::compaction::{KEYED_GROUP_BYTES_MAX, is_compacted};
@@ -65,6 +66,8 @@ pub struct Core {
     pub recovery_waits: AtomicBool,
     /// Wakes the thread that makes key files.
     pub key_builder: PersistSignal,
+    /// The lanes that this thread looks at.
+    pub key_turn: KeyTurn,
     /// The thread that compacts.
     pub compactor: Compactor,
     /// One reclaims at a time.
@@ -118,6 +121,7 @@ impl Core {
             unfinished_recovery: Mutex::default(),
             recovery_waits: AtomicBool::new(false),
             key_builder: PersistSignal::default(),
+            key_turn: KeyTurn::default(),
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
             counters: Counters::default(),
