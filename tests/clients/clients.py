@@ -4,7 +4,7 @@ import time
 
 import confluent_kafka
 import kafka
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 import processes
 
@@ -22,6 +22,16 @@ def create_topic(address, name, partitions=1, **settings):
 def admin(address):
     """An administrator. Keep it: it must live for as long as its answers are waited for."""
     return AdminClient({"bootstrap.servers": address})
+
+
+def alter_topic(client, name, operation=AlterConfigOpType.SET, **settings):
+    """Changes settings of a topic; `_` in the name of a setting stands for `.`."""
+    change = [
+        ConfigEntry(key.replace("_", "."), None if value is None else str(value), incremental_operation=operation)
+        for key, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=change)
+    client.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
 
 
 def topic_setting(address, topic, name):

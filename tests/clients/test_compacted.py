@@ -4,12 +4,13 @@ import random
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigResource, NewTopic, ResourceType
 
 import processes
 from clients import (
     SECONDS_MAX,
     admin,
+    alter_topic,
     consumer,
     create_topic,
     kcat,
@@ -141,22 +142,13 @@ def settings_of(client, topic):
     return {key: (entries[key].value, not entries[key].is_default) for key in SETTINGS}
 
 
-def alter(client, topic, operation, **settings):
-    change = [
-        ConfigEntry(key.replace("_", "."), value, incremental_operation=operation)
-        for key, value in settings.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=change)
-    client.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
-
-
 def test_settings_of_compaction_are_shown_as_given(address, name):
     client = admin(address)
     client.create_topics([NewTopic(name, 1, 1, config=SETTINGS)])[name].result(SECONDS_MAX)
     assert settings_of(client, name) == {key: (value, True) for key, value in SETTINGS.items()}
 
-    alter(client, name, AlterConfigOpType.SET, min_cleanable_dirty_ratio="0.9", delete_retention_ms="0")
-    alter(client, name, AlterConfigOpType.DELETE, max_compaction_lag_ms=None, min_compaction_lag_ms=None)
+    alter_topic(client, name, min_cleanable_dirty_ratio="0.9", delete_retention_ms="0")
+    alter_topic(client, name, max_compaction_lag_ms=None, min_compaction_lag_ms=None, operation=AlterConfigOpType.DELETE)
     assert settings_of(client, name) == {
         "cleanup.policy": ("compact,delete", True),
         "delete.retention.ms": ("0", True),
@@ -166,9 +158,9 @@ def test_settings_of_compaction_are_shown_as_given(address, name):
     }
 
     # The policy is a list.
-    alter(client, name, AlterConfigOpType.SUBTRACT, cleanup_policy="delete")
+    alter_topic(client, name, cleanup_policy="delete", operation=AlterConfigOpType.SUBTRACT)
     assert settings_of(client, name)["cleanup.policy"] == ("compact", True)
-    alter(client, name, AlterConfigOpType.APPEND, cleanup_policy="delete")
+    alter_topic(client, name, cleanup_policy="delete", operation=AlterConfigOpType.APPEND)
     assert settings_of(client, name)["cleanup.policy"] == ("compact,delete", True)
 
     # The older request replaces all settings.
@@ -207,7 +199,7 @@ def test_wrong_settings_of_compaction_are_refused(address, name, wrong):
     create_topic(address, name, cleanup_policy="compact")
     before = settings_of(client, name)
     with pytest.raises(KafkaException) as altered:
-        alter(client, name, AlterConfigOpType.SET, **wrong)
+        alter_topic(client, name, **wrong)
     assert altered.value.args[0].code() == KafkaError.INVALID_CONFIG
     assert settings_of(client, name) == before
 
@@ -217,10 +209,10 @@ def test_a_topic_with_records_becomes_compacted_and_back(address, name):
     create_topic(address, name)
     target = producer(address)
     produce_all(target, name, [{"value": b"0"}, {"value": b"1", "key": b"k"}])
-    alter(client, name, AlterConfigOpType.SET, cleanup_policy="compact")
+    alter_topic(client, name, cleanup_policy="compact")
     assert answers(target, name, [None]) == [KafkaError.INVALID_RECORD]
     produce_all(target, name, [{"value": b"2", "key": b"k"}, {"key": b"k"}])
-    alter(client, name, AlterConfigOpType.SET, cleanup_policy="delete")
+    alter_topic(client, name, cleanup_policy="delete")
     produce_all(target, name, [{"value": b"4"}])
     assert values(read_partition(address, name, 5)) == [
         (None, b"0"),
@@ -239,7 +231,7 @@ def test_the_beginning_of_a_compacted_topic_is_not_deleted(address, name):
     with pytest.raises(KafkaException) as refused:
         client.delete_records([before])[before].result(SECONDS_MAX)
     assert refused.value.args[0].code() == KafkaError.POLICY_VIOLATION
-    alter(client, name, AlterConfigOpType.SET, cleanup_policy="compact,delete")
+    alter_topic(client, name, cleanup_policy="compact,delete")
     assert client.delete_records([before])[before].result(SECONDS_MAX).low_watermark == 2
 
 
@@ -361,7 +353,8 @@ def repeated(keys, count, value_bytes=1000):
 
 def test_a_topic_is_compacted_while_clients_read_it(address, name):
     keys, count, deleted = 50, 5000, 5
-    create_topic(address, name, cleanup_policy="compact", delete_retention_ms=5000, **DUE)
+    later = {**DUE, "max_compaction_lag_ms": 2**63 - 1, "min_compaction_lag_ms": 3_600_000}
+    create_topic(address, name, cleanup_policy="compact", delete_retention_ms=5000, **later)
     target = producer(address, linger_ms=5)
     newest = {}
     for message in produce_all(target, name, repeated(keys, count)):
@@ -374,6 +367,7 @@ def test_a_topic_is_compacted_while_clients_read_it(address, name):
     reader.assign([TopicPartition(name, 0, 0)])
     begun = [message.offset() for message in take(reader, 500)]
     assert begun == list(range(500))
+    alter_topic(admin(address), name, min_compaction_lag_ms=0, **DUE)
     for message in produce_all(target, name, [{"key": b"%d" % n} for n in range(deleted)]):
         newest[message.key()] = message.offset()
     end = max(newest.values()) + 1
@@ -417,7 +411,7 @@ def test_a_topic_with_records_is_compacted_when_its_policy_says_so(address, name
     target = producer(address, linger_ms=5)
     written = produce_all(target, name, repeated(10, 3000))
     assert len(read_by_librdkafka(address, name)) == 3000
-    alter(admin(address), name, AlterConfigOpType.SET, cleanup_policy="compact,delete")
+    alter_topic(admin(address), name, cleanup_policy="compact,delete")
 
     def is_compacted():
         return len(read_by_librdkafka(address, name)) == 10

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import processes
-from clients import create_topic, kcat
+from clients import admin, alter_topic, create_topic, kcat
 from conftest import program
 from server import Server
 
@@ -23,6 +23,9 @@ SECONDS_MAX = 60
 
 #: How often flow, server or both are killed; more with `MILLSTREAM_KILLS`.
 KILLS = int(os.environ.get("MILLSTREAM_KILLS", 4))
+
+#: What the flow counts by.
+ELEMENTS = ["by_user", "by_page"]
 
 CLICKSTREAM = "clickstream/wikiticker_2015-09-12_sampled.jsonl.zst"
 
@@ -75,12 +78,16 @@ class Flow:
 
 def get(url):
     """The JSON at an address; `None` where there is nothing."""
+    return get_with_headers(url)[0]
+
+
+def get_with_headers(url):
     try:
         with urllib.request.urlopen(url, timeout=SECONDS_MAX) as answer:
-            return json.load(answer)
+            return json.load(answer), answer.headers
     except urllib.error.HTTPError as error:
         assert error.code == 404, error
-        return None
+        return None, error.headers
 
 
 def wait_until(what, is_true):
@@ -88,6 +95,23 @@ def wait_until(what, is_true):
     while not is_true():
         assert time.monotonic() < until, f"not within {SECONDS_MAX} s: {what}"
         time.sleep(0.05)
+
+
+def compact_soon(address):
+    """Lets the topics of the flow's state be compacted again and again, also what their open files have."""
+    client = admin(address)
+    settings = {"max_compaction_lag_ms": 200, "min_cleanable_dirty_ratio": 0.01, "file_delete_delay_ms": 0}
+    for element in ELEMENTS:
+        topic = f"edits.state.{element}"
+        wait_until(f"the flow has made {topic}", lambda: topic in client.list_topics(timeout=SECONDS_MAX).topics)
+        alter_topic(client, topic, **settings)
+
+
+def compactions(http):
+    """How often the server has compacted a partition since it began."""
+    with urllib.request.urlopen(f"{http}/metrics", timeout=SECONDS_MAX) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("millstream_compactions_total"))
 
 
 def quoted(key):
@@ -110,13 +134,16 @@ def test_each_edit_counts_once_and_is_found_in_every_way(tmp_path, ranks):
     server = Server(program(), tmp_path / "data", "--http", "127.0.0.1:0")
     create_topic(server.address, "edits", PARTITIONS)
     flow = Flow(server.address, ranks)
+    compact_soon(server.address)
     draw = random.Random(ranks)
+    compacted = 0
     pieces = [lines[start :: KILLS + 1] for start in range(KILLS + 1)]
     for number, piece in enumerate(pieces):
         kcat(server.address, "-P", "-t", "edits", text="".join(f"{line}\n" for line in piece))
         if number == KILLS:
             break
         time.sleep(draw.uniform(0, 1.5))
+        compacted += compactions(server.http)
         victims = draw.choice(["flow", "server", "both"])
         if victims != "server":
             flow.kill()
@@ -127,7 +154,7 @@ def test_each_edit_counts_once_and_is_found_in_every_way(tmp_path, ranks):
             flow.start()
 
     expected = {
-        f"by_{field}": Counter(json.loads(line)[field] for line in lines) for field in ("user", "page")
+        element: Counter(json.loads(line)[element.removeprefix("by_")] for line in lines) for element in ELEMENTS
     }
     if not flow.is_running():
         flow.start()
@@ -148,6 +175,10 @@ def test_each_edit_counts_once_and_is_found_in_every_way(tmp_path, ranks):
         read = kcat(server.address, "-C", "-e", "-q", "-t", topic, "-K", "\t", "-X", "isolation.level=read_committed")
         last = dict(line.rsplit("\t", 1) for line in read.splitlines())
         assert {key: int(value) for key, value in last.items()} == counts
+    _, headers = get_with_headers(address)
+    print(f"an answer is of {headers['Millstream-Position']}; its checkpoint is {headers['Millstream-Checkpoint-Age']} s old")
+    compacted += compactions(server.http)
+    assert compacted > 0, "the state was compacted meanwhile"
     flow.kill()
     server.stop()
     assert "panicked" not in server.logs(), server.logs()

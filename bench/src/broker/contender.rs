@@ -100,6 +100,10 @@ impl Node {
         }
     }
 
+    pub fn contender(&self) -> Contender {
+        self.contender
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address
     }
