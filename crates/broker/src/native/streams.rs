@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use millstream_base::ByteSize;
-use millstream_log::{Durability, Log, LogError, PartitionInfo, Stream, StreamConfig};
+use millstream_base::{ByteSize, Timestamp};
+use millstream_log::{
+    CompactionStats, Durability, Log, LogError, PartitionInfo, Stream, StreamConfig,
+};
 use millstream_wire::native::{
     self, CreateStreamRequest, CreateStreamResponse, DeleteStreamRequest, DeleteStreamResponse,
     DescribeStreamRequest, DescribeStreamResponse, FurtherSetting, GrowStreamRequest,
-    GrowStreamResponse, LaneDescription, ListStreamsRequest, ListStreamsResponse, ListedStream,
-    StreamSettings,
+    GrowStreamResponse, LaneCompaction, LaneDescription, ListStreamsRequest, ListStreamsResponse,
+    ListedStream, StreamSettings,
 };
 use millstream_wire::{ResponseError, StrBytes};
 
@@ -165,6 +167,21 @@ fn describe_lane(lane: PartitionInfo) -> LaneDescription {
         bytes: ByteSize(lane.bytes),
         cut_bytes: ByteSize(lane.truncated_bytes),
         fault: lane.fault.map(StrBytes::from_string),
+        compaction: lane.compaction.map(describe_compaction),
+    }
+}
+
+fn describe_compaction(stats: CompactionStats) -> LaneCompaction {
+    LaneCompaction {
+        total_bytes: ByteSize(stats.total_bytes),
+        dirty_bytes: ByteSize(stats.dirty_bytes),
+        compacted_to: stats.compacted_to,
+        compacted_at: stats.compacted_at.unwrap_or(Timestamp(-1)),
+        passes: stats.passes,
+        bytes_before: ByteSize(stats.bytes_before),
+        bytes_after: ByteSize(stats.bytes_after),
+        failed: stats.failed,
+        fault: stats.fault.map(StrBytes::from_string),
     }
 }
 

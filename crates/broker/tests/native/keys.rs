@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millstream_base::{ByteSize, Offset, Timestamp, partition_of_key};
+use millstream_base::{ByteSize, Offset, StreamId, Timestamp, partition_of_key};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::ResponseError;
 use millstream_wire::native::*;
@@ -351,4 +351,32 @@ fn the_first_look_up_of_a_large_stream_holds_up_no_other_client() {
             Offset(490_007)
         );
     }
+}
+
+#[test]
+fn partitions_of_keyed_streams_report_their_compaction() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Sync, 1));
+    put(&mut client, &[("a", Some("1"))]);
+    let request = || DescribeStreamRequest {
+        name: Some("t".into()),
+        stream: StreamId(0),
+        with_lanes: true,
+    };
+    let started = Instant::now();
+    let compaction = loop {
+        let described = ask!(client, DescribeStream, request());
+        match described.lanes[0].compaction.clone() {
+            Some(compaction) => break compaction,
+            None => assert!(started.elapsed() < Duration::from_secs(60)),
+        }
+    };
+    // Its only group is open.
+    assert_eq!((compaction.passes, compaction.failed), (0, 0));
+    assert_eq!(
+        (compaction.compacted_to, compaction.compacted_at),
+        (Offset(0), Timestamp(-1))
+    );
+    assert_eq!(compaction.fault, None);
 }

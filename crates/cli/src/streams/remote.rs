@@ -1,10 +1,10 @@
 //! The streams of a server.
 
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, Timestamp};
 use millstream_client::native::{
-    self, DescribeStreamResponse, FurtherSetting, LaneDescription, StreamSettings,
+    self, DescribeStreamResponse, FurtherSetting, LaneCompaction, LaneDescription, StreamSettings,
 };
-use millstream_log::{Durability, PartitionInfo, StreamConfig, StreamInfo};
+use millstream_log::{CompactionStats, Durability, PartitionInfo, StreamConfig, StreamInfo};
 
 use super::{Retention, Streams};
 use crate::remote::Remote;
@@ -118,6 +118,20 @@ fn lane(lane: LaneDescription) -> PartitionInfo {
         fault: lane.fault.map(|fault| fault.to_string()),
         // The answer does not have it.
         keys: None,
-        compaction: None,
+        compaction: lane.compaction.map(compaction),
+    }
+}
+
+fn compaction(lane: LaneCompaction) -> CompactionStats {
+    CompactionStats {
+        total_bytes: lane.total_bytes.0,
+        dirty_bytes: lane.dirty_bytes.0,
+        compacted_to: lane.compacted_to,
+        compacted_at: (lane.compacted_at >= Timestamp(0)).then_some(lane.compacted_at),
+        passes: lane.passes,
+        bytes_before: lane.bytes_before.0,
+        bytes_after: lane.bytes_after.0,
+        failed: lane.failed,
+        fault: lane.fault.map(|fault| fault.to_string()),
     }
 }

@@ -276,3 +276,20 @@ fn a_visitor_needs_the_right_to_read_the_stream() {
     as_bob(&["kv", "delete", "t", "a"]).assert_fails(1, &["acl add allow"]);
     as_bob(&["kv", "scan", "u"]).assert_fails(1, &["acl add allow"]);
 }
+
+#[test]
+fn a_server_describes_the_compaction_of_a_keyed_stream() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let done = |args: &[&str]| server.run(args).assert_done();
+    done(&["stream", "create", "t", "--keyed"]);
+    done(&["kv", "put", "t", "ann", "1"]);
+    let line = "partition 0 is compacted up to 0; 0 B of 0 B are dirty";
+    wait_until("the server has looked at the stream", || {
+        done(&["stream", "describe", "t"]).text().contains(line)
+    });
+    let described = done(&["stream", "describe", "t", "--json"]).json();
+    let compaction = &described["lanes"][0]["compaction"];
+    assert_eq!(compaction["compacted_at"], Value::Null, "{described}");
+    assert_eq!(compaction["passes"], 0);
+}

@@ -122,6 +122,7 @@ impl Client {
             bytes: ByteSize(0),
             cut_bytes: ByteSize(0),
             fault: None,
+            compaction: None,
         });
         Ok(DescribeStreamResponse {
             name: text(name),

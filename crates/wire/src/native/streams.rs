@@ -1,10 +1,10 @@
 //! Requests to create, describe, list, grow and delete streams.
 
 use kafka_protocol::protocol::StrBytes;
-use millstream_base::{ByteSize, LaneIndex, Offset, StreamId, StreamletIndex};
+use millstream_base::{ByteSize, LaneIndex, Offset, StreamId, StreamletIndex, Timestamp};
 use uuid::Uuid;
 
-use super::{Field, native};
+use super::{Field, native, nullable};
 use crate::error::Malformed;
 use crate::input::Input;
 use crate::pieces::Output;
@@ -168,6 +168,30 @@ native! {
         cut_bytes: ByteSize,
         /// Why the lane refuses writes; null if it accepts them.
         fault: Option<StrBytes>,
+        /// Its compaction; null if it is not compacted, or the server has not looked at it yet.
+        compaction: Option<LaneCompaction>,
+    }
+
+    /// The compaction of a lane. Counts are since the server's start.
+    LaneCompaction {
+        /// The bytes of the groups that could be compacted when the server looked last.
+        total_bytes: ByteSize,
+        /// Those of them that were written since the last compaction.
+        dirty_bytes: ByteSize,
+        /// The lane is compacted up to this offset; 0 if it never was.
+        compacted_to: Offset,
+        /// When the last compaction ended, in milliseconds since 1970; -1 if there was none.
+        compacted_at: Timestamp,
+        /// The number of compactions.
+        passes: u64,
+        /// The bytes of the groups that they have replaced.
+        bytes_before: ByteSize,
+        /// The bytes of the groups in their place.
+        bytes_after: ByteSize,
+        /// The number of compactions that have failed.
+        failed: u64,
+        /// Why the last compaction has failed; null if it has not.
+        fault: Option<StrBytes>,
     }
 
     /// Lists streams.
@@ -247,3 +271,5 @@ native! {
         error_message: Option<StrBytes>,
     }
 }
+
+nullable!(LaneCompaction);

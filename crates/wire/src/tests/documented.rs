@@ -29,7 +29,7 @@ macro_rules! messages {
 fn messages() -> BTreeMap<&'static str, Fields> {
     messages! {
         CreateStreamRequest CreateStreamResponse StreamSettings FurtherSetting
-        DescribeStreamRequest DescribeStreamResponse LaneDescription
+        DescribeStreamRequest DescribeStreamResponse LaneDescription LaneCompaction
         ListStreamsRequest ListStreamsResponse ListedStream
         GrowStreamRequest GrowStreamResponse
         DeleteStreamRequest DeleteStreamResponse

@@ -269,6 +269,17 @@ fn responses() -> Vec<Response> {
                 bytes: ByteSize(4096),
                 cut_bytes: ByteSize(77),
                 fault: wrong(),
+                compaction: Some(LaneCompaction {
+                    total_bytes: ByteSize(4000),
+                    dirty_bytes: ByteSize(1000),
+                    compacted_to: Offset(150),
+                    compacted_at: Timestamp(1_700_000_000_000),
+                    passes: 3,
+                    bytes_before: ByteSize(9000),
+                    bytes_after: ByteSize(3000),
+                    failed: 1,
+                    fault: wrong(),
+                }),
             }],
             ..DescribeStreamResponse::default()
         }
