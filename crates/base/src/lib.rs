@@ -33,7 +33,7 @@ pub use key_range::KeyRange;
 pub use line_limit::LineLimit;
 pub use murmur::{murmur2, partition_of_key};
 pub use nearest::nearest;
-pub use network::{Accepted, Listener, Network, TcpNetwork};
+pub use network::{Accepted, Listener, Network, TcpNetwork, is_loopback};
 pub use random::{Random, SystemRandom};
 pub use text::Text;
 pub use units::ByteSize;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,6 +49,20 @@ pub struct Accepted<S> {
     pub peer: SocketAddr,
     /// The address that the client connected to.
     pub local: SocketAddr,
+}
+
+/// Returns whether only this machine reaches a server that listens on `address`.
+///
+/// ```
+/// use millstream_base::is_loopback;
+///
+/// assert!(is_loopback("127.1.2.3".parse().unwrap()));
+/// assert!(is_loopback("::ffff:127.0.0.1".parse().unwrap()));
+/// assert!(!is_loopback("0.0.0.0".parse().unwrap()));
+/// ```
+pub fn is_loopback(address: IpAddr) -> bool {
+    // The standard library does not count IPv4 addresses that are written as IPv6.
+    address.to_canonical().is_loopback()
 }
 
 /// TCP through the operating system.

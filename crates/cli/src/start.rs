@@ -14,7 +14,7 @@ use std::time::Duration;
 use millstream_base::{SystemRandom, TcpNetwork};
 use millstream_broker::security::{Tls, check_exposure};
 use millstream_broker::{BrokerConfig, Listening, SecurityConfig, groups};
-use millstream_serve::{Options, Server};
+use millstream_serve::{Gate, Options, Server};
 use serde::Serialize;
 
 use self::content::NodeContent;
@@ -169,12 +169,12 @@ fn serve_http(
     let Some(address) = settings.http else {
         return Ok(None);
     };
-    let gate = Arc::new(NodeGate {
+    let gate: Arc<dyn Gate> = Arc::new(NodeGate {
         tls: tls.cloned(),
         content: Arc::clone(content),
     });
     let options = Options {
-        gate,
+        gate: Some(gate),
         hosts: settings.http_hosts(),
     };
     let content = Arc::clone(content);

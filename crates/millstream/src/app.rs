@@ -37,7 +37,8 @@ struct Options {
     /// Run on so many ranks, as threads of this process; mpirun and srun start ranks as processes
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ranks: Option<u32>,
-    /// Serve the page, the state and the metrics over HTTP at this address
+    /// Serve the page, the state and the metrics over HTTP at this address of this machine; other machines must not reach
+    /// it, since visitors do not log in
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
     /// End at the present ends of the topics, in place of waiting for further records

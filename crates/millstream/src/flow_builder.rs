@@ -181,7 +181,8 @@ impl Flow {
         self
     }
 
-    /// Serves the flow's page, state and metrics over HTTP at this address while it runs.
+    /// Serves the flow's page, state and metrics over HTTP at this address while it runs. Visitors do not log in: the
+    /// flow does not start at an address that other machines reach.
     #[must_use]
     pub fn http(self, address: SocketAddr) -> Flow {
         self.shared.state.lock().http = Some(address);

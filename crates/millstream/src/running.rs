@@ -91,3 +91,20 @@ impl Content for FlowContent {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_other_machines_reach_is_refused() {
+        let serve = |address: &str| serve(&Begun::default(), address.parse().unwrap());
+        for address in ["0.0.0.0:0", "[::]:0"] {
+            let error = serve(address).err().expect("visitors do not log in");
+            for part in [address, "without logins", "127.0.0.1"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+        serve("127.0.0.1:0").expect("only this machine reaches it");
+    }
+}

@@ -79,7 +79,7 @@ pub(crate) fn credentials_of(header: &HeaderValue) -> Option<Credentials> {
 
 /// A gate that admits every visitor, without TLS; for addresses that only this machine reaches.
 #[derive(Debug, Clone, Copy)]
-pub struct Open;
+pub(crate) struct Open;
 
 impl Gate for Open {
     fn tls(&self) -> Option<Arc<ServerConfig>> {

@@ -55,7 +55,7 @@
 //! the fault and the remedy. The server answers only GET and HEAD.
 //!
 //! A [`Gate`] encrypts connections and decides which visitors may read which pages; `/healthz` and `/readyz` answer every client.
-//! Without a gate, clients do not log in, so let only this machine reach the address.
+//! Without a gate, clients do not log in, and the server refuses an address that other machines reach.
 //!
 //! So that no web site can read answers through a browser (DNS rebinding), the server answers only requests whose `Host` is an IP
 //! address, `localhost` or one of the [names](Options::hosts) that it was given, and whose `Origin`, if there is one, is
@@ -83,7 +83,7 @@ use std::sync::Arc;
 
 use millstream_flow::Running;
 
-pub use gate::{Admission, Gate, Open, Visited, Visitor};
+pub use gate::{Admission, Gate, Visited, Visitor};
 pub use keyed::{KEY_READERS_MAX, KeyPage, KeyedStreams, KeyedValue, LookUp, LookUpError};
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};

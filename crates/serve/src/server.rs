@@ -11,7 +11,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use millstream_base::{Accepted, Listener, Network};
+use millstream_base::{Accepted, Listener, Network, is_loopback};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -55,21 +55,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 const TLS_HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Access to a server: its gate and its host names.
+#[derive(Default)]
 pub struct Options {
-    /// The gate that admits visitors.
-    pub gate: Arc<dyn Gate>,
+    /// The gate that admits visitors. Without one the server admits every client, so it listens only where no other
+    /// machine reaches it.
+    pub gate: Option<Arc<dyn Gate>>,
     /// The names that requests may have in `Host`, beside IP addresses and `localhost`.
     pub hosts: Vec<String>,
 }
 
-/// Admits every client that can reach the address.
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            gate: Arc::new(Open),
-            hosts: Vec::new(),
-        }
-    }
+/// The error for an address on which clients of other machines could read everything without a login.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "other machines can reach {address}, and HTTP without logins would be open to all of them: listen on an address of this \
+     machine alone, for instance 127.0.0.1:{}, and let a proxy or a tunnel with logins pass requests on",
+    .address.port()
+)]
+struct Exposed {
+    address: SocketAddr,
 }
 
 /// A running HTTP server; it stops when dropped.
@@ -85,7 +88,8 @@ impl Server {
     /// thread.
     ///
     /// # Errors
-    /// If it cannot listen there, or the operating system grants no thread.
+    /// If it cannot listen there, or the operating system grants no thread; of the kind
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if it has no gate and other machines reach the address.
     ///
     /// # Panics
     /// When called from asynchronous code: it blocks.
@@ -95,6 +99,17 @@ impl Server {
         content: Arc<dyn Content>,
         options: Options,
     ) -> io::Result<Server> {
+        let gate = match options.gate {
+            Some(gate) => gate,
+            None if is_loopback(address.ip()) => Arc::new(Open),
+            None => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    Exposed { address },
+                ));
+            }
+        };
+        let rules = Rules::new(options.hosts);
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(READERS_MAX + KEY_READERS_MAX)
@@ -105,7 +120,7 @@ impl Server {
         let (stop, stopping) = watch::channel(());
         let thread = thread::Builder::new()
             .name("millstream-http".to_owned())
-            .spawn(move || run(runtime, listener, content, options, stopping))?;
+            .spawn(move || run(runtime, listener, content, gate, rules, stopping))?;
         Ok(Server {
             local_address,
             stop: Some(stop),
@@ -136,7 +151,8 @@ fn run(
     runtime: Runtime,
     listener: impl Listener<Stream: Connection>,
     content: Arc<dyn Content>,
-    options: Options,
+    gate: Arc<dyn Gate>,
+    rules: Rules,
     stopping: watch::Receiver<()>,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
@@ -146,10 +162,10 @@ fn run(
             content: Arc::clone(&content),
             history: Arc::clone(&history),
         };
-        let router = router(shown, Arc::new(Rules::new(options.hosts)));
+        let router = router(shown, Arc::new(rules));
         let mut stopped = stopping.clone();
         tokio::select! {
-            () = accept_all(listener, options.gate, router, &places, stopping) => {}
+            () = accept_all(listener, gate, router, &places, stopping) => {}
             () = history.sample_forever(content) => {}
             _ = stopped.changed() => {}
         }

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use millstream_base::is_loopback;
+
 /// The error for an address on which any client could connect and do everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -48,7 +50,7 @@ pub fn check_exposure(
     tls: bool,
     insecure: bool,
 ) -> Result<Option<Exposure>, Exposed> {
-    if address.ip().to_canonical().is_loopback() {
+    if is_loopback(address.ip()) {
         return Ok(None);
     }
     match (authentication, tls) {

@@ -1,14 +1,18 @@
 //! Connections and requests that the server refuses, closes or holds back.
 
+use std::future::{Future, ready};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millstream_base::TcpNetwork;
+use millstream_base::{Credentials, TcpNetwork};
 use millstream_flow::Running;
-use millstream_serve::{Content, Metric, Options, Server};
+use millstream_serve::{Admission, Content, Gate, Metric, Options, Server, Visited, Visitor};
 use serde_json::{Value, json};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::support::{ANSWER_TIME_MAX, Sample, connect, exchange, get, request, start, start_with};
 
@@ -156,6 +160,62 @@ fn stopping_is_prompt_and_frees_the_port() {
     assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
     assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0);
     assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn without_a_gate_other_machines_must_not_reach_the_address() {
+    let start = |address: &str, gate: Option<Arc<dyn Gate>>| {
+        let options = Options {
+            gate,
+            ..Options::default()
+        };
+        let address = address.parse().expect("an address");
+        Server::start(TcpNetwork, address, Sample::new(), options)
+    };
+    for address in ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0", "10.1.2.3:0"] {
+        let error = start(address, None).err().expect("it is open to all");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{address}");
+        for part in [address, "without logins", "127.0.0.1:0"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+    for address in ["127.0.0.1:0", "127.1.2.3:0"] {
+        start(address, None).expect("only this machine reaches it");
+    }
+    let server = start("0.0.0.0:0", Some(Arc::new(Closed))).expect("clients log in");
+    let port = server.local_address().port();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connect");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("send");
+    stream
+        .set_read_timeout(Some(ANSWER_TIME_MAX))
+        .expect("timeout");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+/// A gate that admits no visitor.
+struct Closed;
+
+impl Gate for Closed {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        None
+    }
+
+    fn visitor(&self, _: SocketAddr, _: Option<&CertificateDer<'_>>) -> Arc<dyn Visitor> {
+        Arc::new(Closed)
+    }
+}
+
+impl Visitor for Closed {
+    fn admit(
+        self: Arc<Self>,
+        _: Visited,
+        _: Option<Credentials>,
+    ) -> Pin<Box<dyn Future<Output = Admission> + Send>> {
+        Box::pin(ready(Admission::Denied))
+    }
 }
 
 #[test]
