@@ -12,8 +12,8 @@ use millstream_connect::{
 };
 use millstream_flow::windows::{Aggregate, Combine, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Emit, Flow, FlowError, FlowSettings, Resume, Running,
-    StateReader, Watermarks, Windowed,
+    BoxError, Checkpointing, Emit, Flow, FlowError, FlowSettings, Resume, Running, StateReader,
+    Watermarks, Windowed,
 };
 use millstream_log::{Log, LogError, Stream, StreamConfig};
 use serde::{Deserialize, Serialize};
@@ -151,7 +151,7 @@ impl AdsFlow {
     pub fn start(log: &Log, settings: FlowSettings) -> Result<AdsFlow, AdsError> {
         let dead_letters = DeadLetterStream::new(log, FLOW);
         let place = LogCheckpoints::new(log, FLOW);
-        if place.list().map_err(checkpoint_error)?.is_empty() {
+        if !place.has_checkpoint().map_err(checkpoint_error)? {
             delete_results(log)?;
         }
         let settings = FlowSettings {
@@ -207,9 +207,7 @@ impl AdsFlow {
     /// When the log refuses.
     pub fn forget(log: &Log) -> Result<(), AdsError> {
         let place = LogCheckpoints::new(log, FLOW);
-        let parts = place.list().map_err(checkpoint_error)?;
-        let removed = parts.into_iter().try_for_each(|part| place.remove(part));
-        removed.map_err(checkpoint_error)?;
+        place.forget().map_err(checkpoint_error)?;
         Ok(delete_results(log)?)
     }
 

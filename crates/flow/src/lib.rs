@@ -140,7 +140,9 @@ pub use build::operators::Operators;
 pub use build::window_join::WindowJoin;
 pub use checkpoint::changelog::{Change, Changelog, RestoreChange};
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
-pub use checkpoint::store::{Checkpointing, Checkpoints, Resume, ShardKey, StoreLock};
+pub use checkpoint::store::{
+    CheckpointRecords, Checkpointing, Checkpoints, Resume, ShardKey, StoreLock,
+};
 pub use checkpoint::trail::CheckpointView;
 pub use checkpoint::write_error::FinalError;
 pub use error::{BoxError, FlowError};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use millstream_base::{Clock, ProducerId, Timestamp};
 use millstream_connect::{LogCheckpoints, StoredChunks, StreamProducer, StreamSource};
-use millstream_flow::{BoxError, Checkpointing, Checkpoints, Flow, Parts, Resume, Running};
+use millstream_flow::{Checkpointing, Flow, Parts, Resume, Running};
 use millstream_log::{Log, Stream, StreamConfig};
 use millstream_serve::{Content, Metric};
 use serde::Serialize;
@@ -61,11 +61,8 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
 
     let place = LogCheckpoints::new(run.log, FLOW);
     if run.is_anew {
-        let forget = || -> Result<(), BoxError> {
-            let parts = place.list()?;
-            parts.into_iter().try_for_each(|part| place.remove(part))
-        };
-        forget().map_err(|error| anyhow!("cannot forget the checkpoint: {error}"))?;
+        let forgotten = place.forget();
+        forgotten.map_err(|error| anyhow!("cannot forget the checkpoint: {error}"))?;
     }
     let mut settings = run.flow_settings.clone();
     settings.checkpoints = Some(Checkpointing {

@@ -4,9 +4,10 @@ mod changelog;
 mod directory;
 mod log_changelog;
 mod objects;
+mod record_stream;
 mod server;
 mod server_changelog;
-mod server_lock;
+mod server_records;
 
 use millstream_flow::{BoxError, ShardKey};
 
@@ -20,15 +21,28 @@ pub const SHARD_BYTES_MAX: u64 = 4 << 30;
 
 /// Returns the name of a shard behind the common prefix of its flow's shards.
 fn shard_name(key: ShardKey) -> String {
-    format!("{}.{}", key.checkpoint, key.rank)
+    let ShardKey {
+        checkpoint,
+        rank,
+        run,
+    } = key;
+    match run {
+        0 => format!("{checkpoint}.{rank}"),
+        _ => format!("{checkpoint}.{rank}.{run:016x}"),
+    }
 }
 
 /// Returns the key of the shard of this name; `None` if it is the name of none.
 fn named_shard(name: &str) -> Option<ShardKey> {
     let (checkpoint, rank) = name.split_once('.')?;
+    let (rank, run) = match rank.split_once('.') {
+        Some((rank, run)) => (rank, u64::from_str_radix(run, 16).ok()?),
+        None => (rank, 0),
+    };
     let key = ShardKey {
         checkpoint: checkpoint.parse().ok()?,
         rank: rank.parse().ok()?,
+        run,
     };
     // "+1" and "01" are numbers, too.
     (shard_name(key) == name).then_some(key)
@@ -53,9 +67,13 @@ mod tests {
         let key = ShardKey {
             checkpoint: 12,
             rank: 300,
+            run: 0,
         };
-        assert_eq!(shard_name(key), "12.300");
-        assert_eq!(named_shard("12.300"), Some(key));
+        let of_run = ShardKey { run: 0xab, ..key };
+        for (key, name) in [(key, "12.300"), (of_run, "12.300.00000000000000ab")] {
+            assert_eq!(shard_name(key), name);
+            assert_eq!(named_shard(name), Some(key));
+        }
         for other in [
             "",
             "12",
@@ -64,6 +82,9 @@ mod tests {
             "+1.0",
             "01.0",
             "1.2.3",
+            "1.2.0000000000000000",
+            "1.2.00000000000000AB",
+            "1.2.00000000000000ab.1",
             "1.-1",
             "1.4294967296",
         ] {

@@ -4,23 +4,29 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
 
-use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey, StoreLock};
-use millstream_log::{Log, LogError};
+use millstream_flow::{BoxError, Changelog, CheckpointRecords, Checkpoints, ShardKey, StoreLock};
+use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogError, StreamConfig};
+use millstream_record::{ChunkBuilder, Compression};
 use parking_lot::Mutex;
 
+use super::changelog::check_policy;
 use super::log_changelog::LogChangelog;
+use super::record_stream::{RECORD, stream_name};
 use super::{check_len, named_shard, shard_name};
 
 /// The stores that runs in this process hold: the log, by the address of its pool, and the prefix of the shards' names.
 /// Only one process at a time has a log open.
 static LOCKED: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
 
-/// Keeps the checkpoints of a flow as objects of a log: `<flow>.checkpoint.<number>.<rank>`; and the changes of its
-/// state elements in keyed streams: `<flow>.state.<element>`.
+/// Keeps the checkpoints of a flow in a log: the shards as objects, `<flow>.checkpoint.<number>.<rank>.<run>`, and in the
+/// keyed stream `<flow>.checkpoints` the record that names those of the last complete checkpoint. The changes of state
+/// elements are in the keyed streams `<flow>.state.<element>`.
 #[derive(Clone)]
 pub struct LogCheckpoints {
     log: Log,
     prefix: String,
+    /// The name of the stream of records.
+    records: String,
 }
 
 impl LogCheckpoints {
@@ -29,7 +35,33 @@ impl LogCheckpoints {
         LogCheckpoints {
             log: log.clone(),
             prefix: prefix(flow),
+            records: stream_name(flow),
         }
+    }
+
+    /// Returns whether there is a checkpoint to resume from.
+    ///
+    /// # Errors
+    /// When the log refuses.
+    pub fn has_checkpoint(&self) -> Result<bool, BoxError> {
+        // Earlier programs stored no records.
+        let is_former = |key: &ShardKey| key.run == 0;
+        Ok(self.last()?.is_some() || self.list()?.iter().any(is_former))
+    }
+
+    /// Removes all checkpoints, so that the flow begins anew. It must not run.
+    ///
+    /// # Errors
+    /// When the log refuses.
+    pub fn forget(&self) -> Result<(), BoxError> {
+        // First: shards without a record do not count.
+        match self.log.delete_stream(&self.records) {
+            Ok(()) | Err(LogError::UnknownStream { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.list()?
+            .into_iter()
+            .try_for_each(|key| self.remove(key))
     }
 
     fn name(&self, key: ShardKey) -> String {
@@ -87,6 +119,10 @@ impl Checkpoints for LogCheckpoints {
         })))
     }
 
+    fn records(&self) -> Option<&dyn CheckpointRecords> {
+        Some(self)
+    }
+
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
         check_len("it", shard.len() as u64)?;
         let name = self.name(key);
@@ -94,7 +130,7 @@ impl Checkpoints for LogCheckpoints {
         if let Err(LogError::Exists { .. }) = put {
             let object = self.log.get_object(&name, None)?;
             if is_of(shard, object.info().bytes, object.info().crc32c) {
-                // An earlier attempt has stored it after all. It is not removed: this may be the only checkpoint by now.
+                // An earlier attempt has stored it after all. It is not removed: a record may name it.
                 return Ok(());
             }
             self.log.delete_object(&name)?;
@@ -132,5 +168,39 @@ impl Checkpoints for LogCheckpoints {
 
     fn describe(&self, key: ShardKey) -> String {
         format!("object {}", self.name(key))
+    }
+}
+
+impl CheckpointRecords for LogCheckpoints {
+    fn last(&self) -> Result<Option<Vec<u8>>, BoxError> {
+        match self.log.stream(&self.records) {
+            Ok(stream) => Ok(stream.get(RECORD)?.map(|record| record.value.to_vec())),
+            Err(LogError::UnknownStream { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn append(&self, record: &[u8]) -> Result<(), BoxError> {
+        let policy = (CLEANUP_POLICY.to_owned(), COMPACT.to_owned());
+        let config = StreamConfig {
+            streamlets: 1,
+            settings: [policy].into(),
+            ..StreamConfig::default()
+        };
+        let stream = self.log.stream_or_create(&self.records, config)?;
+        let settings = stream.config().settings;
+        check_policy(
+            &self.records,
+            settings.get(CLEANUP_POLICY).map(String::as_str),
+        )?;
+        let mut chunk = ChunkBuilder::new(Compression::None);
+        chunk.push(self.log.clock().now(), Some(RECORD), Some(record), &[])?;
+        let partition = stream.partition(0)?;
+        let appended = partition.append(chunk.finish(None)?)?;
+        Ok(partition.wait_durable(appended.next_offset)?)
+    }
+
+    fn describe(&self) -> String {
+        format!("in stream {}", self.records)
     }
 }

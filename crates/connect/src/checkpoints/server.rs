@@ -3,33 +3,34 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_client::{Client, ClientConfig, ClientError, TransactionIdentity};
-use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey, StoreLock};
+use millstream_client::{Client, ClientConfig, ClientError};
+use millstream_flow::{BoxError, Changelog, CheckpointRecords, Checkpoints, ShardKey, StoreLock};
 use parking_lot::Mutex;
 
 use super::objects::{is_of, prefix, shard_of};
 use super::server_changelog::ServerChangelog;
-use super::{check_len, server_lock, shard_name};
+use super::server_records::ServerRun;
+use super::{check_len, record_stream, server_records, shard_name};
 use crate::network::Network;
 
 /// Bytes that are sent or asked for at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Keeps the checkpoints of a flow as objects of a server: `<flow>.checkpoint.<number>.<rank>`; and the changes of its
-/// state elements in keyed streams: `<flow>.state.<element>`. Their transactional ids begin with `flow/` and the name of the
-/// flow, as does that of the lock: a run fences an earlier one that still goes on, which then ends with an error. The object
-/// `<flow>.run` names the process that has the lock.
+/// Keeps the checkpoints of a flow on a server: the shards as objects, `<flow>.checkpoint.<number>.<rank>.<run>`, and in the
+/// keyed stream `<flow>.checkpoints` the record that names those of the last complete checkpoint. The changes of state
+/// elements are in the keyed streams `<flow>.state.<element>`. The transactional ids of all of them begin with `flow/` and
+/// the name of the flow: a run fences an earlier one that still goes on, which then ends with an error that names it.
 pub struct ServerCheckpoints {
     client: Client,
     /// The thread on which the client works.
     network: Network,
     flow: String,
     prefix: String,
-    held: Arc<Mutex<Option<TransactionIdentity>>>,
+    run: Arc<Mutex<Option<ServerRun>>>,
 }
 
-/// Forgets the lock that a run has: the next one takes it from it.
-struct Lock(Arc<Mutex<Option<TransactionIdentity>>>);
+/// Forgets the run that has begun.
+struct Lock(Arc<Mutex<Option<ServerRun>>>);
 
 impl Drop for Lock {
     fn drop(&mut self) {
@@ -48,21 +49,12 @@ impl ServerCheckpoints {
             network: Network::start("millstream-checkpoints")?,
             flow: flow.to_owned(),
             prefix: prefix(flow),
-            held: Arc::default(),
+            run: Arc::default(),
         })
     }
 
     fn name(&self, key: ShardKey) -> String {
         format!("{}{}", self.prefix, shard_name(key))
-    }
-
-    /// Fails if another run has taken the lock from this one.
-    async fn check_lock(&self) -> Result<(), BoxError> {
-        let held = *self.held.lock();
-        match held {
-            Some(held) => server_lock::check(&self.client, &self.flow, held).await,
-            None => Ok(()),
-        }
     }
 
     async fn upload(&self, name: &str, shard: &[u8]) -> Result<(), ClientError> {
@@ -99,31 +91,23 @@ impl ServerCheckpoints {
 
 impl Checkpoints for ServerCheckpoints {
     fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
-        let mut held = self.held.lock();
-        if held.is_some() {
+        let mut run = self.run.lock();
+        if run.is_some() {
             return Err(format!(
                 "the checkpoints {}* are in use by another run in this process; wait for its end or stop it, or give this flow another name",
                 self.prefix
             )
             .into());
         }
-        let taken = self
+        let begun = self
             .network
-            .wait(server_lock::take(&self.client, &self.flow));
-        *held = Some(taken?);
-        Ok(Some(Box::new(Lock(Arc::clone(&self.held)))))
+            .wait(ServerRun::begin(&self.client, &self.flow));
+        *run = Some(begun?);
+        Ok(Some(Box::new(Lock(Arc::clone(&self.run)))))
     }
 
-    fn join(&self) -> Result<Option<StoreLock>, BoxError> {
-        let mut held = self.held.lock();
-        if held.is_some() {
-            // Rank 0 is in this process, too.
-            return Ok(None);
-        }
-        *held = self
-            .network
-            .wait(server_lock::holder(&self.client, &self.flow))?;
-        Ok(Some(Box::new(Lock(Arc::clone(&self.held)))))
+    fn records(&self) -> Option<&dyn CheckpointRecords> {
+        Some(self)
     }
 
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
@@ -131,17 +115,15 @@ impl Checkpoints for ServerCheckpoints {
         let name = self.name(key);
         self.network.wait(async {
             let objects = self.client.objects(&name).await?;
-            self.check_lock().await?;
             let found = objects.iter().find(|object| *object.name == *name);
-            // An earlier attempt may have come to its end after all. Its object is not removed: this may be the only
-            // checkpoint by now.
+            // An earlier attempt may have come to its end after all. Its object is not removed: a record may name it.
             if !found.is_some_and(|object| is_of(shard, object.bytes.0, object.crc32c)) {
                 if found.is_some() {
                     let _ = self.client.delete_object(&name).await;
                 }
                 self.upload(&name, shard).await?;
             }
-            self.check_lock().await
+            Ok(())
         })
     }
 
@@ -159,10 +141,7 @@ impl Checkpoints for ServerCheckpoints {
 
     fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
         let name = self.name(key);
-        self.network.wait(async {
-            self.check_lock().await?;
-            Ok(self.client.delete_object(&name).await?)
-        })
+        Ok(self.network.wait(self.client.delete_object(&name))?)
     }
 
     fn changelog(&self, flow: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
@@ -172,5 +151,23 @@ impl Checkpoints for ServerCheckpoints {
 
     fn describe(&self, key: ShardKey) -> String {
         format!("object {}", self.name(key))
+    }
+}
+
+impl CheckpointRecords for ServerCheckpoints {
+    fn last(&self) -> Result<Option<Vec<u8>>, BoxError> {
+        self.network
+            .wait(server_records::last(&self.client, &self.flow))
+    }
+
+    fn append(&self, record: &[u8]) -> Result<(), BoxError> {
+        let mut run = self.run.lock();
+        let run = run.as_mut().ok_or("the run has not locked the store")?;
+        self.network
+            .wait(run.append(&self.client, &self.flow, record))
+    }
+
+    fn describe(&self) -> String {
+        format!("in stream {}", record_stream::stream_name(&self.flow))
     }
 }

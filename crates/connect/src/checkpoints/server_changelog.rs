@@ -20,7 +20,7 @@ use super::changelog::{
     ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_policy, encode, of_stream,
     stream_name, text_of_key,
 };
-use super::server_lock;
+use super::server_records;
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
 use crate::sink::{ServerSink, ServerSinkError};
@@ -57,7 +57,7 @@ impl ServerChangelog {
         let network = Arc::new(Network::start("millstream-state")?);
         let client = Client::new(server.clone());
         let name = stream_name(flow, element);
-        network.wait(create(&client, &name))?;
+        network.wait(create(&client, &name, PARTITIONS))?;
         let sink = ServerSink::of_client(
             client.clone(),
             Arc::clone(&network),
@@ -92,7 +92,7 @@ impl ServerChangelog {
         };
         if cause.is_fenced() {
             let lost =
-                async { Ok::<_, Infallible>(server_lock::lost(&self.client, &self.flow).await) };
+                async { Ok::<_, Infallible>(server_records::lost(&self.client, &self.flow).await) };
             let Ok(lost) = self.network.wait(lost);
             return lost.into();
         }
@@ -296,10 +296,11 @@ fn is_too_large(error: &ClientError) -> bool {
 }
 
 /// Creates the stream of a state element, unless it exists; then checks it.
-async fn create(client: &Client, name: &str) -> Result<(), BoxError> {
+/// Creates a keyed stream of the flow if it is missing.
+pub async fn create(client: &Client, name: &str, partitions: u32) -> Result<(), BoxError> {
     let found = match client.settings(name, &[CLEANUP_POLICY]).await {
         Err(error) if error.is_unknown_stream() => {
-            match client.create_stream(name, settings()).await {
+            match client.create_stream(name, settings(partitions)).await {
                 Ok(()) => {}
                 // Another rank was faster.
                 Err(error) if error.response_error() == Some(ResponseError::TopicAlreadyExists) => {
@@ -316,10 +317,10 @@ async fn create(client: &Client, name: &str) -> Result<(), BoxError> {
 }
 
 /// The settings of a new stream: those that a log gives to streams by default, and compaction.
-fn settings() -> StreamSettings {
+fn settings(partitions: u32) -> StreamSettings {
     let config = StreamConfig::default();
     StreamSettings {
-        streamlets: PARTITIONS,
+        streamlets: partitions,
         lanes: config.lanes,
         virtual_logs: config.virtual_logs,
         group_segments: config.group_segments,

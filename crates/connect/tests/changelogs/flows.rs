@@ -1,6 +1,6 @@
 //! Flows whose values by key are in changelogs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -149,52 +149,91 @@ fn a_second_run_over_a_server_ends_the_first_and_counts_each_number_once() {
     }
 }
 
-/// Puts shards of a rank until another run has the lock. Returns those that are stored.
-fn put_shards(store: &dyn Checkpoints, rank: u32, shard: &[u8]) -> BTreeSet<ShardKey> {
-    let mut stored = BTreeSet::new();
-    for checkpoint in 1.. {
-        let key = ShardKey { checkpoint, rank };
-        match store.put(key, shard) {
-            Ok(()) => stored.insert(key),
+/// Appends records until another run has begun. Returns the last one that is stored.
+fn append_records(store: &dyn Checkpoints) -> u64 {
+    let records = store.records().unwrap();
+    let mut stored = 0;
+    for number in 1u64.. {
+        match records.append(&number.to_le_bytes()) {
+            Ok(()) => stored = number,
             Err(error) => {
                 assert!(error.is::<FinalError>(), "{error}");
                 break;
             }
-        };
+        }
     }
     stored
 }
 
+fn last_number(store: &dyn Checkpoints) -> u64 {
+    let last = store.records().unwrap().last().unwrap().unwrap();
+    u64::from_le_bytes(last.try_into().unwrap())
+}
+
 /// Otherwise the second run could resume from an older checkpoint than the last one whose results are committed.
 #[test]
-fn a_run_that_takes_the_lock_finds_each_shard_that_the_run_before_has_stored() {
+fn a_run_that_begins_finds_the_last_record_that_the_run_before_has_stored() {
     let world = World::start(true);
-    let shard = vec![7; 1 << 20];
     for round in 0..20 {
-        let ranks = [world.store_of_another(), world.store_of_another()];
-        let _lock = ranks[0].lock().unwrap();
-        let _joined = ranks[1].join().unwrap();
+        let first = world.store_of_another();
+        let _first = first.lock().unwrap();
         let second = world.store_of_another();
         thread::scope(|scope| {
-            let shard = &shard;
-            let puts = (0..).zip(&ranks).map(|(rank, store)| {
-                let store = &**store;
-                scope.spawn(move || put_shards(store, rank, shard))
-            });
-            let puts: Vec<_> = puts.collect();
-            // Another moment of the uploads in each round.
+            let appended = scope.spawn(|| append_records(&*first));
+            // Another moment of the transactions in each round.
             thread::sleep(Duration::from_millis(20 + round));
-            let _lock = second.lock().unwrap();
-            let found = BTreeSet::from_iter(second.list().unwrap());
-            for put in puts {
-                let stored = put.join().unwrap();
-                assert!(stored.is_subset(&found), "{stored:?} {found:?}");
-            }
-            for key in second.list().unwrap() {
-                second.remove(key).unwrap();
-            }
+            let _second = second.lock().unwrap();
+            let found_at_first = last_number(&*second);
+            let stored = appended.join().unwrap();
+            assert!(found_at_first >= stored, "{found_at_first} {stored}");
+            let found = last_number(&*second);
+            assert_eq!(found, found_at_first, "the first run appends no more");
+            second
+                .records()
+                .unwrap()
+                .append(&0u64.to_le_bytes())
+                .unwrap();
+            let third = world.store_of_another();
+            let _third = third.lock().unwrap();
+            assert_eq!(last_number(&*third), 0);
         });
     }
+}
+
+/// Nothing removes what a record names: each shard has a name of its run.
+#[test]
+fn the_first_of_two_runs_does_not_touch_the_shards_of_the_second() {
+    for_both(|world| {
+        let key = |run| ShardKey {
+            checkpoint: 7,
+            rank: 0,
+            run,
+        };
+        world.store.put(key(1), b"first").unwrap();
+        world.store.put(key(2), b"second").unwrap();
+        world.store.put(key(1), b"first again").unwrap();
+        assert_eq!(world.store.get(key(2)).unwrap(), b"second");
+        assert_eq!(world.store.list().unwrap(), [key(1), key(2)]);
+        world.store.remove(key(1)).unwrap();
+        assert_eq!(world.store.list().unwrap(), [key(2)]);
+    });
+}
+
+#[test]
+fn a_record_outlasts_many_later_ones() {
+    for_both(|world| {
+        let records = world.store.records().unwrap();
+        assert_eq!(records.last().unwrap(), None);
+        for round in 1..10u64 {
+            let lock = world.store.lock().unwrap();
+            for number in 0..10 * round {
+                records.append(&number.to_le_bytes()).unwrap();
+            }
+            drop(lock);
+            let _lock = world.store.lock().unwrap();
+            assert_eq!(last_number(&*world.store), 10 * round - 1);
+        }
+    });
 }
 
 #[test]

@@ -19,7 +19,11 @@ use crate::support::{settings, wait_for_checkpoint};
 const DIR: &str = "/flows/ads";
 
 fn key(checkpoint: u64, rank: u32) -> ShardKey {
-    ShardKey { checkpoint, rank }
+    ShardKey {
+        checkpoint,
+        rank,
+        run: 0,
+    }
 }
 
 fn part(key: ShardKey) -> Vec<u8> {

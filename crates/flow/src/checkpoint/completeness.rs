@@ -15,15 +15,18 @@ pub fn newest_complete(shards: &[ShardKey], ranks: u32) -> Option<u64> {
     complete.next().map(|(number, _)| *number)
 }
 
-/// Removes this rank's shards before `last` but those of the checkpoints `kept`, which others may count on.
+/// Removes this rank's shards before `last` but those of the checkpoints `kept`, which others may count on. They are of this
+/// run, or of `resumed_run`; shards of other runs are not touched, since one of these may have taken this run's place.
 pub fn remove_others(
     store: &dyn Checkpoints,
     last: ShardKey,
+    resumed_run: u64,
     kept: &BTreeSet<u64>,
 ) -> Result<(), BoxError> {
     let shards = store.list()?.into_iter();
     shards
         .filter(|key| key.rank == last.rank && key.checkpoint < last.checkpoint)
+        .filter(|key| key.run == last.run || key.run == resumed_run)
         .filter(|key| !kept.contains(&key.checkpoint))
         .try_for_each(|key| store.remove(key))
 }
@@ -34,7 +37,11 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_complete_when_all_ranks_have_stored_their_shards() {
-        let key = |checkpoint, rank| ShardKey { checkpoint, rank };
+        let key = |checkpoint, rank| ShardKey {
+            checkpoint,
+            rank,
+            run: 0,
+        };
         let mut shards = vec![key(4, 0), key(4, 1), key(5, 0), key(6, 1)];
         assert_eq!(newest_complete(&shards, 2), Some(4));
         assert_eq!(newest_complete(&shards, 3), None);

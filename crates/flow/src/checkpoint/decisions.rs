@@ -1,7 +1,9 @@
 //! Which checkpoints are complete on all ranks: from then on results that were prepared for them count.
 //!
 //! A rank announces each shard that it has stored to all others. A checkpoint whose shards all ranks have announced is
-//! *complete*: the flow will never resume from an older one. Then sinks [commit](crate::Sink::commit) the results
+//! *complete*: the flow will never resume from an older one. In a store with records, rank 0 first stores the record that
+//! names these shards, and then announces that the checkpoint is complete: so one write decides for all ranks, and the
+//! store refuses it to a run in whose place another one has begun. Then sinks [commit](crate::Sink::commit) the results
 //! that they have prepared for it, and for those before it. Meanwhile the flow works at the next checkpoint.
 //!
 //! An announcement is a promise: the shard stays until a later checkpoint is complete, or until another rank has
@@ -16,34 +18,34 @@
 //! This is so in all flows that take checkpoints, also where neither sinks nor changelogs wait for them: by the
 //! announcements a rank knows which of its shards are of no use any more.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Wake, Waker};
+use std::sync::atomic::Ordering;
+use std::task::Waker;
 
 use bytes::Bytes;
 use millstream_exchange::{Ranks, Receiver, SendError, Sender};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::decision_signal::{DecisionSignal, Own, Waiting};
 use crate::checkpoint::participants::Committer;
+use crate::checkpoint::record::{Record, ShardDigest};
+use crate::checkpoint::record_writer::RecordWriter;
+use crate::checkpoint::shard::Head;
 use crate::error::{BoxError, Failure};
 use crate::run::doorbell::Doorbell;
 
-/// Bytes on their way from one rank to another; each message has about ten.
+/// Bytes on their way from one rank to another; each message has about twenty.
 const CREDIT_BYTES: u64 = 16 << 10;
-
-/// The shards that a rank has announced and that wait for those of other ranks, at most.
-const WAITING_MAX: usize = 4;
-
-/// The shards in a row that a rank gives up although sinks have prepared results for them: sinks do not have much room.
-const GIVEN_UP_MAX: usize = 4;
 
 /// An announcement of a rank to all others.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Announcement {
     /// The shard of this checkpoint is stored, and stays. The numbers of a rank rise.
-    Stored(u64),
+    Stored(u64, ShardDigest),
+    /// The record of this checkpoint is stored. From rank 0 alone.
+    Complete(u64),
     /// The rank has ended; this was its last checkpoint.
     Ended(u64),
 }
@@ -55,43 +57,22 @@ pub struct Decisions {
     state: Mutex<State>,
 }
 
-/// Signals that a shard was stored, an announcement arrived, or a sink made progress. Workers look at it between any
-/// two activations.
-pub struct DecisionSignal {
-    is_there: AtomicBool,
-    /// Locked for a moment only: also while sinks commit, a shard is written.
-    own: Mutex<Own>,
-    doorbell: Arc<Doorbell>,
-    waiting: Waiting,
-    is_alone: bool,
-}
-
-/// The parts of a flow that wait for complete checkpoints.
-#[derive(Debug, Clone, Copy)]
-pub struct Waiting {
-    /// Whether there are sinks that have prepared results for them, and little room for more.
-    pub are_sinks: bool,
-    /// Whether there are any.
-    pub is_any: bool,
-}
-
-/// The shards of this rank that stay.
-#[derive(Default)]
-struct Own {
-    /// The last one, if it is not announced yet.
-    last: Option<u64>,
-    /// Those that are announced, from the last complete one on.
-    announced: BTreeSet<u64>,
-    /// Shards that were given up since the last one that is stored.
-    given_up: usize,
-    /// The rank has ended: nothing changes in it any more.
-    has_ended: bool,
-    /// Ends the flow.
-    error: Option<BoxError>,
+/// Who finds out that a checkpoint is complete.
+pub enum Completion {
+    /// Each rank, by the shards: the store has no records.
+    Shards,
+    /// Rank 0, which is this one, by the record that it stores.
+    Writer(Arc<RecordWriter>, Head),
+    /// Rank 0, which is another one.
+    Announced,
 }
 
 struct State {
+    /// In the order of their ranks.
     peers: Vec<Peer>,
+    completion: Completion,
+    /// The newest checkpoint that rank 0 has announced as complete.
+    announced: u64,
     /// The newest complete checkpoint, and whether all sinks have committed it.
     complete: u64,
     is_committed: bool,
@@ -101,65 +82,10 @@ struct State {
 struct Peer {
     sender: Sender,
     receiver: Receiver,
-    stored: BTreeSet<u64>,
+    stored: BTreeMap<u64, ShardDigest>,
     ended: Option<u64>,
     /// Messages for which there was no credit; a few for each checkpoint that is not complete.
     unsent: VecDeque<Bytes>,
-}
-
-impl DecisionSignal {
-    pub fn waiting(&self) -> Waiting {
-        self.waiting
-    }
-
-    /// A shard was stored. It takes the place of the one before, if that is not announced yet. [`wake`](Wake::wake)
-    /// follows.
-    pub fn stored(&self, number: u64) {
-        let mut own = self.own.lock();
-        own.last = Some(number);
-        own.given_up = 0;
-    }
-
-    /// A shard was given up. [`wake`](Wake::wake) follows.
-    pub fn given_up(&self) {
-        self.own.lock().given_up += 1;
-    }
-
-    /// Whether a shard is the last one that can be given up without a stop of the flow: sinks have prepared results for
-    /// those before it, or the rank has ended, so that the next one would be the same.
-    pub fn is_last_chance(&self) -> bool {
-        let own = self.own.lock();
-        self.waiting.are_sinks && (own.has_ended || own.given_up >= GIVEN_UP_MAX)
-    }
-
-    /// Ends the flow with an error. [`wake`](Wake::wake) follows.
-    pub fn fail(&self, error: BoxError) {
-        self.own.lock().error.get_or_insert(error);
-    }
-
-    /// Returns the checkpoints whose shards stay, all others being of no use any more. For the thread that writes them:
-    /// those that join later come by [`stored`](Self::stored).
-    pub fn kept(&self) -> BTreeSet<u64> {
-        let own = self.own.lock();
-        let kept = own.announced.iter().copied().chain(own.last);
-        match self.is_alone {
-            // Without other ranks each checkpoint is complete when its shard is stored.
-            true => kept.max().into_iter().collect(),
-            false => kept.collect(),
-        }
-    }
-}
-
-impl Wake for DecisionSignal {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // The flag first: a worker that the bell wakes sees it.
-        self.is_there.store(true, Ordering::SeqCst);
-        self.doorbell.wake_by_ref();
-    }
 }
 
 impl Decisions {
@@ -170,13 +96,7 @@ impl Decisions {
         committers: Vec<Arc<dyn Committer>>,
         waiting: Waiting,
     ) -> Decisions {
-        let signal = Arc::new(DecisionSignal {
-            is_there: AtomicBool::new(false),
-            own: Mutex::default(),
-            doorbell: Arc::clone(doorbell),
-            waiting,
-            is_alone: ranks.count() == 1,
-        });
+        let signal = Arc::new(DecisionSignal::new(doorbell, waiting, ranks.count() == 1));
         let channel = ranks.next_channel();
         let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
         let peers = others.map(|rank| {
@@ -187,13 +107,15 @@ impl Decisions {
             Peer {
                 sender,
                 receiver,
-                stored: BTreeSet::new(),
+                stored: BTreeMap::new(),
                 ended: None,
                 unsent: VecDeque::new(),
             }
         });
         let state = State {
             peers: peers.collect(),
+            completion: Completion::Shards,
+            announced: 0,
             complete: 0,
             is_committed: true,
         };
@@ -210,11 +132,12 @@ impl Decisions {
 
     /// Begins a run behind the checkpoint `number`, which all ranks have stored; `is_committed` if sinks have recovered
     /// from it.
-    pub fn begin(&self, number: u64, is_committed: bool) {
+    pub fn begin(&self, number: u64, is_committed: bool, completion: Completion) {
         let state = &mut *self.state.lock();
         (state.complete, state.is_committed) = (number, is_committed);
+        (state.announced, state.completion) = (number, completion);
         *self.signal.own.lock() = Own {
-            announced: BTreeSet::from([number]),
+            announced: BTreeMap::from([(number, ShardDigest::default())]),
             ..Own::default()
         };
     }
@@ -235,10 +158,12 @@ impl Decisions {
         state.receive().map_err(failure)?;
         loop {
             let own = &mut *self.signal.own.lock();
-            state.complete_newest(own);
-            let Some(number) = own.next() else { break };
+            state.complete_newest(own).map_err(failure)?;
+            let Some((number, shard)) = own.next() else {
+                break;
+            };
             state
-                .announce(Announcement::Stored(number))
+                .announce(Announcement::Stored(number, shard))
                 .map_err(failure)?;
         }
         if !state.is_committed {
@@ -262,7 +187,7 @@ impl Decisions {
     /// Returns the newest checkpoint behind `last`, the last one of this rank, that another rank has stored.
     pub fn wanted(&self, last: u64) -> Option<u64> {
         let state = self.state.lock();
-        let stored = state.peers.iter().flat_map(|peer| &peer.stored);
+        let stored = state.peers.iter().flat_map(|peer| peer.stored.keys());
         stored.filter(|number| **number > last).copied().max()
     }
 
@@ -297,7 +222,10 @@ impl State {
             peer.send()?;
             while let Some(message) = peer.receiver.take()? {
                 match postcard::from_bytes(&message)? {
-                    Announcement::Stored(number) => drop(peer.stored.insert(number)),
+                    Announcement::Stored(number, shard) => {
+                        peer.stored.insert(number, shard);
+                    }
+                    Announcement::Complete(number) => self.announced = number,
                     Announcement::Ended(last) => peer.ended = Some(last),
                 }
             }
@@ -306,12 +234,9 @@ impl State {
     }
 
     /// Finds the newest checkpoint that has become complete, and forgets shards whose checkpoints never get complete.
-    fn complete_newest(&mut self, own: &mut Own) {
-        let is_complete = |number: &&u64| {
-            let mut peers = self.peers.iter();
-            **number > self.complete && peers.all(|peer| peer.stored.contains(number))
-        };
-        if let Some(number) = own.announced.iter().rev().find(is_complete).copied() {
+    fn complete_newest(&mut self, own: &mut Own) -> Result<(), BoxError> {
+        let number = self.newest_complete(own)?;
+        if number > self.complete {
             self.complete = number;
             self.is_committed = false;
             own.announced = own.announced.split_off(&number);
@@ -320,27 +245,56 @@ impl State {
             }
         }
         let (complete, peers) = (self.complete, &self.peers);
-        own.announced.retain(|number| {
+        own.announced.retain(|number, _| {
             *number == complete || peers.iter().all(|peer| peer.may_have(*number))
         });
+        Ok(())
     }
-}
 
-impl Own {
-    /// Takes the shard to announce, if there is one and room for it.
-    fn next(&mut self) -> Option<u64> {
-        // One of them is the last complete one.
-        let number = self.last.take_if(|_| self.announced.len() <= WAITING_MAX)?;
-        self.announced.insert(number);
-        Some(number)
+    /// Returns the newest complete checkpoint; has its record written first, if this rank does that.
+    fn newest_complete(&mut self, own: &Own) -> Result<u64, BoxError> {
+        let stored = self.newest_stored(own);
+        let complete = match &self.completion {
+            Completion::Shards => return Ok(stored.unwrap_or(self.complete)),
+            Completion::Announced => return Ok(self.announced),
+            Completion::Writer(writer, head) => {
+                // First: a record that is stored from now on is for the next time.
+                let complete = writer.stored().max(self.complete);
+                if let Some(number) = stored.filter(|number| *number > complete) {
+                    let peers = self.peers.iter().map(|peer| &peer.stored);
+                    let shards = [&own.announced].into_iter().chain(peers);
+                    writer.start(Record {
+                        head: head.clone(),
+                        checkpoint: number,
+                        shards: shards.map(|stored| stored[&number]).collect(),
+                    })?;
+                }
+                complete
+            }
+        };
+        if complete > self.announced {
+            self.announced = complete;
+            self.announce(Announcement::Complete(complete))?;
+        }
+        Ok(complete)
+    }
+
+    /// Returns the newest checkpoint behind the last complete one whose shards all ranks have stored.
+    fn newest_stored(&self, own: &Own) -> Option<u64> {
+        let mut numbers = own.announced.keys().rev();
+        let is_stored = |number: &&u64| {
+            let mut peers = self.peers.iter();
+            **number > self.complete && peers.all(|peer| peer.stored.contains_key(number))
+        };
+        numbers.find(is_stored).copied()
     }
 }
 
 impl Peer {
     /// Whether it has announced this shard, or may do so yet.
     fn may_have(&self, number: u64) -> bool {
-        let last = self.stored.last();
-        last.is_none_or(|last| *last < number) || self.stored.contains(&number)
+        let last = self.stored.keys().last();
+        last.is_none_or(|last| *last < number) || self.stored.contains_key(&number)
     }
 
     fn send(&mut self) -> Result<(), SendError> {
@@ -370,6 +324,7 @@ mod tests {
     use millstream_base::{Clock, SystemClock};
 
     use super::*;
+    use crate::checkpoint::decision_signal::WAITING_MAX;
 
     /// Those of two ranks that begin behind the first checkpoint.
     fn two() -> (Vec<Ranks>, Vec<Decisions>) {
@@ -379,10 +334,11 @@ mod tests {
             let waiting = Waiting {
                 are_sinks: true,
                 is_any: true,
+                has_records: false,
             };
             let doorbell = Arc::new(Doorbell::new(clock));
             let decisions = Decisions::new(ranks, &doorbell, Vec::new(), waiting);
-            decisions.begin(1, true);
+            decisions.begin(1, true, Completion::Shards);
             decisions
         });
         let decisions = decisions.collect();
@@ -391,7 +347,9 @@ mod tests {
 
     /// A rank stores a shard; then both find out what that means.
     fn store(decisions: &[Decisions], rank: usize, number: u64) {
-        decisions[rank].signal.stored(number);
+        decisions[rank]
+            .signal
+            .stored(number, ShardDigest::default());
         for rank in [rank, 1 - rank, rank] {
             assert!(decisions[rank].decide().is_ok());
         }

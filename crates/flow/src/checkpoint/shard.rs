@@ -83,7 +83,7 @@ impl PendingShard {
 }
 
 /// The identity of the flow that a shard is of.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     pub flow: String,
     pub ranks: u32,
@@ -111,6 +111,14 @@ const SEEDED_VERSION: u8 = 4;
 #[error("{0}")]
 pub struct OtherVersion(String);
 
+impl OtherVersion {
+    pub fn new(found: u8, read: u8) -> OtherVersion {
+        OtherVersion(format!(
+            "its format has version {found}, and this program reads {read}"
+        ))
+    }
+}
+
 /// `VERSION`, the CRC-32C of all that follows (little-endian), then [`Head`] and [`Saved`], each as postcard writes it.
 pub fn encode(head: &Head, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let mut bytes = vec![VERSION, 0, 0, 0, 0];
@@ -126,10 +134,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Head, Saved), BoxError> {
         return Err("it is cut short".into());
     };
     if ![VERSION, SEEDED_VERSION].contains(version) {
-        return Err(OtherVersion(format!(
-            "its format has version {version}, and this program reads {VERSION}"
-        ))
-        .into());
+        return Err(OtherVersion::new(*version, VERSION).into());
     }
     if u32::from_le_bytes([*a, *b, *c, *d]) != millstream_base::crc32c(body) {
         return Err("its checksum is wrong".into());

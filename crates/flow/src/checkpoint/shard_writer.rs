@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::completeness::remove_others;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
-use crate::checkpoint::decisions::DecisionSignal;
+use crate::checkpoint::decision_signal::DecisionSignal;
+use crate::checkpoint::record::ShardDigest;
 use crate::checkpoint::shard::{Head, PendingShard, encode};
 use crate::checkpoint::store::{Checkpoints, ShardKey};
 use crate::checkpoint::write_error::{FinalError, Unencodable};
@@ -31,6 +32,8 @@ pub struct ShardWriter {
     pub bell: Arc<WriterBell>,
     pub key: ShardKey,
     pub head: Head,
+    /// The run that stored the checkpoint from which this one has resumed, as in keys.
+    pub resumed_run: u64,
     pub writing: Writing,
 }
 
@@ -51,8 +54,8 @@ impl ShardWriter {
         let mut pause = PAUSE_MIN;
         loop {
             match self.attempt(&mut shard) {
-                Ok(bytes) => {
-                    self.stored(bytes, started_at);
+                Ok(shard) => {
+                    self.stored(shard, started_at);
                     break;
                 }
                 Err(error) => {
@@ -67,15 +70,14 @@ impl ShardWriter {
         let kept = self.writing.signal.kept();
         drop(self.writing);
         // A shard that cannot be removed does no harm.
-        let _ = remove_others(&*self.checkpoints, self.key, &kept);
+        let _ = remove_others(&*self.checkpoints, self.key, self.resumed_run, &kept);
     }
 
-    /// Returns the size of the shard.
-    fn attempt(&self, shard: &mut PendingShard) -> Result<u64, BoxError> {
+    fn attempt(&self, shard: &mut PendingShard) -> Result<ShardDigest, BoxError> {
         shard.complete(&self.bell)?;
         let bytes = encode(&self.head, &shard.saved)?;
         self.checkpoints.put(self.key, &bytes)?;
-        Ok(bytes.len() as u64)
+        Ok(ShardDigest::of(&bytes))
     }
 
     /// Whether the shard is tried again after this error.
@@ -109,10 +111,10 @@ impl ShardWriter {
         counts.error = Some(error);
     }
 
-    fn stored(&mut self, bytes: u64, started_at: Duration) {
+    fn stored(&mut self, shard: ShardDigest, started_at: Duration) {
         let mut counts = self.counts.lock();
         self.writing.is_stored = true;
-        self.writing.signal.stored(self.key.checkpoint);
+        self.writing.signal.stored(self.key.checkpoint, shard);
         counts.kept += 1;
         let took = self.clock.monotonic().saturating_sub(started_at);
         counts.last = Some(LastCheckpoint {
@@ -120,7 +122,7 @@ impl ShardWriter {
             kept_at_ms: Some(self.clock.now().0),
             age_seconds: None,
             seconds: Some(took.as_secs_f64()),
-            bytes: Some(bytes),
+            bytes: Some(shard.bytes),
         });
     }
 }

@@ -1,5 +1,7 @@
 //! This rank's shards in the store: a run resumes from one, and writes new ones.
 
+mod resume;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -7,24 +9,18 @@ use std::thread::{self, JoinHandle};
 use millstream_base::Clock;
 use parking_lot::Mutex;
 
-use crate::checkpoint::completeness::newest_complete;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
-use crate::checkpoint::decisions::DecisionSignal;
-use crate::checkpoint::shard::{Head, OtherVersion, PendingShard, Saved, decode};
+use crate::checkpoint::decision_signal::DecisionSignal;
+use crate::checkpoint::decisions::Completion;
+use crate::checkpoint::record::{Record, ShardDigest};
+use crate::checkpoint::record_writer::{self, RecordWriter};
+use crate::checkpoint::shard::{Head, PendingShard};
 use crate::checkpoint::shard_writer::{ShardWriter, Writing};
-use crate::checkpoint::snapshot::first_logged;
-use crate::checkpoint::store::{Checkpoints, Resume, ShardKey, StoreLock};
+use crate::checkpoint::store::{Checkpoints, ShardKey, StoreLock};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
 
-/// The checkpoint that a run resumes from, as this rank sees it.
-pub struct ResumePoint {
-    /// The number of the last complete checkpoint, 0 for none.
-    pub number: u64,
-    /// The run that stored it.
-    pub run: u64,
-    pub saved: Saved,
-}
+pub use resume::ResumePoint;
 
 /// This rank's shards in the store.
 pub struct Shards {
@@ -44,8 +40,13 @@ pub struct Shards {
     /// Set by the worker that starts the writer, cleared by the writer before it notifies the signal.
     is_writing: Arc<AtomicBool>,
     bell: Arc<WriterBell>,
-    /// Held by rank 0 from [`resume_point`](Self::resume_point) to [`end`](Self::end), by the others from
-    /// [`begin`](Self::begin).
+    /// Writes the records, on rank 0 of a store that has some.
+    record_writer: Option<Arc<RecordWriter>>,
+    /// The run of the shards from which this one resumes, as in their keys.
+    resumed_run: AtomicU64,
+    /// The shards that were there before this run had locked a store with records. On rank 0.
+    former: Mutex<Vec<ShardKey>>,
+    /// Held by rank 0 from [`lock`](Self::lock) to [`end`](Self::end).
     lock: Mutex<Option<StoreLock>>,
 }
 
@@ -58,7 +59,15 @@ impl Shards {
         clock: &Arc<dyn Clock>,
         signal: Arc<DecisionSignal>,
     ) -> Shards {
+        let writes_records = rank == 0 && checkpoints.records().is_some();
+        let record_writer = writes_records.then(|| {
+            let writer = RecordWriter::new(Arc::clone(&checkpoints), Arc::clone(&signal));
+            Arc::new(writer)
+        });
         Shards {
+            record_writer,
+            resumed_run: AtomicU64::new(0),
+            former: Mutex::default(),
             clock: Arc::clone(clock),
             checkpoints,
             flow: flow.to_owned(),
@@ -89,8 +98,8 @@ impl Shards {
         counts
     }
 
-    /// Begins a run behind the checkpoint `number`, which all ranks have agreed on, and removes all shards of this
-    /// rank that could be mixed with those to come.
+    /// Begins a run behind the checkpoint `number`, which all ranks have agreed on, and removes shards of this rank that
+    /// could be mixed with those to come; in a store with records those of all ranks that will never count.
     pub fn begin(&self, number: u64, run: u64) -> Result<(), BoxError> {
         self.first.store(number, Ordering::Relaxed);
         self.counts.lock().last = (number > 0).then_some(LastCheckpoint {
@@ -100,151 +109,58 @@ impl Shards {
             seconds: None,
             bytes: None,
         });
-        self.run.store(run, Ordering::Relaxed);
+        // Keys of stores without records have the run 0.
+        self.run.store(run.max(1), Ordering::Relaxed);
+        if self.checkpoints.records().is_none() {
+            return self.remove_later(number);
+        }
+        self.remove_former(number);
+        Ok(())
+    }
+
+    /// Returns the part that this rank has in finding out which checkpoints are complete.
+    pub fn completion(&self) -> Completion {
+        match (self.checkpoints.records(), &self.record_writer) {
+            (None, _) => Completion::Shards,
+            (Some(_), Some(writer)) => Completion::Writer(Arc::clone(writer), self.head()),
+            (Some(_), None) => Completion::Announced,
+        }
+    }
+
+    fn head(&self) -> Head {
+        Head {
+            flow: self.flow.clone(),
+            ranks: self.ranks,
+            run: self.run.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the key of a shard of this run.
+    fn key(&self, checkpoint: u64, rank: u32) -> ShardKey {
+        let has_records = self.checkpoints.records().is_some();
+        let run = if has_records {
+            self.run.load(Ordering::Relaxed)
+        } else {
+            0
+        };
+        ShardKey {
+            checkpoint,
+            rank,
+            run,
+        }
+    }
+
+    /// Locks the store until [`end`](Self::end), on rank 0.
+    pub fn lock(&self) -> Result<(), BoxError> {
         if self.rank != 0 {
-            *self.lock.lock() = self.checkpoints.join()?;
+            return Ok(());
         }
-        self.remove_later(number)
-    }
-
-    /// Returns the checkpoint to resume from, if there is one, as this rank sees it. The store is locked from then
-    /// on.
-    pub fn resume_point(&self, resume: Resume) -> Result<Option<ResumePoint>, BoxError> {
-        if self.rank == 0 {
-            *self.lock.lock() = self.checkpoints.lock()?;
+        if self.checkpoints.records().is_some() {
+            // First: the runs that have stored them append no record from the lock on.
+            *self.former.lock() = self.checkpoints.list()?;
         }
-        let shards = self.checkpoints.list()?;
-        let newest = match resume {
-            Resume::Never => return self.check_empty(&shards).map(|()| None),
-            Resume::IfAny | Resume::Always => newest_complete(&shards, self.ranks),
-        };
-        match newest {
-            Some(number) => self.read(number, &shards).map(Some),
-            None if resume == Resume::IfAny => self.check_unfinished(&shards).map(|()| None),
-            None => Err(self.none_complete(&shards)),
-        }
-    }
-
-    /// Checks that the store holds no shard that could be mixed with those of a new run.
-    fn check_empty(&self, shards: &[ShardKey]) -> Result<(), BoxError> {
-        match shards.iter().max() {
-            None => Ok(()),
-            Some(key) => Err(format!(
-                "there is a checkpoint, number {}, of an earlier run: {}; resume from it, or remove it first",
-                key.checkpoint,
-                self.checkpoints.describe(*key)
-            )
-            .into()),
-        }
-    }
-
-    /// Reads this rank's shard of a checkpoint. `shards` are all shards in the store.
-    fn read(&self, number: u64, shards: &[ShardKey]) -> Result<ResumePoint, BoxError> {
-        let key = ShardKey {
-            checkpoint: number,
-            rank: self.rank,
-        };
-        let shard = self.checkpoints.get(key).and_then(|shard| decode(&shard));
-        let (head, saved) = shard.map_err(|error| self.damaged(key, shards, &error))?;
-        if (head.flow.as_str(), head.ranks) != (&self.flow, self.ranks) {
-            return Err(format!(
-                "the checkpoint {number} is of flow \"{}\" on {} ranks, and this is \"{}\" on {}",
-                head.flow, head.ranks, self.flow, self.ranks
-            )
-            .into());
-        }
-        Ok(ResumePoint {
-            number,
-            run: head.run,
-            saved,
-        })
-    }
-
-    /// Returns the error of a damaged shard, and the advice what to do. The flow takes no older checkpoint by itself:
-    /// results that came after it would come again.
-    fn damaged(&self, key: ShardKey, shards: &[ShardKey], error: &BoxError) -> BoxError {
-        let ShardKey { checkpoint, .. } = key;
-        let shard = self.checkpoints.describe(key);
-        let advice = self.advice(key, shards, error);
-        format!("the checkpoint {checkpoint} cannot be read: {shard}: {error}; {advice}").into()
-    }
-
-    fn advice(&self, key: ShardKey, shards: &[ShardKey], error: &BoxError) -> String {
-        const ANEW: &str = "remove all checkpoints of the flow and start it anew, without resuming";
-        if error.is::<OtherVersion>() {
-            return format!(
-                "let the version of the program that wrote it finish the flow, or {ANEW}"
-            );
-        }
-        let older = shards
-            .iter()
-            .filter(|shard| shard.checkpoint < key.checkpoint);
-        let older: Vec<ShardKey> = older.copied().collect();
-        let Some(number) = newest_complete(&older, self.ranks) else {
-            return format!(
-                "no older checkpoint is complete: bring back a copy of that shard, or {ANEW}"
-            );
-        };
-        let older = ShardKey {
-            checkpoint: number,
-            rank: self.rank,
-        };
-        let older = self.checkpoints.get(older).and_then(|shard| decode(&shard));
-        // Changelogs have the changes since then already, and would get them twice.
-        if let Ok((_, saved)) = &older
-            && let Some(state) = first_logged(saved)
-        {
-            return format!(
-                "the older checkpoint {number} does not fit the changelog of state \"{state}\", which has later changes: \
-                 bring back a copy of that shard, or {ANEW}"
-            );
-        }
-        format!(
-            "remove that shard to go on from checkpoint {number}, the newest one that is complete without it; \
-             results that came after checkpoint {number} come again"
-        )
-    }
-
-    fn none_complete(&self, shards: &[ShardKey]) -> BoxError {
-        let Some(newest) = shards.iter().max() else {
-            let first = self.first_shard();
-            return format!("there is no checkpoint to resume from: {first} is not there").into();
-        };
-        let of_newest = shards
-            .iter()
-            .filter(|key| key.checkpoint == newest.checkpoint);
-        let ranks: Vec<_> = of_newest.map(|key| key.rank.to_string()).collect();
-        format!(
-            "there is no checkpoint with the shards of all {} ranks to resume from; of the newest, {}, there are those of {} ({}), such as {}",
-            self.ranks,
-            newest.checkpoint,
-            match ranks.len() {
-                1 => "one rank".to_owned(),
-                count => format!("{count} ranks"),
-            },
-            ranks.join(", "),
-            self.checkpoints.describe(*newest)
-        )
-        .into()
-    }
-
-    /// Describes where this rank's shard of a first checkpoint would be.
-    fn first_shard(&self) -> String {
-        self.checkpoints.describe(ShardKey {
-            checkpoint: 1,
-            rank: self.rank,
-        })
-    }
-
-    /// Checks that shards of which no checkpoint is complete are of this flow's first checkpoint, which a crash left
-    /// incomplete. Each rank checks its own ones, which no other rank removes.
-    fn check_unfinished(&self, shards: &[ShardKey]) -> Result<(), BoxError> {
-        if shards.iter().any(|key| key.rank >= self.ranks) {
-            return Err(self.none_complete(shards));
-        }
-        let own = shards.iter().filter(|key| key.rank == self.rank);
-        own.map(|key| key.checkpoint)
-            .try_for_each(|number| self.read(number, shards).map(drop))
+        *self.lock.lock() = self.checkpoints.lock()?;
+        Ok(())
     }
 
     /// Removes this rank's shards of later checkpoints, which were not complete: else they could be taken for shards
@@ -256,6 +172,36 @@ impl Shards {
             .try_for_each(|key| self.checkpoints.remove(*key))
     }
 
+    /// Removes the shards of earlier runs that no record names. One that stays does no harm.
+    fn remove_former(&self, number: u64) {
+        let resumed_run = self.resumed_run.load(Ordering::Relaxed);
+        let former = std::mem::take(&mut *self.former.lock());
+        for key in former {
+            if (key.checkpoint, key.run) != (number, resumed_run) {
+                let _ = self.checkpoints.remove(key);
+            }
+        }
+    }
+
+    /// Stores the record of the first checkpoint on rank 0, in a store with records. All ranks have stored their shards.
+    pub fn record_first(&self) -> Result<(), BoxError> {
+        if self.record_writer.is_none() {
+            return Ok(());
+        }
+        let checkpoint = self.checkpoint(0);
+        let shards = (0..self.ranks).map(|rank| {
+            let shard = self.checkpoints.get(self.key(checkpoint, rank))?;
+            Ok(ShardDigest::of(&shard))
+        });
+        let record = Record {
+            head: self.head(),
+            checkpoint,
+            shards: shards.collect::<Result<_, BoxError>>()?,
+        };
+        record_writer::write(&*self.checkpoints, &record)
+            .map_err(|error| format!("the first checkpoint cannot be stored: {error}").into())
+    }
+
     /// Stores this rank's shard of the first checkpoint. Those of the run count on from it.
     pub fn store_first(&self, shard: PendingShard) -> Result<(), BoxError> {
         // A run that cannot begin says so at once.
@@ -264,7 +210,7 @@ impl Shards {
         self.finish();
         self.set_ending(false);
         if !self.is_stored(1) {
-            let shard = self.first_shard();
+            let shard = self.checkpoints.describe(self.key(1, self.rank));
             let counts = self.counts.lock();
             let error = counts.error.as_deref().unwrap_or("it panicked");
             return Err(format!("the first checkpoint cannot be stored: {shard}: {error}").into());
@@ -276,15 +222,8 @@ impl Shards {
     /// Stores a shard in the background. One is written at a time: the flow waits for the one before.
     pub fn store(&self, number: u64, shard: PendingShard) {
         self.finish();
-        let head = Head {
-            flow: self.flow.clone(),
-            ranks: self.ranks,
-            run: self.run.load(Ordering::Relaxed),
-        };
-        let key = ShardKey {
-            checkpoint: self.checkpoint(number),
-            rank: self.rank,
-        };
+        let head = self.head();
+        let key = self.key(self.checkpoint(number), self.rank);
         let writing = Writing {
             is_on: Arc::clone(&self.is_writing),
             signal: Arc::clone(&self.signal),
@@ -298,6 +237,7 @@ impl Shards {
             bell: Arc::clone(&self.bell),
             key,
             head,
+            resumed_run: self.resumed_run.load(Ordering::Relaxed),
             writing,
         };
         match thread::Builder::new()
@@ -334,9 +274,12 @@ impl Shards {
         self.bell.cancel();
     }
 
-    /// Waits for the shard that is being written, and unlocks the store for other runs.
+    /// Waits for the shard and the record that are being written, and unlocks the store for other runs.
     pub fn end(&self) {
         self.finish();
+        if let Some(writer) = &self.record_writer {
+            writer.end();
+        }
         *self.lock.lock() = None;
     }
 

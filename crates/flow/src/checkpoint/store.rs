@@ -16,8 +16,8 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// before it lists the shards, and unlocks it when its last shard is stored. `None` where the store cannot be
     /// locked.
     ///
-    /// A store may instead take the lock from an earlier run that still goes on. Then no [`put`](Self::put) of that run
-    /// returns `Ok` from then on, on any rank, unless the new run finds the shard in its list.
+    /// A store with [`records`](Self::records) may instead take the lock from an earlier run that still goes on: see
+    /// [`CheckpointRecords::append`].
     ///
     /// # Errors
     /// When another run holds the store; then the flow does not begin.
@@ -25,13 +25,10 @@ pub trait Checkpoints: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Joins the run that has locked the store. All other ranks do so before a rank puts a shard, and leave when their
-    /// last one is stored. `None` where that needs nothing.
-    ///
-    /// # Errors
-    /// When the lock cannot be found out; then the flow does not begin.
-    fn join(&self) -> Result<Option<StoreLock>, BoxError> {
-        Ok(None)
+    /// Returns the store's records of complete checkpoints. `None` where it has none: there, a checkpoint is complete when
+    /// the shards of all ranks are stored. Always the same.
+    fn records(&self) -> Option<&dyn CheckpointRecords> {
+        None
     }
 
     /// Stores the shard of a rank, whole or not at all, and so that it outlasts a crash. After an error the same shard may
@@ -78,9 +75,32 @@ pub trait Checkpoints: Send + Sync + 'static {
 
     /// Describes where a shard is, for messages.
     fn describe(&self, key: ShardKey) -> String {
-        let ShardKey { checkpoint, rank } = key;
+        let ShardKey {
+            checkpoint, rank, ..
+        } = key;
         format!("the shard of rank {rank} of checkpoint {checkpoint}")
     }
+}
+
+/// The records of the complete checkpoints of one flow. Only the last one counts.
+pub trait CheckpointRecords {
+    /// Returns the last record, if there is any: at least the last one of the runs that locked the store before. A record
+    /// that was appended since then may be found a moment later.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn last(&self) -> Result<Option<Vec<u8>>, BoxError>;
+
+    /// Appends a record, which takes the place of the one before. Returns when it is durable. Rank 0 alone calls this, while
+    /// it has [locked](Checkpoints::lock) the store.
+    ///
+    /// # Errors
+    /// A [`FinalError`](crate::FinalError) if another run has locked the store since: then the record never counts. After
+    /// others it may count or not, and is appended again.
+    fn append(&self, record: &[u8]) -> Result<(), BoxError>;
+
+    /// Describes where the record is, for messages.
+    fn describe(&self) -> String;
 }
 
 /// Names a shard: a rank's share of a checkpoint.
@@ -90,6 +110,8 @@ pub struct ShardKey {
     pub checkpoint: u64,
     /// The rank.
     pub rank: u32,
+    /// The run that stores it, in a store with records, so that no two runs use one name; otherwise 0.
+    pub run: u64,
 }
 
 /// The settings of a flow's checkpoints.

@@ -7,7 +7,8 @@ use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
 
 use crate::checkpoint::coordinator::Purpose;
-use crate::checkpoint::decisions::{Decisions, Waiting};
+use crate::checkpoint::decision_signal::Waiting;
+use crate::checkpoint::decisions::Decisions;
 use crate::checkpoint::participants::Committer;
 use crate::checkpoint::shard::{PendingShard, Saved};
 use crate::checkpoint::shards::{ResumePoint, Shards};
@@ -29,6 +30,13 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     };
     let checkpoints = shards(graph, settings);
     let shards = checkpoints.as_ref().map(|(shards, _)| shards);
+    if let Some(shards) = shards {
+        shards.lock().map_err(wrong)?;
+        if has_records(settings) {
+            // Else a rank could read a record that is not the last one yet.
+            agree(graph, settings, "sees the checkpoints locked")?;
+        }
+    }
     let resume = settings.checkpoints.as_ref().map(|it| it.resume);
     let beginning = match (shards, resume) {
         (Some(shards), Some(resume)) => shards.resume_point(resume).map_err(wrong)?,
@@ -70,8 +78,17 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
                     settings,
                     "has stored its shard of the first checkpoint",
                 )?;
+                if has_records(settings) {
+                    shards.record_first().map_err(wrong)?;
+                    agree(
+                        graph,
+                        settings,
+                        "has stored the record of the first checkpoint",
+                    )?;
+                }
             }
-            decisions.begin(shards.checkpoint(0), beginning.is_some());
+            let completion = shards.completion();
+            decisions.begin(shards.checkpoint(0), beginning.is_some(), completion);
             Purpose::Checkpoints(Box::new(shards), decisions)
         }
         // Commits need to know that items on other ranks have arrived, which only checkpoints do.
@@ -90,7 +107,8 @@ fn decisions(graph: &Graph, settings: &FlowSettings) -> Decisions {
     let logged = graph.logged.iter();
     let waiting = Waiting {
         are_sinks: sinks.clone().next().is_some(),
-        is_any: sinks.clone().next().is_some() || !graph.logged.is_empty(),
+        is_any: sinks.clone().next().is_some() || !graph.logged.is_empty() || has_records(settings),
+        has_records: has_records(settings),
     };
     // First: a reader that finds a value committed finds its checkpoint.
     let trail = Arc::clone(&graph.trail) as Arc<dyn Committer>;
@@ -98,6 +116,12 @@ fn decisions(graph: &Graph, settings: &FlowSettings) -> Decisions {
     let logged = logged.map(|it| Arc::clone(it) as Arc<dyn Committer>);
     let committers = [trail].into_iter().chain(sinks).chain(logged).collect();
     Decisions::new(&settings.ranks, &graph.doorbell, committers, waiting)
+}
+
+/// Whether records make checkpoints complete.
+fn has_records(settings: &FlowSettings) -> bool {
+    let checkpoints = settings.checkpoints.as_ref();
+    checkpoints.is_some_and(|checkpoints| checkpoints.store.records().is_some())
 }
 
 /// Lets sinks decide the results that an earlier run has left.
@@ -208,6 +232,7 @@ fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&ResumePoi
         None => "begins without a checkpoint".to_owned(),
     };
     let keeps = match settings.checkpoints {
+        Some(_) if has_records(settings) => "keeps with records",
         Some(_) => "keeps",
         None => "does not keep",
     };

@@ -549,15 +549,30 @@ fn place_of_two_ranks() -> Arc<MemoryStore> {
 fn newest(place: &MemoryStore) -> (u64, [Vec<u8>; 2]) {
     let parts = place.parts.lock().unwrap();
     let mut numbers = parts.keys().map(|key| key.checkpoint).rev();
-    let part = |checkpoint, rank| parts.get(&ShardKey { checkpoint, rank }).cloned();
+    let part = |checkpoint, rank| {
+        parts
+            .get(&ShardKey {
+                checkpoint,
+                rank,
+                run: 0,
+            })
+            .cloned()
+    };
     let found = numbers.find_map(|number| Some((number, [part(number, 0)?, part(number, 1)?])));
     found.unwrap()
 }
 
 fn place_with(parts: impl IntoIterator<Item = (u64, u32, Vec<u8>)>) -> Arc<MemoryStore> {
-    let parts = parts
-        .into_iter()
-        .map(|(checkpoint, rank, part)| (ShardKey { checkpoint, rank }, part));
+    let parts = parts.into_iter().map(|(checkpoint, rank, part)| {
+        (
+            ShardKey {
+                checkpoint,
+                rank,
+                run: 0,
+            },
+            part,
+        )
+    });
     Arc::new(MemoryStore {
         parts: Mutex::new(parts.collect()),
         ..MemoryStore::default()

@@ -274,7 +274,16 @@ fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
 #[test]
 fn the_message_about_missing_parts_counts_the_ranks_that_are_there() {
     let parts = [(3, 1), (4, 1), (4, 3)];
-    let parts = parts.map(|(checkpoint, rank)| (ShardKey { checkpoint, rank }, Vec::new()));
+    let parts = parts.map(|(checkpoint, rank)| {
+        (
+            ShardKey {
+                checkpoint,
+                rank,
+                run: 0,
+            },
+            Vec::new(),
+        )
+    });
     let place = Arc::new(MemoryStore::default());
     place.parts.lock().unwrap().extend(parts);
     let folder = tempfile::tempdir().unwrap();

@@ -20,6 +20,7 @@ mod panics;
 mod partitions;
 mod parts;
 mod ranks;
+mod records;
 mod refused;
 mod running;
 mod shapes;

@@ -12,8 +12,8 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Output, Resume, Running,
-    ShardKey, Sink, SinkStart, Source, SourcePartitions, SourceStatus, Watermarks,
+    BoxError, CheckpointRecords, Checkpointing, Checkpoints, Flow, FlowError, FlowSettings, Output,
+    Resume, Running, ShardKey, Sink, SinkStart, Source, SourcePartitions, SourceStatus, Watermarks,
 };
 use proptest::prelude::*;
 
@@ -38,6 +38,8 @@ enum Fault {
 /// Shards in memory.
 struct MemoryStore {
     shards: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
+    has_records: bool,
+    record: Mutex<Option<Vec<u8>>>,
     ranks: u32,
     fault: Mutex<Fault>,
     /// Rank 1 is far behind when it stores its second shard and its third one, and has its fourth wait.
@@ -62,6 +64,8 @@ impl MemoryStore {
     fn new(ranks: u32) -> Arc<MemoryStore> {
         Arc::new(MemoryStore {
             shards: Mutex::default(),
+            has_records: false,
+            record: Mutex::default(),
             ranks,
             fault: Mutex::new(Fault::None),
             is_one_behind: false,
@@ -73,9 +77,28 @@ impl MemoryStore {
     /// The checkpoint that a run would resume from.
     fn newest_complete(&self) -> Option<u64> {
         let shards = self.shards.lock().unwrap();
+        if self.has_records {
+            let record = self.record.lock().unwrap();
+            let (checkpoint, run) = record.as_deref().map(named_by)?;
+            let is_there = |rank| {
+                shards.contains_key(&ShardKey {
+                    checkpoint,
+                    rank,
+                    run,
+                })
+            };
+            assert!((0..self.ranks).all(is_there), "checkpoint {checkpoint}");
+            return Some(checkpoint);
+        }
         let is_complete = |checkpoint: &u64| {
             let checkpoint = *checkpoint;
-            (0..self.ranks).all(|rank| shards.contains_key(&ShardKey { checkpoint, rank }))
+            (0..self.ranks).all(|rank| {
+                shards.contains_key(&ShardKey {
+                    checkpoint,
+                    rank,
+                    run: 0,
+                })
+            })
         };
         let checkpoints = shards.keys().map(|key| key.checkpoint);
         checkpoints.filter(is_complete).max()
@@ -99,7 +122,43 @@ impl MemoryStore {
     }
 }
 
+/// Returns the checkpoint that a record names, and its run.
+fn named_by(record: &[u8]) -> (u64, u64) {
+    let body = &record[5..];
+    let (_flow, _ranks, run, checkpoint): (String, u32, u64, u64) =
+        postcard::take_from_bytes(body).unwrap().0;
+    (checkpoint, run)
+}
+
+impl CheckpointRecords for MemoryStore {
+    fn last(&self) -> Result<Option<Vec<u8>>, BoxError> {
+        Ok(self.record.lock().unwrap().clone())
+    }
+
+    fn append(&self, record: &[u8]) -> Result<(), BoxError> {
+        let fault = match *self.fault.lock().unwrap() {
+            Fault::Lost if named_by(record).0 == 1 => Fault::None,
+            fault => fault,
+        };
+        if fault != Fault::Lost {
+            *self.record.lock().unwrap() = Some(record.to_vec());
+        }
+        match fault {
+            Fault::None => Ok(()),
+            Fault::Unknown | Fault::Lost => Err("no answer".into()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "in memory".to_owned()
+    }
+}
+
 impl Checkpoints for MemoryStore {
+    fn records(&self) -> Option<&dyn CheckpointRecords> {
+        self.has_records.then_some(self as _)
+    }
+
     fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
         match key.rank {
             0 => self.go_on(|progress| progress.ahead = key.checkpoint),
@@ -380,13 +439,15 @@ proptest! {
     #[test]
     fn each_result_is_committed_once_however_often_ranks_die(
         ranks in 1u32..4,
+        has_records in any::<bool>(),
         deaths in prop::collection::vec(
             (0u32..4, 0u64..40, prop_oneof![Just(Fault::None), Just(Fault::Unknown), Just(Fault::Lost)]),
             0..5,
         ),
     ) {
         let items = 20_000;
-        let (place, stores) = (MemoryStore::new(ranks), stores(ranks));
+        let (mut place, stores) = (MemoryStore::new(ranks), stores(ranks));
+        Arc::get_mut(&mut place).unwrap().has_records = has_records;
         for (rank, after_ms, fault) in deaths {
             *place.fault.lock().unwrap() = fault;
             run(&place, &stores, items, Some((rank % ranks, Duration::from_millis(after_ms))));

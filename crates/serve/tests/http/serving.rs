@@ -44,6 +44,7 @@ impl Checkpoints for MemoryStore {
         let keys = shards.keys().map(|(checkpoint, rank)| ShardKey {
             checkpoint: *checkpoint,
             rank: *rank,
+            run: 0,
         });
         Ok(keys.collect())
     }

@@ -15,7 +15,7 @@ use millstream_exchange::Ranks;
 
 use super::*;
 use crate::build::flow::Flow;
-use crate::checkpoint::decisions::Waiting;
+use crate::checkpoint::decision_signal::Waiting;
 use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey};
 use crate::error::BoxError;
@@ -255,6 +255,7 @@ impl Rank {
         let waiting = Waiting {
             are_sinks: false,
             is_any: false,
+            has_records: false,
         };
         let decisions = Decisions::new(&flow.settings.ranks, &graph.doorbell, Vec::new(), waiting);
         let signal = Arc::clone(decisions.signal());
@@ -270,7 +271,8 @@ impl Rank {
             let saved = begin::save_first(&graph, shards.checkpoint(1)).unwrap();
             shards.store_first(saved).unwrap();
         }
-        decisions.begin(shards.checkpoint(0), beginning.is_some());
+        let completion = shards.completion();
+        decisions.begin(shards.checkpoint(0), beginning.is_some(), completion);
         let states = graph.states.iter().filter(|(name, _)| name != "others");
         *others.0.lock() = Some(Work {
             stages: graph.stages.clone(),
@@ -424,6 +426,7 @@ fn a_checkpoint_that_is_due_follows_at_once_when_the_one_before_is_written() {
     let waiting = Waiting {
         are_sinks: false,
         is_any: false,
+        has_records: false,
     };
     let decisions = Decisions::new(&ranks, &graph.doorbell, Vec::new(), waiting);
     let signal = Arc::clone(decisions.signal());

@@ -1,0 +1,131 @@
+//! Signals to the decisions about complete checkpoints, and the shards of this rank that they are about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
+use parking_lot::Mutex;
+
+use crate::checkpoint::record::ShardDigest;
+use crate::error::BoxError;
+use crate::run::doorbell::Doorbell;
+
+/// The shards that a rank has announced and that wait for those of other ranks, at most.
+pub const WAITING_MAX: usize = 4;
+
+/// The shards in a row that a rank gives up although sinks have prepared results for them: sinks do not have much room.
+const GIVEN_UP_MAX: usize = 4;
+
+/// Signals that a shard was stored, an announcement arrived, or a sink made progress. Workers look at it between any
+/// two activations.
+pub struct DecisionSignal {
+    pub is_there: AtomicBool,
+    /// Locked for a moment only: also while sinks commit, a shard is written.
+    pub own: Mutex<Own>,
+    doorbell: Arc<Doorbell>,
+    waiting: Waiting,
+    is_alone: bool,
+}
+
+/// The parts of a flow that wait for complete checkpoints.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    /// Whether there are sinks that have prepared results for them, and little room for more.
+    pub are_sinks: bool,
+    /// Whether there are any. Records count, too.
+    pub is_any: bool,
+    /// Whether the store has records.
+    pub has_records: bool,
+}
+
+/// The shards of this rank that stay.
+#[derive(Default)]
+pub struct Own {
+    /// The last one, if it is not announced yet.
+    pub last: Option<(u64, ShardDigest)>,
+    /// Those that are announced, from the last complete one on.
+    pub announced: BTreeMap<u64, ShardDigest>,
+    /// Shards that were given up since the last one that is stored.
+    pub given_up: usize,
+    /// The rank has ended: nothing changes in it any more.
+    pub has_ended: bool,
+    /// Ends the flow.
+    pub error: Option<BoxError>,
+}
+
+impl DecisionSignal {
+    pub fn new(doorbell: &Arc<Doorbell>, waiting: Waiting, is_alone: bool) -> DecisionSignal {
+        DecisionSignal {
+            is_there: AtomicBool::new(false),
+            own: Mutex::default(),
+            doorbell: Arc::clone(doorbell),
+            waiting,
+            is_alone,
+        }
+    }
+
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
+    /// A shard was stored. It takes the place of the one before, if that is not announced yet. [`wake`](Wake::wake)
+    /// follows.
+    pub fn stored(&self, number: u64, shard: ShardDigest) {
+        let mut own = self.own.lock();
+        own.last = Some((number, shard));
+        own.given_up = 0;
+    }
+
+    /// A shard was given up. [`wake`](Wake::wake) follows.
+    pub fn given_up(&self) {
+        self.own.lock().given_up += 1;
+    }
+
+    /// Whether a shard is the last one that can be given up without a stop of the flow: sinks have prepared results for
+    /// those before it, or the rank has ended, so that the next one would be the same.
+    pub fn is_last_chance(&self) -> bool {
+        let own = self.own.lock();
+        self.waiting.are_sinks && (own.has_ended || own.given_up >= GIVEN_UP_MAX)
+    }
+
+    /// Ends the flow with an error. [`wake`](Wake::wake) follows.
+    pub fn fail(&self, error: BoxError) {
+        self.own.lock().error.get_or_insert(error);
+    }
+
+    /// Returns the checkpoints whose shards stay, all others being of no use any more. For the thread that writes them:
+    /// those that join later come by [`stored`](Self::stored).
+    pub fn kept(&self) -> BTreeSet<u64> {
+        let own = self.own.lock();
+        let last = own.last.map(|(number, _)| number);
+        let kept = own.announced.keys().copied().chain(last);
+        match self.is_alone && !self.waiting.has_records {
+            // Without other ranks and records each checkpoint is complete when its shard is stored.
+            true => kept.max().into_iter().collect(),
+            false => kept.collect(),
+        }
+    }
+}
+
+impl Wake for DecisionSignal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // The flag first: a worker that the bell wakes sees it.
+        self.is_there.store(true, Ordering::SeqCst);
+        self.doorbell.wake_by_ref();
+    }
+}
+
+impl Own {
+    /// Takes the shard to announce, if there is one and room for it.
+    pub fn next(&mut self) -> Option<(u64, ShardDigest)> {
+        // One of them is the last complete one.
+        let (number, shard) = self.last.take_if(|_| self.announced.len() <= WAITING_MAX)?;
+        self.announced.insert(number, shard);
+        Some((number, shard))
+    }
+}
