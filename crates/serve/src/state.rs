@@ -65,7 +65,7 @@ pub async fn value(
     read(shown, move |Shown { content, .. }| {
         let element = Element::find(&*content, flow, element, &query)?;
         let (value, found) = element.value(&key, query.level)?;
-        let headers = element.headers(&found, query.level);
+        let headers = element.headers(&found.unwrap_or(Found::nothing()), query.level);
         Ok(match value {
             Some(value) => (headers, Json(value)).into_response(),
             None => {
@@ -141,9 +141,14 @@ impl Element {
         self.ranks.iter().map(|(_, rank)| rank.ordered()).collect()
     }
 
-    fn value(&self, key: &str, level: ReadLevel) -> Result<(Option<Value>, Found), RequestError> {
+    /// Reads one key; without `Found` if no rank here owns the key, or the element does not know.
+    fn value(
+        &self,
+        key: &str,
+        level: ReadLevel,
+    ) -> Result<(Option<Value>, Option<Found>), RequestError> {
         let Some(ranks) = self.ordered() else {
-            return Ok((self.unordered_value(key)?, Found::nothing()));
+            return Ok((self.unordered_value(key)?, None));
         };
         let found = ranks.iter().find_map(|rank| rank.read(key, level));
         Ok(match found {
@@ -152,9 +157,9 @@ impl Element {
                     is_committed: found.is_committed,
                     checkpoint: found.checkpoint,
                 };
-                (found.value, about)
+                (found.value, Some(about))
             }
-            None => (None, Found::nothing()),
+            None => (None, None),
         })
     }
 
@@ -182,7 +187,8 @@ impl Element {
             let mut abouts = Vec::new();
             for key in keys {
                 let (value, about) = self.value(key, level)?;
-                abouts.push(about);
+                // A key without an owner here has no value, and so no checkpoint to agree on.
+                abouts.extend(about);
                 list.entries.extend(value.map(|value| Entry {
                     key: key.clone(),
                     value,
@@ -282,7 +288,8 @@ impl Element {
                 abouts.iter().map(|about| about.checkpoint).collect();
             if checkpoints.len() <= 1 {
                 list.found = Found {
-                    is_committed: abouts.iter().all(|about| about.is_committed),
+                    is_committed: !abouts.is_empty()
+                        && abouts.iter().all(|about| about.is_committed),
                     checkpoint: checkpoints.first().copied().flatten(),
                 };
                 return Ok(list);

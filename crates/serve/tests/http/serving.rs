@@ -242,6 +242,34 @@ fn committed_values_and_headers_are_as_of_the_last_checkpoint() {
 }
 
 #[test]
+fn keys_that_no_rank_here_owns_do_not_keep_committed_values_of_others() {
+    let ranks = count(2, Some(Arc::default()));
+    let all = start_with(Arc::new(Flows(ranks.clone())));
+    // The other rank is in another process, as it were.
+    let first = start_with(Arc::new(Flows(ranks[..1].to_vec())));
+    let of_first = keys(&get(&first, "/state/count/numbers"));
+    let of_all = keys(&get(&all, "/state/count/numbers"));
+    let of_second = of_all.iter().find(|key| !of_first.contains(key));
+    let (own, foreign) = (&of_first[0], of_second.expect("each rank has keys"));
+    for server in [&all, &first] {
+        let query = format!("/state/count/numbers?keys={own}&keys=abc&committed");
+        let answer = get(server, &query);
+        assert_eq!(answer.json(), json!([{ "key": own, "value": 20 }]));
+        let committed = header(&answer, "millstream-committed");
+        assert_eq!(committed.as_deref(), Some("true"));
+    }
+    let query = format!("/state/count/numbers?keys={foreign}&keys={own}&committed");
+    assert_eq!(keys(&get(&first, &query)), [own.as_str()]);
+    // An answer about no value that this process could have says nothing of a checkpoint.
+    for query in ["keys=abc&keys=def", "keys=abc"] {
+        let answer = get(&all, &format!("/state/count/numbers?{query}&committed"));
+        assert_eq!(answer.json(), json!([]));
+        let committed = header(&answer, "millstream-committed");
+        assert_eq!(committed.as_deref(), Some("false"));
+    }
+}
+
+#[test]
 fn several_ranks_of_a_flow_have_metrics_apart_and_one_name() {
     let server = start_with(Arc::new(Flows(count(2, None))));
     assert_eq!(get(&server, "/api/v1/flows").json(), json!(["count"]));
