@@ -24,13 +24,15 @@ pub enum RequestError {
     #[error(
         "there is no page at {0:?}: try /, /healthz, /readyz, /metrics, /api/v1/overview, \
          /api/v1/streams, /api/v1/groups, /api/v1/flows, \
-         /api/v1/flows/<flow>/metrics, /state/<flow>/<element>, /state/<flow>/<element>/<key>, \
+         /api/v1/flows/<flow>/metrics, /state, /state/<flow>, /state/<flow>/<element>, /state/<flow>/<element>/<key>, \
          /kv/<stream> or /kv/<stream>/<key>"
     )]
     UnknownPath(String),
     #[error("unknown flow {0:?}: /api/v1/flows lists those that run")]
     UnknownFlow(String),
-    #[error("unknown element {element:?}: the flow {flow:?} has no state element of this name")]
+    #[error(
+        "unknown element {element:?}: the flow {flow:?} has no state element of this name; /state/<flow> lists its elements"
+    )]
     UnknownElement { flow: String, element: String },
     #[error(
         "unknown key {key:?}: the element {element:?} of the flow {flow:?} has no value for it at the moment; \

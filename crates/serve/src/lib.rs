@@ -12,6 +12,8 @@
 //! | `/api/v1/groups` | [`Content::groups`] |
 //! | `/api/v1/flows` | the names of the flows |
 //! | `/api/v1/flows/<flow>/metrics?rank=<n>` | all metrics of one flow on a rank, else on the first one here, see below |
+//! | `/state` | the flows with the names of their state elements: `[{"flow": …, "elements": […]}, …]` |
+//! | `/state/<flow>` | the same of one flow: `{"flow": …, "elements": […]}` |
 //! | `/state/<flow>/<element>/<key>` | the value of one key of a state element, see below |
 //! | `/state/<flow>/<element>?keys=<key>&keys=<key>` | those of up to 1,000 keys that have a value: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>?prefix=<text>&limit=<n>` | up to `n` entries (100, at most 10,000), in the order of their keys |

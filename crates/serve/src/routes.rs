@@ -21,7 +21,7 @@ use crate::history::Throughput;
 use crate::kv;
 use crate::page::page;
 use crate::prometheus;
-use crate::shown::{Shown, read, running};
+use crate::shown::{Shown, flow_names, read, running};
 use crate::state;
 
 type Shared = State<Shown>;
@@ -38,6 +38,8 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
         .route("/api/v1/groups", get(groups))
         .route("/api/v1/flows", get(flows))
         .route("/api/v1/flows/{flow}/metrics", get(flow_metrics))
+        .route("/state", get(state::flows))
+        .route("/state/{flow}", get(state::elements))
         .route("/state/{flow}/{element}", get(state::entries))
         .route("/state/{flow}/{element}/{key}", get(state::value))
         .route("/kv/{*path}", get(kv::page))
@@ -87,16 +89,7 @@ async fn overview(shown: Shared) -> Answer<Value> {
 }
 
 async fn flows(shown: Shared) -> Answer<Vec<String>> {
-    read(shown, |Shown { content, .. }| {
-        let mut names: Vec<String> = Vec::new();
-        for flow in content.flows() {
-            if names.iter().all(|name| name != flow.name()) {
-                names.push(flow.name().to_owned());
-            }
-        }
-        Ok(Json(names))
-    })
-    .await
+    read(shown, |shown| Ok(Json(flow_names(&*shown.content)))).await
 }
 
 /// A query that may name a rank.

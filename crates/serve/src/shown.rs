@@ -16,6 +16,17 @@ pub struct Shown {
     pub history: Arc<History>,
 }
 
+/// Returns the names of the flows, each once.
+pub fn flow_names(content: &dyn Content) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for flow in content.flows() {
+        if names.iter().all(|name| name != flow.name()) {
+            names.push(flow.name().to_owned());
+        }
+    }
+    names
+}
+
 /// Returns the ranks of a flow that this process has, the lowest first; `rank` names one of them.
 pub fn running(
     content: &dyn Content,

@@ -1,6 +1,7 @@
 //! The pages of state elements, below `/state`.
 
 mod headers;
+mod listing;
 mod query;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use millstream_flow::{OrderedState, ReadLevel, Running, StateEntry, StateReader}
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::listing::{elements, flows};
 use self::query::{Range, StateQuery, Wanted};
 use crate::Content;
 use crate::error::RequestError;

@@ -273,6 +273,8 @@ fn keys_that_no_rank_here_owns_do_not_keep_committed_values_of_others() {
 fn several_ranks_of_a_flow_have_metrics_apart_and_one_name() {
     let server = start_with(Arc::new(Flows(count(2, None))));
     assert_eq!(get(&server, "/api/v1/flows").json(), json!(["count"]));
+    let elements = json!({ "flow": "count", "elements": ["numbers", "sums", "users"] });
+    assert_eq!(get(&server, "/state").json(), json!([elements]));
     let body = get(&server, "/metrics").body;
     for rank in 0..2 {
         let line = format!("millstream_flow_finished{{flow=\"count\",rank=\"{rank}\"}} 1");

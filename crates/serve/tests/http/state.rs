@@ -12,6 +12,17 @@ use serde_json::json;
 use crate::support::{OneFlow, get, run, start, start_with};
 
 #[test]
+fn flows_and_their_elements_are_listed() {
+    let server = start();
+    let ads = json!({ "flow": "ads", "elements": ["broken", "campaign_counts", "large"] });
+    let words = json!({ "flow": "two \"words\"", "elements": ["a/b"] });
+    assert_eq!(get(&server, "/state/ads").json(), ads);
+    assert_eq!(get(&server, "/state/two%20%22words%22").json(), words);
+    assert_eq!(get(&server, "/state").json(), json!([ads, words]));
+    get(&server, "/state/%FF").check_error(400, "UTF-8");
+}
+
+#[test]
 fn a_value_is_found_by_its_key() {
     let server = start();
     let answer = get(&server, "/state/ads/campaign_counts/campaign-00042");
@@ -67,7 +78,9 @@ fn errors_name_the_unknown_item() {
     get(&server, "/state/ads/counts/x").check_error(404, r#"unknown element "counts""#);
     let answer = get(&server, "/state/ads/campaign_counts/x%20y");
     answer.check_error(404, r#"unknown key "x y""#);
-    get(&server, "/state").check_error(404, "no page at \"/state\"");
+    get(&server, "/state/adds").check_error(404, r#"unknown flow "adds""#);
+    get(&server, "/state/ads/counts").check_error(404, "/state/<flow> lists its elements");
+    get(&server, "/states").check_error(404, "no page at \"/states\"");
     get(&server, "/api/v2/overview").check_error(404, "/api/v1/overview");
 }
 
