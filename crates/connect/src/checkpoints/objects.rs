@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::sync::Arc;
 
+use millstream_base::partition_of_key;
 use millstream_flow::{BoxError, Changelog, CheckpointRecords, Checkpoints, ShardKey, StoreLock};
 use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogError, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
@@ -195,7 +196,9 @@ impl CheckpointRecords for LogCheckpoints {
         )?;
         let mut chunk = ChunkBuilder::new(Compression::None);
         chunk.push(self.log.clock().now(), Some(RECORD), Some(record), &[])?;
-        let partition = stream.partition(0)?;
+        // A stream that was made by hand may have more than one.
+        let count = stream.partition_count();
+        let partition = stream.partition(partition_of_key(RECORD, count as usize) as u32)?;
         let appended = partition.append(chunk.finish(None)?)?;
         Ok(partition.wait_durable(appended.next_offset)?)
     }

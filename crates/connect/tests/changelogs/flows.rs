@@ -11,6 +11,8 @@ use millstream_flow::{
     ShardKey, Values,
 };
 
+use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
+
 use crate::support::{World, for_both};
 
 const NUMBERS: u64 = 40_000;
@@ -233,6 +235,24 @@ fn a_record_outlasts_many_later_ones() {
             let _lock = world.store.lock().unwrap();
             assert_eq!(last_number(&*world.store), 10 * round - 1);
         }
+    });
+}
+
+#[test]
+fn a_record_is_found_in_a_stream_of_several_partitions() {
+    for_both(|world| {
+        let config = StreamConfig {
+            streamlets: 5,
+            settings: [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into(),
+            ..StreamConfig::default()
+        };
+        world.log.create_stream("shop.checkpoints", config).unwrap();
+        let lock = world.store.lock().unwrap();
+        let records = world.store.records().unwrap();
+        records.append(&7u64.to_le_bytes()).unwrap();
+        drop(lock);
+        let _lock = world.store.lock().unwrap();
+        assert_eq!(last_number(&*world.store), 7);
     });
 }
 
