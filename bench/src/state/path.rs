@@ -79,18 +79,16 @@ pub fn path(bench: &Bench) -> Result<Vec<Case>> {
 
 /// Runs the flow with its state in the log, and removes the state.
 fn run_kept(log: &Log, stream: &Stream) -> Result<Ran> {
-    let store = Arc::new(LogCheckpoints::new(log, FLOW));
+    let store = LogCheckpoints::new(log, FLOW);
     let ran = run_flow(
         stream,
         Some(Checkpointing {
-            store,
+            store: Arc::new(store.clone()),
             interval: INTERVAL,
             resume: Resume::Never,
         }),
     )?;
-    for object in log.objects(&format!("{FLOW}.checkpoint."))? {
-        log.delete_object(&object.name)?;
-    }
+    store.forget().map_err(|error| anyhow!("{error}"))?;
     for element in ELEMENTS {
         log.delete_stream(&format!("{FLOW}.state.{element}"))?;
     }
