@@ -23,7 +23,7 @@ use crate::lane::replaced::Replaced;
 use crate::lane::shared::StreamShared;
 use crate::lane::virtual_log::VirtualLog;
 use crate::memory::pool::{Arena, Pool};
-use crate::persist::key_files::KeyTurn;
+use crate::persist::key_turn::KeyTurn;
 use crate::read::context::ReadContext;
 use crate::recovery::unfinished::UnfinishedRecovery;
 use crate::settings::compaction::{KEYED_GROUP_BYTES_MAX, is_compacted};

@@ -3,8 +3,6 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-
 use crate::core::Core;
 use crate::lane::LaneState;
 use crate::read::keys::cover::{ensure_key_file, next_group};
@@ -13,12 +11,6 @@ use crate::stream::StreamState;
 /// How many lanes a step looks at: some 5 ms of work each second. With more lanes a turn takes several steps; till then
 /// lookups read the groups that have no key file yet.
 const LANES_MAX: usize = 10_000;
-
-/// The lanes of keyed streams that the present turn has still to look at.
-#[derive(Debug, Default)]
-pub struct KeyTurn {
-    lanes: Mutex<Vec<Weak<LaneState>>>,
-}
 
 impl Core {
     /// Makes at most one key file of each lane that it looks at. `true` when there may be more to do.

@@ -13,6 +13,7 @@ pub mod disk_full;
 pub mod evict;
 pub mod finish_recovery;
 pub mod key_files;
+pub mod key_turn;
 pub mod make_room;
 pub mod remove;
 pub mod retention;
