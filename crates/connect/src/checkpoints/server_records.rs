@@ -95,10 +95,11 @@ impl ServerRun {
     /// Waits until readers see this run's name: the server answers a commit before it writes the markers.
     async fn wait_until_named(&self, client: &Client, flow: &str) -> Result<(), BoxError> {
         for _ in 0..LOOKS_MAX {
-            if self.check(client, flow).await.is_ok() {
-                return Ok(());
+            match self.check(client, flow).await {
+                // Another name, or none yet.
+                Err(error) if error.is::<FinalError>() => tokio::time::sleep(LOOK_PAUSE).await,
+                found => return found,
             }
-            tokio::time::sleep(LOOK_PAUSE).await;
         }
         self.check(client, flow).await
     }
