@@ -23,6 +23,14 @@ fn small_groups() -> StreamConfig {
     }
 }
 
+/// As [`small_groups`]; each closed group may be removed at once.
+fn unretained() -> StreamConfig {
+    StreamConfig {
+        retention: Some(ByteSize(0)),
+        ..small_groups()
+    }
+}
+
 fn append(world: &mut World, name: &str, bytes: usize, producer: Option<(i64, i16, i32)>) {
     let chunk = world.make_chunk(1, bytes, producer);
     let (lane, appended) = world.append(name, 0, chunk).expect("no faults");

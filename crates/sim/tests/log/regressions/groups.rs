@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use millstream_base::{ByteSize, Offset};
+use millstream_base::Offset;
 use millstream_log::{Durability, LogError, StreamConfig};
 use millstream_sim::OperationKind;
 
-use super::{append, list_anew, opened, put_group, small_groups};
+use super::{append, list_anew, opened, put_group, small_groups, unretained};
 use crate::world::{World, lane_of};
 
 #[test]
@@ -181,14 +181,7 @@ fn retention_goes_on_after_a_failed_sync_of_the_list_of_files() {
     for seed in 0..10 {
         let mut world = World::new(seed);
         assert!(world.open());
-        let retention = Some(ByteSize(0));
-        world.create(
-            "a",
-            StreamConfig {
-                retention,
-                ..small_groups()
-            },
-        );
+        world.create("a", unretained());
         for _ in 0..3 {
             append(&mut world, "a", 60_000, None);
         }

@@ -1,23 +1,16 @@
 //! Regressions of retention and of deletions.
 
-use millstream_base::{ByteSize, Offset, ProducerId, StreamletIndex};
+use millstream_base::{Offset, ProducerId, StreamletIndex};
 use millstream_log::{LogError, StreamConfig};
 use millstream_sim::{Operation, OperationKind};
 
-use super::{append, opened, small_groups};
+use super::{append, opened, small_groups, unretained};
 use crate::world::{World, lane_of};
 
 #[test]
 fn retention_leaves_a_file_with_the_next_offset() {
     let mut world = opened();
-    let retention = Some(ByteSize(0));
-    world.create(
-        "a",
-        StreamConfig {
-            retention,
-            ..small_groups()
-        },
-    );
+    world.create("a", unretained());
     append(&mut world, "a", 60_000, None);
     world.log().persist();
     append(&mut world, "a", 100, None);
@@ -29,14 +22,7 @@ fn retention_leaves_a_file_with_the_next_offset() {
 #[test]
 fn retention_takes_groups_out_of_the_list_before_it_removes_their_files() {
     let mut world = opened();
-    let retention = Some(ByteSize(0));
-    world.create(
-        "a",
-        StreamConfig {
-            retention,
-            ..small_groups()
-        },
-    );
+    world.create("a", unretained());
     for _ in 0..3 {
         append(&mut world, "a", 60_000, None);
     }
@@ -146,14 +132,7 @@ fn a_crash_after_a_removal_leaves_the_lane_its_producers() {
     for seed in 0..20 {
         let mut world = World::new(seed);
         assert!(world.open());
-        let retention = Some(ByteSize(0));
-        world.create(
-            "a",
-            StreamConfig {
-                retention,
-                ..small_groups()
-            },
-        );
+        world.create("a", unretained());
         let sent = world.make_chunk(1, 60_000, Some((1, 0, 0)));
         world.append("a", 0, sent.clone()).expect("no faults");
         for _ in 0..2 {
