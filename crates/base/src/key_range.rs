@@ -2,6 +2,8 @@
 
 use std::ops::Bound;
 
+use serde::{Deserialize, Serialize};
+
 /// A range of keys, in the order of their bytes.
 ///
 /// ```
@@ -13,7 +15,7 @@ use std::ops::Bound;
 /// assert!(range.contains(b"bcd") && !range.contains(b"c"));
 /// assert!(KeyRange::all().contains(b""));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRange {
     /// The first key.
     pub from: Vec<u8>,

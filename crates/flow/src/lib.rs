@@ -146,10 +146,13 @@ pub use checkpoint::store::{
 pub use checkpoint::trail::CheckpointView;
 pub use checkpoint::write_error::FinalError;
 pub use error::{BoxError, FlowError};
+pub use ranks::asking::AskError;
 pub use ranks::message::Message;
 pub use ranks::plain::Plain;
 pub use run::running::{LateEvents, LateSource, Running, Summary};
 pub use run::scheduler::{Pick, Priority, RoundRobin, Scheduler, StageView, Stages};
+pub use run::state_reads::Asked;
+pub use run::state_request::{Progress, StateAnswer, StateRequest};
 pub use settings::{FlowSettings, Order};
 pub use sinks::sink::{Sink, SinkStart};
 pub use sources::positions::{Position, Positions};

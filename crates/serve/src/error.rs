@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use millstream_flow::AskError;
 use serde_json::json;
 
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
@@ -67,7 +68,9 @@ pub enum RequestError {
     StateKeyQuery(String),
     #[error("the query {0:?} is refused: it may be rank=<n>")]
     RankQuery(String),
-    #[error("unknown rank {rank}: this process does not run the flow {flow:?} on it")]
+    #[error(
+        "unknown rank {rank}: the flow {flow:?} does not run on it, or its metrics are at another process"
+    )]
     UnknownRank { flow: String, rank: u32 },
     #[error(
         "the flow {flow:?} takes no checkpoints, so it has no committed state: leave out committed to read the present one"
@@ -93,6 +96,8 @@ pub enum RequestError {
         "several ranks have a share of the key {key:?} of the element {element:?}: add rank=<n> to read the share of one"
     )]
     Shares { element: String, key: String },
+    #[error("{0}: try again later")]
+    Rank(#[from] AskError),
     #[error("the ranks of the flow complete checkpoints faster than they can be read: try again")]
     Checkpoints,
     #[error("{0} is not allowed: use GET or HEAD")]
@@ -167,10 +172,11 @@ impl RequestError {
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::Checkpoints
+            | RequestError::Rank(AskError::Busy | AskError::Silent { .. } | AskError::Ended(_))
             | RequestError::LookUp(LookUpError::Busy(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            RequestError::Panicked | RequestError::LookUp(LookUpError::Failed(_)) => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            RequestError::Panicked
+            | RequestError::Rank(AskError::Failed { .. })
+            | RequestError::LookUp(LookUpError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
@@ -186,6 +192,7 @@ impl IntoResponse for RequestError {
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::Checkpoints
+            | RequestError::Rank(AskError::Busy | AskError::Silent { .. })
             | RequestError::LookUp(LookUpError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
             _ => &[],
         };

@@ -32,7 +32,8 @@
 //! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the
 //! scale of `watched_seconds`, and `items_per_second`, the items that each stage read in it.
 //!
-//! `/state` reads all ranks of a flow that this process has; `rank=<n>` names one of them. The entries of an element with a
+//! `/state` reads all ranks of a flow, those in other processes, too; `rank=<n>` names one of them. If one does not answer
+//! within 5 seconds, the answer is 503. The entries of an element with a
 //! value for each key are in the order of the [canonical bytes](millstream_base::key) of the keys: numbers by size, texts by
 //! their bytes. Prefixes are for keys that are strings. Other elements take `limit` and `keys` alone, and sort the entries of an answer by
 //! the text of the key. Each answer has headers:
@@ -40,7 +41,7 @@
 //! | header | content |
 //! |---|---|
 //! | `Millstream-Committed` | `true` if all values of the answer are those of the last complete checkpoint, and else `false`, as always for elements without a value for each key |
-//! | `Millstream-Position` | the next offsets of the flow's sources: `<stream>/<partition>=<offset>, …`, up to 100 partitions |
+//! | `Millstream-Position` | the next offsets of the flow's sources: `<stream>/<partition>=<offset>, …`, up to 100 partitions. Without `committed`, the last of the records before them may not be in the values yet |
 //! | `Millstream-Watermark` | the flow's least watermark, in milliseconds since 1970; absent without event time |
 //! | `Millstream-Checkpoint-Age` | the time since the last complete checkpoint was taken, in seconds; absent before the first one of the run |
 //! | `Millstream-Next` | if there are more entries: the last key of the answer, percent-encoded. `from=` with it continues there |

@@ -48,6 +48,9 @@ const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// The number of threads that read content, beside those that look up keys.
 const READERS_MAX: usize = 4;
 
+/// The number of threads that read state, beside them.
+const STATE_READERS_MAX: usize = 6;
+
 /// The pause between attempts to accept while the machine lacks resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -112,7 +115,7 @@ impl Server {
         let rules = Rules::new(options.hosts);
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(READERS_MAX + KEY_READERS_MAX)
+            .max_blocking_threads(READERS_MAX + KEY_READERS_MAX + STATE_READERS_MAX)
             .thread_name("millstream-http")
             .build()?;
         let listener = runtime.block_on(network.listen(address))?;
@@ -161,6 +164,7 @@ fn run(
         let shown = Shown {
             content: Arc::clone(&content),
             history: Arc::clone(&history),
+            state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
         };
         let router = router(shown, Arc::new(rules));
         let mut stopped = stopping.clone();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use millstream_flow::Running;
+use tokio::sync::Semaphore;
 
 use crate::Content;
 use crate::error::RequestError;
@@ -14,6 +15,8 @@ use crate::history::History;
 pub struct Shown {
     pub content: Arc<dyn Content>,
     pub history: Arc<History>,
+    /// Permits to read state: a rank that does not answer holds up no other pages.
+    pub state_readers: Arc<Semaphore>,
 }
 
 /// Returns the names of the flows, each once.
@@ -59,4 +62,17 @@ pub async fn read<T: Send + 'static>(
     tokio::task::spawn_blocking(move || read(shown))
         .await
         .unwrap_or(Err(RequestError::Panicked))
+}
+
+/// Does the same for pages of state, which may wait for other ranks.
+pub async fn read_state<T: Send + 'static>(
+    State(shown): State<Shown>,
+    read_it: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,
+) -> Result<T, RequestError> {
+    let permit = Arc::clone(&shown.state_readers).acquire_owned().await;
+    read(State(shown), move |shown| {
+        let _permit = permit.map_err(|_| RequestError::Busy)?;
+        read_it(shown)
+    })
+    .await
 }

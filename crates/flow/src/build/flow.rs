@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::build::plan::Plan;
 use crate::checkpoint::participants::DeadLetterParticipant;
 use crate::error::FlowError;
+use crate::ranks::asking::Lines;
 use crate::run::begin;
 use crate::run::running::Running;
 use crate::settings::FlowSettings;
@@ -61,8 +62,12 @@ impl Flow {
             plan.graph.sinks.push(Arc::new(letters));
         }
         plan.check(self.settings.order)?;
+        let has_readers = self.settings.ranks.count() > 1 && !plan.graph.states.is_empty();
+        // Before the ranks agree: a rank that begins sooner may ask at once.
+        let lines = has_readers.then(|| Lines::new(&self.settings.ranks));
         let purpose = begin::begin(&plan.graph, &self.settings)?;
-        Running::start(plan.graph, FlowSettings::clone(&self.settings), purpose)
+        let settings = FlowSettings::clone(&self.settings);
+        Running::start(plan.graph, settings, purpose, lines)
     }
 
     /// Takes the plan out, and leaves one that cannot run: its operators would wake the workers of no flow.

@@ -5,6 +5,7 @@
 //!
 //! This folder does not know which operators run, nor how messages travel: that is the crate `millstream-exchange`.
 
+pub mod asking;
 pub mod channel;
 pub mod exchange;
 pub mod keyed_item;

@@ -16,5 +16,7 @@ pub mod load;
 pub mod pick;
 pub mod running;
 pub mod scheduler;
+pub mod state_reads;
+pub mod state_request;
 pub mod worker;
 pub mod workers;

@@ -12,7 +12,9 @@ use crate::checkpoint::counts::CheckpointCounts;
 use crate::checkpoint::trail::CheckpointView;
 use crate::error::FlowError;
 use crate::graph::Graph;
+use crate::ranks::asking::{Asking, Lines};
 use crate::run::scheduler::room;
+use crate::run::state_reads;
 use crate::run::workers::Workers;
 use crate::settings::FlowSettings;
 use crate::sources::positions::Position;
@@ -27,7 +29,9 @@ use crate::time::waits::{self, Wait};
 /// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
 /// it stands.
 pub struct Running {
-    workers: Arc<Workers>,
+    pub(super) workers: Arc<Workers>,
+    /// Among several ranks of a flow with state.
+    pub(super) asking: Option<Asking>,
 }
 
 /// The summary of a flow that has ended.
@@ -85,9 +89,16 @@ impl Running {
         graph: Graph,
         settings: FlowSettings,
         purpose: Purpose,
+        lines: Option<Lines>,
     ) -> Result<Running, FlowError> {
         let workers = Workers::start(graph, settings, purpose)?;
-        Ok(Running { workers })
+        let asking = lines.map(|lines| state_reads::start(lines, &workers));
+        let asking = asking.transpose().map_err(|error| FlowError::Worker {
+            flow: workers.name.clone(),
+            error: Arc::new(error),
+        });
+        let asking = asking.inspect_err(|_| workers.abandon())?;
+        Ok(Running { workers, asking })
     }
 
     /// The name of the flow.
@@ -151,11 +162,7 @@ impl Running {
 
     /// How far the flow is with each partition of the streams that it reads, as far as its sources know.
     pub fn positions(&self) -> Vec<Position> {
-        let stages = self.workers.stages.iter();
-        stages
-            .filter_map(|stage| stage.positions())
-            .flatten()
-            .collect()
+        self.workers.positions()
     }
 
     /// Records of the streams that it reads which the flow could read and has not; `None` where no source knows.
@@ -249,6 +256,11 @@ impl Running {
         self.workers.ranks.rank()
     }
 
+    /// The number of ranks that run the flow together.
+    pub fn ranks(&self) -> u32 {
+        self.workers.ranks.count()
+    }
+
     /// Returns the least watermark of its stages; `None` without event time, and before the first one.
     pub fn watermark(&self) -> Option<Timestamp> {
         watermark_of(&self.workers.stages)
@@ -271,9 +283,7 @@ impl Running {
 
     /// The state element of this name.
     pub fn state(&self, name: &str) -> Option<Arc<dyn StateReader>> {
-        let mut states = self.workers.states.iter();
-        let (_, state) = states.find(|(state, _)| state == name)?;
-        Some(Arc::clone(state))
+        self.workers.state(name).cloned()
     }
 
     /// The names of all state elements.
@@ -284,6 +294,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.asking = None;
         self.workers.abandon();
     }
 }

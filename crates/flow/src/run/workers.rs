@@ -25,6 +25,7 @@ use crate::run::doorbell::Doorbell;
 use crate::run::load::Adjusted;
 use crate::run::scheduler::Scheduler;
 use crate::settings::FlowSettings;
+use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::dead_letter::DeadLetters;
 use crate::stage::upstream::want_events;
@@ -197,6 +198,22 @@ impl Workers {
         self.coordinator.cancel();
         self.doorbell.ring_all();
         let _ = self.join();
+    }
+
+    /// How far the flow is with each partition of the streams that it reads, as far as its sources know.
+    pub fn positions(&self) -> Vec<Position> {
+        let stages = self.stages.iter();
+        stages
+            .filter_map(|stage| stage.positions())
+            .flatten()
+            .collect()
+    }
+
+    /// Returns the state element of this name.
+    pub fn state(&self, name: &str) -> Option<&Arc<dyn StateReader>> {
+        let mut states = self.states.iter();
+        let (_, state) = states.find(|(state, _)| state == name)?;
+        Some(state)
     }
 
     /// Whether there is no other rank.

@@ -4,6 +4,7 @@
 //! does not know stages, rings or event time.
 
 pub mod collected;
+pub mod json_text;
 pub mod late;
 pub mod logged;
 pub mod ordered;

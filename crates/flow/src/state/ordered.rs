@@ -1,10 +1,13 @@
 //! State elements whose keys have an order, and whose values of the last checkpoint can be read.
 
 use millstream_base::KeyRange;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::state::json_text;
+
 /// The values that a reader wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ReadLevel {
     /// The present values. A flow that ends early and resumes may have others.
     #[default]
@@ -14,9 +17,10 @@ pub enum ReadLevel {
 }
 
 /// The value of a key.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateValue {
     /// The value; `None` if the key has none.
+    #[serde(with = "json_text::optional")]
     pub value: Option<Value>,
     /// Whether the key has the same value, or none, at the last complete checkpoint.
     pub is_committed: bool,
@@ -26,7 +30,7 @@ pub struct StateValue {
 }
 
 /// Some keys of a range.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StatePage {
     /// In the order of the canonical bytes of their keys.
     pub entries: Vec<StateEntry>,
@@ -39,13 +43,14 @@ pub struct StatePage {
 }
 
 /// A key with its value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateEntry {
     /// The key's text.
     pub key: String,
     /// The key's [canonical bytes](millstream_base::key).
     pub bytes: Vec<u8>,
     /// The value.
+    #[serde(with = "json_text")]
     pub value: Value,
 }
 

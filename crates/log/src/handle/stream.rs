@@ -60,7 +60,7 @@ impl Stream {
     }
 
     /// Returns when it is compacted, by its settings and the node's; `None` if each record stays until retention removes
-    /// it. This version does not compact yet.
+    /// it.
     pub fn compaction(&self) -> Option<Compaction> {
         let of_user = self.stream.kind == StreamKind::Stream;
         let config = of_user.then(|| self.core.effective(self.stream.kind, self.config()))?;

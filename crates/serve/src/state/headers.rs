@@ -1,11 +1,10 @@
 //! The headers by which an answer about state says how far the flow was.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use millstream_base::Timestamp;
-use millstream_flow::{CheckpointView, Position, ReadLevel, Running};
+use millstream_flow::{Position, Progress, ReadLevel};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 const POSITION: HeaderName = HeaderName::from_static("millstream-position");
@@ -29,34 +28,19 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'+')
     .add(b'#');
 
-/// Returns the headers of an answer: those of the checkpoint that was read, or else the present ones.
-pub fn of(
-    ranks: &[&Arc<Running>],
-    is_committed: bool,
-    checkpoint: Option<u64>,
-    level: ReadLevel,
-) -> HeaderMap {
-    let checkpoints = ranks.iter().map(|rank| match level {
-        ReadLevel::Live => rank.complete_checkpoint(),
-        ReadLevel::Committed => rank.checkpoint(checkpoint?),
-    });
-    let checkpoints: Option<Vec<CheckpointView>> = checkpoints.collect();
-    let (positions, watermark) = match (level, &checkpoints) {
-        (ReadLevel::Live, _) => (
-            positions(ranks.iter().flat_map(|rank| rank.positions())),
-            least(ranks.iter().map(|rank| rank.watermark())),
-        ),
-        (ReadLevel::Committed, Some(checkpoints)) => (
-            positions(checkpoints.iter().flat_map(|it| it.positions.clone())),
-            least(checkpoints.iter().map(|it| it.watermark)),
-        ),
+/// Returns the headers of an answer: those of the checkpoint that was read, or else the present ones. `ranks` are all ranks
+/// of the flow that were asked.
+pub fn of(ranks: &[Progress], is_committed: bool, level: ReadLevel) -> HeaderMap {
+    let age = oldest(ranks.iter().map(|rank| rank.checkpoint_age_seconds));
+    let (positions, watermark) = match (level, age) {
         // The checkpoint of an earlier run.
         (ReadLevel::Committed, None) => (None, None),
+        _ => (
+            positions(ranks.iter().flat_map(|rank| &rank.positions)),
+            least(ranks.iter().map(|rank| rank.watermark)),
+        ),
     };
-    let age = match &checkpoints {
-        Some(checkpoints) => checkpoints.iter().map(|it| it.age_seconds).reduce(f64::max),
-        None => age_of_shards(ranks),
-    };
+    let age = age.or_else(|| oldest(ranks.iter().map(|rank| rank.shard_age_seconds)));
     let mut headers = HeaderMap::new();
     headers.insert(COMMITTED, flag(is_committed));
     insert(&mut headers, POSITION, positions);
@@ -72,11 +56,8 @@ pub fn next(headers: &mut HeaderMap, key: Option<&str>) {
     insert(headers, NEXT, key.map(encoded));
 }
 
-/// The age of the oldest last shard of the ranks, if it is of this run.
-fn age_of_shards(ranks: &[&Arc<Running>]) -> Option<f64> {
-    let ages = ranks
-        .iter()
-        .map(|rank| rank.checkpoints()?.last?.age_seconds);
+/// The oldest age, if each rank has one.
+fn oldest(ages: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let ages: Option<Vec<f64>> = ages.collect();
     ages?.into_iter().reduce(f64::max)
 }
@@ -86,10 +67,10 @@ fn least(watermarks: impl Iterator<Item = Option<Timestamp>>) -> Option<Timestam
     watermarks.flatten().min()
 }
 
-fn positions(positions: impl Iterator<Item = Position>) -> Option<String> {
-    let mut next: BTreeMap<(String, u32), u64> = BTreeMap::new();
+fn positions<'a>(positions: impl Iterator<Item = &'a Position>) -> Option<String> {
+    let mut next: BTreeMap<(&str, u32), u64> = BTreeMap::new();
     for position in positions {
-        let partition = (position.stream, position.partition);
+        let partition = (position.stream.as_str(), position.partition);
         let known = next.entry(partition).or_insert(position.next);
         *known = position.next.min(*known);
     }
@@ -141,13 +122,18 @@ mod tests {
             position("a", 2, 9),
             position("a", 2, 8),
         ];
-        let text = positions(all.into_iter());
+        let text = positions(all.iter());
         assert_eq!(text.as_deref(), Some("a/2=8, a/10=3, b%2C%20c/0=7"));
     }
 
     #[test]
     fn too_many_partitions_have_no_header() {
-        let of = |count| positions((0..count).map(|partition| position("a", partition, 1)));
+        let of = |count| {
+            let all: Vec<_> = (0..count)
+                .map(|partition| position("a", partition, 1))
+                .collect();
+            positions(all.iter())
+        };
         assert_eq!(of(0), None);
         assert!(of(PARTITIONS_MAX as u32).is_some());
         assert_eq!(of(PARTITIONS_MAX as u32 + 1), None);

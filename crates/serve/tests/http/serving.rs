@@ -11,8 +11,8 @@ use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, Position, Positions, Resume,
-    Running, ShardKey, Source, SourcePartitions, SourceStatus, Watermarks,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Output, PartialState, Position,
+    Positions, Resume, Running, ShardKey, Source, SourcePartitions, SourceStatus, Watermarks,
 };
 use millstream_serve::{Content, Metric, Server};
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ fn user(number: u64) -> String {
 
 /// Counts 1,000 numbers by key, as strings and as numbers, on some ranks, each of which has a tenth of them again.
 fn count(ranks: u32, store: Option<Arc<MemoryStore>>) -> Vec<Arc<Running>> {
-    let run = |ranks: Ranks| {
+    on_ranks(ranks, |ranks| {
         let settings = FlowSettings {
             checkpoints: store.clone().map(|store| Checkpointing {
                 store,
@@ -106,7 +106,14 @@ fn count(ranks: u32, store: Option<Arc<MemoryStore>>) -> Vec<Arc<Running>> {
             .count("count numbers", &numbers);
         flow.stage("of sums", &channels[2])
             .fold_local(&sums, |sum, number| *sum += number);
-        let running = Arc::new(flow.run().expect("threads"));
+        flow
+    })
+}
+
+/// Runs a flow on some ranks until it has ended.
+fn on_ranks(ranks: u32, flow: impl Fn(Ranks) -> Flow + Sync) -> Vec<Arc<Running>> {
+    let run = |ranks: Ranks| {
+        let running = Arc::new(flow(ranks).run().expect("threads"));
         running.join().expect("the end");
         running
     };
@@ -242,31 +249,138 @@ fn committed_values_and_headers_are_as_of_the_last_checkpoint() {
 }
 
 #[test]
-fn keys_that_no_rank_here_owns_do_not_keep_committed_values_of_others() {
-    let ranks = count(2, Some(Arc::default()));
-    let all = start_with(Arc::new(Flows(ranks.clone())));
-    // The other rank is in another process, as it were.
-    let first = start_with(Arc::new(Flows(ranks[..1].to_vec())));
-    let of_first = keys(&get(&first, "/state/count/numbers"));
-    let of_all = keys(&get(&all, "/state/count/numbers"));
-    let of_second = of_all.iter().find(|key| !of_first.contains(key));
-    let (own, foreign) = (&of_first[0], of_second.expect("each rank has keys"));
-    for server in [&all, &first] {
-        let query = format!("/state/count/numbers?keys={own}&keys=abc&committed");
-        let answer = get(server, &query);
-        assert_eq!(answer.json(), json!([{ "key": own, "value": 20 }]));
-        let committed = header(&answer, "millstream-committed");
-        assert_eq!(committed.as_deref(), Some("true"));
-    }
-    let query = format!("/state/count/numbers?keys={foreign}&keys={own}&committed");
-    assert_eq!(keys(&get(&first, &query)), [own.as_str()]);
-    // An answer about no value that this process could have says nothing of a checkpoint.
+fn a_key_without_an_owner_does_not_keep_committed_values_of_others() {
+    let server = start_with(Arc::new(Flows(count(2, Some(Arc::default())))));
+    let get = |query: &str| get(&server, &format!("/state/count/numbers?{query}&committed"));
+    let answer = get("keys=7&keys=abc");
+    assert_eq!(answer.json(), json!([{ "key": "7", "value": 20 }]));
+    let committed = header(&answer, "millstream-committed");
+    assert_eq!(committed.as_deref(), Some("true"));
+    // An answer about no value that any rank could have says nothing of a checkpoint.
     for query in ["keys=abc&keys=def", "keys=abc"] {
-        let answer = get(&all, &format!("/state/count/numbers?{query}&committed"));
+        let answer = get(query);
         assert_eq!(answer.json(), json!([]));
         let committed = header(&answer, "millstream-committed");
         assert_eq!(committed.as_deref(), Some("false"));
     }
+}
+
+#[test]
+fn ranks_in_other_processes_are_asked() {
+    let ranks = count(3, Some(Arc::default()));
+    let all = start_with(Arc::new(Flows(ranks.clone())));
+    // The other ranks are in other processes, as it were.
+    let parts = [
+        start_with(Arc::new(Flows(ranks[..1].to_vec()))),
+        start_with(Arc::new(Flows(ranks[1..].to_vec()))),
+    ];
+    let mut paths: Vec<String> = (0..100)
+        .map(|key| format!("/state/count/numbers/{key}?committed"))
+        .collect();
+    paths.extend(
+        [
+            "numbers",
+            "numbers?limit=1000&committed",
+            "numbers?from=9&to=12",
+            "numbers?keys=1&keys=2&keys=abc&keys=3&committed",
+            "users?prefix=user/9&limit=3&committed",
+            "users?limit=7&rank=0",
+            "users?limit=7&rank=2&committed",
+            "users/user%2F1",
+            "users/none?committed",
+            "sums",
+            "sums/count",
+            "sums/count?rank=1",
+            "sums?keys=count",
+            "numbers?rank=3",
+            "numbers?from=x",
+        ]
+        .map(|path| format!("/state/count/{path}")),
+    );
+    for path in &paths {
+        let expected = get(&all, path);
+        for server in &parts {
+            let answer = get(server, path);
+            assert_eq!(
+                (answer.status, &answer.body),
+                (expected.status, &expected.body)
+            );
+            for name in ["committed", "position", "watermark", "next"] {
+                let name = format!("millstream-{name}");
+                assert_eq!(header(&answer, &name), header(&expected, &name), "{path}");
+            }
+        }
+    }
+}
+
+/// A share of state that rank 1 does not read while the gate is shut.
+#[derive(Default)]
+struct Stuck {
+    rank: u32,
+}
+
+static GATE: Mutex<()> = Mutex::new(());
+
+impl PartialState for Stuck {
+    fn merge(&mut self, part: &Self) {
+        self.rank = part.rank;
+    }
+
+    fn get(parts: &[&Self], _: &str) -> Option<Value> {
+        if parts.iter().any(|part| part.rank == 1) {
+            drop(GATE.lock());
+        }
+        None
+    }
+
+    fn keys(_: &[&Self], _: usize) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_answer_is_named_and_holds_up_no_other_page() {
+    let ranks = on_ranks(2, |ranks| {
+        let rank = ranks.rank();
+        let settings = FlowSettings {
+            ranks,
+            ..FlowSettings::default()
+        };
+        let flow = Flow::with_settings("stuck", settings);
+        let share = flow.partial::<Stuck>("share");
+        flow.source("source", Generator::new(|number| number).limit(1))
+            .fold_local(&share, move |share, _| share.rank = rank);
+        flow
+    });
+    let server = start_with(Arc::new(Flows(ranks[..1].to_vec())));
+    let page = "/state/stuck/share/key";
+    get(&server, page).check_error(404, "unknown key");
+    let shut = GATE.lock().unwrap();
+    thread::scope(|scope| {
+        let asking: Vec<_> = (0..6).map(|_| scope.spawn(|| get(&server, page))).collect();
+        // The last one may not have begun; then this shows less.
+        thread::sleep(Duration::from_millis(200));
+        get(&server, "/metrics");
+        let are_waiting = asking.iter().all(|asking| !asking.is_finished());
+        assert!(are_waiting, "the metrics did not wait");
+        for asking in asking {
+            let answer = asking.join().unwrap();
+            answer.check_error(503, "rank 1 of the flow does not answer");
+            assert_eq!(header(&answer, "retry-after").as_deref(), Some("1"));
+        }
+    });
+    get(&server, &format!("{page}?rank=0")).check_error(404, "unknown key");
+    drop(shut);
+    get(&server, page).check_error(404, "unknown key");
+}
+
+#[test]
+fn a_rank_that_is_gone_is_named_at_once() {
+    let mut ranks = count(2, None);
+    drop(ranks.pop());
+    let server = start_with(Arc::new(Flows(ranks)));
+    let answer = get(&server, "/state/count/numbers/7");
+    answer.check_error(503, "rank 1: it ended without a word");
 }
 
 #[test]

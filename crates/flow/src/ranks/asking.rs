@@ -1,0 +1,427 @@
+//! Questions that a rank asks another one while the flow runs, and the answers: bytes, whose meaning others know.
+//!
+//! Questions and answers go in parts, so that a long answer needs little credit. A rank takes the parts that have come
+//! whatever it has to send: two ranks with long answers for each other would wait for ever otherwise. It answers a
+//! question when its former answers to that rank are sent. So a rank holds one answer for each other rank, and the
+//! questions, whose number is bounded by the ranks that ask.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver as Inbox, RecvTimeoutError, SyncSender};
+use std::task::{Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+use std::{io, mem};
+
+use bytes::Bytes;
+use millstream_exchange::{Ranks, Receiver, SendError, Sender};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::error::BoxError;
+
+/// Bytes on their way from one rank to another.
+const CREDIT_BYTES: u64 = 1 << 20;
+
+/// The bytes of a part, but for its head.
+const PART_BYTES: usize = 64 << 10;
+
+/// Questions of this rank that are not answered yet.
+const WAITING_MAX: usize = 256;
+
+/// The reason why another rank has not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// Too many questions wait for answers.
+    #[error("{WAITING_MAX} requests wait for other ranks of the flow")]
+    Busy,
+    /// It has not answered in time.
+    #[error("rank {rank} of the flow does not answer")]
+    Silent {
+        /// The rank.
+        rank: u32,
+    },
+    /// A rank has failed, or this one is about to end.
+    #[error("the ranks of the flow end: {0}")]
+    Ended(String),
+    /// It cannot answer.
+    #[error("rank {rank} of the flow cannot answer: {error}")]
+    Failed {
+        /// The rank.
+        rank: u32,
+        /// The reason.
+        error: String,
+    },
+}
+
+/// The channels of questions and answers, one from each rank to each other.
+pub struct Lines {
+    peers: Vec<Peer>,
+}
+
+impl Lines {
+    /// Makes the channels; called before the ranks agree, and by all of them.
+    pub fn new(ranks: &Ranks) -> Lines {
+        let channel = ranks.next_channel();
+        let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
+        let peers = others.map(|rank| Peer {
+            rank,
+            sender: ranks.sender(rank, channel, CREDIT_BYTES),
+            receiver: ranks.receiver(rank, channel, CREDIT_BYTES),
+            unsent: VecDeque::new(),
+            arriving: Vec::new(),
+            questions: VecDeque::new(),
+        });
+        Lines {
+            peers: peers.collect(),
+        }
+    }
+}
+
+/// Asks other ranks, and answers them on a thread of its own until it is dropped.
+pub struct Asking {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    is_stopping: AtomicBool,
+}
+
+struct State {
+    peers: Vec<Peer>,
+    /// The number of the next question.
+    next: u64,
+    waiting: HashMap<u64, SyncSender<Vec<u8>>>,
+    /// Why nothing is asked and answered any more.
+    ended: Option<String>,
+}
+
+/// Another rank.
+struct Peer {
+    rank: u32,
+    sender: Sender,
+    receiver: Receiver,
+    /// Parts for which there was no credit.
+    unsent: VecDeque<Bytes>,
+    /// The parts that have come of the next question or answer.
+    arriving: Vec<u8>,
+    /// What the rank has asked, the oldest first.
+    questions: VecDeque<(u64, Vec<u8>)>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Kind {
+    Question,
+    Answer,
+}
+
+/// A part of a question, or of its answer. The next part from the same rank is the next one of the same.
+#[derive(Serialize, Deserialize)]
+struct Part<'a> {
+    kind: Kind,
+    /// The question's number at the rank that asks.
+    question: u64,
+    is_last: bool,
+    bytes: &'a [u8],
+}
+
+/// A question that waits for its answer.
+pub struct Asked {
+    rank: u32,
+    shared: Arc<Shared>,
+    answer: Inbox<Vec<u8>>,
+}
+
+impl Asked {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// When none has come in time, or a rank has failed.
+    pub fn wait(self, time_max: Duration) -> Result<Vec<u8>, AskError> {
+        match self.answer.recv_timeout(time_max) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Timeout) => Err(AskError::Silent { rank: self.rank }),
+            Err(RecvTimeoutError::Disconnected) => Err(self.shared.state.lock().ended()),
+        }
+    }
+}
+
+impl Asking {
+    /// Begins to answer the questions of other ranks with what `answer` returns.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub fn start(
+        lines: Lines,
+        answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
+    ) -> io::Result<Asking> {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                peers: lines.peers,
+                next: 0,
+                waiting: HashMap::new(),
+                ended: None,
+            }),
+            is_stopping: AtomicBool::new(false),
+        });
+        let thread = thread::Builder::new()
+            .name("millstream-reads".to_owned())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.run(answer)
+            })?;
+        Ok(Asking {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Asks another rank. It never waits.
+    ///
+    /// # Errors
+    /// When too many questions wait, or a rank has failed.
+    ///
+    /// # Panics
+    /// When there is no other rank of this number.
+    pub fn ask(&self, rank: u32, question: &[u8]) -> Result<Asked, AskError> {
+        let state = &mut *self.shared.state.lock();
+        if state.ended.is_some() {
+            return Err(state.ended());
+        }
+        if state.waiting.len() >= WAITING_MAX {
+            return Err(AskError::Busy);
+        }
+        let mut peers = state.peers.iter_mut();
+        let peer = peers.find(|peer| peer.rank == rank).expect("another rank");
+        let number = state.next;
+        state.next += 1;
+        let (answered, answer) = mpsc::sync_channel(1);
+        state.waiting.insert(number, answered);
+        peer.put(Kind::Question, number, question);
+        // The thread finds out about a failure by itself.
+        let _ = peer.send();
+        Ok(Asked {
+            rank,
+            shared: Arc::clone(&self.shared),
+            answer,
+        })
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic of the thread was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, answer: impl Fn(&[u8]) -> Vec<u8>) {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        for peer in &mut self.state.lock().peers {
+            peer.sender.set_waker(waker.clone());
+            peer.receiver.set_waker(waker.clone());
+        }
+        while !self.is_stopping.load(Ordering::SeqCst) {
+            let exchanged = self.state.lock().exchange();
+            let questions = match exchanged {
+                Ok(questions) => questions,
+                Err(error) => {
+                    self.end(&error.to_string());
+                    return;
+                }
+            };
+            if questions.is_empty() {
+                thread::park();
+            }
+            for (place, number, question) in questions {
+                let bytes = answer(&question);
+                let peer = &mut self.state.lock().peers[place];
+                peer.put(Kind::Answer, number, &bytes);
+            }
+        }
+        self.end("this one has ended");
+    }
+
+    /// Lets go of all that wait.
+    fn end(&self, reason: &str) {
+        let mut state = self.state.lock();
+        state.ended = Some(reason.to_owned());
+        state.waiting.clear();
+    }
+}
+
+impl State {
+    fn ended(&self) -> AskError {
+        AskError::Ended(self.ended.clone().unwrap_or_default())
+    }
+
+    /// Sends, takes what has come, and gives answers to those that wait for them. Returns the questions to answer now,
+    /// each with the place of its rank.
+    fn exchange(&mut self) -> Result<Vec<(usize, u64, Vec<u8>)>, BoxError> {
+        let mut questions = Vec::new();
+        for (place, peer) in self.peers.iter_mut().enumerate() {
+            peer.receive(&mut self.waiting)?;
+            peer.send()?;
+            if peer.unsent.is_empty() {
+                let next = peer.questions.pop_front();
+                questions.extend(next.map(|(number, question)| (place, number, question)));
+            }
+        }
+        Ok(questions)
+    }
+}
+
+impl Peer {
+    fn put(&mut self, kind: Kind, question: u64, bytes: &[u8]) {
+        let count = bytes.len().div_ceil(PART_BYTES).max(1);
+        for place in 0..count {
+            let from = place * PART_BYTES;
+            let part = Part {
+                kind,
+                question,
+                is_last: place + 1 == count,
+                bytes: &bytes[from..bytes.len().min(from + PART_BYTES)],
+            };
+            let part = postcard::to_stdvec(&part).expect("bytes and numbers can be written");
+            self.unsent.push_back(part.into());
+        }
+    }
+
+    fn send(&mut self) -> Result<(), BoxError> {
+        while let Some(part) = self.unsent.pop_front() {
+            match self.sender.send(part) {
+                Ok(()) => {}
+                Err(SendError::Full(part)) => {
+                    self.unsent.push_front(part);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, waiting: &mut HashMap<u64, SyncSender<Vec<u8>>>) -> Result<(), BoxError> {
+        while let Some(message) = self.receiver.take()? {
+            let part: Part<'_> = postcard::from_bytes(&message)
+                .map_err(|error| format!("what rank {} sent cannot be read: {error}", self.rank))?;
+            self.arriving.extend_from_slice(part.bytes);
+            if part.is_last {
+                let bytes = mem::take(&mut self.arriving);
+                match part.kind {
+                    Kind::Question => self.questions.push_back((part.question, bytes)),
+                    Kind::Answer => {
+                        let asked = waiting.remove(&part.question);
+                        // The one that asked may not wait any more.
+                        asked.map(|asked| asked.try_send(bytes));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME_MAX: Duration = Duration::from_secs(60);
+
+    /// Two ranks; each answers with what it is asked, twice, once the gate is open.
+    fn two(gate: &Arc<Mutex<()>>) -> (Vec<Ranks>, Vec<Asking>) {
+        let ranks = Ranks::threads(2);
+        // Both have their channels before one of them asks.
+        let lines: Vec<Lines> = ranks.iter().map(Lines::new).collect();
+        let asking = lines.into_iter().map(|lines| {
+            let gate = Arc::clone(gate);
+            let answer = move |question: &[u8]| {
+                drop(gate.lock());
+                question.repeat(2)
+            };
+            Asking::start(lines, answer).unwrap()
+        });
+        let asking = asking.collect();
+        (ranks, asking)
+    }
+
+    #[test]
+    fn long_questions_and_answers_cross_whole() {
+        let (_ranks, both) = two(&Arc::default());
+        thread::scope(|scope| {
+            for (rank, asking) in both.iter().enumerate() {
+                scope.spawn(move || {
+                    for length in [0, 1, PART_BYTES, PART_BYTES + 1, 5 << 20] {
+                        let question = |number: u8| vec![number; length];
+                        let asked = (0..5)
+                            .map(|number| asking.ask(1 - rank as u32, &question(number)).unwrap());
+                        let asked: Vec<Asked> = asked.collect();
+                        for (number, asked) in (0..).zip(asked) {
+                            let answer = asked.wait(TIME_MAX).unwrap();
+                            assert!(answer == question(number).repeat(2), "{length}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_rank_that_does_not_answer_has_a_bounded_number_of_questions() {
+        let gate = Arc::default();
+        let (_ranks, both) = two(&gate);
+        let shut = gate.lock();
+        let ask = || both[0].ask(1, b"?");
+        let asked: Vec<Asked> = (0..WAITING_MAX).map(|_| ask().unwrap()).collect();
+        assert_eq!(ask().err(), Some(AskError::Busy));
+        let late = asked.into_iter().map(|asked| asked.wait(Duration::ZERO));
+        assert!(
+            late.into_iter()
+                .all(|it| it == Err(AskError::Silent { rank: 1 }))
+        );
+        assert_eq!(
+            ask().err(),
+            Some(AskError::Busy),
+            "the rank has all of them to answer"
+        );
+        drop(shut);
+        let answer = loop {
+            match ask() {
+                Ok(asked) => break asked.wait(TIME_MAX),
+                Err(_) => thread::yield_now(),
+            }
+        };
+        assert_eq!(answer, Ok(b"??".to_vec()));
+    }
+
+    #[test]
+    fn a_failure_of_a_rank_ends_the_wait() {
+        let gate = Arc::default();
+        let (ranks, both) = two(&gate);
+        let shut = gate.lock();
+        let asked = both[0].ask(1, b"?").unwrap();
+        ranks[1].fail("it is on fire");
+        let check = |error: AskError| {
+            assert!(error.to_string().contains("it is on fire"), "{error}");
+        };
+        check(asked.wait(TIME_MAX).unwrap_err());
+        check(both[0].ask(1, b"?").err().expect("the ranks have ended"));
+        drop(shut);
+    }
+}
