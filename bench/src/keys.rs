@@ -1,6 +1,7 @@
 //! Keyed streams: tables whose records are found by key.
 
 mod by_hand;
+mod compaction;
 mod data;
 mod durable;
 mod in_process;
@@ -17,13 +18,14 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "keys",
-    measures: "Measures keyed streams (gets, puts, scans, and a start) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
+    measures: "Measures keyed streams (gets, puts, scans, compaction, and a start) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
     cases: &[
         (in_process::GET, in_process::get),
         (in_process::PUT, in_process::put),
         (in_process::PUT_AND_GET, in_process::put_and_get),
         (durable::DURABLE_PUT, durable::durable_put),
         (scan::SCAN, scan::scan),
+        (compaction::COMPACTION, compaction::compaction),
         (network::NETWORK, network::network),
         (start::START, start::start),
     ],

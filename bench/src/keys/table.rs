@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// How many chunks may be appended before the writer waits for the disk.
 const CHUNKS_AT_ONCE: u64 = 512;
 
-const STREAM: &str = "table";
+pub const STREAM: &str = "table";
 
 /// A log with one keyed stream of one partition.
 pub struct Table {
@@ -28,14 +28,24 @@ pub struct Table {
 impl Table {
     /// Opens the log in a folder; creates the stream if it is not there.
     pub fn open(dir: &Path, durability: Durability) -> Result<Table> {
+        Table::with_settings(dir, durability, &[])
+    }
+
+    /// The same with further settings of the stream.
+    pub fn with_settings(
+        dir: &Path,
+        durability: Durability,
+        settings: &[(&str, &str)],
+    ) -> Result<Table> {
         let log = Log::open(LogConfig::new(dir.join("log")))?;
         let stream = match log.stream(STREAM) {
             Ok(stream) => stream,
             Err(_) => {
-                let settings = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())];
+                let settings = settings.iter().chain(&[(CLEANUP_POLICY, COMPACT)]);
+                let settings = settings.map(|(name, value)| (name.to_string(), value.to_string()));
                 let config = StreamConfig {
                     durability,
-                    settings: settings.into(),
+                    settings: settings.collect(),
                     ..StreamConfig::default()
                 };
                 log.create_stream(STREAM, config)?
@@ -47,10 +57,15 @@ impl Table {
 
     /// Puts the first version of each of these keys in chunks of usual size, and waits until all are durable.
     pub fn fill(&self, keys: u64) -> Result<()> {
+        self.put_all((0..keys).map(|number| (number, 0)))
+    }
+
+    /// Does the same with any keys and versions.
+    pub fn put_all(&self, puts: impl Iterator<Item = (u64, u64)>) -> Result<()> {
         let mut writer = Writer::new(&self.partition);
         let mut chunks = 0;
-        for number in 0..keys {
-            writer.push(number, 0)?;
+        for (number, version) in puts {
+            writer.push(number, version)?;
             if writer.chunk.len() >= CHUNK_BYTES {
                 let end = writer.append()?;
                 chunks += 1;
