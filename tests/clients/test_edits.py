@@ -27,6 +27,9 @@ KILLS = int(os.environ.get("MILLSTREAM_KILLS", 4))
 #: What the flow counts by.
 ELEMENTS = ["by_user", "by_page"]
 
+#: Open MPI does not start processes of root otherwise.
+ENVIRONMENT = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
 CLICKSTREAM = "clickstream/wikiticker_2015-09-12_sampled.jsonl.zst"
 
 
@@ -49,8 +52,14 @@ class Flow:
     """The application `edits` over a server."""
 
     def __init__(self, address, ranks):
-        self.command = [program().with_name("edits"), "--server", address, "--http", "127.0.0.1:0"]
-        self.command += ["--ranks", str(ranks)]
+        edits = program().with_name("edits")
+        self.command = [edits, "--server", address, "--http", "127.0.0.1:0"]
+        if ranks == "2 processes":
+            # The kernel kills the ranks with mpirun.
+            rank = ["setpriv", "--pdeathsig", "KILL", "--"]
+            self.command = ["mpirun", "--oversubscribe", "-q", "-n", "2", *rank, *self.command]
+        else:
+            self.command += ["--ranks", str(ranks)]
         self.process = None
         self.start()
 
@@ -58,7 +67,7 @@ class Flow:
         """Starts it; again as often as the server is not there yet."""
         until = time.monotonic() + SECONDS_MAX
         while True:
-            self.process = processes.start(self.command, stderr=subprocess.PIPE, text=True)
+            self.process = processes.start(self.command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
             line = self.process.stderr.readline()
             if line.startswith("watch it at "):
                 self.http = line.split()[-1].rstrip("/")
@@ -128,14 +137,31 @@ def by_key(http, topic):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+def of_element(http, element):
+    """All entries of a state element, page by page, over all ranks of the flow."""
+    found, start = {}, ""
+    while start is not None:
+        page, headers = get_with_headers(f"{http}/state/edits/{element}?limit=1000&from={start}")
+        found.update((entry["key"], entry["value"]) for entry in page)
+        start = headers["Millstream-Next"]
+    return found
+
+
+def has_mpi():
+    libraries = subprocess.run(["ldd", program().with_name("edits")], capture_output=True, text=True, check=True)
+    return "libmpi" in libraries.stdout
+
+
+@pytest.mark.parametrize("ranks", [1, 2, "2 processes"])
 def test_each_edit_counts_once_and_is_found_in_every_way(tmp_path, ranks):
+    if ranks == "2 processes" and not has_mpi():
+        pytest.skip("the program is built without MPI")
     lines = edits()
     server = Server(program(), tmp_path / "data", "--http", "127.0.0.1:0")
     create_topic(server.address, "edits", PARTITIONS)
     flow = Flow(server.address, ranks)
     compact_soon(server.address)
-    draw = random.Random(ranks)
+    draw = random.Random(str(ranks))
     compacted = 0
     pieces = [lines[start :: KILLS + 1] for start in range(KILLS + 1)]
     for number, piece in enumerate(pieces):
@@ -170,6 +196,10 @@ def test_each_edit_counts_once_and_is_found_in_every_way(tmp_path, ranks):
         for key in sample:
             assert get(f"{flow.http}/state/edits/{element}/{quoted(key)}") == counts[key], key
             assert get(f"{server.http}/kv/{topic}/{quoted(key)}") == counts[key], key
+        assert of_element(flow.http, element) == counts
+        query = "&".join(f"keys={quoted(key)}" for key in sample)
+        several = get(f"{flow.http}/state/edits/{element}?{query}&committed")
+        assert {entry["key"]: entry["value"] for entry in several} == {key: counts[key] for key in sample}
         assert get(f"{flow.http}/state/edits/{element}/nobody") is None
         # Any consumer of Kafka reads the same: the last record of each key counts.
         read = kcat(server.address, "-C", "-e", "-q", "-t", topic, "-K", "\t", "-X", "isolation.level=read_committed")
