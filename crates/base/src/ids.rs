@@ -69,6 +69,10 @@ number! {
 impl ProducerId {
     /// The value in chunks of producers without duplicate detection.
     pub const NONE: ProducerId = ProducerId(-1);
+
+    /// From here on, ids are of sinks of flows that write to a log in their own process: no coordinator knows them. Servers
+    /// assign ids below.
+    pub const IN_PROCESS: ProducerId = ProducerId(1 << 62);
 }
 
 impl Sequence {

@@ -11,22 +11,36 @@ use serde_json::{Value, json};
 
 use crate::args::{DecideArgs, TransactionCommand};
 use crate::console::{Align, Table, count_of, print, print_json, report, tell, time};
+use crate::door::Door;
+use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::usage::WrongUsage;
 
 pub fn run(command: TransactionCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
-    let remote = Remote::only(settings, "transactions")?;
+    if !settings.is_local() {
+        return carry_out(command, &Remote::new(settings)?, is_json);
+    }
+    // Only a server decides transactions.
+    let log = node::open_existing(settings)?;
+    let door = Door::private(&log, settings)?;
+    carry_out(command, door.remote(), is_json)?;
+    drop(door);
+    Ok(log.close()?)
+}
+
+fn carry_out(command: TransactionCommand, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     match command {
-        TransactionCommand::List { all } => list(&remote, all, is_json),
-        TransactionCommand::Describe { id } => describe(&remote, &id, is_json),
-        TransactionCommand::Commit(decide) => end(&remote, &decide, true, is_json),
-        TransactionCommand::Abort(decide) => end(&remote, &decide, false, is_json),
+        TransactionCommand::List { all } => list(remote, all, is_json),
+        TransactionCommand::Describe { id } => describe(remote, &id, is_json),
+        TransactionCommand::Commit(decide) => end(remote, &decide, true, is_json),
+        TransactionCommand::Abort(decide) => end(remote, &decide, false, is_json),
     }
 }
 
 fn list(remote: &Remote, all: bool, is_json: bool) -> anyhow::Result<()> {
-    let found = remote.wait(remote.client().transactions())?;
+    let mut found = remote.wait(remote.client().transactions())?;
+    found.extend(remote.wait(remote.client().transactions_without_coordinator())?);
     let found = found.into_iter().filter(|it| all || it.is_open());
     if is_json {
         let found: Vec<_> = found.map(|it| document(&it)).collect();
@@ -75,7 +89,7 @@ fn document(it: &TransactionDescription) -> Value {
 }
 
 fn describe(remote: &Remote, id: &str, is_json: bool) -> anyhow::Result<()> {
-    let it = found(remote, id)?;
+    let it = found(remote, id)?.transaction;
     let (ProducerId(producer), ProducerEpoch(epoch)) = (it.identity.producer, it.identity.epoch);
     if is_json {
         let mut document = document(&it);
@@ -106,9 +120,26 @@ fn describe(remote: &Remote, id: &str, is_json: bool) -> anyhow::Result<()> {
     })
 }
 
-/// Returns the description of a transactional id that the server knows.
-fn found(remote: &Remote, id: &str) -> anyhow::Result<TransactionDescription> {
-    let found = remote.wait(remote.client().transaction(id))?;
+struct Found {
+    transaction: TransactionDescription,
+    has_coordinator: bool,
+}
+
+/// Returns the description of a transaction that the server knows, by the id that `list` shows.
+fn found(remote: &Remote, id: &str) -> anyhow::Result<Found> {
+    let client = remote.client();
+    if let Some(known) = remote.wait(client.transaction(id))? {
+        return Ok(Found {
+            transaction: known,
+            has_coordinator: true,
+        });
+    }
+    let others = remote.wait(client.transactions_without_coordinator())?;
+    let found = others.into_iter().find(|other| other.id == id);
+    let found = found.map(|transaction| Found {
+        transaction,
+        has_coordinator: false,
+    });
     found.with_context(|| {
         format!(
             "there is no transaction {id}; `millstream transaction list` shows those that are open"
@@ -131,7 +162,10 @@ fn end(
     is_json: bool,
 ) -> anyhow::Result<()> {
     let id = &decide.id;
-    let found = found(remote, id)?;
+    let Found {
+        transaction: found,
+        has_coordinator,
+    } = found(remote, id)?;
     if !found.is_open() {
         bail!("transaction {id} is not open: its state is {}", found.state);
     }
@@ -144,6 +178,9 @@ fn end(
             "transaction {id} is of flow \"{}\", which decides it when it is resumed; once it is {outcome} by force, its results may {risk}",
             of.flow
         ),
+        None if found.is_in_process() => format!(
+            "transaction {id} is of a flow that writes to the log in its own process, and decides it when it is resumed; once it is {outcome} by force, its results may {risk}"
+        ),
         None => format!(
             "transaction {id} is its producer's to decide; once it is {outcome} by force, the producer's records may {risk}"
         ),
@@ -154,10 +191,11 @@ fn end(
         )));
     }
     tell(format_args!("warning: {warning}"));
-    let ended = remote
-        .client()
-        .end_transaction(id, found.identity, is_committed);
-    remote.wait(ended)?;
+    let client = remote.client();
+    match has_coordinator {
+        true => remote.wait(client.end_transaction(id, found.identity, is_committed))?,
+        false => remote.wait(client.end_without_coordinator(&found, is_committed))?,
+    }
     let count = count_of(found.partitions.len() as u64, "partition");
     report(
         is_json,

@@ -1,14 +1,21 @@
 //! Transactions that nothing decides: they outlast everything, are listed, and are decided by force.
 
-use std::time::Duration;
+use std::path::Path;
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use millstream_client::{
     Client, ClientConfig, ProducerConfig, ProducerRecord, TransactionConfig, TransactionalProducer,
 };
+use millstream_connect::{EncodedRecord, StreamSink};
+use millstream_flow::{Sink, SinkStart};
+use millstream_log::{Log, LogConfig, StreamConfig};
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::support::{Server, send_signal};
+use crate::support::{Server, run, send_signal};
 
 /// What a flow leaves that dies: a prepared transaction with a value of this name.
 async fn leave_prepared(address: &str, id: &str, value: &str) {
@@ -29,6 +36,71 @@ async fn leave_prepared(address: &str, id: &str, value: &str) {
     producer.send(record).await.unwrap();
     producer.flush().await.unwrap();
     assert!(producer.prepared().unwrap().is_some());
+}
+
+/// What a flow in the process of its log leaves that dies: in each stream a prepared transaction with its name as a value.
+fn leave_in_process(dir: &Path, streams: [&str; 2]) {
+    let log = Log::open(LogConfig::new(dir)).unwrap();
+    for name in streams {
+        let stream = log.create_stream(name, StreamConfig::default()).unwrap();
+        let encode = |value: &String, record: &mut EncodedRecord| {
+            record.value.extend_from_slice(value.as_bytes());
+        };
+        let mut sink = StreamSink::new(&stream, encode).unwrap();
+        let start = SinkStart {
+            flow: "words",
+            sink: name,
+            rank: 0,
+            ranks: 1,
+            takes_checkpoints: true,
+            prepared: None,
+        };
+        Sink::<String>::recover(&mut sink, &start).unwrap();
+        assert_eq!(sink.push(&[name.to_owned()], Waker::noop()).unwrap(), 1);
+        let started_at = Instant::now();
+        while !Sink::<String>::flush(&mut sink, Waker::noop()).unwrap() {
+            assert!(started_at.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(1));
+        }
+        Sink::<String>::prepare(&mut sink, 1).unwrap();
+    }
+    log.close().unwrap();
+}
+
+#[test]
+fn orphans_of_flows_in_the_process_of_their_log_are_decided_by_force() {
+    let dir = tempdir().unwrap();
+    leave_in_process(dir.path(), ["kept", "lost"]);
+    let id_of = |found: &Value, stream: &str| {
+        let found = found["transactions"].as_array().unwrap().clone();
+        let mut found = found.into_iter();
+        let found = found.find(|it| it["partitions"][0]["stream"] == stream);
+        found.map(|it| it["id"].as_str().unwrap().to_owned())
+    };
+
+    // The directory, while no server has it open.
+    let list = ["transaction", "list", "--json"];
+    let found = run(dir.path(), &list).assert_done().json();
+    let [kept, lost] = ["kept", "lost"].map(|stream| id_of(&found, stream).unwrap());
+    assert!(kept.starts_with("producer/"), "{kept}");
+    let commit = ["transaction", "commit", &kept];
+    let unforced = run(dir.path(), &commit);
+    unforced.assert_fails(2, &["in its own process", "may come twice", "add --force"]);
+    run(dir.path(), &[&commit[..], &["--force"]].concat()).assert_done();
+
+    let server = Server::start(dir.path(), &[]);
+    let found = server.run(&list).assert_done().json();
+    assert_eq!(id_of(&found, "kept"), None);
+    let described = server.run(&["transaction", "describe", &lost]);
+    assert!(described.assert_done().text().contains("lost"));
+    let abort = ["transaction", "abort", &lost, "--force"];
+    server.run(&abort).assert_done();
+    server
+        .run(&abort)
+        .assert_fails(1, &["there is no transaction"]);
+    let consumed = ["kept", "lost"].map(|it| server.run(&["consume", it]).assert_done().text());
+    assert_eq!(consumed, ["kept\n", ""]);
+    server.stop();
 }
 
 #[test]

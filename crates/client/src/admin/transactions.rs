@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use millstream_base::{ProducerEpoch, ProducerId, Timestamp};
 use millstream_wire::ResponseError;
+use millstream_wire::messages::describe_producers_request::TopicRequest;
+use millstream_wire::messages::describe_producers_response::ProducerState;
+use millstream_wire::messages::write_txn_markers_request::{
+    WritableTxnMarker, WritableTxnMarkerTopic,
+};
 use millstream_wire::messages::{
-    DescribeTransactionsRequest, ListTransactionsRequest,
-    describe_transactions_response as described,
+    DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest,
+    WriteTxnMarkersRequest, describe_transactions_response as described,
 };
 
-use crate::client::Client;
+use crate::client::{Client, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 use crate::producer::{TransactionConfig, init, transactional_id};
@@ -21,6 +26,12 @@ const RETRY_FOR: Duration = Duration::from_secs(60);
 
 /// The timeout of a transaction of which only the id is known.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The state of an open transaction, under Kafka's name.
+const ONGOING: &str = "Ongoing";
+
+/// Begins the id of a transaction that has no transactional id, before the number of its producer.
+const OF_PRODUCER: &str = "producer/";
 
 /// The timeout that a server reports for a transaction without one.
 const NO_TIMEOUT_MS: i32 = i32::MAX;
@@ -46,7 +57,13 @@ pub struct TransactionDescription {
 impl TransactionDescription {
     /// Returns whether a transaction is open.
     pub fn is_open(&self) -> bool {
-        self.state == "Ongoing"
+        self.state == ONGOING
+    }
+
+    /// Returns whether it is of a sink of a flow that writes to the log in its own process, which decides it when it
+    /// resumes.
+    pub fn is_in_process(&self) -> bool {
+        self.id.starts_with(OF_PRODUCER) && self.identity.producer >= ProducerId::IN_PROCESS
     }
 
     /// Returns whether this transaction was aborted, and no later one has begun.
@@ -81,6 +98,87 @@ impl Client {
             }
         }
         Ok(found.into_values().collect())
+    }
+
+    /// Returns the open transactions that no coordinator knows, each with the id `producer/<number>`: those of sinks of flows
+    /// that write to the log in their own process, and those whose coordinator has forgotten them. Of partitions that this
+    /// client may not read, none.
+    ///
+    /// # Errors
+    /// When a server does not answer.
+    pub async fn transactions_without_coordinator(
+        &self,
+    ) -> Result<Vec<TransactionDescription>, ClientError> {
+        let mut topics = Vec::new();
+        for stream in self.streams("").await? {
+            let topic = self.topic(&stream.name).await?;
+            let partitions = topic.partitions().map(|place| place.partition);
+            topics.push(
+                TopicRequest::default()
+                    .with_name(topic_name(&stream.name))
+                    .with_partition_indexes(partitions.collect()),
+            );
+        }
+        let request = DescribeProducersRequest::default().with_topics(topics);
+        let mut found: BTreeMap<i64, TransactionDescription> = BTreeMap::new();
+        for server in self.all().await? {
+            for topic in server.ask(request.clone()).await?.topics {
+                // Partitions of other leaders have no producers in this answer.
+                for partition in topic.partitions {
+                    let place = TopicPartition {
+                        topic: topic.name.as_str().into(),
+                        partition: partition.partition_index,
+                    };
+                    let producers = partition.active_producers.into_iter();
+                    for producer in producers.filter(|it| it.current_txn_start_offset >= 0) {
+                        let open = found.entry(producer.producer_id.0);
+                        let open = open.or_insert_with(|| of_producer(&producer));
+                        open.partitions.push(place.clone());
+                    }
+                }
+            }
+        }
+        for known in self.transactions().await? {
+            found.remove(&known.identity.producer.0);
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Commits or aborts a transaction that [no coordinator knows](Self::transactions_without_coordinator).
+    ///
+    /// # Errors
+    /// When a server refuses or does not answer: it commits only those that are [in process](TransactionDescription::is_in_process).
+    pub async fn end_without_coordinator(
+        &self,
+        transaction: &TransactionDescription,
+        is_committed: bool,
+    ) -> Result<(), ClientError> {
+        for place in &transaction.partitions {
+            let topic = WritableTxnMarkerTopic::default()
+                .with_name(topic_name(&place.topic))
+                .with_partition_indexes(vec![place.partition]);
+            let marker = WritableTxnMarker::default()
+                .with_producer_id(transaction.identity.producer.0.into())
+                .with_producer_epoch(transaction.identity.epoch.0)
+                .with_transaction_result(is_committed)
+                .with_topics(vec![topic]);
+            let request = WriteTxnMarkersRequest::default().with_markers(vec![marker]);
+            let leader = self.server(self.leader_of(place).await?).await?;
+            let answer = leader.ask(request).await?;
+            let topics = answer.markers.iter().flat_map(|marker| &marker.topics);
+            for partition in topics.flat_map(|topic| &topic.partitions) {
+                let (topic, number) = (&place.topic, place.partition);
+                ClientError::check(
+                    partition.error_code,
+                    None,
+                    format!(
+                        "ending transaction {} in partition {number} of {topic}",
+                        transaction.id
+                    ),
+                )?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the description of a transactional id; `None` if the server does not know the id.
@@ -129,6 +227,21 @@ impl Client {
             two_phase: false,
         };
         init(self, &config, None, RETRY_FOR).await
+    }
+}
+
+fn of_producer(producer: &ProducerState) -> TransactionDescription {
+    TransactionDescription {
+        id: format!("{OF_PRODUCER}{}", producer.producer_id.0),
+        state: ONGOING.to_owned(),
+        identity: TransactionIdentity {
+            producer: ProducerId(producer.producer_id.0),
+            // Epochs have 16 bits, though this answer has room for more.
+            epoch: ProducerEpoch(producer.producer_epoch as i16),
+        },
+        started: None,
+        timeout: None,
+        partitions: Vec::new(),
     }
 }
 

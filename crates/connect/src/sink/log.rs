@@ -319,13 +319,13 @@ fn producers(id: &FlowTransactionId, ranks: impl Iterator<Item = u32>) -> HashSe
     of_ranks.collect()
 }
 
-/// Returns the producer id of a sink's transactions: a hash (FNV-1a) of their transactional id on a server. It lies
-/// above all ids that servers assign, which count from 0.
+/// Returns the producer id of a sink's transactions: a hash (FNV-1a) of their transactional id on a server, above the ids
+/// that servers assign.
 fn producer_id(id: &str) -> ProducerId {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    const ABOVE_SERVERS: u64 = 1 << 62;
+    const FIRST: u64 = ProducerId::IN_PROCESS.0.cast_unsigned();
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
     let hash = id.bytes().fold(BASIS, step);
-    ProducerId(((hash % ABOVE_SERVERS) | ABOVE_SERVERS) as i64)
+    ProducerId(((hash % FIRST) | FIRST).cast_signed())
 }

@@ -1,8 +1,9 @@
-//! WriteTxnMarkers, by which administrators abort a transaction. Between brokers it would carry the outcome of
-//! any transaction; here the coordinator writes the markers itself.
+//! WriteTxnMarkers, by which administrators abort a transaction, or decide one that no coordinator knows. Between brokers
+//! it would carry the outcome of any transaction; here the coordinator writes the markers itself.
 
 use std::sync::Arc;
 
+use millstream_base::ProducerId;
 use millstream_log::{LogError, StreamPartition};
 use millstream_record::{EndMarker, TransactionEnd};
 use millstream_wire::messages::write_txn_markers_request::WritableTxnMarker;
@@ -55,17 +56,21 @@ impl TransactionService {
         marker: &WritableTxnMarker,
         partition: TopicPartition,
     ) -> Result<(), ResponseError> {
-        if marker.transaction_result {
+        let producer = producer(marker.producer_id, marker.producer_epoch);
+        if marker.transaction_result && producer.id < ProducerId::IN_PROCESS {
             // Only the coordinator may commit: it alone knows whether all records have arrived.
             return Err(ResponseError::InvalidRequest);
         }
+        let end = match marker.transaction_result {
+            true => TransactionEnd::Commit,
+            false => TransactionEnd::Abort,
+        };
         if marker.coordinator_epoch > COORDINATOR_EPOCH {
             return Err(ResponseError::TransactionCoordinatorFenced);
         }
         if !self.knows(&partition) {
             return Err(ResponseError::UnknownTopicOrPartition);
         }
-        let producer = producer(marker.producer_id, marker.producer_epoch);
         // A record appended meanwhile would belong to a transaction that the administrator takes for aborted.
         let appending = self.appending.write().await;
         let request = Request::AbortTransaction(AbortTransaction {
@@ -91,7 +96,7 @@ impl TransactionService {
         let marker = EndMarker {
             producer_id: producer.id,
             producer_epoch: producer.epoch,
-            end: TransactionEnd::Abort,
+            end,
             coordinator_epoch: COORDINATOR_EPOCH,
         };
         let refused = |error: LogError| match error {
