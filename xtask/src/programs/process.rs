@@ -298,7 +298,12 @@ mod tests {
 
     #[test]
     fn a_program_that_leaves_a_process_behind_is_told() {
-        let outcome = run("setsid sleep 1000 & exit 0", Duration::from_secs(30));
+        // A process shows no environment while it becomes another program.
+        let script = r#"
+            setsid sleep 1000 &
+            until [ "$(</proc/$!/comm)" = sleep ]; do sleep 0.01; done
+        "#;
+        let outcome = run(script, Duration::from_secs(30));
         match outcome.end {
             End::LeftProcesses(commands) => assert_eq!(commands, ["sleep 1000"]),
             _ => panic!("{:?}", outcome.text),
