@@ -172,7 +172,9 @@ impl RequestError {
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::Checkpoints
-            | RequestError::Rank(AskError::Busy | AskError::Silent { .. } | AskError::Ended(_))
+            | RequestError::Rank(
+                AskError::Busy { .. } | AskError::Silent { .. } | AskError::Ended(_),
+            )
             | RequestError::LookUp(LookUpError::Busy(_)) => StatusCode::SERVICE_UNAVAILABLE,
             RequestError::Panicked
             | RequestError::Rank(AskError::Failed { .. })
@@ -192,7 +194,7 @@ impl IntoResponse for RequestError {
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::Checkpoints
-            | RequestError::Rank(AskError::Busy | AskError::Silent { .. })
+            | RequestError::Rank(AskError::Busy { .. } | AskError::Silent { .. })
             | RequestError::LookUp(LookUpError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
             _ => &[],
         };

@@ -131,32 +131,28 @@ async fn flow_metrics(
     let Path(name) = path?;
     let refused = |_| RequestError::RankQuery(uri.query().unwrap_or_default().to_owned());
     let Query(RankQuery { rank }) = query.map_err(refused)?;
-    read(
-        shown,
-        move |Shown {
-                  content, history, ..
-              }| {
-            let ranks = running(&*content, &name, None)?;
-            let flow = Arc::clone(&running(&*content, &name, rank)?[0]);
-            Ok(Json(FlowMetrics {
-                flow: name,
-                rank: flow.rank(),
-                ranks: ranks.iter().map(|flow| flow.rank()).collect(),
-                is_finished: flow.is_finished(),
-                workers: flow.workers(),
-                workers_replaced: flow.workers_replaced(),
-                lost_wakeups: flow.lost_wakeups(),
-                stages: flow.metrics(),
-                latency: flow.latency(),
-                lag_records: flow.lag_records(),
-                positions: flow.positions(),
-                late_events: flow.late_events(),
-                late_sources: flow.late_sources(),
-                waits: flow.waits(),
-                checkpoints: flow.checkpoints(),
-                throughput: history.of(&flow),
-            }))
-        },
-    )
+    read(shown, move |shown| {
+        let content = &*shown.content;
+        let ranks = running(content, &name, None)?;
+        let flow = Arc::clone(&running(content, &name, rank)?[0]);
+        Ok(Json(FlowMetrics {
+            flow: name,
+            rank: flow.rank(),
+            ranks: ranks.iter().map(|flow| flow.rank()).collect(),
+            is_finished: flow.is_finished(),
+            workers: flow.workers(),
+            workers_replaced: flow.workers_replaced(),
+            lost_wakeups: flow.lost_wakeups(),
+            stages: flow.metrics(),
+            latency: flow.latency(),
+            lag_records: flow.lag_records(),
+            positions: flow.positions(),
+            late_events: flow.late_events(),
+            late_sources: flow.late_sources(),
+            waits: flow.waits(),
+            checkpoints: flow.checkpoints(),
+            throughput: shown.history.of(&flow),
+        }))
+    })
     .await
 }

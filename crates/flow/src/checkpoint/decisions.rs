@@ -18,13 +18,13 @@
 //! This is so in all flows that take checkpoints, also where neither sinks nor changelogs wait for them: by the
 //! announcements a rank knows which of its shards are of no use any more.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use bytes::Bytes;
-use millstream_exchange::{Ranks, Receiver, SendError, Sender};
+use millstream_exchange::{Ranks, Receiver};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,7 @@ use crate::checkpoint::record::{Record, ShardDigest};
 use crate::checkpoint::record_writer::RecordWriter;
 use crate::checkpoint::shard::Head;
 use crate::error::{BoxError, Failure};
+use crate::ranks::outbox::Outbox;
 use crate::run::doorbell::Doorbell;
 
 /// Bytes on their way from one rank to another; each message has about twenty.
@@ -80,12 +81,11 @@ struct State {
 
 /// Another rank.
 struct Peer {
-    sender: Sender,
+    /// A few messages for each checkpoint that is not complete.
+    outbox: Outbox,
     receiver: Receiver,
     stored: BTreeMap<u64, ShardDigest>,
     ended: Option<u64>,
-    /// Messages for which there was no credit; a few for each checkpoint that is not complete.
-    unsent: VecDeque<Bytes>,
 }
 
 impl Decisions {
@@ -100,16 +100,15 @@ impl Decisions {
         let channel = ranks.next_channel();
         let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
         let peers = others.map(|rank| {
-            let mut sender = ranks.sender(rank, channel, CREDIT_BYTES);
+            let mut outbox = Outbox::new(ranks.sender(rank, channel, CREDIT_BYTES));
             let mut receiver = ranks.receiver(rank, channel, CREDIT_BYTES);
-            sender.set_waker(Waker::from(Arc::clone(&signal)));
+            outbox.set_waker(Waker::from(Arc::clone(&signal)));
             receiver.set_waker(Waker::from(Arc::clone(&signal)));
             Peer {
-                sender,
+                outbox,
                 receiver,
                 stored: BTreeMap::new(),
                 ended: None,
-                unsent: VecDeque::new(),
             }
         });
         let state = State {
@@ -211,15 +210,15 @@ impl State {
     fn announce(&mut self, announcement: Announcement) -> Result<(), BoxError> {
         let message = Bytes::from(postcard::to_stdvec(&announcement)?);
         for peer in &mut self.peers {
-            peer.unsent.push_back(message.clone());
-            peer.send()?;
+            peer.outbox.put(message.clone());
+            peer.outbox.send()?;
         }
         Ok(())
     }
 
     fn receive(&mut self) -> Result<(), BoxError> {
         for peer in &mut self.peers {
-            peer.send()?;
+            peer.outbox.send()?;
             while let Some(message) = peer.receiver.take()? {
                 match postcard::from_bytes(&message)? {
                     Announcement::Stored(number, shard) => {
@@ -295,20 +294,6 @@ impl Peer {
     fn may_have(&self, number: u64) -> bool {
         let last = self.stored.keys().last();
         last.is_none_or(|last| *last < number) || self.stored.contains_key(&number)
-    }
-
-    fn send(&mut self) -> Result<(), SendError> {
-        while let Some(message) = self.unsent.pop_front() {
-            match self.sender.send(message) {
-                Ok(()) => {}
-                Err(SendError::Full(message)) => {
-                    self.unsent.push_front(message);
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 }
 

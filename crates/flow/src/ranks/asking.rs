@@ -14,12 +14,12 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 use std::{io, mem};
 
-use bytes::Bytes;
-use millstream_exchange::{Ranks, Receiver, SendError, Sender};
+use millstream_exchange::{Ranks, Receiver};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BoxError;
+use crate::ranks::outbox::Outbox;
 
 /// Bytes on their way from one rank to another.
 const CREDIT_BYTES: u64 = 1 << 20;
@@ -27,15 +27,18 @@ const CREDIT_BYTES: u64 = 1 << 20;
 /// The bytes of a part, but for its head.
 const PART_BYTES: usize = 64 << 10;
 
-/// Questions of this rank that are not answered yet.
+/// Questions that one other rank has not answered yet.
 const WAITING_MAX: usize = 256;
 
 /// The reason why another rank has not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// Too many questions wait for answers.
-    #[error("{WAITING_MAX} requests wait for other ranks of the flow")]
-    Busy,
+    /// It has too many questions to answer.
+    #[error("{WAITING_MAX} requests wait for rank {rank} of the flow")]
+    Busy {
+        /// The rank.
+        rank: u32,
+    },
     /// It has not answered in time.
     #[error("rank {rank} of the flow does not answer")]
     Silent {
@@ -67,9 +70,9 @@ impl Lines {
         let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
         let peers = others.map(|rank| Peer {
             rank,
-            sender: ranks.sender(rank, channel, CREDIT_BYTES),
+            outbox: Outbox::new(ranks.sender(rank, channel, CREDIT_BYTES)),
             receiver: ranks.receiver(rank, channel, CREDIT_BYTES),
-            unsent: VecDeque::new(),
+            waiting: HashMap::new(),
             arriving: Vec::new(),
             questions: VecDeque::new(),
         });
@@ -94,7 +97,6 @@ struct State {
     peers: Vec<Peer>,
     /// The number of the next question.
     next: u64,
-    waiting: HashMap<u64, SyncSender<Vec<u8>>>,
     /// Why nothing is asked and answered any more.
     ended: Option<String>,
 }
@@ -102,10 +104,11 @@ struct State {
 /// Another rank.
 struct Peer {
     rank: u32,
-    sender: Sender,
+    /// Parts of this rank's questions and answers.
+    outbox: Outbox,
     receiver: Receiver,
-    /// Parts for which there was no credit.
-    unsent: VecDeque<Bytes>,
+    /// Questions that it has not answered yet.
+    waiting: HashMap<u64, SyncSender<Vec<u8>>>,
     /// The parts that have come of the next question or answer.
     arriving: Vec<u8>,
     /// What the rank has asked, the oldest first.
@@ -162,7 +165,6 @@ impl Asking {
             state: Mutex::new(State {
                 peers: lines.peers,
                 next: 0,
-                waiting: HashMap::new(),
                 ended: None,
             }),
             is_stopping: AtomicBool::new(false),
@@ -182,7 +184,7 @@ impl Asking {
     /// Asks another rank. It never waits.
     ///
     /// # Errors
-    /// When too many questions wait, or a rank has failed.
+    /// When too many questions wait for that rank, or a rank has failed.
     ///
     /// # Panics
     /// When there is no other rank of this number.
@@ -191,18 +193,18 @@ impl Asking {
         if state.ended.is_some() {
             return Err(state.ended());
         }
-        if state.waiting.len() >= WAITING_MAX {
-            return Err(AskError::Busy);
-        }
         let mut peers = state.peers.iter_mut();
         let peer = peers.find(|peer| peer.rank == rank).expect("another rank");
+        if peer.waiting.len() >= WAITING_MAX {
+            return Err(AskError::Busy { rank });
+        }
         let number = state.next;
         state.next += 1;
         let (answered, answer) = mpsc::sync_channel(1);
-        state.waiting.insert(number, answered);
+        peer.waiting.insert(number, answered);
         peer.put(Kind::Question, number, question);
         // The thread finds out about a failure by itself.
-        let _ = peer.send();
+        let _ = peer.outbox.send();
         Ok(Asked {
             rank,
             shared: Arc::clone(&self.shared),
@@ -226,7 +228,7 @@ impl Shared {
     fn run(&self, answer: impl Fn(&[u8]) -> Vec<u8>) {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         for peer in &mut self.state.lock().peers {
-            peer.sender.set_waker(waker.clone());
+            peer.outbox.set_waker(waker.clone());
             peer.receiver.set_waker(waker.clone());
         }
         while !self.is_stopping.load(Ordering::SeqCst) {
@@ -254,7 +256,9 @@ impl Shared {
     fn end(&self, reason: &str) {
         let mut state = self.state.lock();
         state.ended = Some(reason.to_owned());
-        state.waiting.clear();
+        for peer in &mut state.peers {
+            peer.waiting.clear();
+        }
     }
 }
 
@@ -268,9 +272,9 @@ impl State {
     fn exchange(&mut self) -> Result<Vec<(usize, u64, Vec<u8>)>, BoxError> {
         let mut questions = Vec::new();
         for (place, peer) in self.peers.iter_mut().enumerate() {
-            peer.receive(&mut self.waiting)?;
-            peer.send()?;
-            if peer.unsent.is_empty() {
+            peer.receive()?;
+            peer.outbox.send()?;
+            if peer.outbox.is_empty() {
                 let next = peer.questions.pop_front();
                 questions.extend(next.map(|(number, question)| (place, number, question)));
             }
@@ -291,25 +295,11 @@ impl Peer {
                 bytes: &bytes[from..bytes.len().min(from + PART_BYTES)],
             };
             let part = postcard::to_stdvec(&part).expect("bytes and numbers can be written");
-            self.unsent.push_back(part.into());
+            self.outbox.put(part);
         }
     }
 
-    fn send(&mut self) -> Result<(), BoxError> {
-        while let Some(part) = self.unsent.pop_front() {
-            match self.sender.send(part) {
-                Ok(()) => {}
-                Err(SendError::Full(part)) => {
-                    self.unsent.push_front(part);
-                    break;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self, waiting: &mut HashMap<u64, SyncSender<Vec<u8>>>) -> Result<(), BoxError> {
+    fn receive(&mut self) -> Result<(), BoxError> {
         while let Some(message) = self.receiver.take()? {
             let part: Part<'_> = postcard::from_bytes(&message)
                 .map_err(|error| format!("what rank {} sent cannot be read: {error}", self.rank))?;
@@ -319,7 +309,7 @@ impl Peer {
                 match part.kind {
                     Kind::Question => self.questions.push_back((part.question, bytes)),
                     Kind::Answer => {
-                        let asked = waiting.remove(&part.question);
+                        let asked = self.waiting.remove(&part.question);
                         // The one that asked may not wait any more.
                         asked.map(|asked| asked.try_send(bytes));
                     }
@@ -389,7 +379,7 @@ mod tests {
         let shut = gate.lock();
         let ask = || both[0].ask(1, b"?");
         let asked: Vec<Asked> = (0..WAITING_MAX).map(|_| ask().unwrap()).collect();
-        assert_eq!(ask().err(), Some(AskError::Busy));
+        assert_eq!(ask().err(), Some(AskError::Busy { rank: 1 }));
         let late = asked.into_iter().map(|asked| asked.wait(Duration::ZERO));
         assert!(
             late.into_iter()
@@ -397,7 +387,7 @@ mod tests {
         );
         assert_eq!(
             ask().err(),
-            Some(AskError::Busy),
+            Some(AskError::Busy { rank: 1 }),
             "the rank has all of them to answer"
         );
         drop(shut);

@@ -10,6 +10,7 @@ pub mod channel;
 pub mod exchange;
 pub mod keyed_item;
 pub mod message;
+pub mod outbox;
 pub mod outlets;
 pub mod owners;
 pub mod plain;

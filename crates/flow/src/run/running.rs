@@ -20,7 +20,7 @@ use crate::settings::FlowSettings;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
-use crate::stage::watermark::{watermark, watermark_of};
+use crate::stage::watermark::watermark;
 use crate::state::late::LateTo;
 use crate::state::partial::StateReader;
 use crate::time::partitions::PartitionId;
@@ -261,19 +261,9 @@ impl Running {
         self.workers.ranks.count()
     }
 
-    /// Returns the least watermark of its stages; `None` without event time, and before the first one.
-    pub fn watermark(&self) -> Option<Timestamp> {
-        watermark_of(&self.workers.stages)
-    }
-
     /// Returns the last checkpoint of this run that is complete on all ranks; `None` before the first one.
     pub fn complete_checkpoint(&self) -> Option<CheckpointView> {
         self.workers.trail.complete()
-    }
-
-    /// Returns one of the last checkpoints of this run by its number.
-    pub fn checkpoint(&self, number: u64) -> Option<CheckpointView> {
-        self.workers.trail.find(number)
     }
 
     /// How its checkpoints fare; `None` if it takes none.

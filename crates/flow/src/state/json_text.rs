@@ -31,3 +31,29 @@ pub mod optional {
         value.transpose().map_err(D::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::state::ordered::StateValue;
+
+    #[test]
+    fn a_value_is_the_same_at_another_rank_and_null_is_a_value() {
+        let values = [
+            None,
+            Some(json!(null)),
+            Some(json!(0.1 + 0.2)),
+            Some(json!({ "a": [u64::MAX, "ü"] })),
+        ];
+        for value in values {
+            let value = StateValue {
+                value,
+                is_committed: true,
+                checkpoint: Some(7),
+            };
+            let sent = postcard::to_stdvec(&value).unwrap();
+            assert_eq!(postcard::from_bytes(&sent), Ok(value));
+        }
+    }
+}

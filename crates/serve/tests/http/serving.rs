@@ -321,14 +321,18 @@ struct Stuck {
 
 static GATE: Mutex<()> = Mutex::new(());
 
+/// The requests that have read the share of rank 0, which they do after they have asked rank 1.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
 impl PartialState for Stuck {
     fn merge(&mut self, part: &Self) {
         self.rank = part.rank;
     }
 
     fn get(parts: &[&Self], _: &str) -> Option<Value> {
-        if parts.iter().any(|part| part.rank == 1) {
-            drop(GATE.lock());
+        match parts.iter().any(|part| part.rank == 1) {
+            true => drop(GATE.lock()),
+            false => drop(ASKED.fetch_add(1, Ordering::SeqCst)),
         }
         None
     }
@@ -356,21 +360,26 @@ fn a_rank_that_does_not_answer_is_named_and_holds_up_no_other_page() {
     let page = "/state/stuck/share/key";
     get(&server, page).check_error(404, "unknown key");
     let shut = GATE.lock().unwrap();
+    let silent = get(&server, page);
+    silent.check_error(503, "rank 1 of the flow does not answer");
+    assert_eq!(header(&silent, "retry-after").as_deref(), Some("1"));
+    get(&server, &format!("{page}?rank=0")).check_error(404, "unknown key");
+    ASKED.store(0, Ordering::SeqCst);
     thread::scope(|scope| {
-        let asking: Vec<_> = (0..6).map(|_| scope.spawn(|| get(&server, page))).collect();
-        // The last one may not have begun; then this shows less.
-        thread::sleep(Duration::from_millis(200));
+        // More than the server has threads.
+        let asking: Vec<_> = (0..20)
+            .map(|_| scope.spawn(|| get(&server, page)))
+            .collect();
+        let started_at = Instant::now();
+        while ASKED.load(Ordering::SeqCst) < 6 {
+            assert!(started_at.elapsed() < ANSWER_TIME_MAX, "few have asked");
+            thread::yield_now();
+        }
         get(&server, "/metrics");
         let are_waiting = asking.iter().all(|asking| !asking.is_finished());
-        assert!(are_waiting, "the metrics did not wait");
-        for asking in asking {
-            let answer = asking.join().unwrap();
-            answer.check_error(503, "rank 1 of the flow does not answer");
-            assert_eq!(header(&answer, "retry-after").as_deref(), Some("1"));
-        }
+        assert!(are_waiting, "the metrics waited");
+        drop(shut);
     });
-    get(&server, &format!("{page}?rank=0")).check_error(404, "unknown key");
-    drop(shut);
     get(&server, page).check_error(404, "unknown key");
 }
 
