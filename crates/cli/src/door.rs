@@ -12,6 +12,7 @@ use millstream_client::ClientConfig;
 use millstream_log::Log;
 
 use crate::console::Progress;
+use crate::node;
 use crate::remote::Remote;
 use crate::settings::{Settings, SettingsError};
 
@@ -57,7 +58,7 @@ impl Door {
     }
 
     /// Listens on a free port of this machine, for this program alone.
-    pub fn private(log: &Log, settings: &Settings) -> anyhow::Result<Door> {
+    fn private(log: &Log, settings: &Settings) -> anyhow::Result<Door> {
         if settings.authentication == Some(true) {
             bail!(
                 "the data directory requires logins: serve it with `millstream start`, and name that server with --server"
@@ -75,6 +76,21 @@ impl Door {
     pub fn remote(&self) -> &Remote {
         &self.remote
     }
+}
+
+/// Runs a command on the server that the settings name; for a data directory, on one inside this program.
+pub fn with_server(
+    settings: &Settings,
+    run: impl FnOnce(&Remote) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if !settings.is_local() {
+        return run(&Remote::new(settings)?);
+    }
+    let log = node::open_existing(settings)?;
+    let door = Door::private(&log, settings)?;
+    run(&door.remote)?;
+    drop(door);
+    Ok(log.close()?)
 }
 
 fn start(log: &Log, listener: ListenerConfig, settings: &Settings) -> Result<Server, StartError> {

@@ -12,22 +12,14 @@ use serde_json::{Map, Value, json};
 use crate::args::{KeyArgs, KvCommand, PutArgs, ScanArgs};
 use crate::console::{CANNOT_WRITE, print, print_json, report, stdout};
 use crate::consume::text;
-use crate::door::Door;
+use crate::door::with_server;
 use crate::input::Input;
-use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
 
 pub fn run(command: KvCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
-    if !settings.is_local() {
-        return carry_out(command, &Remote::new(settings)?, is_json);
-    }
-    let log = node::open_existing(settings)?;
-    let door = Door::private(&log, settings)?;
-    carry_out(command, door.remote(), is_json)?;
-    drop(door);
-    Ok(log.close()?)
+    with_server(settings, |remote| carry_out(command, remote, is_json))
 }
 
 fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Result<()> {

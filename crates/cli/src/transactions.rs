@@ -11,22 +11,13 @@ use serde_json::{Value, json};
 
 use crate::args::{DecideArgs, TransactionCommand};
 use crate::console::{Align, Table, count_of, print, print_json, report, tell, time};
-use crate::door::Door;
-use crate::node;
+use crate::door::with_server;
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::usage::WrongUsage;
 
 pub fn run(command: TransactionCommand, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
-    if !settings.is_local() {
-        return carry_out(command, &Remote::new(settings)?, is_json);
-    }
-    // Only a server decides transactions.
-    let log = node::open_existing(settings)?;
-    let door = Door::private(&log, settings)?;
-    carry_out(command, door.remote(), is_json)?;
-    drop(door);
-    Ok(log.close()?)
+    with_server(settings, |remote| carry_out(command, remote, is_json))
 }
 
 fn carry_out(command: TransactionCommand, remote: &Remote, is_json: bool) -> anyhow::Result<()> {

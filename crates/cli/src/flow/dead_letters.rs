@@ -9,8 +9,7 @@ use millstream_base::nearest;
 use millstream_connect::DEAD_LETTERS_SUFFIX;
 
 use crate::args::DeadLettersCommand;
-use crate::door::Door;
-use crate::node;
+use crate::door::with_server;
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -21,15 +20,7 @@ pub fn run(
     is_json: bool,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    if !settings.is_local() {
-        return carry_out(command, &Remote::new(settings)?, is_json, stop);
-    }
-    // Only a server has positions of groups, and transactions.
-    let log = node::open_existing(settings)?;
-    let door = Door::private(&log, settings)?;
-    carry_out(command, door.remote(), is_json, stop)?;
-    drop(door);
-    Ok(log.close()?)
+    with_server(settings, |remote| carry_out(command, remote, is_json, stop))
 }
 
 fn carry_out(
