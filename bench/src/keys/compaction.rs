@@ -1,13 +1,14 @@
 //! Compaction at full speed, beside reading and writing the same bytes.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use fastrand::Rng;
 use millstream_log::{Background, COMPACTION_LAG_MIN, Durability, Log, LogConfig, PassReport};
 
+use super::start::files;
 use super::table::{STREAM, Table};
 use crate::measure::{Bench, Took, time};
 use crate::report::{Better, Case};
@@ -32,7 +33,8 @@ pub fn compaction(bench: &Bench) -> Result<Vec<Case>> {
     for round in 0..bench.size(ROUNDS, 1) {
         let folder = bench.folder(COMPACTION, 2 << 30)?;
         fill(folder.path(), keys, round as u64)?;
-        let groups = groups(folder.path())?;
+        let mut groups = files(folder.path())?;
+        groups.retain(|path| path.extension() == Some("log".as_ref()));
         let log = reopen(folder.path())?;
         bench.settle_disk();
         let took = time(|| {
@@ -84,24 +86,6 @@ fn reopen(dir: &Path) -> Result<Log> {
     })?;
     while log.step() {}
     Ok(log)
-}
-
-/// The files of the groups.
-fn groups(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![dir.join("log")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {folder:?}"))? {
-            let path = entry?.path();
-            match path.extension() {
-                _ if path.is_dir() => folders.push(path),
-                Some(extension) if extension == "log" => files.push(path),
-                _ => {}
-            }
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
 }
 
 /// Reads as many bytes of the same files as the pass has replaced, and writes as many as there are in their place.

@@ -184,8 +184,8 @@ fn fill(dir: &Path, keys: u64, end: End) -> Result<()> {
     child.kill()
 }
 
-/// All files with records, and what lies beside them.
-fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+/// All files of the log, with records and beside them, in the order of their names.
+pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![dir.join("log")];
     while let Some(folder) = folders.pop() {
