@@ -37,9 +37,11 @@ impl RangeGroup {
         }
     }
 
-    /// Whether it has a record that need not stay.
+    /// Whether it has a record that need not stay, or a tombstone whose time has not begun: it does with the first rewrite.
     fn is_dirty(&self) -> bool {
-        self.live.records + self.counts.without_key < self.records() || self.has_expired
+        let has_dead = self.live.records + self.counts.without_key < self.records();
+        let has_new_tombstone = !self.is_rewritten && self.live.tombstones > 0;
+        has_dead || has_new_tombstone || self.has_expired
     }
 
     fn bytes(&self) -> u64 {
@@ -183,6 +185,24 @@ mod tests {
         };
         assert_eq!(of_groups(&[rewritten(40)], &BOUNDS), []);
         assert_eq!(of_groups(&[rewritten(39)], &BOUNDS), [(0, 1)]);
+    }
+
+    /// Else the tombstones of a large deletion would stay for ever.
+    #[test]
+    fn a_group_of_live_tombstones_is_rewritten_once() {
+        let tombstones = RangeGroup {
+            live: GroupLive {
+                tombstones: 1,
+                ..group(0, 100).live
+            },
+            ..group(0, 100)
+        };
+        assert_eq!(of_groups(&[tombstones], &BOUNDS), [(0, 1)]);
+        let rewritten = RangeGroup {
+            is_rewritten: true,
+            ..tombstones
+        };
+        assert_eq!(of_groups(&[rewritten], &BOUNDS), []);
     }
 
     #[test]

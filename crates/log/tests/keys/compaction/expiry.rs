@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use millstream_base::{Clock, Offset, ProducerEpoch, ProducerId, Timestamp};
-use millstream_log::{AtLeast, DELETE_RETENTION, FILE_DELETE_DELAY};
+use millstream_base::{Clock, Offset, ProducerEpoch, ProducerId, Timestamp, partition_of_key};
+use millstream_log::{AtLeast, DELETE_RETENTION, FILE_DELETE_DELAY, StreamConfig};
 use millstream_record::{Chunks, Compression, Decompressor, EndMarker, TransactionEnd};
 
 use super::{KEYS, ROUNDS, create, fill, filled, offsets_in, read_on, table};
 use crate::machine::Machine;
-use crate::{append, chunk, sync};
+use crate::{append, chunk, small_groups, sync};
 
 #[test]
 fn tombstones_go_after_their_time() {
@@ -34,6 +34,50 @@ fn tombstones_go_after_their_time() {
         }
     }
     machine.restart(|_| ());
+    assert_eq!(table(&machine), before);
+}
+
+/// Groups that have nothing but tombstones, each the newest record of its key, are not joined with others where a shared
+/// group or other lanes name the groups.
+#[test]
+fn tombstones_go_though_all_records_of_their_group_are_the_newest() {
+    let machine = Machine::new();
+    let stream = StreamConfig {
+        lanes: 2,
+        ..small_groups("compact")
+    };
+    let settings = [(DELETE_RETENTION, "1000"), (FILE_DELETE_DELAY, "0")];
+    let owned = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut with_settings = stream;
+    with_settings.settings.extend(owned);
+    machine.log().create_stream("s", with_settings).unwrap();
+    let partition = machine.partition();
+    let keys = (0u64..).map(|n| format!("{n:0500}").into_bytes());
+    let keys: Vec<Vec<u8>> = keys
+        .filter(|key| partition_of_key(key, 2) == 0)
+        .take(500)
+        .collect();
+    for value in [Some(&b"v"[..]), None] {
+        for keys in keys.chunks(10) {
+            let records: Vec<_> = keys.iter().map(|key| (Some(&key[..]), value)).collect();
+            append(&partition, &records);
+            sync(machine.log());
+        }
+    }
+    fill(&machine, 0..ROUNDS);
+    let before = table(&machine);
+    let tombstones = || {
+        let found = read_on(&mut partition.reader(partition.earliest()));
+        found
+            .iter()
+            .filter(|offset| (500..1_000).contains(*offset))
+            .count()
+    };
+    machine.log().compact().unwrap();
+    assert_eq!(tombstones(), 500);
+    machine.clock.advance(Duration::from_millis(1_200));
+    machine.log().compact().unwrap();
+    assert_eq!(tombstones(), 0);
     assert_eq!(table(&machine), before);
 }
 
