@@ -106,7 +106,6 @@ impl Pass<'_> {
         };
         let group = Group::stored(name, first.identity(), first.leader_epoch(), stored);
         group.note_key_file(rewritten.keys);
-        group.set_horizons(rewritten.horizons);
         Arc::new(group)
     }
 

@@ -14,7 +14,7 @@ use crate::ids::GroupName;
 use crate::keys::file::merge::KeyMerge;
 use crate::keys::file::read::{KeyFile, ReadBytes};
 use crate::keys::file::write::{KeyFileWriter, LeftOut};
-use crate::keys::file::{KeyFileError, Version};
+use crate::keys::file::{Horizons, KeyFileError, Version};
 
 /// The most live offsets in memory: 32 MiB.
 pub const LIVE_MAX: usize = 4 << 20;
@@ -189,7 +189,7 @@ impl<'a> RangeKeys<'a> {
         for_each_merged(self.dir, sources, &mut |key, version| {
             Ok(writer.add(key, version)?)
         })?;
-        let finished = writer.finish(end, LeftOut::default());
+        let finished = writer.finish(end, LeftOut::default(), Horizons::default());
         finished.map_err(|error| unreadable(error.into()))?;
         Ok(Source { path, name, end })
     }

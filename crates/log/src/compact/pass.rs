@@ -281,7 +281,7 @@ impl<'a> Pass<'a> {
                 has_passed(horizons.tombstones)
                     || (self.may_drop_markers && has_passed(horizons.markers))
             }
-            // It was rewritten before this start, and not behind the last compaction.
+            // An earlier program has made its key file. It was rewritten no later than at the last compaction.
             None => {
                 let retention = self.rules.horizon.0.saturating_sub(self.order.now.0);
                 counts.tombstones > 0

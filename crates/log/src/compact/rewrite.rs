@@ -8,8 +8,8 @@ use millstream_record::{Chunk, Chunks, EndMarker, RewriteRules, Rewriter, Transa
 
 use crate::compact::live::{LiveOffsets, LiveReader};
 use crate::error::{LogError, Result};
+use crate::group::Group;
 use crate::group::end::GroupEnd;
-use crate::group::{Group, Horizons};
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
@@ -64,8 +64,6 @@ pub struct Rewritten {
     pub end: GroupEnd,
     /// The counts of its key file.
     pub keys: KeyCounts,
-    /// When its tombstones and markers may go.
-    pub horizons: Horizons,
 }
 
 impl Rewrite<'_> {
@@ -102,7 +100,6 @@ impl Rewrite<'_> {
                 marked: Vec::new(),
             },
             end_stable: last_end.stable,
-            horizons: Horizons::default(),
         };
         writer.add_entry(EntryKind::SegmentStart, before)?;
         let mut rewriter = Rewriter::new(range.start, self.rules);
@@ -138,11 +135,7 @@ impl Rewrite<'_> {
         let end = writer.add_entry(EntryKind::GroupEnd, Vec::new())?;
         let keys = writer.sorter.finish();
         let keys = keys.map_err(|error| unwritten(&self.keys_path, error))?;
-        Ok(Rewritten {
-            end,
-            keys,
-            horizons: writer.horizons,
-        })
+        Ok(Rewritten { end, keys })
     }
 }
 
@@ -187,7 +180,6 @@ struct GroupWriter<'a> {
     state: EntryState,
     /// The last stable offset at the end of the run, as it was before.
     end_stable: Offset,
-    horizons: Horizons,
 }
 
 /// The state at the position of the next chunk.
@@ -224,13 +216,7 @@ impl GroupWriter<'_> {
 
     fn note(&mut self, chunk: &Chunk<'_>) -> Result<()> {
         let header = chunk.header();
-        let horizon = match header.attributes.is_control() {
-            true => &mut self.horizons.markers,
-            false => &mut self.horizons.tombstones,
-        };
-        if let Some(at) = header.delete_horizon() {
-            *horizon = Some(horizon.map_or(at, |first| first.min(at)));
-        }
+        self.sorter.note_chunk(header);
         if header.attributes.is_control() {
             let is_abort = |marker: EndMarker| marker.end == TransactionEnd::Abort;
             if EndMarker::of(chunk).is_some_and(is_abort) {

@@ -186,8 +186,8 @@ impl Core {
         }
     }
 
-    /// Returns when the first tombstones or markers of a compacted group expire. Their times are not known after a start:
-    /// then tombstones expire at `unknown`.
+    /// Returns when the first tombstones or markers of a compacted group expire. Where an earlier program has made its key
+    /// file, tombstones expire at `unknown`.
     fn expiry_of(&self, group: &Group, unknown: Timestamp, now: Timestamp) -> Option<Timestamp> {
         if !group.is_rewritten() {
             return None;

@@ -9,7 +9,7 @@ use crate::files::DataDir;
 use crate::group::Group;
 use crate::group::end::GroupEnd;
 use crate::keys::file::read::KeyFile;
-use crate::keys::file::{KeyCounts, KeyFileError};
+use crate::keys::file::{Horizons, KeyCounts, KeyFileError};
 
 /// The state of a group's key file. Changed by the thread that reads or makes the file; read by lookups.
 #[derive(Debug, Default)]
@@ -26,6 +26,11 @@ impl Group {
     /// Returns the counts of its key file; `None` if it is not known to be there.
     pub fn key_counts(&self) -> Option<KeyCounts> {
         self.keys.read().counts
+    }
+
+    /// Returns when its tombstones and markers may go, if its key file tells.
+    pub fn horizons(&self) -> Option<Horizons> {
+        self.key_counts()?.horizons
     }
 
     /// Whether a lookup found that the key file is damaged or lost.

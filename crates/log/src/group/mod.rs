@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use millstream_base::{GroupId, Offset, Position, Timestamp};
+use millstream_base::{GroupId, Offset, Position};
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
@@ -37,15 +37,6 @@ use crate::ids::{Generation, GroupName, LaneId};
 use crate::index::entry::IndexEntry;
 use crate::index::sparse::SparseIndex;
 use crate::producers::transactions::AbortedTransaction;
-
-/// The smallest delete horizons in a rewritten group.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Horizons {
-    /// Of chunks with tombstones.
-    pub tombstones: Option<Timestamp>,
-    /// Of the markers of transactions.
-    pub markers: Option<Timestamp>,
-}
 
 /// A group of a lane.
 #[derive(Debug)]
@@ -87,8 +78,6 @@ pub struct Group {
     keys: RwLock<GroupKeys>,
     /// Whether the key file in memory was used since the cache last asked.
     keys_used: AtomicBool,
-    /// When tombstones and markers of a rewritten group may go. Set by a rewrite of this run.
-    horizons: OnceLock<Horizons>,
     file: Mutex<GroupFile>,
     /// Held while the file is synced: of two syncs at a time only one would learn of a failed write.
     /// Taken before the lock of `file`, which is free meanwhile, so that the file can be written.
@@ -118,7 +107,6 @@ impl Group {
             index_used: AtomicBool::new(false),
             keys: RwLock::default(),
             keys_used: AtomicBool::new(false),
-            horizons: OnceLock::new(),
             file: Mutex::new(GroupFile {
                 open: None,
                 index: None,
@@ -297,16 +285,6 @@ impl Group {
     /// Whether a compaction has made it: then there may be gaps between the offsets of its records.
     pub fn is_rewritten(&self) -> bool {
         self.generation.is_rewritten()
-    }
-
-    /// Returns when its tombstones and markers may go, if it was rewritten in this run.
-    pub fn horizons(&self) -> Option<Horizons> {
-        self.horizons.get().copied()
-    }
-
-    /// Sets when its tombstones and markers may go; once.
-    pub fn set_horizons(&self, horizons: Horizons) {
-        let _ = self.horizons.set(horizons);
     }
 
     /// The leader epoch of its first chunk.

@@ -8,12 +8,13 @@
 //! filters       one for each 256 blocks: length 4 | split-block Bloom filter | CRC 4
 //! block list    for each block: length of the first key | the key | position; CRC 4
 //! footer 96     keys 8 | tombstones 8 | records without key 8 | misplaced 8 | position of the filters 8 | position of the
-//!               block list 8 | end offset 8 | zero 28 | CRC 4 | "MSKEYEND"
+//!               block list 8 | end offset 8 | horizon of tombstones 8 | horizon of markers 8 | zero 12 | CRC 4 | "MSKEYEND"
 //! ```
 //!
 //! All numbers are little-endian; those without a size are varints. The first bit of the flags says that the record has no
 //! value, the second that another partition owned the key when the file was made. The bytes of a record are those of its key,
-//! value and headers. Checksums are CRC-32C.
+//! value and headers. A horizon is the smallest one of the group's chunks, -1 without one; earlier programs wrote 0 for both.
+//! Checksums are CRC-32C.
 //!
 //! A key file follows from its group alone. So one that is damaged, or of another group, is made anew, and readers return
 //! damage as an error that names the place.
@@ -31,7 +32,8 @@ mod tests;
 
 use std::io;
 
-use millstream_base::{Offset, Position};
+use millstream_base::{Offset, Position, Timestamp};
+use millstream_record::ChunkHeader;
 
 /// Bytes of a block of entries, without its checksum. Only a block with one entry is larger.
 const BLOCK_BYTES: usize = 4096;
@@ -66,8 +68,32 @@ pub struct KeyCounts {
     pub without_key: u64,
     /// Records of the group whose keys other partitions owned.
     pub misplaced: u64,
+    /// When tombstones and markers of the group may go; `None` where an earlier program has made the file.
+    pub horizons: Option<Horizons>,
     /// The length of the key file, which it does not hold itself.
     pub file_bytes: u64,
+}
+
+/// The smallest delete horizons of a group's chunks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Horizons {
+    /// Of chunks with tombstones.
+    pub tombstones: Option<Timestamp>,
+    /// Of the markers of transactions.
+    pub markers: Option<Timestamp>,
+}
+
+impl Horizons {
+    /// Takes note of a chunk.
+    pub fn note(&mut self, header: &ChunkHeader) {
+        let horizon = match header.attributes.is_control() {
+            true => &mut self.markers,
+            false => &mut self.tombstones,
+        };
+        if let Some(at) = header.delete_horizon() {
+            *horizon = Some(horizon.map_or(at, |first| first.min(at)));
+        }
+    }
 }
 
 /// A key file cannot be read.

@@ -1,8 +1,8 @@
 //! Header and footer of a key file.
 
-use millstream_base::{Offset, crc32c};
+use millstream_base::{Offset, Timestamp, crc32c};
 
-use super::KeyCounts;
+use super::{Horizons, KeyCounts};
 use crate::ids::GroupName;
 
 const MAGIC: [u8; 8] = *b"MSKEYS01";
@@ -47,7 +47,8 @@ impl Footer {
     pub fn encode(&self) -> [u8; FOOTER_BYTES] {
         let mut footer = [0; FOOTER_BYTES];
         let counts = &self.counts;
-        let fields: [&[u8]; 7] = [
+        let [tombstones, markers] = encode_horizons(counts.horizons);
+        let fields: [&[u8]; 9] = [
             &counts.keys.to_le_bytes(),
             &counts.tombstones.to_le_bytes(),
             &counts.without_key.to_le_bytes(),
@@ -55,6 +56,8 @@ impl Footer {
             &self.filters.to_le_bytes(),
             &self.blocks.to_le_bytes(),
             &self.end.0.to_le_bytes(),
+            &tombstones.to_le_bytes(),
+            &markers.to_le_bytes(),
         ];
         put(&mut footer, &fields);
         let crc = crc32c(&footer[..FOOTER_CRC]);
@@ -75,6 +78,7 @@ impl Footer {
                 tombstones: number(1)?,
                 without_key: number(2)?,
                 misplaced: number(3)?,
+                horizons: decode_horizons([number(7)? as i64, number(8)? as i64]),
                 file_bytes: 0,
             },
             filters: number(4)?,
@@ -83,6 +87,21 @@ impl Footer {
         };
         (footer.encode() == *bytes).then_some(footer)
     }
+}
+
+fn encode_horizons(horizons: Option<Horizons>) -> [i64; 2] {
+    let encode = |horizon: Option<Timestamp>| horizon.map_or(-1, |at| at.0.max(1));
+    horizons.map_or([0; 2], |horizons| {
+        [horizons.tombstones, horizons.markers].map(encode)
+    })
+}
+
+fn decode_horizons(encoded: [i64; 2]) -> Option<Horizons> {
+    let [tombstones, markers] = encoded.map(|at| (at != -1).then_some(Timestamp(at)));
+    (encoded != [0; 2]).then_some(Horizons {
+        tombstones,
+        markers,
+    })
 }
 
 /// Writes fields one after another.

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use millstream_base::disk::Access;
 use millstream_base::{Disk, DiskFile, Offset};
+use millstream_record::ChunkHeader;
 
 use super::merge::KeyMerge;
 use super::read::KeyFile;
 use super::write::{KeyFileWriter, LeftOut};
-use super::{KeyCounts, KeyFileError, Version};
+use super::{Horizons, KeyCounts, KeyFileError, Version};
 use crate::ids::GroupName;
 
 /// The most memory for keys that are sorted.
@@ -35,6 +36,7 @@ pub struct KeySorter<'a> {
     /// The memory of `newest`.
     bytes: usize,
     left_out: LeftOut,
+    horizons: Horizons,
     /// Runs that are on disk. Each has newer records than those before.
     runs: Vec<PathBuf>,
     runs_made: usize,
@@ -58,6 +60,7 @@ impl<'a> KeySorter<'a> {
             newest: BTreeMap::new(),
             bytes: 0,
             left_out: LeftOut::default(),
+            horizons: Horizons::default(),
             runs: Vec::new(),
             runs_made: 0,
         }
@@ -79,6 +82,11 @@ impl<'a> KeySorter<'a> {
             true => self.end_run(),
             false => Ok(()),
         }
+    }
+
+    /// Takes note of a chunk of the group.
+    pub fn note_chunk(&mut self, header: &ChunkHeader) {
+        self.horizons.note(header);
     }
 
     /// Counts a record without a key.
@@ -141,7 +149,7 @@ impl<'a> KeySorter<'a> {
         for (key, version) in &self.newest {
             writer.add(key, version)?;
         }
-        let counts = writer.finish(self.end, self.left_out)?;
+        let counts = writer.finish(self.end, self.left_out, self.horizons)?;
         Ok((file, counts))
     }
 
@@ -161,7 +169,7 @@ impl<'a> KeySorter<'a> {
         while let Some(version) = merge.advance()? {
             writer.add(merge.key(), &version)?;
         }
-        let counts = writer.finish(self.end, self.left_out)?;
+        let counts = writer.finish(self.end, self.left_out, self.horizons)?;
         Ok((to, counts))
     }
 

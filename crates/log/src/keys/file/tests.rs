@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 
 use millstream_base::{
-    DiskFile, GroupId, KeyRange, LaneIndex, Offset, Position, StreamId, StreamletIndex,
+    DiskFile, GroupId, KeyRange, LaneIndex, Offset, Position, StreamId, StreamletIndex, Timestamp,
 };
 use millstream_sim::SimDisk;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use super::merge::KeyMerge;
 use super::read::{KeyFile, key_hash};
 use super::sort::KeySorter;
 use super::write::{KeyFileWriter, LeftOut};
-use super::{KeyCounts, KeyFileError, Version};
+use super::{Horizons, KeyCounts, KeyFileError, Version};
 use crate::ids::{Generation, GroupName, LaneId};
 
 /// A file in memory.
@@ -71,6 +71,11 @@ const LEFT_OUT: LeftOut = LeftOut {
     misplaced: 9,
 };
 
+const HORIZONS: Horizons = Horizons {
+    tombstones: Some(Timestamp(0x0102)),
+    markers: None,
+};
+
 fn name() -> GroupName {
     GroupName {
         lane: LaneId {
@@ -90,7 +95,7 @@ fn write(entries: &Entries) -> MemoryFile {
     for (key, version) in entries {
         writer.add(key, version).unwrap();
     }
-    writer.finish(END, LEFT_OUT).unwrap();
+    writer.finish(END, LEFT_OUT, HORIZONS).unwrap();
     file
 }
 
@@ -165,6 +170,7 @@ proptest! {
             tombstones: count(|version| version.is_tombstone),
             without_key: 7,
             misplaced: 9,
+            horizons: Some(HORIZONS),
             file_bytes: file.len().unwrap(),
         };
         prop_assert_eq!(KeyFile::read_counts(&file, &name(), END).unwrap(), counts);
@@ -343,6 +349,22 @@ fn a_file_of_another_group_is_refused() {
     );
 }
 
+#[test]
+fn horizons_are_read_and_those_of_earlier_programs_are_unknown() {
+    let horizons = |file: &MemoryFile| {
+        let counts = KeyFile::read_counts(file, &name(), END).unwrap();
+        counts.horizons
+    };
+    let file = write(&Entries::new());
+    assert_eq!(horizons(&file), Some(HORIZONS));
+    let mut bytes = file.0.into_inner();
+    let footer = bytes.len() - 96;
+    bytes[footer + 56..footer + 72].fill(0);
+    let crc = millstream_base::crc32c(&bytes[footer..footer + 84]);
+    bytes[footer + 84..footer + 88].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(horizons(&MemoryFile(Mutex::new(bytes))), None);
+}
+
 /// The bytes of the format, part by part. Each part is followed by its checksum.
 #[test]
 fn golden_bytes() {
@@ -366,7 +388,7 @@ fn golden_bytes() {
     let filter = "20000000 00102000 40000000 02004000 08100000 80400000 00001001 10002000 00000a00";
     let list = "06 757365722f31 40";
     let footer = "0200000000000000 0100000000000000 0700000000000000 0900000000000000 5900000000000000 \
-                  8100000000000000 28460f0000000000 00000000000000000000000000000000000000000000000000000000";
+                  8100000000000000 28460f0000000000 0201000000000000 ffffffffffffffff 000000000000000000000000";
     let mut expected = String::new();
     for part in [header, block, filter, list, footer] {
         let part = part.replace(' ', "");

@@ -7,7 +7,7 @@ use millstream_base::{DiskFile, Offset, crc32c};
 use super::block::{put_bytes, put_entry, put_varint};
 use super::filter;
 use super::names::{Footer, encode_header};
-use super::{BLOCK_BYTES, FILTER_BLOCKS, KeyCounts, Version};
+use super::{BLOCK_BYTES, FILTER_BLOCKS, Horizons, KeyCounts, Version};
 use crate::ids::GroupName;
 
 /// Bytes that are collected for one write.
@@ -86,11 +86,17 @@ impl<'a> KeyFileWriter<'a> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn finish(mut self, end: Offset, left_out: LeftOut) -> io::Result<KeyCounts> {
+    pub fn finish(
+        mut self,
+        end: Offset,
+        left_out: LeftOut,
+        horizons: Horizons,
+    ) -> io::Result<KeyCounts> {
         self.end_block()?;
         self.end_filter();
         self.counts.without_key = left_out.without_key;
         self.counts.misplaced = left_out.misplaced;
+        self.counts.horizons = Some(horizons);
         let filters = self.position();
         self.buffer.append(&mut self.filters);
         let blocks = self.position();

@@ -95,6 +95,7 @@ fn sort_keys(
             let chunk = chunk
                 .map_err(|error| LogError::corrupted(group.path(&reads.dir), position, error))?;
             let header = chunk.header();
+            sorter.note_chunk(header);
             let is_aborted = || aborted.iter().any(|aborted| aborted.holds(header));
             if !header.attributes.is_control() && !is_aborted() {
                 let added = with_records(reads, lane, &chunk, |records| {

@@ -7,7 +7,7 @@ use millstream_log::{AtLeast, DELETE_RETENTION, FILE_DELETE_DELAY, StreamConfig}
 use millstream_record::{Chunks, Compression, Decompressor, EndMarker, TransactionEnd};
 
 use super::{KEYS, ROUNDS, create, fill, filled, offsets_in, read_on, table};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::{append, chunk, small_groups, sync};
 
 #[test]
@@ -208,6 +208,37 @@ fn markers_stay_for_their_time_and_while_a_reader_may_need_them() {
         let repeated = machine.partition().append(&sent(b"k", producer)).unwrap();
         assert!(repeated.duplicate && repeated.base_offset == Offset(offset));
     }
+    assert_eq!(table(&machine), before);
+}
+
+/// A start reads from key files when markers may go: nothing else may be dirty in their groups.
+#[test]
+fn markers_go_after_their_time_across_a_start() {
+    let mut machine = Machine::new();
+    let settings = [(DELETE_RETENTION, "1000"), (FILE_DELETE_DELAY, "0")];
+    create(&machine, &settings);
+    let sent = chunk(&[(Some(b"k"), Some(b"v"))], Compression::None, Some((1, 0)));
+    machine.partition().append(&sent).unwrap();
+    let commit = marker(1, TransactionEnd::Commit);
+    machine.partition().append_marker(&commit).unwrap();
+    fill(&machine, 0..ROUNDS);
+    machine.log().compact().unwrap();
+    sync(machine.log());
+    let before = table(&machine);
+    for lose_keys in [false, true] {
+        machine.restart(|disk| {
+            if lose_keys {
+                let keys = machine::files(disk, "keys").into_iter();
+                keys.for_each(|path| disk.remove(path).unwrap());
+            }
+        });
+        sync(machine.log());
+        machine.log().compact().unwrap();
+        assert_eq!(markers(&machine).len(), 1, "it is not over");
+    }
+    machine.clock.advance(Duration::from_millis(1_200));
+    machine.log().compact().unwrap();
+    assert_eq!(markers(&machine), []);
     assert_eq!(table(&machine), before);
 }
 

@@ -242,8 +242,7 @@ impl World<'_> {
         self.check().unwrap();
     }
 
-    /// Whether a compacted range has no record that need not stay. Markers may: after a start their times are not known, and
-    /// they go with the next rewrite of their group.
+    /// Whether a compacted range has no record and no marker that need not stay.
     fn check_compacted(&self, n: usize) {
         let partition = self.partition(n).unwrap();
         let stats = partition.info().compaction.unwrap_or_default();
@@ -251,6 +250,8 @@ impl World<'_> {
         let to = stats.compacted_to.max(from);
         assert_eq!(stats.fault, None);
         let found = self.read(n, from..to).unwrap();
+        let mut markers = found.markers.range(from.0..to.0);
+        assert_eq!(markers.next(), None, "it is over");
         let records = found.records.range(from.0..to.0);
         let mut newest = BTreeMap::new();
         for (offset, (key, value)) in records {
