@@ -114,6 +114,11 @@ pub fn range(lane: &LaneState, newest_max: Timestamp) -> Vec<Arc<Group>> {
     let mut groups = lane.groups();
     // One stays behind them: its index tells the producers there.
     groups.pop();
+    // Those of which all was deleted get no key files, and are still to be removed.
+    let earliest = lane.earliest_offset();
+    let is_deleted = |group: &&Arc<Group>| group.end().is_some_and(|end| end.offset <= earliest);
+    let deleted = groups.iter().take_while(is_deleted).count();
+    groups.drain(..deleted);
     let count = groups.iter().take_while(|group| {
         let is_before = group
             .end()

@@ -35,6 +35,27 @@ fn a_start_removes_the_files_of_replaced_groups() {
     assert_eq!(table(&machine), again);
 }
 
+#[test]
+fn a_deleted_group_that_is_still_there_holds_up_no_compaction() {
+    let mut machine = filled(&[(FILE_DELETE_DELAY, "0")]);
+    let to = Offset(333);
+    let deletion = (machine.partition(), to);
+    // It is noted, and then the process ends before its first group is removed.
+    let is_list = |path: &Path| path.to_string_lossy().contains("manifest");
+    machine.disk.fail_writes(is_list);
+    let deleted = machine.log().delete_before(&[deletion]);
+    assert_eq!(deleted[0].clone().unwrap(), to);
+    let files = machine.files("log").len();
+    machine.start_from(machine.disk.kill());
+    sync(machine.log());
+    assert_eq!(machine.partition().earliest_offset(), to);
+    assert_eq!(machine.files("log").len(), files, "no group is removed yet");
+    let before = table(&machine);
+    let report = machine.log().compact().unwrap();
+    assert!(report.groups_before > 3, "{report:?}");
+    assert_eq!(table(&machine), before);
+}
+
 fn make_list_anew(disk: &SimDisk) {
     let (disk, random) = (Arc::new(disk.clone()), Arc::new(SimRandom::new(9)));
     let config = config(Path::new("/data"));

@@ -225,8 +225,6 @@ impl World<'_> {
             self.machine
                 .clock
                 .advance(std::time::Duration::from_secs(60));
-            // A first group of which all was deleted has no key file.
-            self.log().apply_retention().unwrap();
             self.log().persist();
             self.rest();
             let compacted = self.log().compact().unwrap();
