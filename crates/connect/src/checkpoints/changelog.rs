@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use millstream_base::ByteSize;
 use millstream_client::partition_of_key;
 use millstream_flow::{BoxError, Change, RestoreChange};
-use millstream_log::{COMPACT, DELETE};
+use millstream_log::{CLEANUP_POLICY, COMPACT, DELETE, Durability, Stream};
 use millstream_record::Record;
 
 use crate::sink::EncodedRecord;
@@ -28,6 +28,16 @@ pub enum ChangelogError {
         stream: String,
         /// The setting.
         policy: String,
+    },
+    /// The stream was created with a weaker durability, which cannot change.
+    #[error(
+        "stream {stream} holds the state of a flow, and its setting millstream.durability is {durability:?}, so a crash could lose state that the flow's results follow from: let the flow create the stream, or create it with \"sync\""
+    )]
+    NotSynced {
+        /// The stream.
+        stream: String,
+        /// The setting.
+        durability: String,
     },
     /// A record is not a change of the state element.
     #[error(
@@ -95,16 +105,35 @@ pub fn encode(change: &Change, record: &mut EncodedRecord) {
     }
 }
 
-/// Fails unless the stream keeps the newest record of each key for ever.
-pub fn check_policy(stream: &str, policy: Option<&str>) -> Result<(), ChangelogError> {
+/// Fails unless the stream keeps the newest record of each key for ever, from the moment when its producer is answered.
+pub fn check_settings(
+    stream: &str,
+    policy: Option<&str>,
+    durability: Option<&str>,
+) -> Result<(), ChangelogError> {
     let policy = policy.unwrap_or(DELETE);
-    match policy.split(',').all(|item| item.trim() == COMPACT) {
-        true => Ok(()),
-        false => Err(ChangelogError::NotKeyed {
+    if !policy.split(',').all(|item| item.trim() == COMPACT) {
+        return Err(ChangelogError::NotKeyed {
             stream: stream.to_owned(),
             policy: policy.to_owned(),
-        }),
+        });
     }
+    match durability {
+        Some(durability) if durability != Durability::Sync.name() => {
+            Err(ChangelogError::NotSynced {
+                stream: stream.to_owned(),
+                durability: durability.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// [Checks](check_settings) a stream of a log in the process.
+pub fn check_stream(stream: &Stream) -> Result<(), ChangelogError> {
+    let config = stream.config();
+    let policy = config.settings.get(CLEANUP_POLICY).map(String::as_str);
+    check_settings(stream.name(), policy, Some(config.durability.name()))
 }
 
 /// Returns a key's text, or its bytes in hexadecimal.

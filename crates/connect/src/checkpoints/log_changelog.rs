@@ -12,7 +12,7 @@ use millstream_log::{
 use millstream_record::{Chunks, Decompressor};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_policy, encode, of_stream,
+    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_stream, encode, of_stream,
     stream_name, text_of_key,
 };
 use crate::sink::{SinkError, StreamSink};
@@ -40,8 +40,7 @@ impl LogChangelog {
             ..StreamConfig::default()
         };
         let stream = log.stream_or_create(&name, config)?;
-        let settings = stream.config().settings;
-        check_policy(&name, settings.get(CLEANUP_POLICY).map(String::as_str))?;
+        check_stream(&stream)?;
         let sink = StreamSink::new(&stream, encode as Encode)?;
         Ok(LogChangelog { stream, sink })
     }

@@ -10,7 +10,7 @@ use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogError, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 use parking_lot::Mutex;
 
-use super::changelog::check_policy;
+use super::changelog::check_stream;
 use super::log_changelog::LogChangelog;
 use super::record_stream::{RECORD, stream_name};
 use super::{check_len, named_shard, shard_name};
@@ -114,10 +114,17 @@ impl Checkpoints for LogCheckpoints {
             )
             .into());
         }
-        Ok(Some(Box::new(Lock {
+        let lock = Lock {
             key,
             _log: self.log.clone(),
-        })))
+        };
+        // At the start, and not at the first record of a flow that resumes.
+        match self.log.stream(&self.records) {
+            Ok(stream) => check_stream(&stream)?,
+            Err(LogError::UnknownStream { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(Box::new(lock)))
     }
 
     fn records(&self) -> Option<&dyn CheckpointRecords> {
@@ -189,11 +196,7 @@ impl CheckpointRecords for LogCheckpoints {
             ..StreamConfig::default()
         };
         let stream = self.log.stream_or_create(&self.records, config)?;
-        let settings = stream.config().settings;
-        check_policy(
-            &self.records,
-            settings.get(CLEANUP_POLICY).map(String::as_str),
-        )?;
+        check_stream(&stream)?;
         let mut chunk = ChunkBuilder::new(Compression::None);
         chunk.push(self.log.clock().now(), Some(RECORD), Some(record), &[])?;
         // A stream that was made by hand may have more than one.

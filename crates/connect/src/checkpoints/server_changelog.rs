@@ -17,7 +17,7 @@ use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStar
 use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_policy, encode, of_stream,
+    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_settings, encode, of_stream,
     stream_name, text_of_key,
 };
 use super::server_records;
@@ -30,6 +30,9 @@ const UNDECIDED_TRIES: u32 = 50;
 
 /// … and the pause between two questions.
 const UNDECIDED_PAUSE: Duration = Duration::from_millis(100);
+
+/// The setting that says when a producer is answered.
+const DURABILITY: &str = "millstream.durability";
 
 /// The setting that bounds a change.
 const CHUNK_BYTES_MAX: &str = "max.message.bytes";
@@ -295,10 +298,10 @@ fn is_too_large(error: &ClientError) -> bool {
     }
 }
 
-/// Creates the stream of a state element, unless it exists; then checks it.
-/// Creates a keyed stream of the flow if it is missing.
+/// Creates a keyed stream of the flow, unless it exists; then checks it.
 pub async fn create(client: &Client, name: &str, partitions: u32) -> Result<(), BoxError> {
-    let found = match client.settings(name, &[CLEANUP_POLICY]).await {
+    let checked = [CLEANUP_POLICY, DURABILITY];
+    let found = match client.settings(name, &checked).await {
         Err(error) if error.is_unknown_stream() => {
             match client.create_stream(name, settings(partitions)).await {
                 Ok(()) => {}
@@ -307,13 +310,17 @@ pub async fn create(client: &Client, name: &str, partitions: u32) -> Result<(), 
                 }
                 Err(error) => return Err(of_stream(name, error.into())),
             }
-            client.settings(name, &[CLEANUP_POLICY]).await
+            client.settings(name, &checked).await
         }
         found => found,
     };
     let found = found.map_err(|error| of_stream(name, error.into()))?;
-    check_policy(name, found.get(CLEANUP_POLICY).map(String::as_str))?;
-    Ok(())
+    let setting = |name| found.get(name).map(String::as_str);
+    Ok(check_settings(
+        name,
+        setting(CLEANUP_POLICY),
+        setting(DURABILITY),
+    )?)
 }
 
 /// The settings of a new stream: those that a log gives to streams by default, and compaction.

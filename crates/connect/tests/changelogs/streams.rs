@@ -1,8 +1,17 @@
 //! The streams of changelogs: their creation, their settings, and records of other programs in them.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_base::Timestamp;
+use millstream_client::partition_of_key;
 use millstream_connect::LogCheckpoints;
 use millstream_flow::Checkpoints;
-use millstream_log::{CLEANUP_POLICY, StreamConfig};
+use millstream_log::{
+    CLEANUP_POLICY, COMPACT, COMPACTION_LAG_MAX, DELETE_RETENTION, DIRTY_RATIO_MIN, Durability,
+    FILE_DELETE_DELAY, StreamConfig, StreamPartition,
+};
+use millstream_record::{ChunkBuilder, Compression};
 
 use crate::support::{World, for_both, foreign_producer, table};
 
@@ -42,6 +51,38 @@ fn a_stream_from_which_state_would_be_removed_is_refused() {
             assert!(error.starts_with(&expected), "{error}");
         }
     });
+}
+
+/// Else a crash could lose state, and records of checkpoints, after results that follow from them were committed.
+#[test]
+fn a_stream_of_weaker_durability_is_refused() {
+    for durability in [Durability::Written, Durability::Async, Durability::Memory] {
+        for_both(|world| {
+            for name in ["shop.state.users", "shop.checkpoints"] {
+                let config = StreamConfig {
+                    durability,
+                    settings: [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into(),
+                    ..StreamConfig::default()
+                };
+                world.log.create_stream(name, config).unwrap();
+            }
+            let opened = world.open().map(drop);
+            for (name, refused) in [
+                ("shop.state.users", opened),
+                ("shop.checkpoints", world.store.lock().map(drop)),
+            ] {
+                let error = refused.unwrap_err().to_string();
+                let expected = format!(
+                    "stream {name} holds the state of a flow, and its setting millstream.durability is {:?}, so a crash",
+                    durability.name()
+                );
+                assert!(error.starts_with(&expected), "{error}");
+            }
+            // Once it is gone, the flow creates one.
+            world.log.delete_stream("shop.checkpoints").unwrap();
+            drop(world.store.lock().unwrap());
+        });
+    }
 }
 
 #[test]
@@ -98,6 +139,62 @@ fn an_open_transaction_of_another_program_is_named_since_state_behind_it_is_miss
             error.starts_with("stream shop.state.users, partition 1: the transaction of "),
             "{error}"
         );
+    });
+}
+
+/// The number of records that a partition has.
+fn stored(partition: &StreamPartition) -> u64 {
+    let mut reader = partition.reader(partition.earliest());
+    let mut count = 0;
+    while let Some(chunks) = reader.read(1 << 20).unwrap() {
+        let chunks = chunks.chunks();
+        count += chunks
+            .map(|chunk| u64::from(chunk.unwrap().header().record_count))
+            .sum::<u64>();
+    }
+    count
+}
+
+/// Appends changes of keys, outside of transactions: markers of these stay for longer than their records.
+fn change(world: &World, keys: &[String], value: Option<&[u8]>) {
+    for key in keys {
+        let mut builder = ChunkBuilder::new(Compression::None);
+        let key = key.as_bytes();
+        builder.push(Timestamp(0), Some(key), value, &[]).unwrap();
+        let partition = world.partition(partition_of_key(key, 4) as u32);
+        partition.append(builder.finish(None).unwrap()).unwrap();
+    }
+}
+
+/// The end up to which a partition is read then lies behind a stretch of offsets without records.
+#[test]
+fn a_state_is_restored_though_compaction_has_removed_all_of_its_records() {
+    for_both(|world| {
+        drop(world.open().unwrap());
+        let set = |config: &mut StreamConfig| {
+            let settings = [
+                (COMPACTION_LAG_MAX, "1"),
+                (DIRTY_RATIO_MIN, "0"),
+                (DELETE_RETENTION, "0"),
+                (FILE_DELETE_DELAY, "0"),
+            ];
+            let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            config.settings.extend(settings);
+        };
+        world.log.alter_stream("shop.state.users", set).unwrap();
+        let keys: Vec<String> = (0..100).map(|number| format!("user {number}")).collect();
+        change(world, &keys, Some(b"1"));
+        change(world, &keys, None);
+        let started_at = Instant::now();
+        while (0..4).any(|partition| stored(&world.partition(partition)) > 0) {
+            assert!(started_at.elapsed() < Duration::from_secs(120));
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut run = world.begin(None);
+        assert_eq!(run.restore().unwrap(), table(&[]));
+        run.store(3, &[(b"user 7", Some(b"3"))]);
+        let restored = world.open().unwrap().restore().unwrap();
+        assert_eq!(restored, table(&[(b"user 7", b"3")]));
     });
 }
 
