@@ -1,5 +1,6 @@
 //! Flows keep checkpoints in directories and logs, and go on from them.
 
+mod crashes;
 #[path = "../numbers/mod.rs"]
 mod numbers;
 mod places;

@@ -201,7 +201,7 @@ fn append() -> (Vec<u64>, u64) {
     (read(&stream), limit)
 }
 
-fn read(stream: &Stream) -> Vec<u64> {
+pub fn read(stream: &Stream) -> Vec<u64> {
     let mut source = StreamSource::bounded(stream);
     let mut out = Output::default();
     let waker = std::task::Waker::noop();
