@@ -1,32 +1,39 @@
 //! Compaction of a partition that fails.
 
+use std::cell::RefCell;
 use std::fmt::{Debug, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use millstream_log::COMPACTION_LAG_MIN;
 use tracing::field::{Field, Visit};
-use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::machine::{MANY, Machine};
 
-/// The warnings of this thread.
-#[derive(Debug, Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+thread_local! {
+    /// The warnings of this thread.
+    static WARNINGS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Collects the warnings of each thread. It is the subscriber of all threads: `tracing` may take a line for one without
+/// readers if a thread without a subscriber comes to it first.
+#[derive(Debug)]
+struct Warnings;
 
 impl Warnings {
-    /// Collects warnings until the guard is dropped.
-    fn collect() -> (Warnings, DefaultGuard) {
-        let warnings = Warnings::default();
-        let guard = tracing::subscriber::set_default(warnings.clone());
-        (warnings, guard)
+    /// Forgets those of this thread so far.
+    fn collect() {
+        WARNINGS.with_borrow_mut(Vec::clear);
+        // Another test may have set it.
+        let _ = tracing::subscriber::set_global_default(Warnings);
     }
 
-    /// The number of warnings with these words.
-    fn count(&self, words: &str) -> usize {
-        let all = self.0.lock().unwrap();
-        all.iter().filter(|warning| warning.contains(words)).count()
+    /// The number of warnings of this thread with these words.
+    fn count(words: &str) -> usize {
+        WARNINGS.with_borrow(|all| {
+            let found = all.iter().filter(|warning| warning.contains(words));
+            found.count()
+        })
     }
 }
 
@@ -46,7 +53,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
+        WARNINGS.with_borrow_mut(|all| all.push(text.0));
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -100,7 +107,7 @@ fn a_partition_that_cannot_be_compacted_holds_up_no_other() {
 
 #[test]
 fn a_full_disk_leaves_the_groups_as_they_are_and_compaction_is_tried_again() {
-    let (warnings, _guard) = Warnings::collect();
+    Warnings::collect();
     let machine = Machine::with(&[(COMPACTION_LAG_MIN, "60000")]);
     machine.put("s", 0..MANY, 10);
     // So only the compaction needs room.
@@ -129,7 +136,7 @@ fn a_full_disk_leaves_the_groups_as_they_are_and_compaction_is_tried_again() {
     machine.append("s", 0..1, 10, None);
     assert_eq!(machine.stored("s"), MANY + 1);
     assert_eq!(
-        warnings.count("cannot be compacted now"),
+        Warnings::count("cannot be compacted now"),
         1,
         "it is said once"
     );
