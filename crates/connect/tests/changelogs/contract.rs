@@ -242,7 +242,7 @@ fn a_changelog_ends_the_transaction_that_it_gives_up() {
             run.0.give_up();
         }
         let prepared = run.store(2, &[(b"eve", Some(b"3"))]);
-        assert!(world.is_decided());
+        world.wait_until_decided();
         drop(run);
         let restored = world.begin(Some(&prepared)).restore().unwrap();
         assert_eq!(restored, table(&[(b"ada", b"1"), (b"eve", b"3")]));

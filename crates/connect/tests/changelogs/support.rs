@@ -69,6 +69,15 @@ impl World {
         })
     }
 
+    /// Waits until no transaction is open in the changelog: a server answers before the markers are there.
+    pub fn wait_until_decided(&self) {
+        let began = Instant::now();
+        while !self.is_decided() {
+            assert!(began.elapsed() < WAIT_MAX, "a transaction stays open");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub fn open(&self) -> Result<Run, BoxError> {
         let changelog = self.store.changelog("shop", "users")?;
         Ok(Run(changelog.unwrap()))
