@@ -35,7 +35,12 @@ fn get(args: &KeyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     let stream = remote.client().keyed(&args.stream);
     let key = args.key.as_bytes();
     let Some(found) = wait(remote, &stream, stream.get(key))? else {
-        bail!("stream {} has no key {:?}", args.stream, args.key);
+        bail!(
+            "stream {} has no key {:?}{}",
+            args.stream,
+            args.key,
+            passed_over(remote, &args.stream)
+        );
     };
     if is_json {
         return print_json(&document(key, &found));
@@ -48,6 +53,20 @@ fn get(args: &KeyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
             false => Ok(()),
         }
     })
+}
+
+/// Says how many records look-ups have passed over, since another partition owns their keys.
+fn passed_over(remote: &Remote, stream: &str) -> String {
+    // The user may lack the right to describe the stream.
+    let described = remote.stream(stream);
+    let lanes = described.map_or_else(|_| Vec::new(), |described| described.lanes);
+    match lanes.iter().map(|lane| lane.misplaced).sum::<u64>() {
+        0 => String::new(),
+        records => format!(
+            "; {records} of its records are in partitions that do not own their keys, so they are not found: let producers that \
+             use librdkafka set partitioner=murmur2_random, and copy the stream with \"millstream stream copy\""
+        ),
+    }
 }
 
 fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {

@@ -13,10 +13,11 @@ use millstream_log::{CLEANUP_POLICY, COMPACT, Log, StreamConfig, StreamInfo};
 use serde_json::{Value, json};
 
 use crate::args::{RetentionArgs, StreamCommand};
-use crate::console::{Align, Table, grouped, print, print_json, report};
+use crate::console::{Align, Table, grouped, print, print_json, report, time};
 use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;
+use crate::transactions::since;
 use crate::values::Limit;
 
 /// The operations on streams, of a data directory or of a server.
@@ -274,6 +275,18 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
             }
         }
         // Too long for a table.
+        for lane in &info.partitions {
+            if let Some(age) = lane.oldest_transaction.and_then(since) {
+                writeln!(
+                    out,
+                    "\npartition {}: a transaction has been open for {}, so committed records end at {}; \
+                     \"millstream transaction list\" shows it",
+                    lane.partition,
+                    time(age.as_secs_f64()),
+                    grouped(lane.stable.0)
+                )?;
+            }
+        }
         for lane in &info.partitions {
             if let Some(fault) = &lane.fault {
                 writeln!(out, "\nfault of partition {}: {fault}", lane.partition)?;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use millstream_base::{ProducerEpoch, ProducerId};
+use millstream_base::{ProducerEpoch, ProducerId, Timestamp};
 use millstream_client::TransactionDescription;
 use millstream_connect::FlowTransactionId;
 use serde_json::{Value, json};
@@ -140,10 +140,14 @@ fn found(remote: &Remote, id: &str) -> anyhow::Result<Found> {
 
 /// Returns how long a transaction has been open.
 pub fn age(it: &TransactionDescription) -> Option<Duration> {
-    let started = it.started.filter(|_| it.is_open())?;
+    since(it.started.filter(|_| it.is_open())?)
+}
+
+/// Returns the time since then; `None` if no clock says so.
+pub fn since(then: Timestamp) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let started = u64::try_from(started.0).ok().map(Duration::from_millis)?;
-    Some(now.saturating_sub(started))
+    let then = u64::try_from(then.0).ok().map(Duration::from_millis)?;
+    Some(now.saturating_sub(then))
 }
 
 fn end(

@@ -45,9 +45,15 @@ pub enum RequestError {
         key: String,
     },
     #[error(
-        "unknown key {key:?}: the stream {stream:?} has no value for it at the moment; /kv/<stream> lists its keys"
+        "unknown key {key:?}: the stream {stream:?} has no value for it at the moment; /kv/<stream> lists its keys{}",
+        passed_over(.misplaced)
     )]
-    AbsentKey { stream: String, key: String },
+    AbsentKey {
+        stream: String,
+        key: String,
+        /// The records that look-ups have passed over, since another partition owns their keys.
+        misplaced: u64,
+    },
     #[error("the path {0:?} is malformed: the name of a stream must be percent-encoded UTF-8")]
     StreamName(String),
     #[error(
@@ -131,6 +137,16 @@ fn right(visited: &Visited) -> String {
     match visited {
         Visited::Node => "Describe on the cluster".to_owned(),
         Visited::Stream(name) => format!("Read on the stream {name:?}"),
+    }
+}
+
+fn passed_over(misplaced: &u64) -> String {
+    match misplaced {
+        0 => String::new(),
+        records => format!(
+            "; {records} of its records are in partitions that do not own their keys, so they are not found: producers that use \
+             librdkafka must set partitioner=murmur2_random"
+        ),
     }
 }
 

@@ -20,6 +20,9 @@ pub trait KeyedStreams: Send + Sync + 'static {
     /// Looks up the keys of a range over all partitions, in the order of their bytes: at most `limit`, and fewer if their
     /// values are large.
     fn scan(&self, stream: &str, range: KeyRange, limit: usize) -> LookUp<KeyPage>;
+
+    /// Returns how many records look-ups have passed over, since another partition owns their keys.
+    fn misplaced(&self, stream: &str) -> u64;
 }
 
 /// The newest version of a key.

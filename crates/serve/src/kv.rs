@@ -76,8 +76,11 @@ async fn value(
     key: Vec<u8>,
 ) -> Result<Response, RequestError> {
     let Some(found) = streams.get(&stream, key.clone()).await? else {
-        let key = String::from_utf8_lossy(&key).into_owned();
-        return Err(RequestError::AbsentKey { stream, key });
+        return Err(RequestError::AbsentKey {
+            misplaced: streams.misplaced(&stream),
+            key: String::from_utf8_lossy(&key).into_owned(),
+            stream,
+        });
     };
     let headers = headers(&found);
     Ok((headers, Body::from(found.value)).into_response())

@@ -163,10 +163,13 @@ fn describe_lane(lane: PartitionInfo) -> LaneDescription {
         lane: lane.lane,
         earliest: lane.earliest,
         durable: lane.durable,
+        stable: lane.stable,
+        oldest_transaction: lane.oldest_transaction.unwrap_or(Timestamp(-1)),
         groups: u32::try_from(lane.groups).unwrap_or(u32::MAX),
         bytes: ByteSize(lane.bytes),
         cut_bytes: ByteSize(lane.truncated_bytes),
         fault: lane.fault.map(StrBytes::from_string),
+        misplaced: lane.keys.map_or(0, |keys| keys.misplaced),
         compaction: lane.compaction.map(describe_compaction),
     }
 }

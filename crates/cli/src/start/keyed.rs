@@ -52,6 +52,10 @@ impl KeyedStreams for NodeStreams {
             page.ok_or_else(ended)?.map_err(failed)
         })
     }
+
+    fn misplaced(&self, stream: &str) -> u64 {
+        self.stream(stream).map_or(0, |stream| stream.misplaced())
+    }
 }
 
 /// Returns the first keys of a range over all partitions.

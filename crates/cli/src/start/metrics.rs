@@ -39,6 +39,7 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
     metrics.extend(resident());
     metrics.extend(of_partitions(&look.streams));
     metrics.extend(of_keys(&look.streams));
+    metrics.push(of_transactions(&look.streams));
     metrics.extend(of_compaction(&look.streams));
     metrics.extend(of_groups(look));
     metrics.extend(of_requests(look));
@@ -113,7 +114,7 @@ fn by_partition(
     }
 }
 
-fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
+fn of_partitions(streams: &[StreamInfo]) -> [Metric; 8] {
     let by = |name, help, value: fn(&PartitionInfo) -> u64| {
         let value = |lane: &PartitionInfo| Some(MetricValue::Count(value(lane)));
         by_partition(streams, name, Gauge, help, value)
@@ -122,6 +123,8 @@ fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
     let metrics = [
         by("partition_first_offset", "The first offset that is kept.", |lane| lane.earliest.0),
         by("partition_end_offset", "Behind the last durable record.", |lane| lane.durable.0),
+        by("partition_stable_offset", "Where readers of committed records, and compaction, wait for the end of a transaction.",
+            |lane| lane.stable.0),
         by("partition_records", "Durable records.", |lane| lane.durable.0 - lane.earliest.0),
         by("partition_bytes", "Durable bytes.", |lane| lane.bytes),
         by("partition_log_groups", "Groups of segments, each a file.", |lane| lane.groups as u64),
@@ -130,6 +133,16 @@ fn of_partitions(streams: &[StreamInfo]) -> [Metric; 7] {
         by("partition_cut_bytes", "Bytes that this start truncated from the end.", |lane| lane.truncated_bytes),
     ];
     metrics
+}
+
+fn of_transactions(streams: &[StreamInfo]) -> Metric {
+    by_partition(
+        streams,
+        "partition_oldest_transaction_timestamp_seconds",
+        Gauge,
+        "When the oldest open transaction began; absent if none is open.",
+        |lane| Some(seconds(lane.oldest_transaction?)),
+    )
 }
 
 /// Partitions have samples from the first key file or lookup by key after the start on.

@@ -112,6 +112,8 @@ fn lane(lane: LaneDescription) -> PartitionInfo {
         lane: lane.lane,
         earliest: lane.earliest,
         durable: lane.durable,
+        stable: lane.stable,
+        oldest_transaction: time(lane.oldest_transaction),
         groups: lane.groups as usize,
         bytes: lane.bytes.0,
         truncated_bytes: lane.cut_bytes.0,
@@ -122,12 +124,17 @@ fn lane(lane: LaneDescription) -> PartitionInfo {
     }
 }
 
+/// The time of an answer, which is -1 if there is none.
+fn time(time: Timestamp) -> Option<Timestamp> {
+    (time >= Timestamp(0)).then_some(time)
+}
+
 fn compaction(lane: LaneCompaction) -> CompactionStats {
     CompactionStats {
         total_bytes: lane.total_bytes.0,
         dirty_bytes: lane.dirty_bytes.0,
         compacted_to: lane.compacted_to,
-        compacted_at: (lane.compacted_at >= Timestamp(0)).then_some(lane.compacted_at),
+        compacted_at: time(lane.compacted_at),
         passes: lane.passes,
         bytes_before: lane.bytes_before.0,
         bytes_after: lane.bytes_after.0,

@@ -293,3 +293,46 @@ fn a_server_describes_the_compaction_of_a_keyed_stream() {
     assert_eq!(compaction["compacted_at"], Value::Null, "{described}");
     assert_eq!(compaction["passes"], 0);
 }
+
+/// As those of producers that hash them in their own way, which librdkafka does by default.
+#[test]
+fn keys_in_partitions_that_do_not_own_them_are_told() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    let done = |args: &[&str]| server.run(args).assert_done();
+    done(&["stream", "create", "t"]);
+    let lines: String = (0..20).map(|key| format!("key-{key}:{key}\n")).collect();
+    let produce = ["produce", "t", "--key-separator", ":"];
+    let produced = server.run_with_input(&produce, lines.into_bytes());
+    produced.assert_done();
+    done(&["stream", "alter", "t", "--lanes", "3"]);
+    done(&["config", "set", "stream/t", "cleanup.policy=compact"]);
+
+    let keys = || (0..20).map(|key| format!("key-{key}"));
+    let found = |stream: &str, key: &str| server.run(&["kv", "get", stream, key]);
+    // The first look-up in each partition counts its records.
+    let lost: Vec<String> = keys()
+        .filter(|key| !found("t", key).status.success())
+        .collect();
+    assert!(!lost.is_empty() && lost.len() < 20, "{lost:?}");
+    let told = format!(
+        "{} of its records are in partitions that do not own their keys",
+        lost.len()
+    );
+    let advice = ["partitioner=murmur2_random", "millstream stream copy"];
+    found("t", &lost[0]).assert_fails(1, &[&told, advice[0], advice[1]]);
+    let answer = body(&get(&http, &format!("/kv/t/{}", lost[0])), 404, "");
+    assert!(answer.contains(&told), "{answer}");
+
+    done(&["stream", "create", "u", "--keyed", "--lanes", "3"]);
+    done(&["stream", "copy", "t", "u"]);
+    for key in keys() {
+        found("u", &key).assert_done();
+    }
+    // An absent key alone is told nothing of the kind.
+    let absent = found("u", "none");
+    assert!(!absent.stderr.contains("partitions"), "{}", absent.stderr);
+    let events = server.stop().stderr;
+    let warned = events.matches("another partition owns the keys of these records");
+    assert_eq!(warned.count(), 1, "{events}");
+}

@@ -15,7 +15,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::support::{Server, run, send_signal};
+use crate::http::start;
+use crate::support::{Server, get, run, send_signal};
 
 /// What a flow leaves that dies: a prepared transaction with a value of this name.
 async fn leave_prepared(address: &str, id: &str, value: &str) {
@@ -88,7 +89,31 @@ fn orphans_of_flows_in_the_process_of_their_log_are_decided_by_force() {
     unforced.assert_fails(2, &["in its own process", "may come twice", "add --force"]);
     run(dir.path(), &[&commit[..], &["--force"]].concat()).assert_done();
 
-    let server = Server::start(dir.path(), &[]);
+    // Both ways show where readers wait.
+    let waits = "a transaction has been open for";
+    let describe = |stream| ["stream", "describe", stream];
+    let described = run(dir.path(), &describe("lost")).assert_done().text();
+    assert!(described.contains(waits), "{described}");
+    let (server, http) = start(dir.path(), &[]);
+    for (stream, is_open) in [("lost", true), ("kept", false)] {
+        let described = server.run(&describe(stream)).assert_done().text();
+        assert_eq!(described.contains(waits), is_open, "{described}");
+        let lane = &server
+            .run(&[&describe(stream)[..], &["--json"]].concat())
+            .json()["lanes"][0];
+        assert_eq!(lane["stable"] == lane["durable"], !is_open, "{lane}");
+        assert_eq!(lane["oldest_transaction"].is_u64(), is_open, "{lane}");
+    }
+    let metrics = get(&http, "/metrics");
+    let oldest = |stream| {
+        let sample = format!(
+            "partition_oldest_transaction_timestamp_seconds{{stream=\"{stream}\",partition=\"0\"}}"
+        );
+        metrics.contains(&sample)
+    };
+    assert_eq!([oldest("lost"), oldest("kept")], [true, false], "{metrics}");
+    assert!(metrics.contains("partition_stable_offset{stream=\"lost\",partition=\"0\"} 0\n"));
+
     let found = server.run(&list).assert_done().json();
     assert_eq!(id_of(&found, "kept"), None);
     let described = server.run(&["transaction", "describe", &lost]);

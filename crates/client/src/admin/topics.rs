@@ -1,7 +1,7 @@
 //! Streams of brokers that know no native requests: topics, each partition as a streamlet with one
 //! partition.
 
-use millstream_base::{ByteSize, LaneIndex, StreamId, StreamletIndex};
+use millstream_base::{ByteSize, LaneIndex, StreamId, StreamletIndex, Timestamp};
 use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
@@ -112,16 +112,20 @@ impl Client {
         let number = |name| settings.get(name)?.parse::<u64>().ok();
         let firsts = self.offsets(&asked[0], Isolation::Uncommitted).await?;
         let ends = self.offsets(&asked[1], Isolation::Uncommitted).await?;
+        let stable = self.offsets(&asked[1], Isolation::Committed).await?;
         let lanes = (0..).zip(&places).map(|(number, place)| LaneDescription {
             partition: number,
             streamlet: StreamletIndex(number),
             lane: LaneIndex(0),
             earliest: firsts.get(place).copied().unwrap_or_default(),
             durable: ends.get(place).copied().unwrap_or_default(),
+            stable: stable.get(place).copied().unwrap_or_default(),
+            oldest_transaction: Timestamp(-1),
             groups: 0,
             bytes: ByteSize(0),
             cut_bytes: ByteSize(0),
             fault: None,
+            misplaced: 0,
             compaction: None,
         });
         Ok(DescribeStreamResponse {

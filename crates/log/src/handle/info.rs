@@ -1,6 +1,6 @@
 //! Descriptions of streams and partitions, as the log's users get them.
 
-use millstream_base::{LaneIndex, Offset, StreamId, StreamletIndex};
+use millstream_base::{LaneIndex, Offset, StreamId, StreamletIndex, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -39,6 +39,11 @@ pub struct PartitionInfo {
     pub earliest: Offset,
     /// The offset behind the last durable record.
     pub durable: Offset,
+    /// The offset before which all transactions have ended for good. Readers of committed records, and compaction, go no
+    /// further.
+    pub stable: Offset,
+    /// When the oldest open transaction began; `None` without one.
+    pub oldest_transaction: Option<Timestamp>,
     /// Groups that are stored.
     pub groups: usize,
     /// Durable bytes.
@@ -70,6 +75,8 @@ pub fn partition_info(
         lane,
         earliest: state.map_or(Offset(0), LaneState::earliest_offset),
         durable: state.map_or(Offset(0), LaneState::durable_offset),
+        stable: state.map_or(Offset(0), LaneState::last_stable_offset),
+        oldest_transaction: state.and_then(LaneState::oldest_transaction),
         groups: groups.len(),
         bytes: groups.iter().map(|group| group.durable().0).sum(),
         truncated_bytes: state.map_or(0, |state| state.truncated_bytes),

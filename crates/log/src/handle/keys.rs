@@ -85,6 +85,13 @@ impl Stream {
         let partition = partition_of_key(key, self.partition_count() as usize);
         self.partition(partition as u32)?.get(key)
     }
+
+    /// Returns how many records lookups have passed over since the log was opened, since another partition owns their keys.
+    pub fn misplaced(&self) -> u64 {
+        let partitions = (0..self.partition_count()).filter_map(|index| self.partition(index).ok());
+        let stats = partitions.filter_map(|partition| partition.lane.key_stats());
+        stats.map(|stats| stats.misplaced).sum()
+    }
 }
 
 impl StreamPartition {

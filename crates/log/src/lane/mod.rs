@@ -236,6 +236,11 @@ impl LaneState {
         stable.max(self.earliest_offset().min(high_watermark))
     }
 
+    /// Returns when the oldest open transaction began; `None` without one.
+    pub fn oldest_transaction(&self) -> Option<Timestamp> {
+        self.with_producers(|producers| producers.oldest_transaction())
+    }
+
     /// Moves the high watermark of a [`Durability::Written`] stream and wakes the lane's waiters; the caller has
     /// moved the high watermark of the group before.
     pub fn set_written_offset(&self, offset: Offset) {

@@ -40,6 +40,8 @@ pub struct StreamShared {
 pub struct KeyedState {
     /// Whether lanes may have key indexes. Stored before one is used, taken before they are emptied.
     has_indexes: AtomicBool,
+    /// Whether a warning has named records in partitions that do not own their keys.
+    has_warned: AtomicBool,
 }
 
 impl KeyedState {
@@ -47,6 +49,19 @@ impl KeyedState {
     pub fn note_index(&self) {
         if !self.has_indexes.load(Ordering::Relaxed) {
             self.has_indexes.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Warns of records in a partition that does not own their keys, once for the stream: a key index has found them.
+    pub fn note_misplaced(&self, stream: &str, partition: u32, records: u64) {
+        if records > 0 && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                stream,
+                partition,
+                records,
+                "another partition owns the keys of these records, so lookups by key do not find them; let producers that use \
+                 librdkafka set partitioner=murmur2_random, and copy the stream (millstream stream copy)"
+            );
         }
     }
 

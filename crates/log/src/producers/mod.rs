@@ -265,6 +265,14 @@ impl Producers {
             .map_or(end, |first| end.min(*first))
     }
 
+    /// Returns when the oldest open transaction began.
+    pub fn oldest_transaction(&self) -> Option<Timestamp> {
+        let first = *self.transactions.first()?;
+        let open = self.states.values().filter_map(|state| state.transaction);
+        let mut oldest = open.filter(|transaction| transaction.first_offset == first);
+        Some(oldest.next()?.started)
+    }
+
     /// Returns the first offsets of the open transactions.
     pub fn transactions(&self) -> impl Iterator<Item = Offset> {
         self.transactions.iter().copied()

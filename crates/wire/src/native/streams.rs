@@ -159,6 +159,10 @@ native! {
         earliest: Offset,
         /// The offset behind the last durable record.
         durable: Offset,
+        /// The offset before which all transactions have ended. Readers of committed records go no further.
+        stable: Offset,
+        /// When the oldest open transaction began, in milliseconds since 1970; -1 without one.
+        oldest_transaction: Timestamp,
         /// The number of stored groups.
         groups: u32,
         /// The number of durable bytes.
@@ -168,6 +172,9 @@ native! {
         cut_bytes: ByteSize,
         /// Why the lane refuses writes; null if it accepts them.
         fault: Option<StrBytes>,
+        /// The number of records whose keys other partitions own, so that they are not found by key: those that lookups have
+        /// come across since the server's start.
+        misplaced: u64,
         /// Its compaction; null if it is not compacted, or the server has not looked at it yet.
         compaction: Option<LaneCompaction>,
     }

@@ -265,10 +265,13 @@ fn responses() -> Vec<Response> {
                 lane: LaneIndex(2),
                 earliest: Offset(100),
                 durable: Offset(200),
+                stable: Offset(150),
+                oldest_transaction: Timestamp(1_700_000_000_000),
                 groups: 3,
                 bytes: ByteSize(4096),
                 cut_bytes: ByteSize(77),
                 fault: wrong(),
+                misplaced: 21,
                 compaction: Some(LaneCompaction {
                     total_bytes: ByteSize(4000),
                     dirty_bytes: ByteSize(1000),

@@ -16,6 +16,7 @@ use crate::lane::LaneState;
 use crate::read::context::ReadContext;
 use crate::read::keys::build::build_key_file;
 use crate::read::keys::files::{Unreadable, is_out_of_files, named};
+use crate::read::keys::update::note_misplaced;
 
 /// How long no key files of a lane are made after that has failed.
 const RETRY_AFTER: Duration = Duration::from_secs(15);
@@ -115,6 +116,7 @@ pub fn cover_next(
     };
     match ensure_key_file(reads, lane, index, &group, &end) {
         Some(counts) => {
+            note_misplaced(lane, counts.misplaced);
             update.cover(end.offset, &counts);
             true
         }

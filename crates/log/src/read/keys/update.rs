@@ -76,6 +76,7 @@ fn update(
         let from = update.next().max(earliest);
         if from >= until {
             update.advance(from);
+            note_misplaced(lane, index.stats().misplaced);
             return Ok(());
         }
         if cover_next(reads, lane, index, &update, until) {
@@ -95,6 +96,14 @@ fn update(
             }
         }
     }
+}
+
+/// Takes note of how many records of a lane have keys of other partitions.
+pub fn note_misplaced(lane: &LaneState, records: u64) {
+    let stream = &lane.stream;
+    stream
+        .keyed
+        .note_misplaced(&stream.name, lane.partition, records);
 }
 
 /// Adds the next records of a range of offsets.
