@@ -6,14 +6,14 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use millstream_base::{Clock, SystemClock};
-use millstream_client::native::{Durability, StreamSettings};
-use millstream_client::{Client, ClientConfig, ResponseError};
+use millstream_client::{Client, ClientConfig};
 use millstream_flow::{BoxError, DeadLetter, DeadLetters, Sink, SinkStart};
 use millstream_log::{Log, LogError, StreamConfig};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::letter::{DEAD_LETTERS_SUFFIX, LetterToStore, encode};
 use crate::network::Network;
+use crate::server_streams::stream_or_create;
 use crate::sink::{EncodedRecord, ServerSink, SinkError, StreamSink};
 
 /// The longest time that a flow waits for a letter to be stored. It then fails, and resumes from its last checkpoint.
@@ -304,27 +304,9 @@ impl LetterStore for ServerStore {
     }
 
     fn create(&self, stream: &str) -> Result<(), BoxError> {
-        // The same as in a log.
         let config = StreamConfig::default();
-        let settings = StreamSettings {
-            streamlets: config.streamlets,
-            lanes: config.lanes,
-            virtual_logs: config.virtual_logs,
-            durability: Durability::Sync,
-            group_segments: config.group_segments,
-            segment_bytes: config.segment,
-            chunk_bytes_max: config.chunk_bytes_max,
-            ..StreamSettings::default()
-        };
-        match self
-            .network
-            .wait(self.client.create_stream(stream, settings))
-        {
-            Err(error) if error.response_error() == Some(ResponseError::TopicAlreadyExists) => {
-                Ok(())
-            }
-            created => Ok(created?),
-        }
+        let created = stream_or_create(&self.client, stream, &config);
+        Ok(self.network.wait(created)?)
     }
 }
 

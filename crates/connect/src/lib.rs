@@ -45,6 +45,7 @@ mod letter;
 mod network;
 mod producer;
 mod server;
+mod server_streams;
 mod sink;
 mod source;
 
@@ -60,5 +61,6 @@ pub use letter::{DEAD_LETTERS_SUFFIX, StoredLetter};
 pub use network::Network;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
 pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};
+pub use server_streams::stream_or_create;
 pub use sink::{EncodedRecord, RecordSink, ServerSink, ServerSinkError, SinkError, StreamSink};
 pub use source::{Ending, SourceError, StoredChunks, StreamSource};

@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use millstream_base::{ByteSize, Clock, ProducerId, SystemClock};
-use millstream_client::native::{Durability, FurtherSetting, StreamSettings};
+use millstream_base::{Clock, ProducerId, SystemClock};
 use millstream_client::{
     Client, ClientConfig, ConsumerConfig, Producer, ProducerConfig, ProducerRecord, ResponseError,
-    StrBytes,
 };
 use millstream_connect::{
     AnySource, DeadLetterStream, EncodedRecord, LogCheckpoints, Network, ServerCheckpoints,
     ServerEnd, ServerSink, ServerSource, StreamProducer, StreamSink, StreamSource,
+    stream_or_create,
 };
 use millstream_flow::{BoxError, Checkpoints, DeadLetters, Sink};
 use millstream_log::{Log, LogConfig, LogError, Share, StreamConfig};
@@ -98,25 +97,19 @@ impl Node {
 
     /// Makes a topic unless it exists.
     pub(crate) fn ensure(&self, topic: &str, settings: &TopicSettings) -> Result<(), BoxError> {
-        let made = match &self.place {
-            Place::Log(log) => {
-                let config = StreamConfig {
-                    streamlets: settings.partitions,
-                    settings: settings.settings.clone(),
-                    ..StreamConfig::default()
-                };
-                return Ok(log.stream_or_create(topic, config).map(drop)?);
-            }
-            Place::Server(server) => server
-                .network
-                .wait(server.client.create_stream(topic, of_server(settings))),
+        let config = StreamConfig {
+            streamlets: settings.partitions,
+            settings: settings.settings.clone(),
+            ..StreamConfig::default()
         };
-        match made {
-            Err(error) if error.response_error() == Some(ResponseError::TopicAlreadyExists) => {
-                Ok(())
+        match &self.place {
+            Place::Log(log) => drop(log.stream_or_create(topic, config)?),
+            Place::Server(server) => {
+                let created = stream_or_create(&server.client, topic, &config);
+                server.network.wait(created)?;
             }
-            made => Ok(made?),
         }
+        Ok(())
     }
 
     /// Returns the sources of a share of a topic's partitions. It is one source: so the records of a partition stay in
@@ -236,27 +229,4 @@ pub(crate) enum End {
 /// The error of reading a topic that does not exist.
 fn missing(topic: &str) -> BoxError {
     format!("it does not exist: send its first record, or make it with `millstream stream create {topic}`").into()
-}
-
-fn of_server(settings: &TopicSettings) -> StreamSettings {
-    let log = StreamConfig::default();
-    let further = settings
-        .settings
-        .iter()
-        .map(|(name, value)| FurtherSetting {
-            name: StrBytes::from_string(name.clone()),
-            value: StrBytes::from_string(value.clone()),
-        });
-    StreamSettings {
-        streamlets: settings.partitions,
-        lanes: log.lanes,
-        virtual_logs: log.virtual_logs,
-        durability: Durability::Sync,
-        group_segments: log.group_segments,
-        segment_bytes: ByteSize(log.segment.0),
-        retention_ms: None,
-        retention_bytes: None,
-        chunk_bytes_max: None,
-        further: further.collect(),
-    }
 }
