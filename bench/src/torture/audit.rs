@@ -206,7 +206,7 @@ impl Reading {
     /// When the error is none of the server's.
     fn ended_by(mut self, error: &ClientError) -> Result<Reading> {
         let is_of_server = match error {
-            ClientError::Refused { .. } | ClientError::Chunk(_) => true,
+            ClientError::Refused { .. } | ClientError::Damaged { .. } => true,
             ClientError::Timeout {
                 trouble: Some(trouble),
                 ..

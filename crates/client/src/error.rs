@@ -1,9 +1,11 @@
 //! The client's errors.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millstream_base::Offset;
 use millstream_record::ChunkError;
 use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFrameError, sasl};
 
@@ -97,9 +99,21 @@ pub enum ClientError {
         /// The fault, with its place.
         what: String,
     },
-    /// The records, read or to be sent, are not a valid chunk.
+    /// The records to be sent are not a valid chunk.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
+    /// Records contradict their chunk: their producer sent them malformed, or they were damaged since.
+    #[error("partition {partition} of {stream}, offset {}: {error}", offsets.start)]
+    Damaged {
+        /// The stream.
+        stream: String,
+        /// The partition.
+        partition: i32,
+        /// The offsets from the first unreadable record on, to the end of the chunk.
+        offsets: Range<Offset>,
+        /// The contradiction.
+        error: Box<ChunkError>,
+    },
     /// A record is too large to be sent at all.
     #[error("a record of {bytes} bytes is larger than the whole send buffer of {bytes_max} bytes")]
     RecordTooLarge {

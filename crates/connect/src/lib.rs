@@ -40,14 +40,17 @@ mod checkpoints;
 mod dead_letters;
 mod flow_group;
 mod flow_transactions;
+mod held_positions;
 mod held_records;
 mod letter;
 mod network;
 mod producer;
+mod saved_positions;
 mod server;
 mod server_streams;
 mod sink;
 mod source;
+mod source_error;
 
 pub use any_source::{AnyRecords, AnySource};
 pub use checkpoints::{
@@ -60,7 +63,8 @@ pub use flow_transactions::FlowTransactionId;
 pub use letter::{DEAD_LETTERS_SUFFIX, StoredLetter};
 pub use network::Network;
 pub use producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, ProducerTotals, StreamProducer};
-pub use server::{ServerEnd, ServerRecords, ServerSource, ServerSourceError};
+pub use server::{ServerEnd, ServerRecords, ServerSource};
 pub use server_streams::stream_or_create;
 pub use sink::{EncodedRecord, RecordSink, ServerSink, ServerSinkError, SinkError, StreamSink};
-pub use source::{Ending, SourceError, StoredChunks, StreamSource};
+pub use source::{Ending, StoredChunks, StreamSource};
+pub use source_error::{ReadError, SourceError};

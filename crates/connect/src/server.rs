@@ -16,14 +16,16 @@ use millstream_flow::{
     SourcePartitions, SourceStatus,
 };
 use millstream_log::Share;
-use millstream_record::Record;
+use millstream_record::{ChunkError, Record};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
+use crate::held_positions;
 use crate::held_records::HeldRecords;
 use crate::letter::origin;
 use crate::network::Network;
+use crate::saved_positions;
+use crate::source_error::SourceError;
 
 /// The most items that wait for a source's turn; the consumer's setting bounds their bytes.
 const ITEMS_MAX: usize = 16;
@@ -86,7 +88,7 @@ pub struct ServerSource {
     /// Of partitions that are too far ahead of the others.
     held: HeldRecords,
     progress: Progress,
-    fault: Arc<OnceLock<ServerSourceError>>,
+    fault: Arc<OnceLock<SourceError>>,
     /// The thread on which the consumer works, shared with the other sources.
     network: Arc<Network>,
 }
@@ -154,14 +156,6 @@ struct Reading {
     end: ServerEnd,
 }
 
-/// The position of a source.
-#[derive(Serialize, Deserialize)]
-struct SavedPositions {
-    /// The identity of the stream.
-    stream: [u8; 16],
-    positions: BTreeMap<i32, Offset>,
-}
-
 /// The view of a source for its observers.
 struct ServerPositions {
     stream: Arc<str>,
@@ -184,25 +178,6 @@ impl Positions for ServerPositions {
     }
 }
 
-/// Why a flow cannot go on reading a server's stream.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("stream {stream}: {error}")]
-pub struct ServerSourceError {
-    /// The stream.
-    pub stream: String,
-    /// The client's error.
-    pub error: Arc<ClientError>,
-}
-
-impl ServerSourceError {
-    fn new(stream: &str, error: ClientError) -> ServerSourceError {
-        ServerSourceError {
-            stream: stream.to_owned(),
-            error: Arc::new(error),
-        }
-    }
-}
-
 /// Records of one partition: the items of a [`ServerSource`].
 #[derive(Debug)]
 pub struct ServerRecords {
@@ -211,7 +186,7 @@ pub struct ServerRecords {
     records: u64,
     /// Later records did not exist when the source began.
     until: Option<Offset>,
-    fault: Arc<OnceLock<ServerSourceError>>,
+    fault: Arc<OnceLock<SourceError>>,
     /// Is there as long as they lie where the consumer has read them.
     read: Option<OwnedSemaphorePermit>,
 }
@@ -306,7 +281,7 @@ impl ServerSource {
             }
             Ok::<_, ClientError>(begun)
         });
-        let begun = begun.map_err(|error| ServerSourceError::new(stream, error))?;
+        let begun = begun.map_err(|error| SourceError::read(stream, error))?;
         let sources = begun.into_iter().map(|(consumer, reading)| {
             let fault = Arc::default();
             let positions = by_partition(&consumer);
@@ -465,7 +440,7 @@ impl Reading {
         &self,
         mut consumer: Consumer,
         progress: &Progress,
-        fault: &Arc<OnceLock<ServerSourceError>>,
+        fault: &Arc<OnceLock<SourceError>>,
         network: &Network,
     ) -> Feed {
         let (sender, records) = mpsc::channel(ITEMS_MAX);
@@ -595,7 +570,7 @@ impl Source for ServerSource {
                 }
                 Poll::Ready(Some(Given::Partitions)) => continue,
                 Poll::Ready(Some(Given::Error(error))) => {
-                    Err(ServerSourceError::new(&self.stream, error).into())
+                    Err(SourceError::read(&self.stream, error).into())
                 }
                 Poll::Ready(None) if self.held.is_empty() => Ok(SourceStatus::End),
                 Poll::Ready(None) => Ok(SourceStatus::Idle),
@@ -605,26 +580,25 @@ impl Source for ServerSource {
     }
 
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {
-        let place = SavedPositions {
-            stream: *self.reading.topic.id.as_bytes(),
-            positions: self.progress.positions.lock().clone(),
-        };
-        Ok(postcard::to_stdvec(&place)?)
+        // Nothing counts behind records that could not be read.
+        if let Some(fault) = self.fault.get() {
+            return Err(fault.clone().into());
+        }
+        let positions = self.progress.positions.lock().clone();
+        saved_positions::save(*self.reading.topic.id.as_bytes(), positions)
     }
 
     /// Resumes behind the records of the checkpoint, with partitions that were added since then from their beginning.
-    /// If retention has deleted the next records, the flow fails.
+    /// If the server no longer holds the next records, the flow fails.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let saved: SavedPositions = postcard::from_bytes(saved)?;
-        if saved.stream != *self.reading.topic.id.as_bytes() {
-            return Err(format!(
-                "stream {} is not the one that the checkpoint is of: it was made again since",
-                self.stream
-            )
-            .into());
-        }
-        let consumer = self.network.wait(self.reading.consumer(&saved.positions));
-        let consumer = consumer.map_err(|error| ServerSourceError::new(&self.stream, error))?;
+        let next: BTreeMap<i32, Offset> =
+            saved_positions::restore(&self.stream, *self.reading.topic.id.as_bytes(), saved)?;
+        let Reading { client, places, .. } = &self.reading;
+        let consumer = self.network.wait(async {
+            held_positions::check(client, &self.stream, places, &next).await?;
+            let consumer = self.reading.consumer(&next).await;
+            consumer.map_err(|error| SourceError::read(&self.stream, error))
+        })?;
         let positions = by_partition(&consumer);
         (self.reading).find_partitions(&positions, &self.progress.partitions);
         *self.progress.positions.lock() = positions;
@@ -646,19 +620,37 @@ impl Parts for ServerRecords {
 
     #[inline]
     fn for_each_part(&self, mut visit: impl FnMut(&Record<'_>)) {
+        let is_behind = |offset| self.until.is_some_and(|until| offset >= until);
         let read = self.fetched.each(&mut Decompressor::default(), |record| {
-            if self.until.is_some_and(|until| record.offset >= until) {
+            if is_behind(record.offset) {
                 return ControlFlow::Break(());
             }
             visit(record);
             ControlFlow::Continue(())
         });
-        if let Err(error) = read {
-            // Only the first fault counts.
-            let _ = self
-                .fault
-                .set(ServerSourceError::new(self.fetched.topic(), error));
-        }
+        let stream = self.fetched.topic();
+        let fault = match read {
+            Ok(()) => return,
+            Err(ClientError::Damaged { offsets, .. }) if is_behind(offsets.start) => return,
+            // A checksum that does not match is no fault of the producer.
+            Err(ClientError::Damaged { offsets, error, .. })
+                if !matches!(*error, ChunkError::Crc { .. }) =>
+            {
+                SourceError::Chunk {
+                    stream: stream.to_string(),
+                    partition: self.fetched.partition().unsigned_abs(),
+                    offset: offsets.start,
+                    error: *error,
+                }
+            }
+            Err(error) => SourceError::read(stream, error),
+        };
+        // Only the first fault counts.
+        let _ = self.fault.set(fault);
+    }
+
+    fn fault(&self) -> Option<BoxError> {
+        Some(self.fault.get()?.clone().into())
     }
 }
 
@@ -691,7 +683,7 @@ struct Reader {
     consumer: Consumer,
     topic: Arc<str>,
     ends: Option<Ends>,
-    fault: Arc<OnceLock<ServerSourceError>>,
+    fault: Arc<OnceLock<SourceError>>,
     sender: mpsc::Sender<Given>,
     wishes: watch::Receiver<Wishes>,
     /// Partitions that are not read now.

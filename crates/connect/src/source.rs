@@ -17,9 +17,10 @@ use millstream_log::{
 };
 use millstream_record::{ChunkError, Chunks, Decompressor, Filter, Record};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use crate::letter::origin;
+use crate::saved_positions;
+use crate::source_error::SourceError;
 
 /// The size of one item of the source, in bytes, unless a single chunk is larger.
 const SLICE_BYTES: usize = 1 << 20;
@@ -39,70 +40,6 @@ struct Stored {
     partition: u32,
     bytes: PinnedSlice,
     fault: Arc<OnceLock<SourceError>>,
-}
-
-/// Why a flow cannot go on reading a stream.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum SourceError {
-    /// Reading the log failed.
-    #[error("stream {stream}: {error}")]
-    Log {
-        /// The stream.
-        stream: String,
-        /// The log's error.
-        error: LogError,
-    },
-    /// A partition lacks some of its records, or is read-only after a failure.
-    #[error("stream {stream}, partition {partition}: {fault}")]
-    Partition {
-        /// The stream.
-        stream: String,
-        /// The partition's number in the stream.
-        partition: u32,
-        /// Why.
-        fault: String,
-    },
-    /// A checkpoint was taken of another stream.
-    #[error("stream {stream} is not the one that the checkpoint is of: it was made again since")]
-    Other {
-        /// The stream.
-        stream: String,
-    },
-    /// The stream no longer holds the records behind the checkpoint.
-    #[error(
-        "stream {stream}{}: the records behind the checkpoint cannot be read: {error}",
-        partition.map(|partition| format!(", partition {partition}")).unwrap_or_default()
-    )]
-    Gone {
-        /// The stream.
-        stream: String,
-        /// The partition's number in the stream.
-        partition: Option<u32>,
-        /// The log's error.
-        error: LogError,
-    },
-    /// The log keeps a shared group's positions itself.
-    #[error(
-        "stream {stream} is read as an application, which keeps itself how far it is: read it without one to take checkpoints"
-    )]
-    OfApplication {
-        /// The stream.
-        stream: String,
-    },
-    /// The records of a chunk contradict its header.
-    #[error(
-        "stream {stream}, partition {partition}, chunk at {cursor}: {error}; it was stored as its producer sent it"
-    )]
-    Chunk {
-        /// The stream.
-        stream: String,
-        /// The partition's number in the stream.
-        partition: u32,
-        /// The beginning of the slice that holds the chunk.
-        cursor: Cursor,
-        /// The contradiction.
-        error: ChunkError,
-    },
 }
 
 impl StoredChunks {
@@ -132,24 +69,29 @@ impl StoredChunks {
 
     #[inline]
     fn try_for_each_record(&self, mut visit: impl FnMut(&Record<'_>)) -> Result<(), SourceError> {
-        let malformed = |error| SourceError::Chunk {
-            stream: self.0.stream.to_string(),
-            partition: self.0.partition,
-            cursor: self.0.cursor,
-            error,
-        };
+        let mut offset = Offset::default();
         let mut decompressor = Decompressor::default();
         // Their checksums were checked when they came in.
-        for chunk in Chunks::trusted(&self.0.bytes) {
-            let chunk = chunk.map_err(malformed)?;
-            if chunk.header().attributes.is_control() {
-                continue;
+        let mut chunks = Chunks::trusted(&self.0.bytes);
+        let read = chunks.try_for_each(|chunk| {
+            let chunk = chunk?;
+            offset = chunk.header().base_offset;
+            if !chunk.header().attributes.is_control() {
+                for record in chunk.records(&mut decompressor)? {
+                    let record = record?;
+                    visit(&record);
+                    offset = record.offset.plus(1);
+                }
             }
-            for record in chunk.records(&mut decompressor).map_err(malformed)? {
-                visit(&record.map_err(malformed)?);
-            }
-        }
-        Ok(())
+            offset = chunk.header().next_offset();
+            Ok(())
+        });
+        read.map_err(|error: ChunkError| SourceError::Chunk {
+            stream: self.0.stream.to_string(),
+            partition: self.0.partition,
+            offset,
+            error,
+        })
     }
 }
 
@@ -385,31 +327,26 @@ impl Source for StreamSource {
         self.shared.check_fault()?;
         let stream = &self.shared.stream;
         let positions = self.shared.subscription.lock().positions();
-        let saved = SavedPositions {
-            stream: *stream.uuid().as_bytes(),
-            next: positions.ok_or_else(|| SourceError::OfApplication {
-                stream: stream.name().to_owned(),
-            })?,
-        };
-        Ok(postcard::to_stdvec(&saved)?)
+        let positions = positions.ok_or_else(|| SourceError::OfApplication {
+            stream: stream.name().to_owned(),
+        })?;
+        saved_positions::save(*stream.uuid().as_bytes(), positions)
     }
 
     /// Resumes behind the records of all sources together that shared the work; reads partitions that were added since
     /// then from their beginning.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let saved: SavedPositions = postcard::from_bytes(saved)?;
-        let stream = self.shared.stream.name().to_owned();
-        if saved.stream != *self.shared.stream.uuid().as_bytes() {
-            return Err(SourceError::Other { stream }.into());
-        }
+        let stream = &self.shared.stream;
+        let next: Vec<Offset> =
+            saved_positions::restore(stream.name(), *stream.uuid().as_bytes(), saved)?;
         let mut subscription = self.shared.subscription.lock();
         self.shared.partitions_found.store(0, Ordering::Relaxed);
-        let sought = subscription.seek(&saved.next);
+        let sought = subscription.seek(&next);
         Ok(
             sought.map_err(|SubscriptionError { place, error }| SourceError::Gone {
-                stream,
+                stream: stream.name().to_owned(),
                 partition: place.map(|place| self.shared.share.partition(place)),
-                error,
+                error: error.into(),
             })?,
         )
     }
@@ -486,15 +423,6 @@ impl Positions for Shared {
     }
 }
 
-/// The positions of sources that share their work, as a checkpoint holds them.
-#[derive(Serialize, Deserialize)]
-struct SavedPositions {
-    /// The identity of the stream.
-    stream: [u8; 16],
-    /// By partition, the first offset that none of them gave.
-    next: Vec<Offset>,
-}
-
 fn partition_id(partition: u32) -> PartitionId {
     PartitionId(partition.into())
 }
@@ -550,9 +478,6 @@ impl Shared {
     }
 
     fn error(&self, error: LogError) -> SourceError {
-        SourceError::Log {
-            stream: self.stream.name().to_owned(),
-            error,
-        }
+        SourceError::read(self.stream.name(), error)
     }
 }

@@ -1,5 +1,6 @@
 //! Streams as sources and sinks of flows.
 
+mod malformed;
 mod numbers;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream_base::{
-    ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp, crc32c,
+    ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp,
 };
 use millstream_connect::{
     DeadLetterStream, EncodedRecord, Ending, IN_FLIGHT_BYTES_MAX, StoredChunks, StoredLetter,
@@ -739,16 +740,7 @@ fn what_a_flow_gives_back_is_read_by_another_that_has_later_groups() {
 fn no_position_is_kept_behind_a_malformed_chunk() {
     let (_dir, log, stream, copies) = open_for_copies();
     produce_everywhere(&stream, 0..1000);
-    let mut builder = ChunkBuilder::new(Compression::None);
-    builder
-        .push(Timestamp(0), None, Some(b"12345678"), &[])
-        .unwrap();
-    let mut chunk = builder.finish(None).unwrap().to_vec();
-    // The first record declares a length beyond the chunk; the checksum is right.
-    const RECORDS: usize = 61;
-    chunk[RECORDS] = 0x7e;
-    let crc = crc32c(&chunk[21..]).to_be_bytes();
-    chunk[17..21].copy_from_slice(&crc);
+    let chunk = malformed::chunk(0);
     // It comes when the next commit is long due: at once after the chunk.
     let (running, _) = copy(&log, &copies, "copy");
     thread::sleep(Duration::from_millis(50));

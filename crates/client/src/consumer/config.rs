@@ -97,7 +97,7 @@ impl From<Reset> for Start {
 #[derive(Clone, Default)]
 pub enum OnDamage {
     /// The consumer fails there, with [`ResponseError::CorruptMessage`](crate::ResponseError::CorruptMessage) or
-    /// [`ClientError::Chunk`](crate::ClientError::Chunk).
+    /// [`ClientError::Damaged`](crate::ClientError::Damaged).
     #[default]
     Fail,
     /// The consumer calls this function with the offsets that it skips, and continues behind them. Behind damage in the

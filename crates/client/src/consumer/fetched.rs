@@ -129,7 +129,8 @@ impl Fetched {
             }
             Records::Pushed(bytes) => self.each_of(bytes, &[], decompressor, &mut take),
             Records::Shared(Some(lease)) => {
-                lease.each(self.from, decompressor, &mut take, |damaged| {
+                let offsets = self.from..self.next;
+                lease.each(offsets, decompressor, &mut take, |damaged| {
                     self.skip(damaged)
                 })
             }
@@ -145,10 +146,10 @@ impl Fetched {
         take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         let mut aborted = Aborted::new(aborted);
-        let mut start = 0;
+        let (mut start, mut next) = (0, self.from);
         for (header, end) in headers(chunks) {
             let chunk = Chunk::parse(&chunks[start..end]);
-            start = end;
+            (start, next) = (end, header.next_offset());
             let given = match chunk {
                 Ok(chunk) if aborted.hides(&chunk) || header.attributes.is_control() => continue,
                 Ok(chunk) => give(&chunk, self.from, decompressor, take),
@@ -165,14 +166,20 @@ impl Fetched {
         }
         match &chunks[start..] {
             [] => Ok(()),
-            rest => Ok(Chunk::parse(rest).map(drop)?),
+            rest => match Chunk::parse(rest) {
+                Ok(_) => Ok(()),
+                Err(error) => self.skip(DamagedRecords {
+                    offsets: next..self.next,
+                    error,
+                }),
+            },
         }
     }
 
     /// Reports unreadable records to the user, if the settings skip them.
     fn skip(&self, damaged: DamagedRecords) -> Result<(), ClientError> {
         let OnDamage::Skip(report) = &self.on_damage else {
-            return Err(damaged.error.into());
+            return Err(damaged.in_partition(&self.place));
         };
         report(&SkippedRecords {
             place: self.place.clone(),

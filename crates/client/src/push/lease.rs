@@ -9,6 +9,7 @@ use millstream_share::{Hold, Slice, State};
 
 use super::session::{Session, has_stalled, reason_of};
 use crate::error::ClientError;
+use crate::offsets::TopicPartition;
 
 /// Whole chunks, which the server leaves in place while this is held, but not for ever.
 #[derive(Debug)]
@@ -56,18 +57,21 @@ impl Lease {
         &self.torn
     }
 
-    /// Gives each record from an offset on to `take`, until that breaks.
+    /// Gives each record of these offsets to `take`, until that breaks. The last chunk ends with them; the first may
+    /// begin before them.
     ///
     /// # Errors
     /// When the server has taken the memory back, or `skip` fails at damaged records.
     pub fn each(
         &self,
-        from: Offset,
+        offsets: Range<Offset>,
         decompressor: &mut Decompressor,
         take: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
         skip: impl Fn(DamagedRecords) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
         self.check()?;
+        let Range { start: from, end } = offsets;
+        let mut next = from;
         let mut copy = Vec::new();
         // The server has verified them, and no network has carried them since.
         for chunk in Chunks::trusted(&self.slice) {
@@ -75,9 +79,12 @@ impl Lease {
                 Ok(chunk) => chunk,
                 Err(error) => {
                     self.check()?;
-                    return Err(error.into());
+                    // Nothing tells where the next chunk begins.
+                    let offsets = next..end;
+                    return skip(DamagedRecords { offsets, error });
                 }
             };
+            next = chunk.header().next_offset();
             let read = match chunk.header().attributes.compression() {
                 _ if chunk.header().attributes.is_control() => Ok(ControlFlow::Continue(())),
                 Compression::None => give(&chunk, from, decompressor, take),
@@ -126,6 +133,16 @@ pub(crate) struct DamagedRecords {
 }
 
 impl DamagedRecords {
+    /// Returns the error of a reader that does not skip them.
+    pub fn in_partition(self, place: &TopicPartition) -> ClientError {
+        ClientError::Damaged {
+            stream: place.topic.to_string(),
+            partition: place.partition,
+            offsets: self.offsets,
+            error: Box::new(self.error),
+        }
+    }
+
     /// The records of a chunk from an offset on.
     fn of(chunk: &Chunk<'_>, from: Offset, error: ChunkError) -> DamagedRecords {
         let header = chunk.header();

@@ -365,16 +365,20 @@ impl Pushed {
     /// Gives each record to `take`, until that breaks. Decompresses compressed ones with `decompressor`.
     ///
     /// # Errors
-    /// When the server has taken the memory back; then the last records that `take` received may be wrong.
+    /// When the records are damaged; or when the server has taken the memory back: then the last records that `take`
+    /// received may be wrong.
     pub fn each(
         &self,
         decompressor: &mut Decompressor,
         mut take: impl FnMut(&Record<'_>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         match &self.piece.lease {
-            Some(lease) => lease.each(self.piece.from, decompressor, &mut take, |damaged| {
-                Err(damaged.error.into())
-            }),
+            Some(lease) => {
+                let offsets = self.piece.from..self.piece.next;
+                lease.each(offsets, decompressor, &mut take, |damaged| {
+                    Err(damaged.in_partition(&self.place))
+                })
+            }
             None => Ok(()),
         }
     }

@@ -125,6 +125,15 @@ async fn records_that_contradict_their_chunk_are_skipped_and_reported() {
                 break failed;
             }
         };
-        assert!(matches!(failed, ClientError::Chunk(_)), "{failed}");
+        let ClientError::Damaged { offsets, .. } = &failed else {
+            panic!("{failed}");
+        };
+        assert_eq!(*offsets, Offset(2)..Offset(3));
+        assert!(
+            failed
+                .to_string()
+                .starts_with("partition 0 of t, offset 2: "),
+            "{failed}"
+        );
     }
 }
