@@ -41,7 +41,7 @@ pub enum ChangelogError {
     },
     /// A record is not a change of the state element.
     #[error(
-        "stream {stream}, partition {partition}, offset {offset}: {why}; has another program written to the flow's state?"
+        "stream {stream}, partition {partition}, offset {offset}: {why}; has another program written to the flow's state, or an earlier version of this one? Delete this stream, remove all checkpoints of the flow, and start it anew"
     )]
     Foreign {
         /// The stream.
@@ -66,6 +66,34 @@ pub enum ChangelogError {
         bytes: ByteSize,
         /// The bound, if it is known.
         bytes_max: String,
+    },
+    /// A change is of a later checkpoint than the one that the flow resumes from.
+    #[error(
+        "stream {stream}, partition {partition}, offset {offset}: the change is of checkpoint {checkpoint}, and the flow resumes from checkpoint {resumed}; was its transaction committed by force? Remove all checkpoints of the flow and start it anew"
+    )]
+    Ahead {
+        /// The stream.
+        stream: String,
+        /// The partition of the record.
+        partition: u32,
+        /// The offset of the record.
+        offset: u64,
+        /// Its checkpoint.
+        checkpoint: u64,
+        /// That of the flow.
+        resumed: u64,
+    },
+    /// The first changes are not there any more.
+    #[error(
+        "stream {stream}, partition {partition}: the records before offset {earliest} were removed, and with them state of the flow: delete this stream, remove all checkpoints of the flow, and start it anew"
+    )]
+    Removed {
+        /// The stream.
+        stream: String,
+        /// The partition.
+        partition: u32,
+        /// The first offset that is left.
+        earliest: u64,
     },
     /// Changes that the checkpoint names are lost.
     #[error(
@@ -96,7 +124,12 @@ pub fn stream_name(flow: &str, element: &str) -> String {
     format!("{flow}.state.{element}")
 }
 
+/// The header with the number of a change's checkpoint, in digits.
+const CHECKPOINT: &[u8] = b"checkpoint";
+
 pub fn encode(change: &Change, record: &mut EncodedRecord) {
+    let checkpoint = change.checkpoint.to_string().into_bytes();
+    record.headers.push((CHECKPOINT.to_vec(), Some(checkpoint)));
     record.key.extend_from_slice(&change.key);
     record.has_empty_key = true;
     match &change.value {
@@ -160,10 +193,12 @@ pub struct Restoring<'a> {
     pub partition: u32,
     /// The number of the stream's partitions.
     pub partitions: usize,
+    /// The checkpoint that the flow resumes from, if it does.
+    pub resumed: Option<u64>,
 }
 
-/// Changes that could not be read, by key: only the last change of a key has to be. An element that began anew with another
-/// type has older ones.
+/// Changes that could not be read or do not belong to the state, by key: only the last change of a key has to. An element
+/// that began anew has older ones, maybe of another type.
 #[derive(Default)]
 pub struct Unread(HashMap<Vec<u8>, ChangelogError>);
 
@@ -189,6 +224,18 @@ impl Unread {
 }
 
 impl Restoring<'_> {
+    /// Fails if changes were removed, also where the flow begins anew: otherwise it could never resume.
+    pub fn check_start(&self, earliest: u64) -> Result<(), ChangelogError> {
+        match earliest {
+            0 => Ok(()),
+            earliest => Err(ChangelogError::Removed {
+                stream: self.stream.to_owned(),
+                partition: self.partition,
+                earliest,
+            }),
+        }
+    }
+
     /// Hands a record to `each`.
     pub fn restore(
         &self,
@@ -202,12 +249,31 @@ impl Restoring<'_> {
         if partition_of_key(key, self.partitions) != self.partition as usize {
             return Err(self.foreign(record, "its key belongs to another partition"));
         }
-        let read =
-            each(key, record.value).map_err(|error| self.foreign(record, &error.to_string()));
-        match record.value {
-            Some(_) => unread.note(key, read),
+        let read = match each(key, record.value) {
             // A key that cannot be read has no value any more.
-            None => unread.note(key, Ok(())),
+            _ if record.value.is_none() => Ok(()),
+            read => read.map_err(|error| self.foreign(record, &error.to_string())),
+        };
+        unread.note(key, read.and_then(|()| self.check_checkpoint(record)))
+    }
+
+    fn check_checkpoint(&self, record: &Record<'_>) -> Result<(), ChangelogError> {
+        let header = record.headers().find(|it| it.name == CHECKPOINT);
+        let number = header.and_then(|it| std::str::from_utf8(it.value?).ok()?.parse().ok());
+        let Some(checkpoint) = number else {
+            let why =
+                "it has no header \"checkpoint\" with a number, as the flow's own changes have";
+            return Err(self.foreign(record, why));
+        };
+        match self.resumed {
+            Some(resumed) if checkpoint > resumed => Err(ChangelogError::Ahead {
+                stream: self.stream.to_owned(),
+                partition: self.partition,
+                offset: record.offset.0,
+                checkpoint,
+                resumed,
+            }),
+            _ => Ok(()),
         }
     }
 

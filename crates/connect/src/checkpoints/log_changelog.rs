@@ -48,6 +48,7 @@ impl LogChangelog {
     fn restore_partition(
         &self,
         partition: &StreamPartition,
+        resumed: Option<u64>,
         each: &mut RestoreChange<'_>,
         unread: &mut Unread,
     ) -> Result<(), BoxError> {
@@ -56,7 +57,9 @@ impl LogChangelog {
             stream: self.stream.name(),
             partition: partition.index(),
             partitions: self.stream.partition_count() as usize,
+            resumed,
         };
+        restoring.check_start(partition.earliest_offset().0)?;
         let start = (partition.clone(), partition.earliest_offset());
         let mut subscription = Subscription::of_partitions([start]);
         subscription.end_at_head();
@@ -156,11 +159,15 @@ impl Sink<Change> for LogChangelog {
 }
 
 impl Changelog for LogChangelog {
-    fn restore(&mut self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
+    fn restore(
+        &mut self,
+        resumed: Option<u64>,
+        each: &mut RestoreChange<'_>,
+    ) -> Result<(), BoxError> {
         let mut unread = Unread::default();
         for partition in 0..self.stream.partition_count() {
             let partition = self.stream.partition(partition)?;
-            let restored = self.restore_partition(&partition, each, &mut unread);
+            let restored = self.restore_partition(&partition, resumed, each, &mut unread);
             restored.map_err(|error| of_stream(self.stream.name(), error))?;
         }
         Ok(unread.check()?)

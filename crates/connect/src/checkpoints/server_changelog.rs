@@ -117,7 +117,11 @@ impl ServerChangelog {
         }
     }
 
-    async fn restore_all(&self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
+    async fn restore_all(
+        &self,
+        resumed: Option<u64>,
+        each: &mut RestoreChange<'_>,
+    ) -> Result<(), BoxError> {
         let topic = self.client.topic(&self.stream).await?;
         let places: Vec<TopicPartition> = topic.partitions().collect();
         let ends = self.ends(&places).await?;
@@ -131,8 +135,17 @@ impl ServerChangelog {
             ..ConsumerConfig::default()
         };
         let mut consumer = Consumer::assigned(&self.client, config, &starts).await?;
-        let mut left: BTreeMap<i32, Offset> = consumer
-            .positions()
+        let restoring = |partition: i32| Restoring {
+            stream: &self.stream,
+            partition: partition.unsigned_abs(),
+            partitions: places.len(),
+            resumed,
+        };
+        let positions = consumer.positions();
+        for (place, position) in &positions {
+            restoring(place.partition).check_start(position.0)?;
+        }
+        let mut left: BTreeMap<i32, Offset> = positions
             .into_iter()
             .filter_map(|(place, position)| {
                 let end = *ends.get(&place)?;
@@ -146,11 +159,7 @@ impl ServerChangelog {
             let Some(end) = left.get(&fetched.partition()).copied() else {
                 continue;
             };
-            let restoring = Restoring {
-                stream: &self.stream,
-                partition: fetched.partition().unsigned_abs(),
-                partitions: places.len(),
-            };
+            let restoring = restoring(fetched.partition());
             let mut restored = Ok(());
             fetched.each(&mut decompressor, |record| {
                 if record.offset < end {
@@ -272,8 +281,12 @@ impl Sink<Change> for ServerChangelog {
 }
 
 impl Changelog for ServerChangelog {
-    fn restore(&mut self, each: &mut RestoreChange<'_>) -> Result<(), BoxError> {
-        let restored = self.network.wait(self.restore_all(each));
+    fn restore(
+        &mut self,
+        resumed: Option<u64>,
+        each: &mut RestoreChange<'_>,
+    ) -> Result<(), BoxError> {
+        let restored = self.network.wait(self.restore_all(resumed, each));
         restored.map_err(|error| of_stream(&self.stream, error))
     }
 

@@ -208,7 +208,7 @@ fn only_the_last_change_of_each_key_has_to_be_read() {
                 Ok(())
             }
         };
-        run.0.restore(read).unwrap();
+        run.0.restore(Some(2), read).unwrap();
         found.sort_unstable();
         let expected = [
             (b"ada".to_vec(), Some(b"1".to_vec())),
@@ -218,7 +218,7 @@ fn only_the_last_change_of_each_key_has_to_be_read() {
         let prepared = run.store(3, &[(b"bob", Some(b"old"))]);
         drop(run);
         let mut run = world.begin(Some(&prepared));
-        let error = run.0.restore(&mut |_, value| match value {
+        let error = run.0.restore(Some(3), &mut |_, value| match value {
             Some(b"old") => Err("it is old".into()),
             _ => Ok(()),
         });

@@ -19,11 +19,11 @@ const NUMBERS: u64 = 40_000;
 const KEYS: u64 = 1000;
 
 /// Counts numbers by key, slowly enough to be interrupted.
-fn start(world: &World, resume: Resume) -> Result<(Running, Values<u64, u64>), FlowError> {
+pub fn start(world: &World, resume: Resume) -> Result<(Running, Values<u64, u64>), FlowError> {
     start_in(&world.store, resume)
 }
 
-fn start_in(
+pub fn start_in(
     store: &Arc<dyn Checkpoints>,
     resume: Resume,
 ) -> Result<(Running, Values<u64, u64>), FlowError> {
@@ -50,7 +50,7 @@ fn start_in(
     Ok((flow.run()?, counts))
 }
 
-fn wait_for_checkpoints(running: &Running, count: u64) {
+pub fn wait_for_checkpoints(running: &Running, count: u64) {
     let started_at = Instant::now();
     while running.checkpoints().unwrap().kept < count {
         assert!(started_at.elapsed() < Duration::from_secs(60));
@@ -67,6 +67,14 @@ fn plain() -> BTreeMap<Vec<u8>, u64> {
     counts
 }
 
+/// Fails unless each number was counted once.
+pub fn check_counts(counts: &Values<u64, u64>) {
+    for (key, count) in plain() {
+        let number = u64::from_be_bytes(key[..].try_into().unwrap());
+        assert_eq!(counts.get(&number), Some(count));
+    }
+}
+
 #[test]
 fn each_number_counts_once_however_often_the_flow_ends_early() {
     for_both(|world| {
@@ -77,18 +85,14 @@ fn each_number_counts_once_however_often_the_flow_ends_early() {
         }
         let (running, counts) = start(world, Resume::Always).unwrap();
         running.join().unwrap();
-        let expected = plain();
-        for (key, count) in &expected {
-            let number = u64::from_be_bytes(key[..].try_into().unwrap());
-            assert_eq!(counts.get(&number), Some(*count));
-        }
+        check_counts(&counts);
         // The keys are in their canonical encoding, and the values are JSON.
         let restored = world.begin(None).restore().unwrap();
         let stored = restored.into_iter().map(|(key, value)| {
             let count = serde_json::from_slice(&value).unwrap();
             (key, count)
         });
-        assert_eq!(stored.collect::<BTreeMap<_, u64>>(), expected);
+        assert_eq!(stored.collect::<BTreeMap<_, u64>>(), plain());
     });
 }
 
@@ -145,10 +149,7 @@ fn a_second_run_over_a_server_ends_the_first_and_counts_each_number_once() {
     let (second, counts) = start_in(&other, Resume::Always).unwrap();
     check_is_lost(&first);
     second.join().unwrap();
-    for (key, count) in plain() {
-        let number = u64::from_be_bytes(key[..].try_into().unwrap());
-        assert_eq!(counts.get(&number), Some(count));
-    }
+    check_counts(&counts);
 }
 
 /// Appends records until another run has begun. Returns the last one that is stored.

@@ -1,5 +1,6 @@
 //! Changelogs of state elements: in the streams of a log, and in those of a server.
 
+mod anew;
 mod contract;
 mod flows;
 mod refused;

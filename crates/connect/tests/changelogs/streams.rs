@@ -11,7 +11,7 @@ use millstream_log::{
     CLEANUP_POLICY, COMPACT, COMPACTION_LAG_MAX, DELETE_RETENTION, DIRTY_RATIO_MIN, Durability,
     FILE_DELETE_DELAY, StreamConfig, StreamPartition,
 };
-use millstream_record::{ChunkBuilder, Compression};
+use millstream_record::{ChunkBuilder, Compression, Header};
 
 use crate::support::{World, for_both, foreign_producer, table};
 
@@ -115,7 +115,7 @@ fn a_record_of_another_program_is_named() {
             let mut run_again = world.begin(None);
             let restored = run_again
                 .0
-                .restore(&mut |_, _| Err("no user has this key".into()));
+                .restore(None, &mut |_, _| Err("no user has this key".into()));
             let error = restored.unwrap_err().to_string();
             let expected = format!(
                 "stream shop.state.users, partition {partition}, offset 0: {why}; has another"
@@ -124,6 +124,80 @@ fn a_record_of_another_program_is_named() {
             run.push(&[]).unwrap();
         });
     }
+}
+
+#[test]
+fn a_change_that_no_checkpoint_has_made_is_refused() {
+    const KEY: &[u8] = b"ada";
+    let partition = millstream_client::partition_of_key(KEY, 4) as u32;
+    for value in [Some(&b"7"[..]), None] {
+        for_both(|world| {
+            let prepared = world.begin(None).store(1, &[(KEY, Some(b"1"))]);
+            // As `kv put` and `kv delete` do.
+            world.append_value(partition, Some(KEY), value, None);
+            for prepared in [Some(&prepared[..]), None] {
+                let error = world.begin(prepared).restore().unwrap_err().to_string();
+                let expected = "it has no header \"checkpoint\" with a number, as the flow's own changes have; has another";
+                assert!(error.contains(expected), "{error}");
+                assert!(error.contains("Delete this stream"), "{error}");
+            }
+            // A change of the flow replaces it.
+            let prepared = world.begin(Some(&prepared)).store(2, &[(KEY, Some(b"2"))]);
+            let restored = world.begin(Some(&prepared)).restore().unwrap();
+            assert_eq!(restored, table(&[(KEY, b"2")]));
+        });
+    }
+}
+
+#[test]
+fn a_change_of_a_later_checkpoint_is_refused() {
+    for_both(|world| {
+        let mut run = world.begin(None);
+        run.store(7, &[(b"ada", Some(b"1")), (b"bob", Some(b"1"))]);
+        let prepared = run.store(8, &[(b"ada", None)]);
+        drop(run);
+        let restored = world.begin(Some(&prepared)).restore_at(8).unwrap();
+        assert_eq!(restored, table(&[(b"bob", b"1")]));
+        let error = world.begin(Some(&prepared)).restore_at(7).unwrap_err();
+        let error = error.to_string();
+        let expected = "the change is of checkpoint 8, and the flow resumes from checkpoint 7";
+        assert!(error.contains(expected), "{error}");
+        // A flow that begins anew replaces it.
+        let mut keys = Vec::new();
+        let noted = &mut |key: &[u8], _: Option<&[u8]>| {
+            keys.push(key.to_vec());
+            Ok(())
+        };
+        world.begin(None).0.restore(None, noted).unwrap();
+        assert!(keys.contains(&b"ada".to_vec()), "{keys:?}");
+    });
+}
+
+#[test]
+fn changes_that_were_removed_are_missed() {
+    for_both(|world| {
+        let mut run = world.begin(None);
+        run.store(1, &[(b"ada", Some(b"1"))]);
+        let prepared = run.store(2, &[(b"bob", Some(b"1"))]);
+        drop(run);
+        world.set_policy("delete");
+        for partition in 0..4 {
+            let partition = world.partition(partition);
+            let end = partition.next_offset();
+            for removed in world.log.delete_before(&[(partition, end)]) {
+                removed.unwrap();
+            }
+        }
+        world.set_policy("compact");
+        // Also of a flow that begins anew, since it could never resume.
+        let resumed = world.begin(Some(&prepared)).restore();
+        let anew = world.begin(None).0.restore(None, &mut |_, _| Ok(()));
+        for refused in [resumed.map(drop), anew] {
+            let error = refused.unwrap_err().to_string();
+            let expected = " were removed, and with them state of the flow: delete this stream";
+            assert!(error.contains(expected), "{error}");
+        }
+    });
 }
 
 #[test]
@@ -157,10 +231,15 @@ fn stored(partition: &StreamPartition) -> u64 {
 
 /// Appends changes of keys, outside of transactions: markers of these stay for longer than their records.
 fn change(world: &World, keys: &[String], value: Option<&[u8]>) {
+    let checkpoint = Header {
+        name: b"checkpoint",
+        value: Some(b"1"),
+    };
     for key in keys {
         let mut builder = ChunkBuilder::new(Compression::None);
         let key = key.as_bytes();
-        builder.push(Timestamp(0), Some(key), value, &[]).unwrap();
+        let pushed = builder.push(Timestamp(0), Some(key), value, &[checkpoint]);
+        pushed.unwrap();
         let partition = world.partition(partition_of_key(key, 4) as u32);
         partition.append(builder.finish(None).unwrap()).unwrap();
     }

@@ -138,9 +138,19 @@ impl World {
 
     /// Appends a record beside the flow, of a transaction if there is a producer.
     pub fn append(&self, partition: u32, key: Option<&[u8]>, producer: Option<Producer>) {
+        self.append_value(partition, key, Some(b"?"), producer);
+    }
+
+    pub fn append_value(
+        &self,
+        partition: u32,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        producer: Option<Producer>,
+    ) {
         let mut builder = ChunkBuilder::new(Compression::None);
         builder.set_transactional(producer.is_some());
-        builder.push(Timestamp(0), key, Some(b"?"), &[]).unwrap();
+        builder.push(Timestamp(0), key, value, &[]).unwrap();
         let partition = self.partition(partition);
         let chunk = builder.finish(producer).unwrap();
         let appended = partition.append(chunk).unwrap();
@@ -170,11 +180,20 @@ pub struct Run(pub Box<dyn Changelog>);
 impl Run {
     /// Pushes changes, and waits until they are stored.
     pub fn push(&mut self, changes: &[(&[u8], Option<&[u8]>)]) -> Result<(), BoxError> {
+        self.push_for(1, changes)
+    }
+
+    fn push_for(
+        &mut self,
+        checkpoint: u64,
+        changes: &[(&[u8], Option<&[u8]>)],
+    ) -> Result<(), BoxError> {
         let changes: Vec<Change> = changes
             .iter()
             .map(|(key, value)| Change {
                 key: key.to_vec(),
                 value: value.map(<[u8]>::to_vec),
+                checkpoint,
             })
             .collect();
         let mut left = &changes[..];
@@ -191,15 +210,20 @@ impl Run {
 
     /// Pushes changes and commits them with a checkpoint. Returns what was prepared.
     pub fn store(&mut self, checkpoint: u64, changes: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
-        self.push(changes).unwrap();
+        self.push_for(checkpoint, changes).unwrap();
         let prepared = self.0.prepare(checkpoint).unwrap();
         self.commit(checkpoint);
         prepared
     }
 
+    /// Restores as a flow that resumes from any checkpoint.
     pub fn restore(&mut self) -> Result<Table, BoxError> {
+        self.restore_at(u64::MAX)
+    }
+
+    pub fn restore_at(&mut self, checkpoint: u64) -> Result<Table, BoxError> {
         let mut table = Table::new();
-        self.0.restore(&mut |key, value| {
+        self.0.restore(Some(checkpoint), &mut |key, value| {
             match value {
                 Some(value) => table.insert(key.to_vec(), value.to_vec()),
                 None => table.remove(key),

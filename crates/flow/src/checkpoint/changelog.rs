@@ -10,6 +10,8 @@ pub struct Change {
     pub key: Vec<u8>,
     /// The encoded value; `None` deletes the key.
     pub value: Option<Vec<u8>>,
+    /// The checkpoint that the change belongs to. The changelog keeps it beside the change.
+    pub checkpoint: u64,
 }
 
 /// Takes the key and the value of each change that a changelog restores.
@@ -31,13 +33,19 @@ pub type RestoreChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxEr
 pub trait Changelog: Sink<Change> {
     /// Calls `each` for every committed change from the earliest to the last stable one at the time of the call, in
     /// the order of the log: `each(key, Some(value))` sets, `each(key, None)` deletes. A later call replaces earlier
-    /// ones of the same key. Keys of all ranks are among them; the caller keeps its own.
+    /// ones of the same key. Keys of all ranks are among them; the caller keeps its own. `resumed` is the checkpoint that
+    /// the flow resumes from, if its changes are here; without one, what is here is to be replaced.
     ///
     /// Called once, after [`recover`](Sink::recover) on all ranks and before any [`push`](Sink::push). It may wait.
     ///
     /// # Errors
-    /// When the changes cannot be read, and those of `each`: the flow does not begin.
-    fn restore<'a>(&mut self, each: &'a mut RestoreChange<'a>) -> Result<(), BoxError>;
+    /// When the changes cannot be read, some were removed or added by others, or the last one of a key is of a later
+    /// checkpoint; and those of `each`: the flow does not begin.
+    fn restore<'a>(
+        &mut self,
+        resumed: Option<u64>,
+        each: &'a mut RestoreChange<'a>,
+    ) -> Result<(), BoxError>;
 
     /// Gives up what was pushed since the last `prepare`: it is pushed again. A changelog with a transaction ends it, so
     /// that attempts do not pile up in it and no reader waits for its end.
@@ -45,8 +53,12 @@ pub trait Changelog: Sink<Change> {
 }
 
 impl<C: Changelog + ?Sized> Changelog for Box<C> {
-    fn restore<'a>(&mut self, each: &'a mut RestoreChange<'a>) -> Result<(), BoxError> {
-        (**self).restore(each)
+    fn restore<'a>(
+        &mut self,
+        resumed: Option<u64>,
+        each: &'a mut RestoreChange<'a>,
+    ) -> Result<(), BoxError> {
+        (**self).restore(resumed, each)
     }
 
     fn give_up(&mut self) {

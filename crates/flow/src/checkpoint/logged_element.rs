@@ -102,15 +102,21 @@ impl LoggedElement {
         self.log().call(|log| log.changelog.recover(start))
     }
 
-    /// Reads the changelog. `is_resumed`: the element continues from it. Otherwise the element is as it is, and the
-    /// changelog is to become the same with the next checkpoint.
-    pub fn restore(&self, is_resumed: bool) -> Result<(), BoxError> {
+    /// Reads the changelog. The element continues from it as of the checkpoint `resumed`. Without one the element is as it
+    /// is, and the changelog is to become the same with the next checkpoint.
+    pub fn restore(&self, resumed: Option<u64>) -> Result<(), BoxError> {
         let state = &self.state;
         self.log().call(|log| {
-            log.changelog.restore(&mut |key, value| match is_resumed {
-                true => state.restore_change(key, value),
-                false => state.note_changed(key),
-            })
+            log.changelog
+                .restore(resumed, &mut |key, value| match resumed {
+                    Some(_) => state.restore_change(key, value),
+                    None => state.note_changed(key).map_err(|error| {
+                        format!(
+                            "the flow begins anew, and an earlier run has left a key of another type: {error}"
+                        )
+                        .into()
+                    }),
+                })
         })
     }
 
@@ -131,6 +137,19 @@ impl LoggedElement {
             )
             .into()
         })
+    }
+
+    /// Checks that the element, which is restored, has the key of the checkpoint's sample.
+    pub fn check_restored(&self, sample: &[u8]) -> Result<(), BoxError> {
+        let (key, _): (Vec<u8>, Vec<u8>) = postcard::from_bytes(sample)?;
+        match self.state.has(&key) {
+            true => Ok(()),
+            false => Err(
+                "it lacks a key that the checkpoint has, so records of the state were removed, perhaps with their stream; \
+                 bring them back, or remove all checkpoints of the flow and start it anew"
+                    .into(),
+            ),
+        }
     }
 
     /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
@@ -177,7 +196,7 @@ impl Deferred for SetAside {
         let element = &self.element;
         let waker = Waker::from(Arc::clone(bell));
         let mut write = |changes: Changes<'_>| element.log().write(changes, bell, &waker);
-        let written = element.write(|| element.state.write(&mut write));
+        let written = element.write(|| element.state.write(self.checkpoint, &mut write));
         match written {
             Ok(()) => self.is_written.store(true, Ordering::Relaxed),
             Err(_) => self.give_up(),

@@ -192,8 +192,13 @@ fn restore_changelogs(graph: &Graph, beginning: Option<&ResumePoint>) -> Result<
     for element in graph.logged.iter().filter(|element| element.is_open()) {
         let name = element.name();
         let saved = changelog_element(name);
-        let is_resumed = beginning.is_some_and(|it| it.saved.get(&saved).is_ok());
-        catch(|| element.restore(is_resumed)).map_err(|error| of_changelog(name, &error))?;
+        let resumed = beginning.filter(|it| it.saved.get(&saved).is_ok());
+        let restored = catch(|| {
+            element.restore(resumed.map(|it| it.number))?;
+            let sample = resumed.and_then(|it| it.saved.get(&sample_element(name)).ok());
+            sample.map_or(Ok(()), |sample| element.check_restored(sample))
+        });
+        restored.map_err(|error| of_changelog(name, &error))?;
     }
     Ok(())
 }

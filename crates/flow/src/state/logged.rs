@@ -36,6 +36,9 @@ pub trait LoggedState: Send + Sync {
     /// When the key or value cannot be decoded.
     fn check_sample(&self, key: &[u8], value: &[u8]) -> Result<(), BoxError>;
 
+    /// Whether this rank has a value for the encoded key.
+    fn has(&self, key: &[u8]) -> bool;
+
     /// Returns the number of keys that have changed since the last cut. Never waits.
     fn changed_keys(&self) -> usize;
 
@@ -49,11 +52,12 @@ pub trait LoggedState: Send + Sync {
     /// The checkpoint is complete on all ranks, as are those before it. Never waits.
     fn complete(&self, checkpoint: u64);
 
-    /// Writes the changes that were set aside. They stay there, until [`forget_aside`](Self::forget_aside).
+    /// Writes the changes that were set aside, for this checkpoint. They stay there, until
+    /// [`forget_aside`](Self::forget_aside).
     ///
     /// # Errors
     /// Those of encoding, and of `write`.
-    fn write(&self, write: &mut WriteChanges<'_>) -> Result<(), BoxError>;
+    fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError>;
 
     /// Forgets the changes that were set aside: they are written and prepared.
     fn forget_aside(&self);

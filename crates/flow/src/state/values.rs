@@ -200,8 +200,8 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         tables.find_map(|table| {
             let table = table.lock();
             let (key, value) = table.iter().next()?;
-            let change = encode(&(key.clone(), Some(value.clone()))).ok()?;
-            Some((change.key, change.value?))
+            let (key, value) = encode(&(key.clone(), Some(value.clone()))).ok()?;
+            Some((key, value?))
         })
     }
 
@@ -209,6 +209,10 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         let _: K = decode_key(key)?;
         let _: V = serde_json::from_slice(value)?;
         Ok(())
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        decode_key(key).is_ok_and(|key| self.get(&key).is_some())
     }
 
     fn changed_keys(&self) -> usize {
@@ -235,16 +239,22 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             .fetch_max(checkpoint, Ordering::Relaxed);
     }
 
-    fn write(&self, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
+    fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
         let written = InWriting {
             shared: &self.shared,
             changes: std::mem::take(&mut *self.shared.aside.lock()),
         };
         let changes = written.changes.iter().map(|entry| {
-            let change = encode(entry)?;
-            let checked = self.shared.check(|| read_change(entry, &change));
+            let (key, value) = encode(entry)?;
+            let checked = self
+                .shared
+                .check(|| read_change(entry, &key, value.as_deref()));
             checked.map_err(|error| of_key(&entry.0, &error))?;
-            Ok(change)
+            Ok(Change {
+                key,
+                value,
+                checkpoint,
+            })
         });
         write(&mut { changes })
     }
@@ -308,10 +318,11 @@ const READ_AGAIN_MAX: usize = 256;
 /// Reads a change as a run does that resumes from it.
 fn read_change<K: Key, V: Value>(
     (key, _): &(K, Option<V>),
-    change: &Change,
+    key_bytes: &[u8],
+    value: Option<&[u8]>,
 ) -> Result<(), BoxError> {
-    check_key(key, decode_key(&change.key).map_err(BoxError::from))?;
-    let value = change.value.as_deref().map(serde_json::from_slice::<V>);
+    check_key(key, decode_key(key_bytes).map_err(BoxError::from))?;
+    let value = value.map(serde_json::from_slice::<V>);
     value.transpose().map(drop).map_err(not_read)
 }
 
@@ -348,7 +359,10 @@ fn of_key<K: Key>(key: &K, error: &BoxError) -> BoxError {
 /// The JSON text of a floating-point number that is not finite; it cannot be told from that of an absent value.
 const NULL: &[u8] = b"null";
 
-fn encode<K: Key, V: Value>((key, value): &(K, Option<V>)) -> Result<Change, BoxError> {
+/// An encoded key, and its encoded value, if it has one.
+type Encoded = (Vec<u8>, Option<Vec<u8>>);
+
+fn encode<K: Key, V: Value>((key, value): &(K, Option<V>)) -> Result<Encoded, BoxError> {
     let named = |error: BoxError| of_key(key, &error);
     let mut bytes = Vec::new();
     encode_key(key, &mut bytes).map_err(|error| named(error.into()))?;
@@ -360,10 +374,7 @@ fn encode<K: Key, V: Value>((key, value): &(K, Option<V>)) -> Result<Change, Box
         }
         Ok::<_, BoxError>(json)
     });
-    Ok(Change {
-        key: bytes,
-        value: value.transpose().map_err(named)?,
-    })
+    Ok((bytes, value.transpose().map_err(named)?))
 }
 
 #[cfg(test)]
@@ -373,7 +384,7 @@ mod tests {
     #[track_caller]
     fn check<V: Value>(value: V, expected: Result<&str, &str>) {
         let encoded = encode(&("tea".to_owned(), Some(value)));
-        let encoded = encoded.map(|change| String::from_utf8(change.value.unwrap()).unwrap());
+        let encoded = encoded.map(|(_, value)| String::from_utf8(value.unwrap()).unwrap());
         match (encoded, expected) {
             (Ok(json), Ok(expected)) => assert_eq!(json, expected),
             (Err(error), Err(expected)) => {
@@ -430,7 +441,7 @@ mod tests {
         values.set_aside(1);
         for _ in 0..2 {
             let error = values
-                .write(&mut |changes| {
+                .write(1, &mut |changes| {
                     for change in changes {
                         change?;
                     }
@@ -479,10 +490,8 @@ mod tests {
         for (key, bits) in (0..1000_u64).map(|n| (n, n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) {
             let value = f64::from_bits(bits);
             if value.is_finite() {
-                let change = encode(&(key, Some(value))).unwrap();
-                values
-                    .restore_change(&change.key, change.value.as_deref())
-                    .unwrap();
+                let (encoded, change) = encode(&(key, Some(value))).unwrap();
+                values.restore_change(&encoded, change.as_deref()).unwrap();
                 assert_eq!(values.get(&key).map(f64::to_bits), Some(bits));
             }
         }

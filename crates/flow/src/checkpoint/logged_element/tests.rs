@@ -39,6 +39,10 @@ impl LoggedState for OneChange {
         None
     }
 
+    fn has(&self, _: &[u8]) -> bool {
+        true
+    }
+
     fn check_sample(&self, _: &[u8], _: &[u8]) -> Result<(), BoxError> {
         Ok(())
     }
@@ -53,10 +57,11 @@ impl LoggedState for OneChange {
 
     fn complete(&self, _: u64) {}
 
-    fn write(&self, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
+    fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
         let change = Change {
             key: vec![1],
             value: None,
+            checkpoint,
         };
         write(&mut std::iter::once(Ok(change)))
     }
@@ -86,7 +91,11 @@ impl Sink<Change> for Told {
 }
 
 impl Changelog for Told {
-    fn restore<'a>(&mut self, _: &'a mut RestoreChange<'a>) -> Result<(), BoxError> {
+    fn restore<'a>(
+        &mut self,
+        _: Option<u64>,
+        _: &'a mut RestoreChange<'a>,
+    ) -> Result<(), BoxError> {
         Ok(())
     }
 }

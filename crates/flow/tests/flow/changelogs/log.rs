@@ -275,6 +275,7 @@ impl Sink<Change> for MemoryLog {
 impl Changelog for MemoryLog {
     fn restore(
         &mut self,
+        resumed: Option<u64>,
         each: &mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         self.rank();
@@ -283,6 +284,13 @@ impl Changelog for MemoryLog {
         let committed = self.call("restore", ["restore".to_owned()], |log| {
             log.committed.clone()
         })?;
+        let newest: BTreeMap<_, _> = committed
+            .iter()
+            .map(|change| (&change.key, change.checkpoint))
+            .collect();
+        if let Some(resumed) = resumed {
+            assert!(newest.values().all(|checkpoint| *checkpoint <= resumed));
+        }
         let mut changes = committed.iter();
         changes.try_for_each(|change| each(&change.key, change.value.as_deref()))
     }
