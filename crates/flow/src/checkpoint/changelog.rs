@@ -14,6 +14,14 @@ pub struct Change {
     pub checkpoint: u64,
 }
 
+impl Change {
+    /// Returns the bytes of its key and value.
+    pub(crate) fn bytes(&self) -> u64 {
+        let value = self.value.as_ref().map_or(0, Vec::len);
+        (self.key.len() + value) as u64
+    }
+}
+
 /// Takes the key and the value of each change that a changelog restores.
 pub type RestoreChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError> + 'a;
 

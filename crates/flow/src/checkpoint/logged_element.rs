@@ -1,6 +1,6 @@
 //! State elements whose changes are noted, as checkpoints see them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -23,10 +23,15 @@ const CHANGES_AT_ONCE: usize = 256;
 /// a checkpoint copies the new ones.
 const CHANGED_KEYS_MAX: usize = 1 << 20;
 
+/// … and the bytes of their keys and values, if they are as large as those of the last checkpoint.
+const CHANGED_BYTES_MAX: u64 = 256 << 20;
+
 /// A state element that can have a changelog.
 pub struct LoggedElement {
     label: Label,
     state: Arc<dyn LoggedState>,
+    /// The mean bytes of a change in the last checkpoint. Stored by the writer, loaded by the workers.
+    change_bytes: AtomicU64,
     /// Set before the flow runs, if the store of checkpoints has changelogs.
     log: OnceLock<OpenLog>,
 }
@@ -49,6 +54,7 @@ impl LoggedElement {
         LoggedElement {
             label: Label(name.into()),
             state,
+            change_bytes: AtomicU64::new(0),
             log: OnceLock::new(),
         }
     }
@@ -80,7 +86,9 @@ impl LoggedElement {
 
     /// Whether so many keys have changed that a checkpoint is due.
     pub fn has_many_changes(&self) -> bool {
-        self.state.changed_keys() >= CHANGED_KEYS_MAX
+        let changed = self.state.changed_keys();
+        let bytes = changed as u64 * self.change_bytes.load(Ordering::Relaxed);
+        changed >= CHANGED_KEYS_MAX || bytes >= CHANGED_BYTES_MAX
     }
 
     /// A checkpoint of the whole element is taken.
@@ -195,10 +203,22 @@ impl Deferred for SetAside {
         }
         let element = &self.element;
         let waker = Waker::from(Arc::clone(bell));
-        let mut write = |changes: Changes<'_>| element.log().write(changes, bell, &waker);
+        let (mut count, mut bytes) = (0, 0);
+        let mut write = |changes: Changes<'_>| {
+            let mut changes = changes.inspect(|change| {
+                count += 1;
+                bytes += change.as_ref().map_or(0, Change::bytes);
+            });
+            element.log().write(&mut changes, bell, &waker)
+        };
         let written = element.write(|| element.state.write(self.checkpoint, &mut write));
         match written {
-            Ok(()) => self.is_written.store(true, Ordering::Relaxed),
+            Ok(()) => {
+                self.is_written.store(true, Ordering::Relaxed);
+                if count > 0 {
+                    element.change_bytes.store(bytes / count, Ordering::Relaxed);
+                }
+            }
             Err(_) => self.give_up(),
         }
         written

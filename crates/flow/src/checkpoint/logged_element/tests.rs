@@ -22,7 +22,12 @@ fn wait_until(condition: impl Fn() -> bool) {
 }
 
 /// One change, again and again.
-struct OneChange;
+#[derive(Default)]
+struct OneChange {
+    value: Option<Vec<u8>>,
+    /// How many others it speaks of.
+    changed_keys: usize,
+}
 
 impl LoggedState for OneChange {
     fn note_changes(&self) {}
@@ -48,7 +53,7 @@ impl LoggedState for OneChange {
     }
 
     fn changed_keys(&self) -> usize {
-        0
+        self.changed_keys
     }
 
     fn cut(&self, _: u64) {}
@@ -60,7 +65,7 @@ impl LoggedState for OneChange {
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
         let change = Change {
             key: vec![1],
-            value: None,
+            value: self.value.clone(),
             checkpoint,
         };
         write(&mut std::iter::once(Ok(change)))
@@ -113,7 +118,7 @@ impl Wake for Wakes {
 fn a_commit_waits_neither_for_a_push_nor_for_room() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
-    let element = Arc::new(LoggedElement::new("counts", Arc::new(OneChange)));
+    let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
     element.open(Box::new(Told { asked, answers }));
     let wakes = Arc::new(Wakes::default());
     let commit_waker = Waker::from(Arc::clone(&wakes));
@@ -147,7 +152,7 @@ fn a_commit_waits_neither_for_a_push_nor_for_room() {
 fn a_flow_that_ends_early_ends_the_wait_for_room() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
-    let element = Arc::new(LoggedElement::new("counts", Arc::new(OneChange)));
+    let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
     element.open(Box::new(Told { asked, answers }));
     let bell = Arc::new(WriterBell::default());
     let write = element.set_aside(2);
@@ -162,4 +167,22 @@ fn a_flow_that_ends_early_ends_the_wait_for_room() {
         writer.join().unwrap().unwrap_err().to_string(),
         "the changelog of state \"counts\": the flow has ended before the changelog took all changes"
     );
+}
+
+#[test]
+fn large_values_make_few_changes_many() {
+    let (asked, _asks) = sync_channel(1);
+    let (answer, answers) = sync_channel(1);
+    let state = OneChange {
+        value: Some(vec![0; 1 << 20]),
+        changed_keys: 300,
+    };
+    let element = Arc::new(LoggedElement::new("counts", Arc::new(state)));
+    element.open(Box::new(Told { asked, answers }));
+    // No checkpoint has told yet how large they are.
+    assert!(!element.has_many_changes());
+    answer.send(1).unwrap();
+    let write = element.set_aside(1);
+    write.write(&Arc::new(WriterBell::default())).unwrap();
+    assert!(element.has_many_changes());
 }
