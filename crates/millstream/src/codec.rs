@@ -92,7 +92,11 @@ where
     type Item = T;
 
     fn decode(&self, value: &[u8]) -> Result<T, BoxError> {
-        Ok(postcard::from_bytes(value)?)
+        let (item, rest) = postcard::take_from_bytes(value)?;
+        match rest.len() {
+            0 => Ok(item),
+            more => Err(format!("{more} bytes follow the value").into()),
+        }
     }
 }
 

@@ -1,28 +1,14 @@
 //! Records that a codec cannot read, in the process and over a server.
 
+mod letters;
 mod servers;
 
-use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream::log::Log;
 use millstream::{Error, Flow, Node};
 use millstream_base::Offset;
-use millstream_connect::{StoredLetter, StreamSource};
-use millstream_flow::{Output, Parts, Source, SourceStatus};
-
-/// Returns the committed letters of a stream.
-fn letters(log: &Log, stream: &str) -> Vec<StoredLetter> {
-    let mut source = StreamSource::bounded(&log.stream(stream).expect("there are letters"));
-    let mut output = Output::default();
-    while source.poll(&mut output, 1, Waker::noop()).unwrap() == SourceStatus::Ready {}
-    let mut letters = Vec::new();
-    for chunks in output.items() {
-        chunks.for_each_part(|record| letters.push(StoredLetter::read(record)));
-    }
-    letters
-}
 
 /// Copies numbers, one of which is none.
 fn copy(node: &Node, log: &Log) -> Result<(), Error> {
@@ -35,11 +21,11 @@ fn copy(node: &Node, log: &Log) -> Result<(), Error> {
         .run()?;
     // A server makes results visible soon after the commit.
     let until = Instant::now() + Duration::from_secs(60);
-    while letters(log, "unreadable").is_empty() || node.topic("copy").read_all()?.len() < 2 {
+    while letters::read(log, "unreadable").is_empty() || node.topic("copy").read_all()?.len() < 2 {
         assert!(Instant::now() < until, "a letter and two numbers come");
         thread::sleep(Duration::from_millis(20));
     }
-    let found = letters(log, "unreadable");
+    let found = letters::read(log, "unreadable");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].flow, "copied");
     assert_eq!(found[0].place, Some(("numbers".to_owned(), 0, Offset(1))));
