@@ -44,6 +44,79 @@ async fn keys_are_put_found_and_deleted() {
     assert!(table.get("").await.unwrap().unwrap().value.is_empty());
 }
 
+/// The longest key.
+const KEY_BYTES_MAX: usize = 1 << 20;
+
+#[tokio::test]
+async fn the_longest_keys_are_put_found_and_deleted() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 3);
+    let table = client.keyed("t");
+    // They differ in their last byte.
+    let keys = [1, 2, 3].map(|last| {
+        let mut key = vec![7; KEY_BYTES_MAX];
+        key[KEY_BYTES_MAX - 1] = last;
+        key
+    });
+    table.put(&keys[0], "first").await.unwrap();
+    let others = [
+        (keys[1].clone(), Some("second")),
+        (keys[2].clone(), Some("third")),
+    ];
+    for outcome in table.put_many(&others).await.unwrap() {
+        outcome.unwrap();
+    }
+    let values = ["first", "second", "third"];
+    for (key, value) in keys.iter().zip(values) {
+        assert_eq!(table.get(key).await.unwrap().unwrap().value, value);
+    }
+    let found = table.get_many(&keys).await.unwrap();
+    let found = found.into_iter().map(|found| found.unwrap().value);
+    assert!(found.eq(values));
+    table.delete(&keys[1]).await.unwrap();
+    assert_eq!(table.get(&keys[1]).await.unwrap(), None);
+    let mut scan = table.scan(KeyRange::prefix([7]));
+    for (key, value) in [(&keys[0], "first"), (&keys[2], "third")] {
+        let entry = scan.next().await.unwrap().unwrap();
+        assert!(entry.key == *key, "{value}");
+        assert_eq!(entry.newest.value, value);
+    }
+    assert_eq!(scan.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_longer_key_is_refused_with_the_limit_and_others_are_put() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 3);
+    let table = client.keyed("t");
+    let longer = vec![7; KEY_BYTES_MAX + 1];
+    let entries = [
+        (b"ann".to_vec(), Some("1")),
+        (longer.clone(), Some("2")),
+        (b"bob".to_vec(), Some("3")),
+    ];
+    let outcomes = table.put_many(&entries).await.unwrap();
+    let are_put: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
+    assert_eq!(are_put, [true, false, true]);
+    for error in [
+        table.put(&longer, "2").await.unwrap_err(),
+        table.delete(&longer).await.unwrap_err(),
+        table.get(&longer).await.unwrap_err(),
+        table.get_many(&[b"ann", &longer[..]]).await.unwrap_err(),
+    ] {
+        let expected = format!(
+            "stream t: the key has {} bytes, and may have at most {KEY_BYTES_MAX}",
+            longer.len()
+        );
+        assert!(error.to_string().contains(&expected), "{error}");
+        assert_eq!(error.response_error(), Some(ResponseError::InvalidRequest));
+    }
+    let found = table.get_many(&["ann", "bob"]).await.unwrap();
+    assert!(found.iter().all(Option::is_some));
+}
+
 #[tokio::test]
 async fn many_keys_and_scans_equal_a_map() {
     let node = Node::start();
