@@ -115,21 +115,11 @@ pub fn explained(error: ClientError) -> anyhow::Error {
         {
             anyhow::anyhow!("{error}; --user and --password-file log in, or --token-file")
         }
-        _ if error.response_error().is_some_and(is_denied) => {
+        _ if error.is_denied() => {
             anyhow::anyhow!("{error}; `millstream acl add allow` adds a rule")
         }
         _ => error.into(),
     }
-}
-
-fn is_denied(error: ResponseError) -> bool {
-    matches!(
-        error,
-        ResponseError::TopicAuthorizationFailed
-            | ResponseError::GroupAuthorizationFailed
-            | ResponseError::ClusterAuthorizationFailed
-            | ResponseError::TransactionalIdAuthorizationFailed
-    )
 }
 
 fn login(settings: &Settings) -> anyhow::Result<Option<Login>> {

@@ -18,6 +18,9 @@ use crate::offsets::TopicPartition;
 const KEY_TYPE_GROUP: i8 = 0;
 const KEY_TYPE_TRANSACTION: i8 = 1;
 
+/// The right to look up a stream.
+pub(crate) const DESCRIBE: &str = "Describe, which Read and Write include";
+
 /// A cluster, with one connection to each server that has been asked something. A clone is another
 /// handle of the same.
 ///
@@ -240,7 +243,7 @@ impl Client {
             let what = format!("topic {name}");
             if let Some(error) = ClientError::of_code(topic.error_code, None, what) {
                 known.topics.remove(&name);
-                refused.push((name, error));
+                refused.push((name, error.needing(DESCRIBE)));
                 continue;
             }
             let mut leaders = vec![None; topic.partitions.len()];
@@ -309,7 +312,12 @@ impl Client {
             return Err(ClientError::NoLeader { what });
         };
         let what = format!("the coordinator of {what}");
-        ClientError::check(found.error_code, found.error_message.as_deref(), what)?;
+        let right = match kind {
+            KEY_TYPE_GROUP => "Describe, which Read includes",
+            _ => "Describe, which Write includes",
+        };
+        ClientError::check(found.error_code, found.error_message.as_deref(), what)
+            .map_err(|error| error.needing(right))?;
         self.server(found.node_id.0).await
     }
 

@@ -9,7 +9,7 @@ use millstream_base::Offset;
 use millstream_record::ChunkError;
 use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFrameError, sasl};
 
-use crate::reason::{reason, servers_that_know};
+use crate::reason::{is_denial, reason, servers_that_know};
 
 /// The first bytes of a server's answer in TLS: an alert of version 3.
 const TLS_ALERT: usize = 0x1503;
@@ -204,12 +204,31 @@ impl ClientError {
         ClientError::of_code(code, message, what).map_or(Ok(()), Err)
     }
 
+    /// Names the right that the user lacks, if the server refuses for that.
+    pub(crate) fn needing(mut self, right: &str) -> ClientError {
+        if self.is_denied()
+            && let ClientError::Refused { error, message, .. } = &mut self
+            && message.is_none()
+        {
+            *message = Some(format!(
+                "{}; the user needs the right {right}",
+                reason(*error)
+            ));
+        }
+        self
+    }
+
     /// Returns the server's error, if the server refused.
     pub fn response_error(&self) -> Option<ResponseError> {
         match self {
             ClientError::Refused { error, .. } => Some(*error),
             _ => None,
         }
+    }
+
+    /// Returns whether the server refused since the user lacks a right.
+    pub fn is_denied(&self) -> bool {
+        self.response_error().is_some_and(is_denial)
     }
 
     /// Returns whether a retry may succeed.
@@ -319,6 +338,20 @@ mod tests {
         assert_eq!(unnamed, "group g: it is gone");
         let rare = text(None, ResponseError::SnapshotNotFound);
         assert_eq!(rare, "group g: Kafka's error SnapshotNotFound");
+    }
+
+    #[test]
+    fn denials_name_the_missing_right_unless_the_server_explains() {
+        let error = |error: ResponseError, message| {
+            let error = ClientError::of_code(error.code(), message, "stream s");
+            error.expect("it is one").needing("Create").to_string()
+        };
+        let denied = ResponseError::TopicAuthorizationFailed;
+        let named = "stream s: no access rule allows it; the user needs the right Create";
+        assert_eq!(error(denied, None), named);
+        assert_eq!(error(denied, Some("ask Ann")), "stream s: ask Ann");
+        let other = error(ResponseError::TopicAlreadyExists, None);
+        assert_eq!(other, "stream s: it exists already");
     }
 
     #[test]

@@ -37,10 +37,7 @@ fn known(error: ResponseError) -> Option<&'static str> {
         | E::RebalanceInProgress => {
             "the group has given the partitions of this member to others, or is about to"
         }
-        E::TopicAuthorizationFailed
-        | E::GroupAuthorizationFailed
-        | E::ClusterAuthorizationFailed
-        | E::TransactionalIdAuthorizationFailed => "no access rule allows it",
+        error if is_denial(error) => "no access rule allows it",
         E::IllegalSaslState => "the server wants a login first",
         E::SaslAuthenticationFailed => "user or password is wrong",
         E::UnsupportedSaslMechanism => "the server does not know this way to log in",
@@ -65,6 +62,17 @@ fn known(error: ResponseError) -> Option<&'static str> {
         E::UnsupportedCompressionType => "the server does not know this compression",
         _ => return None,
     })
+}
+
+/// Returns whether the user lacks a right.
+pub(crate) fn is_denial(error: ResponseError) -> bool {
+    matches!(
+        error,
+        ResponseError::TopicAuthorizationFailed
+            | ResponseError::GroupAuthorizationFailed
+            | ResponseError::ClusterAuthorizationFailed
+            | ResponseError::TransactionalIdAuthorizationFailed
+    )
 }
 
 /// Returns the servers that know a request, as the end of a message about one that does not.

@@ -110,6 +110,8 @@ words! {
         AlterConfigs = 11, "alter-configs";
         /// Produce idempotently.
         IdempotentWrite = 12, "idempotent-write";
+        /// Leave transactions undecided without a timeout.
+        TwoPhaseCommit = 15, "two-phase-commit";
     }
 
     /// Whether a rule allows or denies its operation.

@@ -77,7 +77,8 @@ impl ObjectUpload {
         };
         let answer = pending.wait().await?;
         let message = answer.error_message.as_deref();
-        ClientError::check(answer.error_code, message, format!("object {}", self.name))?;
+        ClientError::check(answer.error_code, message, format!("object {}", self.name))
+            .map_err(|error| error.needing("Write"))?;
         Ok(answer)
     }
 }
@@ -114,7 +115,8 @@ impl Client {
         };
         let answer = self.ask(request).await?;
         let message = answer.error_message.as_deref();
-        ClientError::check(answer.error_code, message, format!("object {name}"))?;
+        ClientError::check(answer.error_code, message, format!("object {name}"))
+            .map_err(|error| error.needing("Read"))?;
         let object = answer.object.ok_or_else(|| ClientError::Protocol {
             address: self.config().servers.join(","),
             what: format!("it does not describe object {name}"),
@@ -153,5 +155,6 @@ impl Client {
         let answer = self.ask(DeleteObjectRequest { name: text(name) }).await?;
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, format!("object {name}"))
+            .map_err(|error| error.needing("Delete"))
     }
 }

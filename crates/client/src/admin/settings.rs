@@ -135,7 +135,8 @@ impl Client {
         let described = self.server_of(owner).await?.ask(request).await?.results;
         for one in &described {
             let message = one.error_message.as_deref();
-            ClientError::check(one.error_code, message, owner.to_string())?;
+            ClientError::check(one.error_code, message, owner.to_string())
+                .map_err(|error| error.needing("DescribeConfigs"))?;
         }
         Ok(described)
     }

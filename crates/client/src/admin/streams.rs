@@ -7,7 +7,7 @@ use millstream_wire::native::{
     GrowStreamRequest, ListStreamsRequest, ListedStream, StreamSettings,
 };
 
-use crate::client::{Client, text};
+use crate::client::{Client, DESCRIBE, text};
 use crate::error::ClientError;
 
 /// The most streams in one answer.
@@ -36,6 +36,7 @@ impl Client {
         };
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, format!("stream {name}"))
+            .map_err(|error| error.needing("Create"))
     }
 
     /// Returns the description of a stream, with its partitions.
@@ -53,7 +54,8 @@ impl Client {
             answer => answer?,
         };
         let message = answer.error_message.as_deref();
-        ClientError::check(answer.error_code, message, format!("stream {name}"))?;
+        ClientError::check(answer.error_code, message, format!("stream {name}"))
+            .map_err(|error| error.needing(DESCRIBE))?;
         Ok(answer)
     }
 

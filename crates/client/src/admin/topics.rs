@@ -62,7 +62,8 @@ impl Client {
             .with_timeout_ms(self.timeout_ms());
         for topic in self.controller().await?.ask(request).await?.topics {
             let message = topic.error_message.as_deref();
-            ClientError::check(topic.error_code, message, format!("stream {name}"))?;
+            ClientError::check(topic.error_code, message, format!("stream {name}"))
+                .map_err(|error| error.needing("Create"))?;
         }
         self.await_partitions(name, count).await
     }

@@ -144,7 +144,8 @@ impl Fetcher {
             return self.emit(Event::OutOfRange(place, earliest)).await;
         }
         let what = format!("partition {} of {}", place.partition, place.topic);
-        ClientError::check(partition.error_code, None, what)?;
+        ClientError::check(partition.error_code, None, what)
+            .map_err(|error| error.needing("Read"))?;
         let records = joined(partition.records);
         let Some(next) = end_of(&records) else {
             return Ok(());

@@ -21,6 +21,10 @@ const KEYS_MAX: usize = 1024;
 /// About the most bytes of keys and values in one request; a larger entry is sent alone.
 const REQUEST_BYTES: usize = 1 << 20;
 
+/// The rights that requests need.
+const READ: &str = "Read";
+const WRITE: &str = "Write";
+
 /// The least time for an answer: the first look-up after a start of the server reads whole partitions.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
 
@@ -120,11 +124,11 @@ impl KeyedStream {
                     .collect(),
             };
             let answer = self.ask(request).await?;
-            self.check(answer.error_code, answer.error_message.as_deref())?;
+            self.check(READ, answer.error_code, answer.error_message.as_deref())?;
             // The answer may have fewer keys, if their values are large.
             self.check_count(answer.keys.len(), 1..=count)?;
             for got in answer.keys {
-                self.check(got.error_code, got.error_message.as_deref())?;
+                self.check(READ, got.error_code, got.error_message.as_deref())?;
                 let partition = got.partition;
                 found.push(got.newest.map(|newest| version(partition, newest)));
             }
@@ -192,10 +196,10 @@ impl KeyedStream {
                 entries: copied.collect(),
             };
             let answer = self.ask(request).await?;
-            self.check(answer.error_code, answer.error_message.as_deref())?;
+            self.check(WRITE, answer.error_code, answer.error_message.as_deref())?;
             self.check_count(answer.entries.len(), count..=count)?;
             stored.extend(answer.entries.into_iter().map(|entry| {
-                self.check(entry.error_code, entry.error_message.as_deref())?;
+                self.check(WRITE, entry.error_code, entry.error_message.as_deref())?;
                 Ok(StoredVersion {
                     partition: entry.partition,
                     version: entry.version,
@@ -215,8 +219,10 @@ impl KeyedStream {
         self.client.any().await?.ask_within(question, after).await
     }
 
-    fn check(&self, code: i16, message: Option<&str>) -> Result<(), ClientError> {
+    /// Fails with the server's error; `right` is what the request needs.
+    fn check(&self, right: &str, code: i16, message: Option<&str>) -> Result<(), ClientError> {
         ClientError::check(code, message, format!("stream {}", self.name))
+            .map_err(|error| error.needing(right))
     }
 
     /// Fails if an answer has another number of elements than it may.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use millstream_base::KeyRange;
 use millstream_wire::native::{self, ScanKeysRequest};
 
-use super::{KeyVersion, KeyedStream, version};
+use super::{KeyVersion, KeyedStream, READ, version};
 use crate::client::text;
 use crate::error::ClientError;
 
@@ -137,7 +137,7 @@ async fn read(
         bytes_max: bytes_max as u32,
     };
     let answer = stream.ask(request).await?;
-    stream.check(answer.error_code, answer.error_message.as_deref())?;
+    stream.check(READ, answer.error_code, answer.error_message.as_deref())?;
     if answer.keys.is_empty() && answer.next.as_ref().is_some_and(|next| *next <= from) {
         return Err(ClientError::Protocol {
             address: stream.client.config().servers.join(","),

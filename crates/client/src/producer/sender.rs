@@ -444,7 +444,8 @@ fn offset(answer: &PartitionProduceResponse, what: String) -> Result<Option<Offs
     if answer.error_code == ResponseError::DuplicateSequenceNumber.code() {
         return Ok(None);
     }
-    ClientError::check(answer.error_code, answer.error_message.as_deref(), what)?;
+    ClientError::check(answer.error_code, answer.error_message.as_deref(), what)
+        .map_err(|error| error.needing("Write"))?;
     Ok(u64::try_from(answer.base_offset).ok().map(Offset))
 }
 

@@ -67,6 +67,10 @@ pub(crate) async fn init(
         .with_producer_id(id.into())
         .with_producer_epoch(epoch)
         .with_enable_2_pc(config.two_phase);
+    let right = match config.two_phase {
+        true => "Write, and TwoPhaseCommit for transactions without a timeout",
+        false => "Write",
+    };
     let answer = client
         .ask_transactions(
             &config.id,
@@ -83,7 +87,8 @@ pub(crate) async fn init(
             },
             |answer| answer.error_code,
         )
-        .await?;
+        .await
+        .map_err(|error| error.needing(right))?;
     Ok(TransactionIdentity {
         producer: ProducerId(answer.producer_id.0),
         epoch: ProducerEpoch(answer.producer_epoch),
