@@ -266,7 +266,12 @@ impl ClientError {
 
     /// Returns whether servers report the stream as unknown.
     pub fn is_unknown_stream(&self) -> bool {
-        self.response_error() == Some(ResponseError::UnknownTopicOrPartition)
+        match self {
+            ClientError::AbortNeeded(error) | ClientError::Behind(error) => {
+                error.is_unknown_stream()
+            }
+            error => error.response_error() == Some(ResponseError::UnknownTopicOrPartition),
+        }
     }
 
     /// Returns whether a partition has no leader for now, or its leader is another server than the one asked.

@@ -6,12 +6,12 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use millstream_base::{Clock, SystemClock};
-use millstream_client::{Client, ClientConfig};
+use millstream_client::{Client, ClientConfig, ClientError, ProducerConfig};
 use millstream_flow::{BoxError, DeadLetter, DeadLetters, Sink, SinkStart};
 use millstream_log::{Log, LogError, StreamConfig};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::letter::{DEAD_LETTERS_SUFFIX, LetterToStore, encode};
+use crate::letter::{DEAD_LETTERS_SUFFIX, LetterToStore, chunk_bytes, encode};
 use crate::network::Network;
 use crate::server_streams::stream_or_create;
 use crate::sink::{EncodedRecord, ServerSink, SinkError, StreamSink};
@@ -41,7 +41,9 @@ struct Writer {
     /// How the flow started.
     start: Start,
     /// Open while the stream exists, which is made when there is something to put into it.
-    sink: Option<Box<dyn Sink<LetterToStore>>>,
+    stream: Option<OpenStream>,
+    /// Counts the streams that were opened: a deleted one has taken the letters in the sink along.
+    opened: u64,
 }
 
 /// The content of a [`SinkStart`], without the prepared transactions of an earlier run.
@@ -54,10 +56,17 @@ struct Start {
     takes_checkpoints: bool,
 }
 
+/// A stream that exists.
+struct OpenStream {
+    sink: Box<dyn Sink<LetterToStore>>,
+    /// The largest chunk that it takes, if a larger one is not refused at once but with all letters of its transaction.
+    chunk_bytes_max: Option<usize>,
+}
+
 /// The log or the server that holds the stream.
 trait LetterStore: Send + Sync {
-    /// Returns a sink of the stream; `None` if there is no stream of this name.
-    fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError>;
+    /// Opens the stream; `None` if there is no stream of this name.
+    fn open(&self, stream: &str) -> Result<Option<OpenStream>, BoxError>;
 
     /// Makes the stream, unless another flow was faster.
     fn create(&self, stream: &str) -> Result<(), BoxError>;
@@ -124,14 +133,23 @@ impl DeadLetterStream {
     ) -> Result<(), BoxError> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let until = self.clock.monotonic() + STORED_WITHIN;
+        let opened = writer.opened;
         loop {
-            let sink = writer.sink.as_deref_mut();
-            // Another worker may have found that it was deleted.
-            let sink = sink.ok_or_else(|| LogError::UnknownStream {
+            // Another worker may have found that it was deleted, and opened the next one.
+            let is_same = writer.opened == opened;
+            let open = writer.stream.as_mut().filter(|_| is_same);
+            let open = open.ok_or_else(|| LogError::UnknownStream {
                 name: self.stream.clone(),
             })?;
-            if is_done(sink, &waker)? {
-                return Ok(());
+            match is_done(&mut *open.sink, &waker) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => {
+                    if is_gone(&error) {
+                        writer.stream = None;
+                    }
+                    return Err(error);
+                }
             }
             let left = until.saturating_sub(self.clock.monotonic());
             if left.is_zero() {
@@ -150,10 +168,7 @@ impl DeadLetterStream {
 impl DeadLetters for DeadLetterStream {
     fn put(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
         match self.store(letters) {
-            Err(error) if is_gone(&error) => {
-                self.writer.lock().sink = None;
-                self.store(letters)
-            }
+            Err(error) if is_gone(&error) => self.store(letters),
             stored => stored,
         }
     }
@@ -173,12 +188,12 @@ impl DeadLetters for DeadLetterStream {
             .into());
         }
         writer.start = Start::of(start);
-        writer.sink = self.store.open(&self.stream)?;
+        writer.open(self.store.open(&self.stream)?);
         // A flow without the stream has prepared transactions, but nothing identifies them.
         let prepared = start.prepared.filter(|prepared| !prepared.is_empty());
         let start = SinkStart { prepared, ..*start };
-        match &mut writer.sink {
-            Some(sink) => sink.recover(&start),
+        match &mut writer.stream {
+            Some(open) => open.sink.recover(&start),
             None => Ok(()),
         }
     }
@@ -201,12 +216,12 @@ impl DeadLetterStream {
         otherwise: T,
     ) -> Result<T, BoxError> {
         let mut writer = self.writer.lock();
-        let Some(sink) = writer.sink.as_deref_mut() else {
+        let Some(open) = &mut writer.stream else {
             return Ok(otherwise);
         };
-        match ask(sink) {
+        match ask(&mut *open.sink) {
             Err(error) if is_gone(&error) => {
-                writer.sink = None;
+                writer.stream = None;
                 Ok(otherwise)
             }
             asked => asked,
@@ -215,19 +230,23 @@ impl DeadLetterStream {
 
     fn store(&self, letters: &[DeadLetter]) -> Result<(), BoxError> {
         let mut writer = self.writer.lock();
-        let Writer { start, sink } = &mut *writer;
-        if sink.is_none() {
+        if writer.stream.is_none() {
             self.store.create(&self.stream)?;
-            *sink = self.store.open(&self.stream)?;
-            if let Some(sink) = sink {
-                sink.recover(&start.without_prepared())?;
+            let mut opened = self.store.open(&self.stream)?;
+            if let Some(open) = &mut opened {
+                open.sink.recover(&writer.start.without_prepared())?;
             }
+            writer.open(opened);
         }
+        let chunk_bytes_max = writer.stream.as_ref().and_then(|open| open.chunk_bytes_max);
         for letter in letters {
             let mut letter = LetterToStore::new(letter);
+            if let Some(bytes_max) = chunk_bytes_max.filter(|_| letter.holds_record) {
+                letter.holds_record = chunk_bytes(&writer.start.flow, &letter)? <= bytes_max;
+            }
             let pushed = self.push(&mut writer, &letter);
             let is_too_large =
-                |error: &BoxError| matches!(log_error(error), Some(LogError::ChunkTooLarge { .. }));
+                |error: &BoxError| matches!(cause(error), Some(LogError::ChunkTooLarge { .. }));
             match pushed {
                 Err(error) if letter.holds_record && is_too_large(&error) => {
                     letter.holds_record = false;
@@ -237,6 +256,13 @@ impl DeadLetterStream {
             }
         }
         self.wait(&mut writer, |sink, waker| sink.flush(waker))
+    }
+}
+
+impl Writer {
+    fn open(&mut self, stream: Option<OpenStream>) {
+        self.stream = stream;
+        self.opened += 1;
     }
 }
 
@@ -269,14 +295,17 @@ struct LogStore {
 }
 
 impl LetterStore for LogStore {
-    fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError> {
+    fn open(&self, stream: &str) -> Result<Option<OpenStream>, BoxError> {
         let stream = match self.log.stream(stream) {
             Ok(stream) => stream,
             Err(LogError::UnknownStream { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let sink = StreamSink::new(&stream, encoder(&self.flow))?;
-        Ok(Some(Box::new(sink)))
+        Ok(Some(OpenStream {
+            sink: Box::new(sink),
+            chunk_bytes_max: None,
+        }))
     }
 
     fn create(&self, stream: &str) -> Result<(), BoxError> {
@@ -292,15 +321,24 @@ struct ServerStore {
 }
 
 impl LetterStore for ServerStore {
-    fn open(&self, stream: &str) -> Result<Option<Box<dyn Sink<LetterToStore>>>, BoxError> {
-        // The client's metadata may be older than the stream.
-        match self.network.wait(self.client.refresh(&[stream])) {
-            Ok(()) => {}
+    fn open(&self, stream: &str) -> Result<Option<OpenStream>, BoxError> {
+        let chunk_bytes_max = match self.network.wait(self.client.stream(stream)) {
+            Ok(described) => Some(described.chunk_bytes_max.as_usize()),
             Err(error) if error.is_unknown_stream() => return Ok(None),
+            // Apache Kafka tells it to users with the right DescribeConfigs only.
+            Err(error) if error.is_denied() => None,
             Err(error) => return Err(error.into()),
+        };
+        let mut producer = ProducerConfig::default();
+        if let Some(bytes_max) = chunk_bytes_max {
+            producer.batch_bytes = producer.batch_bytes.min(bytes_max);
         }
-        let sink = ServerSink::new(self.client.config(), stream, encoder(&self.flow))?;
-        Ok(Some(Box::new(sink)))
+        let (server, encode) = (self.client.config(), encoder(&self.flow));
+        let sink = ServerSink::with_config(server, producer, stream, encode)?;
+        Ok(Some(OpenStream {
+            sink: Box::new(sink),
+            chunk_bytes_max,
+        }))
     }
 
     fn create(&self, stream: &str) -> Result<(), BoxError> {
@@ -310,13 +348,14 @@ impl LetterStore for ServerStore {
     }
 }
 
-/// Returns whether the stream of a log was deleted.
+/// Returns whether the stream was deleted.
 fn is_gone(error: &BoxError) -> bool {
-    matches!(log_error(error), Some(LogError::UnknownStream { .. }))
+    matches!(cause(error), Some(LogError::UnknownStream { .. }))
+        || cause(error).is_some_and(ClientError::is_unknown_stream)
 }
 
-fn log_error(error: &BoxError) -> Option<&LogError> {
-    let of_sink = error.downcast_ref::<SinkError<LogError>>();
+fn cause<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
+    let of_sink = error.downcast_ref::<SinkError<E>>();
     of_sink.map(|it| &it.error).or(error.downcast_ref())
 }
 

@@ -2,7 +2,7 @@
 
 use millstream_base::{Offset, Timestamp};
 use millstream_flow::{DeadLetter, Origin};
-use millstream_record::Record;
+use millstream_record::{ChunkBuilder, ChunkError, Compression, Record};
 
 use crate::sink::EncodedRecord;
 
@@ -102,6 +102,16 @@ pub fn encode(flow: &str, to_store: &LetterToStore, record: &mut EncodedRecord) 
         .value
         .extend_from_slice(original.value.as_deref().unwrap_or_default());
     record.is_deletion = original.value.is_none();
+}
+
+/// Returns the size of a chunk with this letter alone.
+pub fn chunk_bytes(flow: &str, letter: &LetterToStore) -> Result<usize, ChunkError> {
+    let mut record = EncodedRecord::default();
+    encode(flow, letter, &mut record);
+    let mut builder = ChunkBuilder::new(Compression::None);
+    let (key, value) = (record.key(), record.value());
+    builder.push(record.timestamp, key, value, &record.headers())?;
+    Ok(builder.len())
 }
 
 fn bytes(origin: &Origin) -> usize {

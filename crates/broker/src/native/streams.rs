@@ -151,6 +151,7 @@ fn describe_stream(
         stream: stream.id(),
         uuid: stream.uuid(),
         settings: settings_of(stream.config()),
+        chunk_bytes_max: ByteSize(stream.chunk_bytes_max() as u64),
         lanes,
         ..DescribeStreamResponse::default()
     })

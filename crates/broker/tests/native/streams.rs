@@ -81,6 +81,7 @@ fn a_stream_keeps_its_settings_also_over_a_restart() {
     let mut client = broker.client();
     let described = by_name(&mut client, "a/b:c");
     assert_eq!(described.settings, wanted);
+    assert_eq!(described.chunk_bytes_max, ByteSize(1 << 10));
     assert_eq!(described.stream, created.stream);
     assert_eq!(described.uuid, before.uuid);
     assert_eq!(described.lanes.len(), 6);

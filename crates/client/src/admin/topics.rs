@@ -111,6 +111,7 @@ impl Client {
         let settings = self.settings(name, &SETTINGS).await?;
         // A negative value means "unbounded".
         let number = |name| settings.get(name)?.parse::<u64>().ok();
+        let chunk_bytes_max = number("max.message.bytes").map(ByteSize);
         let firsts = self.offsets(&asked[0], Isolation::Uncommitted).await?;
         let ends = self.offsets(&asked[1], Isolation::Uncommitted).await?;
         let stable = self.offsets(&asked[1], Isolation::Committed).await?;
@@ -139,9 +140,10 @@ impl Client {
                 segment_bytes: CHUNK_BYTES_MAX,
                 retention_ms: number("retention.ms"),
                 retention_bytes: number("retention.bytes").map(ByteSize),
-                chunk_bytes_max: number("max.message.bytes").map(ByteSize),
+                chunk_bytes_max,
                 ..StreamSettings::default()
             },
+            chunk_bytes_max: chunk_bytes_max.unwrap_or(CHUNK_BYTES_MAX),
             lanes: lanes.collect(),
             ..DescribeStreamResponse::default()
         })

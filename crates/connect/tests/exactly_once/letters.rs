@@ -23,14 +23,35 @@ use millstream_log::{Log, LogConfig, LogError, Stream, StreamConfig};
 
 use crate::world::{Into, wait_until};
 
-const RECORDS: u64 = 5_000;
+pub const RECORDS: u64 = 5_000;
 
 /// One of so many is a dead letter.
-const ONE_OF: u64 = 100;
+pub const ONE_OF: u64 = 100;
 
-const LETTERS: u64 = RECORDS / ONE_OF;
+pub const LETTERS: u64 = RECORDS / ONE_OF;
 
-fn produce(stream: &Stream) {
+/// Opens a log, and serves it.
+pub fn serve(dir: &Path) -> (Log, Server) {
+    let config = LogConfig::with_pool(dir.join("log"), ByteSize(16 << 20));
+    let log = Log::open(config).unwrap();
+    let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+    let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+    let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+    (log, server)
+}
+
+/// Keeps the letters of the flow `letters` in the log, or at its server.
+pub fn letters(into: Into, log: &Log, server: &Server) -> DeadLetterStream {
+    match into {
+        Into::Log => DeadLetterStream::new(log, "letters"),
+        Into::Server => {
+            let server = ClientConfig::new(server.local_address().to_string());
+            DeadLetterStream::of_server(&server, "letters").unwrap()
+        }
+    }
+}
+
+pub fn produce(stream: &Stream) {
     let mut producer = StreamProducer::new(stream, ProducerId::NONE).unwrap();
     for number in 0..RECORDS {
         let value = number.to_string();
@@ -42,7 +63,7 @@ fn produce(stream: &Stream) {
 }
 
 /// A flow over all numbers; one that is not bounded goes on for ever.
-fn start(
+pub fn start(
     stream: &Stream,
     letters: DeadLetterStream,
     checkpoints: &Path,
@@ -78,7 +99,18 @@ fn start(
 }
 
 /// Returns the numbers of the letters that readers of committed records see.
-fn found(log: &Log) -> Vec<u64> {
+pub fn found(log: &Log) -> Vec<u64> {
+    let numbers = stored(log).into_iter().map(|letter| {
+        let original = letter.original.unwrap();
+        original.offset.0
+    });
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Returns the letters that readers of committed records see.
+pub fn stored(log: &Log) -> Vec<StoredLetter> {
     let stream = match log.stream("letters.dead_letters") {
         Ok(stream) => stream,
         Err(LogError::UnknownStream { .. }) => return Vec::new(),
@@ -87,15 +119,11 @@ fn found(log: &Log) -> Vec<u64> {
     let mut source = StreamSource::bounded(&stream);
     let mut output = Output::default();
     while source.poll(&mut output, 1, Waker::noop()).unwrap() == SourceStatus::Ready {}
-    let mut numbers = Vec::new();
+    let mut letters = Vec::new();
     for chunks in output.items() {
-        chunks.for_each_part(|record| {
-            let original = StoredLetter::read(record).original.unwrap();
-            numbers.push(original.offset.0);
-        });
+        chunks.for_each_part(|record| letters.push(StoredLetter::read(record)));
     }
-    numbers.sort_unstable();
-    numbers
+    letters
 }
 
 /// A rank's part of a flow over numbers of its own.
@@ -162,18 +190,11 @@ fn dead_letters_of_each_rank_come_once_and_ranks_with_the_same_keeper_are_told()
     };
     run(true);
     run(false);
-    let stream = log.stream("letters.dead_letters").unwrap();
-    let mut source = StreamSource::bounded(&stream);
-    let mut output = Output::default();
-    while source.poll(&mut output, 1, Waker::noop()).unwrap() == SourceStatus::Ready {}
-    let mut found = Vec::new();
-    for chunks in output.items() {
-        chunks.for_each_part(|record| {
-            let letter = StoredLetter::read(record);
-            assert_eq!((letter.place, letter.original), (None, None));
-            found.push((letter.error, letter.item.parse::<u64>().unwrap()));
-        });
-    }
+    let numbers = stored(&log).into_iter().map(|letter| {
+        assert_eq!((letter.place, letter.original), (None, None));
+        (letter.error, letter.item.parse::<u64>().unwrap())
+    });
+    let mut found: Vec<_> = numbers.collect();
     found.sort_unstable();
     let of_rank =
         |rank: u32| (0..LETTERS).map(move |number| (format!("rank {rank}"), number * ONE_OF));
@@ -203,56 +224,16 @@ fn dead_letters_of_each_rank_come_once_and_ranks_with_the_same_keeper_are_told()
 }
 
 #[test]
-fn dead_letters_go_to_a_new_stream_when_theirs_is_deleted() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = LogConfig::with_pool(dir.path().join("log"), ByteSize(64 << 20));
-    let log = Log::open(config).unwrap();
-    let stream = log
-        .create_stream("numbers", StreamConfig::default())
-        .unwrap();
-    let checkpoints = dir.path().join("checkpoints");
-    let letters = DeadLetterStream::new(&log, "letters");
-    let running = start(&stream, letters, &checkpoints, false);
-    for round in 1..4 {
-        produce(&stream);
-        wait_until("all letters are written", || {
-            let letters = log.stream("letters.dead_letters");
-            let stored = letters.map_or(0, |letters| letters.info().partitions[0].durable.0);
-            running.metrics()[0].dead_letters == round * LETTERS && stored == LETTERS
-        });
-        if round < 3 {
-            log.delete_stream("letters.dead_letters").unwrap();
-        }
-    }
-    running.stop();
-    running.join().unwrap();
-    let expected: Vec<u64> = (0..LETTERS)
-        .map(|number| 2 * RECORDS + number * ONE_OF)
-        .collect();
-    assert_eq!(found(&log), expected);
-}
-
-#[test]
 fn dead_letters_of_a_killed_flow_come_once() {
     for into in [Into::Log, Into::Server] {
         let dir = tempfile::tempdir().unwrap();
-        let config = LogConfig::with_pool(dir.path().join("log"), ByteSize(64 << 20));
-        let log = Log::open(config).unwrap();
-        let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
-        let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
-        let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+        let (log, server) = serve(dir.path());
         let stream = log
             .create_stream("numbers", StreamConfig::default())
             .unwrap();
         produce(&stream);
         let checkpoints = dir.path().join("checkpoints");
-        let letters = || match into {
-            Into::Log => DeadLetterStream::new(&log, "letters"),
-            Into::Server => {
-                let server = ClientConfig::new(server.local_address().to_string());
-                DeadLetterStream::of_server(&server, "letters").unwrap()
-            }
-        };
+        let letters = || letters(into, &log, &server);
         // Killed before the stream is there, and when it was.
         for _ in 0..2 {
             let running = start(&stream, letters(), &checkpoints, false);

@@ -2,6 +2,7 @@
 
 mod contract;
 mod killed;
+mod letter_streams;
 mod letters;
 mod world;
 

@@ -78,6 +78,11 @@ impl Stream {
         self.stream.shared.limits.needs_keys()
     }
 
+    /// Returns the size of the largest chunk that it takes now.
+    pub fn chunk_bytes_max(&self) -> usize {
+        self.stream.shared.limits.chunk_bytes_max()
+    }
+
     /// Returns its description.
     pub fn info(&self) -> StreamInfo {
         StreamInfo {

@@ -143,6 +143,8 @@ native! {
         uuid: Uuid,
         /// Its settings.
         settings: StreamSettings,
+        /// The largest chunk that the broker accepts now, by the settings and its memory.
+        chunk_bytes_max: ByteSize,
         /// Its lanes in the order of their partition numbers, if the request asked for them.
         lanes: Vec<LaneDescription>,
     }

@@ -259,6 +259,7 @@ fn responses() -> Vec<Response> {
             stream,
             uuid: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
             settings: settings(),
+            chunk_bytes_max: ByteSize(2048),
             lanes: vec![LaneDescription {
                 partition: 5,
                 streamlet: StreamletIndex(1),
