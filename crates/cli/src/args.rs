@@ -694,7 +694,8 @@ pub enum DeadLettersCommand {
     /// List dead letters, the oldest of each flow first
     ///
     /// A dead letter is an item for which an operator of the flow panicked twice or returned an error. The dead
-    /// letters of a flow are in the stream `<flow>.dead_letters`.
+    /// letters of a flow are in the stream `<flow>.dead_letters`, unless the flow names another: then name it with
+    /// --stream. Several flows may share such a stream.
     ///
     /// The fields of --json: stream, partition and offset of the letter, timestamp, flow, operator, error, item, the
     /// operator's input, origin, the stream, partition and offset of the record from which the item was made, or
@@ -715,6 +716,9 @@ pub enum DeadLettersCommand {
 pub struct ListDeadLettersArgs {
     /// The flow's name; all flows without it
     pub flow: Option<String>,
+    /// The stream of the dead letters, if flows name one for them [default: <flow>.dead_letters]
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
     /// Stop after this many letters
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,
@@ -724,6 +728,9 @@ pub struct ListDeadLettersArgs {
 pub struct ReplayDeadLettersArgs {
     /// The flow's name
     pub flow: String,
+    /// The stream of the dead letters, if the flow names one for them [default: <flow>.dead_letters]
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<String>,
     /// Stop after this many letters
     #[arg(long, value_name = "N", value_parser = number(0_u64, None))]
     pub limit: Option<u64>,

@@ -8,6 +8,7 @@ use anyhow::bail;
 use millstream_base::nearest;
 use millstream_connect::DEAD_LETTERS_SUFFIX;
 
+use self::letters::Letter;
 use crate::args::DeadLettersCommand;
 use crate::door::with_server;
 use crate::remote::Remote;
@@ -40,9 +41,43 @@ fn flow_of(name: &str) -> &str {
     name.strip_suffix(DEAD_LETTERS_SUFFIX).unwrap_or(name)
 }
 
-/// The stream of a flow's dead letters.
-fn stream_of(flow: &str) -> String {
-    format!("{flow}{DEAD_LETTERS_SUFFIX}")
+/// A stream of dead letters.
+struct LetterStream {
+    name: String,
+    /// The flow whose own stream it is; `None` for a stream that flows name, where each letter names its flow.
+    flow: Option<String>,
+}
+
+impl LetterStream {
+    /// Returns the flow's own stream.
+    fn of_flow(flow: &str) -> LetterStream {
+        LetterStream {
+            name: format!("{flow}{DEAD_LETTERS_SUFFIX}"),
+            flow: Some(flow.to_owned()),
+        }
+    }
+
+    /// Returns a stream that flows name, which must exist.
+    fn named(remote: &Remote, name: &str) -> anyhow::Result<LetterStream> {
+        remote.wait(remote.client().topic(name))?;
+        Ok(LetterStream {
+            name: name.to_owned(),
+            flow: None,
+        })
+    }
+
+    /// Returns the stream that the flow names, or else its own; it must exist.
+    fn find(remote: &Remote, flow: &str, named: Option<&str>) -> anyhow::Result<LetterStream> {
+        match named {
+            Some(name) => LetterStream::named(remote, name),
+            None => check_flow(remote, flow).map(|()| LetterStream::of_flow(flow)),
+        }
+    }
+
+    /// Returns the flow of a letter.
+    fn flow_of<'a>(&'a self, letter: &'a Letter) -> &'a str {
+        self.flow.as_deref().unwrap_or(&letter.letter.flow)
+    }
 }
 
 /// The group that holds the replay position of a flow's dead letters.
@@ -66,17 +101,19 @@ fn check_flow(remote: &Remote, flow: &str) -> anyhow::Result<()> {
     if flows.iter().any(|known| known == flow) {
         return Ok(());
     }
-    let stream = stream_of(flow);
+    let LetterStream { name: stream, .. } = LetterStream::of_flow(flow);
+    let elsewhere =
+        "if the flow names another stream for them (`Flow::dead_letters`), add `--stream NAME`";
     match nearest(flow, flows.iter().map(String::as_str)) {
         Some(nearest) => bail!(
-            "flow {flow} has no dead letters: there is no stream {stream}; did you mean {nearest}?"
+            "flow {flow} has no dead letters: there is no stream {stream}; did you mean {nearest}? {elsewhere}"
         ),
         None if flows.is_empty() => bail!(
-            "flow {flow} has no dead letters: there is no stream {stream}, and no other flow has dead letters"
+            "flow {flow} has no dead letters: there is no stream {stream}, and no other flow has dead letters; {elsewhere}"
         ),
         None => bail!(
             "flow {flow} has no dead letters: there is no stream {stream}; `millstream flow dead-letters list` shows those \
-             of other flows"
+             of other flows; {elsewhere}"
         ),
     }
 }

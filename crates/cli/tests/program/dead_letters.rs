@@ -222,3 +222,62 @@ fn what_cannot_be_replayed_says_why() {
     run(data, &replay).assert_fails(1, &["in use"]);
     server.stop();
 }
+
+#[test]
+fn dead_letters_in_a_stream_that_flows_name_are_listed_and_replayed_by_flow() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    with_letters(data);
+    let server = Server::start(data, &[]);
+    // As two flows write them that name this stream: the letters of one, and copies under another flow's name.
+    let exported = server.run(&["stream", "export", "ads.dead_letters", "-"]);
+    let letters = exported.assert_done().text();
+    let of = |flow: &str| format!(r#"{{"name":"flow","value":"{flow}"}}"#);
+    let others = letters.replace(&of("ads"), &of("copied"));
+    assert_ne!(letters, others);
+    let file = data.join("letters.jsonl");
+    std::fs::write(&file, [letters, others].concat()).unwrap();
+    server.run(&["stream", "create", "shared"]).assert_done();
+    let import = ["stream", "import", "shared", file.to_str().unwrap()];
+    server.run(&import).assert_done();
+    let delete = ["stream", "delete", "ads.dead_letters"];
+    server.run(&delete).assert_done();
+
+    let dead_letters = |more: &[&str]| server.run(&[&["flow", "dead-letters"], more].concat());
+    let told = [
+        "flow copied has no dead letters: there is no stream copied.dead_letters",
+        "--stream NAME",
+    ];
+    dead_letters(&["replay", "copied"]).assert_fails(1, &told);
+    dead_letters(&["list", "copied"]).assert_fails(1, &told);
+    let none = ["list", "--stream", "none"];
+    dead_letters(&none).assert_fails(1, &["none", "there is no such stream"]);
+
+    let shared = ["--stream", "shared"];
+    let list_shared = |more: &[&str]| {
+        let args = [&["list", "--json"], &shared[..], more].concat();
+        let found = list(dead_letters(&args));
+        let flows = found.iter().map(|letter| {
+            assert_eq!(letter["stream"], "shared");
+            let flow = letter["flow"].as_str().unwrap();
+            format!("{flow} {}", letter["is_replayed"])
+        });
+        flows.collect::<Vec<_>>()
+    };
+    let all = ["ads false", "ads false", "copied false", "copied false"];
+    assert_eq!(list_shared(&[]), all);
+    assert_eq!(list_shared(&["copied", "--limit", "1"]), ["copied false"]);
+
+    let replay = |more: &[&str]| {
+        let args = [&["replay", "copied", "--json"], &shared[..], more].concat();
+        dead_letters(&args).assert_done().json()["replayed"].clone()
+    };
+    assert_eq!(replay(&["--limit", "1"]), 1);
+    let all = ["ads false", "ads false", "copied true", "copied false"];
+    assert_eq!(list_shared(&[]), all);
+    assert_eq!(replay(&[]), 1);
+    assert_eq!(replay(&[]), 0);
+    let consume = ["consume", "ads", "--format", "json"];
+    assert_eq!(no_events(server.run(&consume)).len(), 4);
+    server.stop();
+}

@@ -11,7 +11,7 @@ use millstream_client::{
 use millstream_connect::StoredLetter;
 use tokio::time::timeout;
 
-use super::{group_of, stream_of};
+use super::group_of;
 use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 
@@ -25,10 +25,14 @@ pub struct Letter {
     pub letter: StoredLetter,
 }
 
-/// Returns the position up to which a flow's letters are replayed. Ignores positions of an earlier stream with this
-/// name, since a flow that starts anew also starts its dead letters anew.
-pub fn replayed(remote: &Remote, flow: &str) -> anyhow::Result<HashMap<TopicPartition, Offset>> {
-    let id = stream_id(remote, flow)?;
+/// Returns the position up to which a flow's letters in a stream are replayed. Ignores positions of an earlier stream
+/// with this name, since a flow that starts anew also starts its dead letters anew.
+pub fn replayed(
+    remote: &Remote,
+    flow: &str,
+    stream: &str,
+) -> anyhow::Result<HashMap<TopicPartition, Offset>> {
+    let id = stream_id(remote, stream)?;
     let found = remote.wait(remote.client().group_offsets(&group_of(flow)))?;
     let of_stream = |place: &TopicPartition| found.metadata.get(place) == Some(&id);
     let mut done = found.offsets.clone();
@@ -36,9 +40,9 @@ pub fn replayed(remote: &Remote, flow: &str) -> anyhow::Result<HashMap<TopicPart
     Ok(done)
 }
 
-/// Returns the ID that distinguishes the stream of a flow's letters from earlier ones with the same name.
-pub fn stream_id(remote: &Remote, flow: &str) -> anyhow::Result<String> {
-    let topic = remote.wait(remote.client().topic(&stream_of(flow)))?;
+/// Returns the ID that distinguishes a stream of letters from earlier ones with the same name.
+pub fn stream_id(remote: &Remote, stream: &str) -> anyhow::Result<String> {
+    let topic = remote.wait(remote.client().topic(stream))?;
     Ok(topic.id.to_string())
 }
 
@@ -86,7 +90,7 @@ impl<'a> Letters<'a> {
         })
     }
 
-    /// Returns the next letters, in the order of their partition (there is one); `None` at the end.
+    /// Returns the next letters, in the order of their partition; `None` at the end.
     ///
     /// # Errors
     /// If the server fails the fetch.

@@ -1,16 +1,18 @@
 //! `millstream flow dead-letters list`
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use humantime::format_duration;
 use millstream_base::{ByteSize, Offset, Timestamp};
+use millstream_client::TopicPartition;
 use millstream_connect::StoredLetter;
 use serde_json::{Value, json};
 
 use super::letters::{Letter, Letters, replayed};
-use super::{check_flow, flow_of, flows, stream_of};
+use super::{LetterStream, flow_of, flows};
 use crate::args::ListDeadLettersArgs;
 use crate::console::{Align, CANNOT_WRITE, Table, stdout};
 use crate::remote::Remote;
@@ -26,13 +28,17 @@ pub fn run(
     is_json: bool,
     stop: &Stop,
 ) -> anyhow::Result<()> {
-    let flows = match &args.flow {
-        Some(flow) => {
-            let flow = flow_of(flow);
-            check_flow(remote, flow)?;
-            vec![flow.to_owned()]
+    let flow = args.flow.as_deref().map(flow_of);
+    let all = match (flow, args.stream.as_deref()) {
+        (Some(flow), stream) => vec![LetterStream::find(remote, flow, stream)?],
+        (None, Some(stream)) => vec![LetterStream::named(remote, stream)?],
+        (None, None) => {
+            let flows = flows(remote)?;
+            flows
+                .iter()
+                .map(|flow| LetterStream::of_flow(flow))
+                .collect()
         }
-        None => flows(remote)?,
     };
     let mut printer = match is_json {
         true => Printer::Document { printed: 0 },
@@ -43,17 +49,21 @@ pub fn run(
     };
     let mut left = args.limit.unwrap_or(u64::MAX);
     printer.begin()?;
-    for flow in &flows {
-        let done = replayed(remote, flow)?;
-        let mut letters = Letters::open(remote, &stream_of(flow), &Default::default())?;
+    for stream in &all {
+        // By flow.
+        let mut done: HashMap<String, HashMap<TopicPartition, Offset>> = HashMap::new();
+        let mut letters = Letters::open(remote, &stream.name, &Default::default())?;
         while left > 0
             && let Some(found) = letters.next(stop)?
         {
-            for letter in found
-                .iter()
-                .take(usize::try_from(left).unwrap_or(usize::MAX))
-            {
-                let is_replayed = done
+            let of_flow = |letter: &&Letter| flow.is_none_or(|flow| stream.flow_of(letter) == flow);
+            let wanted = found.iter().filter(of_flow);
+            for letter in wanted.take(usize::try_from(left).unwrap_or(usize::MAX)) {
+                let flow = stream.flow_of(letter);
+                if !done.contains_key(flow) {
+                    done.insert(flow.to_owned(), replayed(remote, flow, &stream.name)?);
+                }
+                let is_replayed = done[flow]
                     .get(&letter.place)
                     .is_some_and(|done| letter.offset < *done);
                 printer.print(letter, flow, is_replayed)?;

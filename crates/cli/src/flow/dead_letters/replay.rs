@@ -15,7 +15,7 @@ use millstream_flow::Origin;
 use serde_json::json;
 
 use super::letters::{Letter, Letters, replayed, stream_id};
-use super::{check_flow, flow_of, group_of, stream_of};
+use super::{LetterStream, flow_of, group_of};
 use crate::args::ReplayDeadLettersArgs;
 use crate::console::{count_of, print, print_json, tell};
 use crate::remote::Remote;
@@ -50,8 +50,8 @@ pub fn run(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let flow = flow_of(&args.flow);
-    check_flow(remote, flow)?;
-    let mut replay = Replay::begin(remote, flow)?;
+    let stream = LetterStream::find(remote, flow, args.stream.as_deref())?;
+    let mut replay = Replay::begin(remote, flow, &stream)?;
     let left = args.limit.unwrap_or(u64::MAX);
     let result = replay.all(left, args.again, stop);
     if result.is_err() {
@@ -93,8 +93,12 @@ pub fn run(
     if without_record > 0 {
         tell(format_args!(
             "warning: {} cannot be replayed, since the flow did not know the record, or it was too large: `millstream flow \
-             dead-letters list {flow}` shows them",
-            count_of(without_record, "letter")
+             dead-letters list {flow}{}` shows them",
+            count_of(without_record, "letter"),
+            match stream.flow {
+                Some(_) => String::new(),
+                None => format!(" --stream {}", stream.name),
+            }
         ));
     }
     Ok(())
@@ -118,6 +122,7 @@ fn explained(error: anyhow::Error, flow: &str) -> anyhow::Error {
 struct Replay<'a> {
     remote: &'a Remote,
     flow: &'a str,
+    stream: &'a LetterStream,
     producer: TransactionalProducer,
     /// The number of partitions of each stream.
     partitions: HashMap<String, u32>,
@@ -126,7 +131,11 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     /// Ends the transaction that another replay of the flow has left open, before it reads that replay's position.
-    fn begin(remote: &'a Remote, flow: &'a str) -> anyhow::Result<Replay<'a>> {
+    fn begin(
+        remote: &'a Remote,
+        flow: &'a str,
+        stream: &'a LetterStream,
+    ) -> anyhow::Result<Replay<'a>> {
         let config = TransactionConfig {
             id: group_of(flow),
             timeout: TIMEOUT,
@@ -137,6 +146,7 @@ impl<'a> Replay<'a> {
         Ok(Replay {
             remote,
             flow,
+            stream,
             producer: remote.wait(producer)?,
             partitions: HashMap::new(),
             replayed: Replayed::default(),
@@ -146,18 +156,23 @@ impl<'a> Replay<'a> {
     fn all(&mut self, limit: u64, is_again: bool, stop: &Stop) -> anyhow::Result<()> {
         let done = match is_again {
             true => HashMap::new(),
-            false => replayed(self.remote, self.flow)?,
+            false => replayed(self.remote, self.flow, &self.stream.name)?,
         };
-        let mut letters = Letters::open(self.remote, &stream_of(self.flow), &done)?;
+        let mut letters = Letters::open(self.remote, &self.stream.name, &done)?;
         let mut left = limit;
         while left > 0
             && let Some(found) = letters.next(stop)?
         {
-            let taken = usize::try_from(left).unwrap_or(usize::MAX).min(found.len());
+            let mut own = 0;
+            let fits = |letter: &&Letter| {
+                own += u64::from(self.stream.flow_of(letter) == self.flow);
+                own <= left
+            };
+            let taken = found.iter().take_while(fits).count();
             for letters in found[..taken].chunks(LETTERS_MAX) {
                 self.replay(letters)?;
             }
-            left -= taken as u64;
+            left -= own.min(left);
         }
         self.wait_until_seen()
     }
@@ -176,7 +191,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Writes the records of some letters and commits the position in one transaction.
+    /// Writes the records of the flow's letters among these, and commits the position in one transaction.
     fn replay(&mut self, letters: &[Letter]) -> anyhow::Result<()> {
         let mut done = BTreeMap::new();
         let mut written: BTreeMap<String, u64> = BTreeMap::new();
@@ -184,6 +199,9 @@ impl<'a> Replay<'a> {
         self.producer.begin()?;
         for letter in letters {
             done.insert(letter.place.clone(), Offset(letter.offset.0 + 1));
+            if self.stream.flow_of(letter) != self.flow {
+                continue;
+            }
             match &letter.letter.original {
                 Some(original) => {
                     self.write(letter, original)?;
@@ -193,7 +211,7 @@ impl<'a> Replay<'a> {
             }
         }
         let group = group_of(self.flow);
-        let id = stream_id(self.remote, self.flow)?;
+        let id = stream_id(self.remote, &self.stream.name)?;
         let committed = self.producer.commit_offsets(&group, &done, &id);
         self.remote.wait(committed)?;
         self.remote.wait(self.producer.commit())?;
