@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use millstream_base::{Clock, SystemClock};
 use millstream_client::{Client, ClientConfig, ClientError, ProducerConfig};
 use millstream_flow::{BoxError, DeadLetter, DeadLetters, Sink, SinkStart};
 use millstream_log::{Log, LogError, StreamConfig};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::letter::{DEAD_LETTERS_SUFFIX, LetterToStore, chunk_bytes, encode};
 use crate::network::Network;
@@ -33,6 +32,7 @@ pub struct DeadLetterStream {
     stream: String,
     store: Box<dyn LetterStore>,
     writer: Mutex<Writer>,
+    bell: Arc<Bell>,
     clock: SystemClock,
 }
 
@@ -100,6 +100,7 @@ impl DeadLetterStream {
             stream: format!("{flow}{DEAD_LETTERS_SUFFIX}"),
             store: Box::new(store),
             writer: Mutex::default(),
+            bell: Arc::default(),
             clock: SystemClock::default(),
         }
     }
@@ -131,10 +132,11 @@ impl DeadLetterStream {
         writer: &mut MutexGuard<'_, Writer>,
         mut is_done: impl FnMut(&mut dyn Sink<LetterToStore>, &Waker) -> Result<bool, BoxError>,
     ) -> Result<(), BoxError> {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let waker = Waker::from(Arc::clone(&self.bell));
         let until = self.clock.monotonic() + STORED_WITHIN;
         let opened = writer.opened;
         loop {
+            let rings = self.bell.rings();
             // Another worker may have found that it was deleted, and opened the next one.
             let is_same = writer.opened == opened;
             let open = writer.stream.as_mut().filter(|_| is_same);
@@ -142,9 +144,13 @@ impl DeadLetterStream {
                 name: self.stream.clone(),
             })?;
             match is_done(&mut *open.sink, &waker) {
-                Ok(true) => return Ok(()),
+                Ok(true) => {
+                    waker.wake();
+                    return Ok(());
+                }
                 Ok(false) => {}
                 Err(error) => {
+                    waker.wake();
                     if is_gone(&error) {
                         writer.stream = None;
                     }
@@ -160,7 +166,7 @@ impl DeadLetterStream {
                 )
                 .into());
             }
-            MutexGuard::unlocked(writer, || thread::park_timeout(left));
+            MutexGuard::unlocked(writer, || self.bell.wait(rings, left));
         }
     }
 }
@@ -364,11 +370,34 @@ fn encoder(flow: &str) -> impl FnMut(&LetterToStore, &mut EncodedRecord) + Send 
     move |letter, record| encode(&flow, letter, record)
 }
 
-/// Wakes this thread.
-struct Unpark(Thread);
+/// Wakes all workers that wait for the sink: one may have taken the result of what another one began.
+#[derive(Default)]
+struct Bell {
+    rings: Mutex<u64>,
+    rung: Condvar,
+}
 
-impl Wake for Unpark {
+impl Bell {
+    fn rings(&self) -> u64 {
+        *self.rings.lock()
+    }
+
+    /// Waits until it has rung more often than `rings`, at most for `time_max`. May return earlier.
+    fn wait(&self, rings: u64, time_max: Duration) {
+        let mut present = self.rings.lock();
+        if *present == rings {
+            self.rung.wait_for(&mut present, time_max);
+        }
+    }
+}
+
+impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        *self.rings.lock() += 1;
+        self.rung.notify_all();
     }
 }

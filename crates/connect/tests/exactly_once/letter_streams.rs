@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use millstream_base::{ByteSize, Offset, ProducerId, Timestamp};
 use millstream_connect::{StoredLetter, StreamProducer};
@@ -134,6 +136,35 @@ fn a_record_too_large_for_a_stream_of_dead_letters_is_left_out_of_its_letter() {
     }
 }
 
+fn flow_start(takes_checkpoints: bool) -> SinkStart<'static> {
+    SinkStart {
+        flow: "letters",
+        sink: "dead letters",
+        rank: 0,
+        ranks: 1,
+        takes_checkpoints,
+        prepared: None,
+    }
+}
+
+/// A letter of the record at this offset, which is larger the later it comes.
+fn letter(number: usize) -> DeadLetter {
+    DeadLetter {
+        operator: "numbers/1.each".into(),
+        item: "x".repeat(number),
+        error: "no".to_owned(),
+        origin: Some(Arc::new(Origin {
+            stream: "numbers".to_owned(),
+            partition: 0,
+            offset: Offset(number as u64),
+            timestamp: Timestamp(0),
+            key: None,
+            value: Some(vec![b'y'; 10 * number]),
+            headers: Vec::new(),
+        })),
+    }
+}
+
 #[test]
 fn letters_of_one_batch_share_chunks_only_as_far_as_the_stream_takes_them() {
     for into in [Into::Log, Into::Server] {
@@ -146,30 +177,7 @@ fn letters_of_one_batch_share_chunks_only_as_far_as_the_stream_takes_them() {
             };
             log.create_stream(STREAM, config).unwrap();
             let keeper = letters(into, &log, &server);
-            let start = SinkStart {
-                flow: "letters",
-                sink: "dead letters",
-                rank: 0,
-                ranks: 1,
-                takes_checkpoints,
-                prepared: None,
-            };
-            keeper.recover(&start).unwrap();
-            let letter = |number: usize| DeadLetter {
-                operator: "numbers/1.each".into(),
-                item: "x".repeat(number),
-                error: "no".to_owned(),
-                origin: Some(Arc::new(Origin {
-                    stream: "numbers".to_owned(),
-                    partition: 0,
-                    offset: Offset(number as u64),
-                    timestamp: Timestamp(0),
-                    key: None,
-                    // The last ones are too large.
-                    value: Some(vec![b'y'; 10 * number]),
-                    headers: Vec::new(),
-                })),
-            };
+            keeper.recover(&flow_start(takes_checkpoints)).unwrap();
             let batch: Vec<_> = (0..100).map(letter).collect();
             let put = keeper.put(&batch);
             assert!(put.is_ok(), "{into:?}, {takes_checkpoints}: {put:?}");
@@ -181,6 +189,34 @@ fn letters_of_one_batch_share_chunks_only_as_far_as_the_stream_takes_them() {
             let held = held.iter().filter(|letter| letter.original.is_some());
             let held = held.count();
             assert!((30..60).contains(&held), "{into:?}: {held} hold the record");
+        }
+    }
+}
+
+#[test]
+fn workers_store_letters_at_the_same_time() {
+    for into in [Into::Log, Into::Server] {
+        for takes_checkpoints in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let (log, server) = serve(dir.path());
+            let keeper = letters(into, &log, &server);
+            keeper.recover(&flow_start(takes_checkpoints)).unwrap();
+            // Less than the minute after which one that waits in vain gives up.
+            let started_at = Instant::now();
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for number in 0..25 {
+                            keeper.put(&[letter(number)]).unwrap();
+                        }
+                    });
+                }
+            });
+            assert!(started_at.elapsed() < Duration::from_secs(50));
+            keeper.prepare(1).unwrap();
+            let waker = Waker::noop();
+            wait_until("the letters count", || keeper.commit(1, waker).unwrap());
+            wait_until("they are there", || stored(&log).len() == 100);
         }
     }
 }
