@@ -178,15 +178,15 @@ pub enum LogError {
         /// The newest accepted time.
         most: Timestamp,
     },
-    /// A compacted stream takes only records with a key.
+    /// A compacted stream takes only records with a key, of at most [`KEY_BYTES_MAX`].
     #[error(
-        "record {} of the chunk is refused: it has no key, and stream {stream} keeps the last record of each key (cleanup.policy has compact); send it with a key",
+        "record {} of the chunk is refused: it has no key, or one of more than {KEY_BYTES_MAX} bytes, and stream {stream} keeps the last record of each key (cleanup.policy has compact); send it with a key",
         records.first().copied().unwrap_or_default()
     )]
     NoKey {
         /// The stream's name.
         stream: String,
-        /// The numbers of the first records without a key in the chunk, from 0; at most [`NAMED_RECORDS_MAX`].
+        /// The numbers of the first such records in the chunk, from 0; at most [`NAMED_RECORDS_MAX`].
         records: Vec<u32>,
     },
     /// A newer incarnation of the producer has appended.
@@ -458,6 +458,9 @@ impl LogError {
         }
     }
 }
+
+/// The longest key of a record in a compacted stream, in bytes.
+pub const KEY_BYTES_MAX: usize = 1 << 20;
 
 /// The most records of a chunk that one error names.
 pub const NAMED_RECORDS_MAX: usize = 100;

@@ -60,7 +60,7 @@ mod subscription;
 
 pub use compact::PassReport;
 pub use compact::stats::{CompactionStats, LogCompaction};
-pub use error::{LogError, NAMED_RECORDS_MAX, Result};
+pub use error::{KEY_BYTES_MAX, LogError, NAMED_RECORDS_MAX, Result};
 pub use files::{FORMAT, SOCKET};
 pub use handle::info::{PartitionInfo, StreamInfo};
 pub use handle::keys::{KeyEntry, KeyScan, SCAN_KEYS_MAX};

@@ -12,7 +12,7 @@ use crate::handle::readers::PartitionReader;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::lane::append::Appended;
-use crate::produce::append::{append_to_lane, check_foreign};
+use crate::produce::append::{append_to_lane, check_foreign, is_found_by};
 use crate::produce::wait::{poll, wait_durable, wait_for};
 use crate::read::seek::{seek_offset, seek_timestamp};
 use crate::settings::config::Durability;
@@ -81,9 +81,9 @@ impl StreamPartition {
     /// Checks a record's key before the record is in a chunk.
     ///
     /// # Errors
-    /// When there is none, and the stream is compacted now.
+    /// When there is none, or it is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX), and the stream is compacted now.
     pub fn check_key(&self, key: Option<&[u8]>) -> Result<()> {
-        if key.is_some() || !self.lane.stream.limits.needs_keys() {
+        if is_found_by(key) || !self.lane.stream.limits.needs_keys() {
             return Ok(());
         }
         Err(LogError::NoKey {

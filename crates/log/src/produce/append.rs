@@ -9,7 +9,7 @@ use millstream_base::{ByteSize, ProducerId};
 use millstream_record::{Chunk, ChunkError, ChunkHeader, Compression, Records};
 
 use crate::core::Core;
-use crate::error::{LogError, NAMED_RECORDS_MAX, Result};
+use crate::error::{KEY_BYTES_MAX, LogError, NAMED_RECORDS_MAX, Result};
 use crate::lane::LaneState;
 use crate::lane::append::{AppendStep, Appended};
 use crate::lane::persist_signal::TICK;
@@ -67,7 +67,7 @@ fn check_keys(core: &Core, lane: &LaneState, chunk: &[u8]) -> Result<()> {
     let wait_max = core.config.append_wait_max;
     let chunk = Chunk::trusted(chunk)?;
     let decompression = &core.reads.decompression;
-    let records = decompression.with_records(&chunk, wait_max, without_key)??;
+    let records = decompression.with_records(&chunk, wait_max, not_found_by_key)??;
     match records.is_empty() {
         true => Ok(()),
         false => Err(LogError::NoKey {
@@ -77,11 +77,16 @@ fn check_keys(core: &Core, lane: &LaneState, chunk: &[u8]) -> Result<()> {
     }
 }
 
-/// Returns the numbers of the first records without a key. Reads all records.
-fn without_key(records: Records<'_>) -> Result<Vec<u32>, ChunkError> {
+/// Whether a record with this key can be found by it.
+pub fn is_found_by(key: Option<&[u8]>) -> bool {
+    key.is_some_and(|key| key.len() <= KEY_BYTES_MAX)
+}
+
+/// Returns the numbers of the first records that cannot be found by key. Reads all records.
+fn not_found_by_key(records: Records<'_>) -> Result<Vec<u32>, ChunkError> {
     let mut found = Vec::new();
     for (number, record) in (0..).zip(records) {
-        if record?.key.is_none() && found.len() < NAMED_RECORDS_MAX {
+        if !is_found_by(record?.key) && found.len() < NAMED_RECORDS_MAX {
             found.push(number);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp};
 use millstream_log::{
-    Compaction, KEYED_GROUP_BYTES_MAX, Log, LogError, Stream, StreamConfig, StreamDefaults,
+    Compaction, KEY_BYTES_MAX, KEYED_GROUP_BYTES_MAX, Log, LogError, Stream, StreamConfig, StreamDefaults,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer};
 
@@ -69,9 +69,14 @@ fn a_record_without_a_key_is_refused_in_every_chunk_and_nothing_of_the_chunk_is_
     assert_eq!(partition.next_offset().0, 0);
     assert_eq!(partition.producers(), []);
     let refused = partition.append(&keyed(&[None], Compression::Lz4, false));
-    let expected = "record 0 of the chunk is refused: it has no key, and stream s keeps the last record of each key \
+    let expected = "record 0 of the chunk is refused: it has no key, or one of more than 1048576 bytes, and stream s keeps the last record of each key \
                     (cleanup.policy has compact); send it with a key";
     assert_eq!(refused.unwrap_err().to_string(), expected);
+    let [long, longest] = [1, 0].map(|more| "k".repeat(KEY_BYTES_MAX + more));
+    let chunk = keyed(&[Some(&longest), Some(&long)], Compression::Lz4, false);
+    assert_refused(partition.append_foreign(&chunk), &[1]);
+    assert!(partition.check_key(Some(long.as_bytes())).is_err());
+    assert!(partition.check_key(Some(longest.as_bytes())).is_ok());
     let many = keyed(&[None; 150], Compression::Lz4, false);
     let first: Vec<u32> = (0..100).collect();
     assert_refused(partition.append(&many), &first);

@@ -7,7 +7,7 @@ mod scan;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_log::{Log, LogError, Stream};
+use millstream_log::{KEY_BYTES_MAX, Log, LogError, Stream};
 use millstream_wire::native::KeyVersion;
 use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
@@ -20,9 +20,6 @@ use crate::answer_memory::AnswerRoom;
 
 /// The most keys of one request.
 const KEYS_MAX: usize = 1024;
-
-/// The longest key.
-const KEY_BYTES_MAX: usize = 1 << 20;
 
 /// About the most bytes of keys and values in one answer: they are copies, for which there is little memory.
 const COPIED_BYTES_MAX: usize = 4 << 20;
