@@ -1,5 +1,6 @@
 //! The command line of an application.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use millstream_exchange::{ExchangeError, Ranks};
 use millstream_flow::{FlowSettings, Resume};
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::error::Error;
 use crate::flow_builder::Flow;
@@ -86,8 +88,9 @@ impl App {
 }
 
 /// Runs an application with the options of the command line: the node (`--server` or `--data`), `--ranks`, `--http`,
-/// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank. The first Ctrl-C stops the flow behind its last checkpoint, and a second one
-/// ends the process. An error is printed, and makes the exit code 1.
+/// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank. The first Ctrl-C stops
+/// the flow behind its last checkpoint, and a second one ends the process. Warnings go to stderr, or all from the level on
+/// that the environment variable `MILLSTREAM_LOG` names, as `debug`. An error is printed, and makes the exit code 1.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -101,6 +104,7 @@ impl App {
 /// }
 /// ```
 pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
+    write_events();
     match run(&Options::parse(), &flow) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -108,6 +112,20 @@ pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes events to stderr, unless the program has a subscriber of its own.
+fn write_events() {
+    let level = std::env::var("MILLSTREAM_LOG").ok();
+    let level = level.and_then(|level| level.parse().ok());
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level.unwrap_or(LevelFilter::WARN))
+        .with_target(false)
+        // A failed write to stderr would panic otherwise.
+        .log_internal_errors(false)
+        .with_writer(io::stderr)
+        .finish();
+    let _ = tracing::subscriber::set_global_default(lines);
 }
 
 fn run(

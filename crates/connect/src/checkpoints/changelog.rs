@@ -169,13 +169,28 @@ pub fn check_stream(stream: &Stream) -> Result<(), ChangelogError> {
     check_settings(stream.name(), policy, Some(config.durability.name()))
 }
 
-/// Returns a key's text, or its bytes in hexadecimal.
+/// Bytes of a key that errors show.
+const SHOWN_BYTES: usize = 100;
+
+/// Returns a key's text, or its bytes in hexadecimal; of a long key the beginning.
 pub fn text_of_key(key: &[u8]) -> String {
-    match std::str::from_utf8(key) {
+    let shown = &key[..key.len().min(SHOWN_BYTES)];
+    let text = match std::str::from_utf8(shown) {
+        // A character is cut in two.
+        Err(error) if error.error_len().is_none() && shown.len() < key.len() => {
+            std::str::from_utf8(&shown[..error.valid_up_to()])
+        }
+        text => text,
+    };
+    let shown = match text {
         Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
-        _ => key
+        _ => shown
             .iter()
             .fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
+    };
+    match key.len() {
+        ..=SHOWN_BYTES => shown,
+        bytes => format!("{shown}… ({bytes} bytes)"),
     }
 }
 

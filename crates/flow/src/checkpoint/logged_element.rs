@@ -215,8 +215,8 @@ impl Deferred for SetAside {
         match written {
             Ok(()) => {
                 self.is_written.store(true, Ordering::Relaxed);
-                if count > 0 {
-                    element.change_bytes.store(bytes / count, Ordering::Relaxed);
+                if let Some(mean) = bytes.checked_div(count) {
+                    element.change_bytes.store(mean, Ordering::Relaxed);
                 }
             }
             Err(_) => self.give_up(),

@@ -159,6 +159,12 @@ impl<S: Source> Input for SourceInput<S> {
             return Err("the saved position of a source is truncated".into());
         };
         self.ended = *ended != 0;
+        if self.ended {
+            tracing::warn!(
+                source = &*self.label.0,
+                "an earlier run has read this source to its end, so this one reads nothing of it; remove the flow's checkpoints to begin anew"
+            );
+        }
         self.label.run(|| self.source.restore(saved))
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, StreamletIndex, Timestamp};
 use millstream_log::{
-    Compaction, KEY_BYTES_MAX, KEYED_GROUP_BYTES_MAX, Log, LogError, Stream, StreamConfig, StreamDefaults,
+    Compaction, KEY_BYTES_MAX, KEYED_GROUP_BYTES_MAX, Log, LogError, Stream, StreamConfig,
+    StreamDefaults,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer};
 
