@@ -64,7 +64,7 @@ fn passed_over(remote: &Remote, stream: &str) -> String {
         0 => String::new(),
         records => format!(
             "; {records} of its records are in partitions that do not own their keys, so they are not found: let producers that \
-             use librdkafka set partitioner=murmur2_random, and copy the stream with \"millstream stream copy\""
+             use librdkafka set partitioner=murmur2_random, and write the records again"
         ),
     }
 }

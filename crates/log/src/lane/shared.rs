@@ -60,7 +60,7 @@ impl KeyedState {
                 partition,
                 records,
                 "another partition owns the keys of these records, so lookups by key do not find them; let producers that use \
-                 librdkafka set partitioner=murmur2_random, and copy the stream (millstream stream copy)"
+                 librdkafka set partitioner=murmur2_random, and write the records again"
             );
         }
     }
