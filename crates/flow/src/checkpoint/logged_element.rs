@@ -139,11 +139,8 @@ impl LoggedElement {
         let (key, value): (Vec<u8>, Vec<u8>) = postcard::from_bytes(sample)?;
         let checked = catch(|| self.state.check_sample(&key, &value));
         checked.map_err(|error| {
-            format!(
-                "its keys or values have another type than those of the checkpoint: {error}; resume with the types that it \
-                 had, or remove all checkpoints of the flow and start it anew"
-            )
-            .into()
+            format!("its keys or values have another type than those of the checkpoint: {error}")
+                .into()
         })
     }
 

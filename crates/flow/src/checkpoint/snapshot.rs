@@ -1,5 +1,6 @@
 //! The content of a checkpoint: the elements of a flow while all are at rest.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::checkpoint::logged_element::LoggedElement;
@@ -72,17 +73,21 @@ pub fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
     stages.iter().try_for_each(|stage| stage.commit())
 }
 
+const SINK: &str = "sink/";
+const STATE: &str = "state/";
+const CHANGELOG: &str = "changelog/";
+const SAMPLE: &str = "sample/";
+const STAGE: &str = "stage/";
+
 /// Names the saved bytes of a sink.
 pub fn sink_element(name: &str) -> String {
-    format!("sink/{name}")
+    format!("{SINK}{name}")
 }
 
 /// Names the saved bytes of a state element that is saved whole.
 pub fn state_element(name: &str) -> String {
-    format!("state/{name}")
+    format!("{STATE}{name}")
 }
-
-const CHANGELOG: &str = "changelog/";
 
 /// Names the bytes by which a changelog names the changes of a state element.
 pub fn changelog_element(name: &str) -> String {
@@ -91,7 +96,63 @@ pub fn changelog_element(name: &str) -> String {
 
 /// Names an entry of a state element with a value for each key, as changelogs have it: it shows a change of types.
 pub fn sample_element(name: &str) -> String {
-    format!("sample/{name}")
+    format!("{SAMPLE}{name}")
+}
+
+/// Names the position of a source, an instance of a stage.
+pub fn source_element(stage: &str, instance: usize) -> String {
+    format!("{STAGE}{stage}/{instance}{SOURCE}")
+}
+
+/// Names the event time of a source.
+pub fn time_element(stage: &str, instance: usize) -> String {
+    format!("{STAGE}{stage}/{instance}{TIME}")
+}
+
+const SOURCE: &str = "/source";
+const TIME: &str = "/time";
+
+/// An element of a flow, to which a shard has bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlowElement<'a> {
+    /// By the name of its stage.
+    Source(&'a str),
+    State(&'a str),
+    Sink(&'a str),
+    /// By the name of the bytes: no program of this version stores any like that.
+    Unknown(&'a str),
+}
+
+impl fmt::Display for FlowElement<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlowElement::Source(name) => write!(f, "source \"{name}\""),
+            FlowElement::State(name) => write!(f, "state \"{name}\""),
+            FlowElement::Sink(name) => write!(f, "sink \"{name}\""),
+            FlowElement::Unknown(name) => write!(f, "\"{name}\""),
+        }
+    }
+}
+
+/// Returns the element of the flow that has these bytes in a shard. `None` for those that only describe others.
+pub fn flow_element(element: &str) -> Option<FlowElement<'_>> {
+    if element.starts_with(SAMPLE) {
+        return None;
+    }
+    let of_state = element.strip_prefix(STATE);
+    let state = of_state.or_else(|| element.strip_prefix(CHANGELOG));
+    let sink = || element.strip_prefix(SINK).map(FlowElement::Sink);
+    let source = || source_of(element).map(FlowElement::Source);
+    let found = state.map(FlowElement::State).or_else(sink).or_else(source);
+    Some(found.unwrap_or(FlowElement::Unknown(element)))
+}
+
+/// Returns the stage of a source's element.
+fn source_of(element: &str) -> Option<&str> {
+    let instance = element.strip_prefix(STAGE)?;
+    let of_source = instance.strip_suffix(SOURCE);
+    let instance = of_source.or_else(|| instance.strip_suffix(TIME))?;
+    Some(instance.rsplit_once('/')?.0)
 }
 
 /// Returns a state element of a shard whose changes are in a changelog, if there is one.

@@ -10,13 +10,14 @@ use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decision_signal::Waiting;
 use crate::checkpoint::decisions::Decisions;
 use crate::checkpoint::participants::Committer;
-use crate::checkpoint::shard::{PendingShard, Saved};
+use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::shards::{ResumePoint, Shards};
 use crate::checkpoint::snapshot::{
     Elements, changelog_element, sample_element, sink_element, state_element,
 };
 use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Graph;
+use crate::run::fit::check_fit;
 use crate::settings::FlowSettings;
 use crate::sinks::sink::SinkStart;
 use crate::stage::user_code::catch;
@@ -42,6 +43,10 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         (Some(shards), Some(resume)) => shards.resume_point(resume).map_err(wrong)?,
         _ => None,
     };
+    if let Some(beginning) = &beginning {
+        // Before a changelog is opened, which can create its stream.
+        check_fit(graph, &beginning.saved).map_err(wrong)?;
+    }
     open_changelogs(graph, settings).map_err(wrong)?;
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
     let run = agree(
@@ -286,7 +291,6 @@ pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<PendingShard, BoxErr
 
 pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
     let saved = &beginning.saved;
-    check_types(graph, saved)?;
     for stage in &graph.stages {
         catch(|| stage.restore(saved))
             .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
@@ -315,19 +319,6 @@ fn check_open(graph: &Graph, name: &str) -> Result<(), BoxError> {
         )
         .into()),
     }
-}
-
-/// Checks that state elements with a value for each key have the types that they had.
-fn check_types(graph: &Graph, saved: &Saved) -> Result<(), BoxError> {
-    for element in &graph.logged {
-        let name = element.name();
-        // Shards of earlier versions have none, nor have those of an empty element.
-        if let Ok(sample) = saved.get(&sample_element(name)) {
-            let checked = element.check_sample(sample);
-            checked.map_err(|error| format!("state \"{name}\": {error}"))?;
-        }
-    }
-    Ok(())
 }
 
 /// Checks that no sink has the name by which a changelog has its transactions.

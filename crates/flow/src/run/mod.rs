@@ -12,6 +12,7 @@ pub mod crew;
 pub mod cycles;
 pub mod doorbell;
 pub mod failures;
+pub mod fit;
 pub mod load;
 pub mod pick;
 pub mod running;

@@ -106,6 +106,12 @@ pub trait Snapshot: Send + Sync {
     /// Adds what the stage needs to resume from here, all being at rest.
     fn save(&self, saved: &mut Saved) -> Result<(), Failure>;
 
+    /// Whether it saves anything: it has sources on this rank.
+    fn is_saved(&self) -> bool;
+
+    /// Checks that as many sources were saved as are to resume. Changes nothing.
+    fn check(&self, saved: &Saved) -> Result<(), BoxError>;
+
     /// Resumes from what was saved. Called before it is activated.
     fn restore(&self, saved: &Saved) -> Result<(), BoxError>;
 

@@ -1,7 +1,7 @@
 //! State elements whose changes go to changelogs: only what checkpoints have committed outlasts a crash.
 
 mod changed;
-mod log;
+pub mod log;
 mod random;
 mod trouble;
 
@@ -44,7 +44,7 @@ fn count(
     Ok((flow.run()?, values))
 }
 
-fn settings_of(store: &Arc<impl Checkpoints>, resume: Resume, ranks: &Ranks) -> FlowSettings {
+pub fn settings_of(store: &Arc<impl Checkpoints>, resume: Resume, ranks: &Ranks) -> FlowSettings {
     FlowSettings {
         ranks: ranks.clone(),
         checkpoints: Some(Checkpointing {

@@ -8,6 +8,7 @@ mod collected;
 mod committed;
 mod ends;
 mod engine;
+mod fit;
 mod forks;
 mod graphs;
 mod idle;

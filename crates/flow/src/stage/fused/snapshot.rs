@@ -3,6 +3,7 @@
 use parking_lot::MutexGuard;
 
 use crate::checkpoint::shard::Saved;
+use crate::checkpoint::snapshot::{source_element, time_element};
 use crate::error::{BoxError, Failure};
 use crate::stage::chain::Chain;
 use crate::stage::contract::{Held, Rest, Snapshot};
@@ -33,11 +34,22 @@ where
         for (index, slot) in self.instances.iter().enumerate() {
             let mut instance = slot.instance.lock();
             if let Some(bytes) = instance.input.save()? {
-                saved.put(self.element(index, "source"), bytes);
-                saved.put(self.element(index, "time"), instance.time.save());
+                saved.put(source_element(&self.name, index), bytes);
+                saved.put(time_element(&self.name, index), instance.time.save());
             }
         }
         Ok(())
+    }
+
+    fn is_saved(&self) -> bool {
+        self.is_source() && !self.instances.is_empty()
+    }
+
+    fn check(&self, saved: &Saved) -> Result<(), BoxError> {
+        match self.is_saved() {
+            true => self.saved_sources(saved).map(drop),
+            false => Ok(()),
+        }
     }
 
     fn restore(&self, saved: &Saved) -> Result<(), BoxError> {
@@ -50,9 +62,9 @@ where
             let mut instance = slot.instance.lock();
             if is_source {
                 let from = index % sources;
-                let source = saved.get(&self.element(from, "source"))?;
+                let source = saved.get(&source_element(&self.name, from))?;
                 instance.input.restore(source)?;
-                let time = saved.get(&self.element(from, "time"))?;
+                let time = saved.get(&time_element(&self.name, from))?;
                 instance.time.restore(time)?;
             }
         }
@@ -98,14 +110,9 @@ where
     C: Chain<I::Item>,
     T: Terminal<C::Out>,
 {
-    /// Names the saved bytes of an instance.
-    fn element(&self, instance: usize, part: &str) -> String {
-        format!("stage/{}/{instance}/{part}", self.name)
-    }
-
     /// Returns how many sources were saved, if the present ones can resume from them.
     fn saved_sources(&self, saved: &Saved) -> Result<usize, BoxError> {
-        let is_saved = |index: &usize| saved.get(&self.element(*index, "source")).is_ok();
+        let is_saved = |index: &usize| saved.get(&source_element(&self.name, *index)).is_ok();
         let count = (0..).take_while(is_saved).count();
         let mut instances = self.instances.iter();
         let share = |slot: &Slot<I, T>| slot.instance.lock().input.shares_position();

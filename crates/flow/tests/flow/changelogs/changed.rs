@@ -45,7 +45,7 @@ fn a_state_whose_type_has_changed_is_named_before_anything_is_decided() {
     let (store, calls) = counted();
     for resumed in [resume::<u64, String>(&store), resume::<u32, u64>(&store)] {
         let error = resumed.err().unwrap().to_string();
-        let expected = "flow \"numbers\": state \"counts\": its keys or values have another type than those of the checkpoint: ";
+        let expected = "flow \"numbers\": the checkpoint does not fit this program: state \"counts\": its keys or values have another type than those of the checkpoint: ";
         assert!(error.starts_with(expected), "{error}");
         assert_eq!(store.all_calls(), calls);
     }
@@ -62,7 +62,7 @@ fn a_state_that_was_saved_whole_and_whose_type_has_changed_is_named() {
     hand.end();
     running.join().unwrap();
     let error = resume::<u64, String>(&store).err().unwrap().to_string();
-    let expected = "flow \"numbers\": state \"counts\": its keys or values have another type";
+    let expected = "flow \"numbers\": the checkpoint does not fit this program: state \"counts\": its keys or values have another type";
     assert!(error.starts_with(expected), "{error}");
 }
 

@@ -27,6 +27,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     logs: BTreeMap<String, Log>,
+    /// Elements whose changelogs were opened.
+    opened: BTreeSet<String>,
     calls: Vec<String>,
     calls_before: Vec<String>,
     trouble: Trouble,
@@ -81,6 +83,12 @@ impl LogStore {
         calls
     }
 
+    /// Elements whose changelogs were opened.
+    pub fn opened(&self) -> Vec<String> {
+        let state = self.shared.state.lock().unwrap();
+        state.opened.iter().cloned().collect()
+    }
+
     /// All calls.
     pub fn all_calls(&self) -> Vec<String> {
         let state = self.shared.state.lock().unwrap();
@@ -130,6 +138,9 @@ impl Checkpoints for LogStore {
     }
 
     fn changelog(&self, _: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
+        let mut state = self.shared.state.lock().unwrap();
+        state.opened.insert(element.to_owned());
+        drop(state);
         Ok(Some(Box::new(MemoryLog {
             shared: Arc::clone(&self.shared),
             element: element.to_owned(),

@@ -1,0 +1,99 @@
+//! Whether a checkpoint fits the program that is to resume from it. Looking changes nothing.
+
+use std::collections::BTreeSet;
+
+use crate::checkpoint::shard::Saved;
+use crate::checkpoint::snapshot::{FlowElement, flow_element, sample_element, sink_element};
+use crate::error::BoxError;
+use crate::graph::Graph;
+use crate::stage::user_code::catch;
+
+/// Checks that this rank's shard of a checkpoint fits the program.
+///
+/// # Errors
+/// Names everything that does not fit.
+pub fn check_fit(graph: &Graph, saved: &Saved) -> Result<(), BoxError> {
+    let mut faults = misplaced(graph, saved);
+    faults.extend(changed_sources(graph, saved));
+    faults.extend(changed_values(graph, saved));
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "the checkpoint does not fit this program: {}; resume with a program that has the same elements with the same \
+             names and types, or start the flow anew: under another name, or without resuming once all of its checkpoints \
+             are removed",
+            faults.join("; ")
+        )
+        .into()),
+    }
+}
+
+/// Returns what the shard alone has, and what the program alone has. If the run began all the same, the former would be
+/// lost, with prepared results that no later run would commit.
+fn misplaced(graph: &Graph, saved: &Saved) -> Vec<String> {
+    let present: BTreeSet<FlowElement<'_>> = elements_of(graph).collect();
+    let found: BTreeSet<FlowElement<'_>> = saved.names().filter_map(flow_element).collect();
+    let lost = found.difference(&present);
+    let lost = lost.filter(|element| !may_be_lost(element, saved));
+    let new = present.difference(&found);
+    let new = new.filter(|element| !may_be_new(element, graph));
+    let lost = list(lost)
+        .map(|elements| format!("the checkpoint has {elements}, which the program does not have"));
+    let new = list(new)
+        .map(|elements| format!("the program has {elements}, of which the checkpoint has nothing"));
+    lost.into_iter().chain(new).collect()
+}
+
+/// Returns the elements of the program that a checkpoint has something of.
+fn elements_of(graph: &Graph) -> impl Iterator<Item = FlowElement<'_>> {
+    let sources = graph.stages.iter().filter(|stage| stage.is_saved());
+    let sources = sources.map(|stage| FlowElement::Source(stage.name()));
+    let states = graph.states.iter();
+    let states = states.map(|(name, _)| FlowElement::State(name));
+    let sinks = graph
+        .sinks
+        .iter()
+        .map(|sink| FlowElement::Sink(sink.name()));
+    sources.chain(states).chain(sinks)
+}
+
+/// A sink that prepares nothing has no results that wait for a decision.
+fn may_be_lost(element: &FlowElement<'_>, saved: &Saved) -> bool {
+    match element {
+        FlowElement::Sink(name) => saved.get(&sink_element(name)).is_ok_and(<[u8]>::is_empty),
+        FlowElement::Source(_) | FlowElement::State(_) | FlowElement::Unknown(_) => false,
+    }
+}
+
+fn may_be_new(element: &FlowElement<'_>, graph: &Graph) -> bool {
+    let mut sinks = graph.sinks.iter().filter(|sink| sink.may_be_new());
+    sinks.any(|sink| *element == FlowElement::Sink(sink.name()))
+}
+
+fn list<'a>(elements: impl Iterator<Item = &'a FlowElement<'a>>) -> Option<String> {
+    let elements: Vec<_> = elements.map(FlowElement::to_string).collect();
+    (!elements.is_empty()).then(|| elements.join(", "))
+}
+
+/// Returns the sources that are more or fewer than the shard has, and cannot share their positions.
+fn changed_sources(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String> {
+    let sources: BTreeSet<_> = saved.names().filter_map(flow_element).collect();
+    graph.stages.iter().filter_map(move |stage| {
+        let source = FlowElement::Source(stage.name());
+        // One that is missing is named as such.
+        let is_saved = sources.contains(&source);
+        let checked = is_saved.then(|| catch(|| stage.check(saved)))?;
+        Some(format!("{source}: {}", checked.err()?))
+    })
+}
+
+/// Returns the state elements with a value for each key that the program cannot read.
+fn changed_values(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String> {
+    graph.logged.iter().filter_map(|element| {
+        let name = element.name();
+        // Shards of earlier versions have none, nor have those of an empty element.
+        let sample = saved.get(&sample_element(name)).ok()?;
+        let error = element.check_sample(sample).err()?;
+        Some(format!("state \"{name}\": {error}"))
+    })
+}

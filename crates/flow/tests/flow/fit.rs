@@ -1,0 +1,200 @@
+//! Programs that have other elements than the checkpoint: a run that would lose some says which, and touches nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+use millstream_exchange::Ranks;
+use millstream_flow::{
+    BoxError, Checkpoints, DeadLetter, DeadLetters, Flow, FlowError, Resume, Running, Sink,
+    SinkStart,
+};
+
+use crate::changelogs::log::LogStore;
+use crate::changelogs::settings_of;
+use crate::checkpoints::MemoryStore;
+use crate::support::{Hand, Letters};
+
+/// A sink that prepares results, and notes that it was called.
+struct Preparing {
+    prepared: &'static [u8],
+    is_recovered: Arc<AtomicBool>,
+}
+
+impl Sink<u64> for Preparing {
+    fn push(&mut self, items: &[u64], _: &Waker) -> Result<usize, BoxError> {
+        Ok(items.len())
+    }
+
+    fn flush(&mut self, _: &Waker) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
+    fn recover(&mut self, _: &SinkStart<'_>) -> Result<(), BoxError> {
+        self.is_recovered.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn prepare(&mut self, _: u64) -> Result<Vec<u8>, BoxError> {
+        Ok(self.prepared.to_vec())
+    }
+}
+
+/// The elements of a program. Items come from `source`, are counted by key in `values`, and go to a partial state and to
+/// sinks.
+#[derive(Clone, Copy)]
+struct Program {
+    source: &'static str,
+    values: &'static str,
+    partial: &'static str,
+    /// By what they prepare.
+    sinks: &'static [(&'static str, &'static [u8])],
+}
+
+const PROGRAM: Program = Program {
+    source: "numbers",
+    values: "counts",
+    partial: "sum",
+    sinks: &[("totals", b"results"), ("shown", b"")],
+};
+
+impl Program {
+    /// Starts it; returns whether a sink was told to decide results, too.
+    fn start(
+        self,
+        store: &Arc<impl Checkpoints>,
+        resume: Resume,
+        letters: Option<Arc<dyn DeadLetters>>,
+    ) -> (Result<Running, FlowError>, bool) {
+        let mut settings = settings_of(store, resume, &Ranks::alone());
+        settings.dead_letters = letters;
+        let flow = Flow::with_settings("numbers", settings);
+        let counts = flow.values::<u64, u64>(self.values);
+        let sum = flow.partial::<u64>(self.partial);
+        let numbers = Hand::default();
+        numbers.give([1, 2, 1]);
+        numbers.end();
+        let to_counts = flow.channel::<u64>("to counts");
+        let to_sum = flow.channel::<u64>("to sum");
+        let mut channels = vec![to_counts.clone(), to_sum.clone()];
+        let is_recovered = Arc::new(AtomicBool::new(false));
+        for (name, prepared) in self.sinks {
+            let channel = flow.channel::<u64>(&format!("to {name}"));
+            let sink = Preparing {
+                prepared,
+                is_recovered: Arc::clone(&is_recovered),
+            };
+            flow.stage(&format!("to {name}"), &channel).sink(name, sink);
+            channels.push(channel);
+        }
+        flow.source(self.source, numbers).to_all(&channels);
+        flow.stage("to counts", &to_counts)
+            .key_by(|number| *number)
+            .count("count", &counts);
+        flow.stage("to sum", &to_sum)
+            .fold_local(&sum, |sum, number| *sum += number);
+        let running = flow.run();
+        (running, is_recovered.load(Ordering::Relaxed))
+    }
+
+    /// Runs it to its end.
+    fn finish(self, store: &Arc<impl Checkpoints>, resume: Resume) {
+        let (running, _) = self.start(store, resume, None);
+        running.unwrap().join().unwrap();
+    }
+
+    #[track_caller]
+    fn refusal(self, store: &Arc<impl Checkpoints>) -> String {
+        let (resumed, is_recovered) = self.start(store, Resume::Always, None);
+        assert!(!is_recovered, "a sink has decided results");
+        resumed.err().unwrap().to_string()
+    }
+}
+
+const OTHER: Program = Program {
+    source: "others",
+    values: "counted",
+    partial: "sum",
+    sinks: &[("results", b"results"), ("more", b"")],
+};
+
+const REFUSAL: &str = "flow \"numbers\": the checkpoint does not fit this program: \
+    the checkpoint has source \"numbers\", state \"counts\", sink \"totals\", which the program does not have; \
+    the program has source \"others\", state \"counted\", sink \"more\", sink \"results\", of which the checkpoint has nothing; \
+    resume with a program that has the same elements with the same names and types, or start the flow anew: under another \
+    name, or without resuming once all of its checkpoints are removed";
+
+#[test]
+fn all_elements_that_a_checkpoint_or_a_program_lacks_are_named_in_one_error_and_nothing_is_touched()
+{
+    let store = Arc::new(LogStore::default());
+    PROGRAM.finish(&store, Resume::Never);
+    let calls = store.all_calls();
+    assert_eq!(OTHER.refusal(&store), REFUSAL);
+    assert_eq!(store.all_calls(), calls);
+    assert_eq!(store.opened(), ["counts"]);
+    // It is still there.
+    PROGRAM.finish(&store, Resume::Always);
+}
+
+#[test]
+fn elements_that_are_saved_whole_are_named_as_well() {
+    let store = Arc::new(MemoryStore::default());
+    PROGRAM.finish(&store, Resume::Never);
+    let shards = store.parts.lock().unwrap().clone();
+    assert_eq!(OTHER.refusal(&store), REFUSAL);
+    assert_eq!(*store.parts.lock().unwrap(), shards);
+    PROGRAM.finish(&store, Resume::Always);
+}
+
+#[test]
+fn a_program_may_lose_a_sink_that_has_prepared_nothing() {
+    let store = Arc::new(MemoryStore::default());
+    PROGRAM.finish(&store, Resume::Never);
+    let fewer = Program {
+        sinks: &PROGRAM.sinks[..1],
+        ..PROGRAM
+    };
+    fewer.finish(&store, Resume::Always);
+    let none = Program {
+        sinks: &[],
+        ..PROGRAM
+    };
+    let refusal = none.refusal(&store);
+    assert!(
+        refusal.contains("the checkpoint has sink \"totals\", which the program does not have"),
+        "{refusal}"
+    );
+    assert!(!refusal.contains("the program has"), "{refusal}");
+}
+
+/// Keeps letters that count once they are committed.
+struct Waiting;
+
+impl DeadLetters for Waiting {
+    fn put(&self, _: &[DeadLetter]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn prepare(&self, _: u64) -> Result<Vec<u8>, BoxError> {
+        Ok(b"letters".to_vec())
+    }
+}
+
+#[test]
+fn a_keeper_of_dead_letters_may_be_new_and_is_missed_if_letters_wait_for_it() {
+    let store = Arc::new(MemoryStore::default());
+    PROGRAM.finish(&store, Resume::Never);
+    let resume = |letters: Option<Arc<dyn DeadLetters>>| {
+        let (running, _) = PROGRAM.start(&store, Resume::Always, letters);
+        running.map(|running| drop(running.join().unwrap()))
+    };
+    // It keeps them at once.
+    resume(Some(Arc::new(Letters::default()))).unwrap();
+    resume(None).unwrap();
+    resume(Some(Arc::new(Waiting))).unwrap();
+    let error = resume(None).unwrap_err().to_string();
+    let expected = "the checkpoint has sink \"dead letters\", which the program does not have";
+    assert!(error.contains(expected), "{error}");
+    resume(Some(Arc::new(Waiting))).unwrap();
+}
