@@ -131,6 +131,10 @@ where
         self.0.save()
     }
 
+    fn types(&self) -> String {
+        self.0.types()
+    }
+
     fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {
         self.0.restore(saved)
     }

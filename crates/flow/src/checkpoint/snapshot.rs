@@ -7,7 +7,7 @@ use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
 use crate::checkpoint::shard::{PendingShard, Saved};
 use crate::checkpoint::trail::Trail;
-use crate::error::Failure;
+use crate::error::{BoxError, Failure};
 use crate::run::cycles::Cycle;
 use crate::stage::contract::{Rest, Stage};
 use crate::stage::user_code::Label;
@@ -40,12 +40,13 @@ impl Elements<'_> {
         let is_logged = |name: &str| logged.clone().any(|element| element.name() == name);
         for (name, state) in self.states.iter().filter(|(name, _)| !is_logged(name)) {
             let label = Label(name.as_str().into());
-            let bytes = label.run(|| state.save());
-            let bytes = bytes.map_err(|error| Failure::Error {
+            let state = label.run(|| Ok::<_, BoxError>((state.save()?, state.types())));
+            let (bytes, types) = state.map_err(|error| Failure::Error {
                 operator: label.0,
                 error,
             })?;
             saved.put(state_element(name), bytes);
+            saved.put(types_element(name), types.into_bytes());
         }
         for element in self.logged {
             if let Some(sample) = element.sample() {
@@ -77,6 +78,7 @@ const SINK: &str = "sink/";
 const STATE: &str = "state/";
 const CHANGELOG: &str = "changelog/";
 const SAMPLE: &str = "sample/";
+const TYPES: &str = "types/";
 const STAGE: &str = "stage/";
 
 /// Names the saved bytes of a sink.
@@ -97,6 +99,11 @@ pub fn changelog_element(name: &str) -> String {
 /// Names an entry of a state element with a value for each key, as changelogs have it: it shows a change of types.
 pub fn sample_element(name: &str) -> String {
     format!("{SAMPLE}{name}")
+}
+
+/// Names the types of a state element that is saved whole.
+pub fn types_element(name: &str) -> String {
+    format!("{TYPES}{name}")
 }
 
 /// Names the position of a source, an instance of a stage.
@@ -136,7 +143,7 @@ impl fmt::Display for FlowElement<'_> {
 
 /// Returns the element of the flow that has these bytes in a shard. `None` for those that only describe others.
 pub fn flow_element(element: &str) -> Option<FlowElement<'_>> {
-    if element.starts_with(SAMPLE) {
+    if element.starts_with(SAMPLE) || element.starts_with(TYPES) {
         return None;
     }
     let of_state = element.strip_prefix(STATE);

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::checkpoint::shard::Saved;
-use crate::checkpoint::snapshot::{FlowElement, flow_element, sample_element, sink_element};
+use crate::checkpoint::snapshot::{
+    FlowElement, flow_element, sample_element, sink_element, types_element,
+};
 use crate::error::BoxError;
 use crate::graph::Graph;
 use crate::stage::user_code::catch;
@@ -15,6 +17,7 @@ use crate::stage::user_code::catch;
 pub fn check_fit(graph: &Graph, saved: &Saved) -> Result<(), BoxError> {
     let mut faults = misplaced(graph, saved);
     faults.extend(changed_sources(graph, saved));
+    faults.extend(changed_types(graph, saved)?);
     faults.extend(changed_values(graph, saved));
     match faults.is_empty() {
         true => Ok(()),
@@ -87,10 +90,33 @@ fn changed_sources(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String>
     })
 }
 
-/// Returns the state elements with a value for each key that the program cannot read.
+/// Returns the state elements that were saved whole and have other types now.
+fn changed_types(graph: &Graph, saved: &Saved) -> Result<Vec<String>, BoxError> {
+    let mut faults = Vec::new();
+    for (name, state) in &graph.states {
+        // Elements with a changelog have none, since the values in it are JSON, nor have shards of earlier programs.
+        let Ok(found) = saved.get(&types_element(name)) else {
+            continue;
+        };
+        let found = std::str::from_utf8(found)?;
+        let types = catch(|| Ok(state.types()))?;
+        if types != found {
+            faults.push(format!(
+                "state \"{name}\" has the types {found} in the checkpoint, and {types} in the program"
+            ));
+        }
+    }
+    Ok(faults)
+}
+
+/// Returns the state elements with a value for each key in a changelog that the program cannot read.
 fn changed_values(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String> {
     graph.logged.iter().filter_map(|element| {
         let name = element.name();
+        // The types of one that was saved whole were compared.
+        if saved.get(&types_element(name)).is_ok() {
+            return None;
+        }
         // Shards of earlier versions have none, nor have those of an empty element.
         let sample = saved.get(&sample_element(name)).ok()?;
         let error = element.check_sample(sample).err()?;

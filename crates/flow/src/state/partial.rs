@@ -39,6 +39,12 @@ pub trait StateReader: Send + Sync {
     /// When it cannot be kept.
     fn save(&self) -> Result<Vec<u8>, BoxError>;
 
+    /// Describes the types of the [saved](StateReader::save) bytes, and all else that has to be the same for another
+    /// program to restore them. A checkpoint keeps this text; a program with another one does not resume.
+    fn types(&self) -> String {
+        std::any::type_name::<Self>().to_owned()
+    }
+
     /// Restores [saved](StateReader::save) bytes. Called before the flow begins.
     ///
     /// # Errors
@@ -130,6 +136,10 @@ impl<S: PartialState> StateReader for Partial<S> {
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         self.merged().save()
+    }
+
+    fn types(&self) -> String {
+        std::any::type_name::<S>().to_owned()
     }
 
     fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {

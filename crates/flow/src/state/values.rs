@@ -152,6 +152,10 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
         Ok(postcard::to_stdvec(&entries)?)
     }
 
+    fn types(&self) -> String {
+        std::any::type_name::<(K, V)>().to_owned()
+    }
+
     /// There may be more or fewer partitions than there were.
     fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {
         let entries: Vec<(K, V)> = postcard::from_bytes(saved)?;

@@ -169,6 +169,12 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
         Ok(postcard::to_stdvec(&(late, stores))?)
     }
 
+    /// Without the aggregate: its name has closures in it, whose names change with every edit.
+    fn types(&self) -> String {
+        let state = std::any::type_name::<(K, A::State)>();
+        format!("{state} in {:?}", self.spec.windows)
+    }
+
     /// There may be more or fewer partitions than there were.
     fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {
         let (late, stores): (u64, Vec<WindowStore<K, A::State>>) = postcard::from_bytes(saved)?;

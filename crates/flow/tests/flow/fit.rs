@@ -1,10 +1,13 @@
 //! Programs that have other elements than the checkpoint: a run that would lose some says which, and touches nothing.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
+use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
+use millstream_flow::windows::{Aggregate, Key, Sum, Windows, fold};
 use millstream_flow::{
     BoxError, Checkpoints, DeadLetter, DeadLetters, Flow, FlowError, Resume, Running, Sink,
     SinkStart,
@@ -14,6 +17,7 @@ use crate::changelogs::log::LogStore;
 use crate::changelogs::settings_of;
 use crate::checkpoints::MemoryStore;
 use crate::support::{Hand, Letters};
+use crate::windows::disorder;
 
 /// A sink that prepares results, and notes that it was called.
 struct Preparing {
@@ -197,4 +201,107 @@ fn a_keeper_of_dead_letters_may_be_new_and_is_missed_if_letters_wait_for_it() {
     let expected = "the checkpoint has sink \"dead letters\", which the program does not have";
     assert!(error.contains(expected), "{error}");
     resume(Some(Arc::new(Waiting))).unwrap();
+}
+
+/// Aggregates numbers by key in windows that are open at the end, and in a state of the same types for each key.
+fn aggregate<K: Key + Default + Debug, A: Aggregate<u64>>(
+    store: &Arc<MemoryStore>,
+    resume: Resume,
+    windows: Windows,
+    aggregate: A,
+) -> Result<(), FlowError>
+where
+    A::State: Default,
+    A::Out: Debug,
+{
+    let settings = settings_of(store, resume, &Ranks::alone());
+    let flow = Flow::with_settings("numbers", settings);
+    let totals = flow.windowed("totals", windows, aggregate);
+    let newest = flow.values::<K, A::State>("newest");
+    let nothing = flow.partial::<u64>("nothing");
+    let numbers = Hand::default();
+    numbers.give([1, 2, 1]);
+    numbers.end();
+    let [to_totals, to_newest] = ["totals", "newest"].map(|name| flow.channel::<u64>(name));
+    flow.source("numbers", numbers)
+        .watermarks(|number| Timestamp(*number as i64), disorder(0))
+        .to_all(&[to_totals.clone(), to_newest.clone()]);
+    flow.stage("to totals", &to_totals)
+        .key_by(|_| K::default())
+        .aggregate("total", &totals, |number| Timestamp(*number as i64))
+        .fold_local(&nothing, |_, _| ());
+    flow.stage("to newest", &to_newest)
+        .key_by(|_| K::default())
+        .fold("set", &newest, |value, _| *value = A::State::default());
+    flow.run()?.join().map(drop)
+}
+
+#[test]
+fn types_of_state_that_is_saved_whole_are_compared() {
+    let second = Windows::tumbling(1_000);
+    let unsigned = || {
+        fold(
+            || 0_u64,
+            |sum: &mut u64, number: &u64| *sum += number,
+            |sum: &mut u64, other: &u64| *sum += other,
+        )
+    };
+    let signed = || {
+        fold(
+            || 0_i64,
+            |sum: &mut i64, number: &u64| *sum += *number as i64,
+            |sum: &mut i64, other: &i64| *sum += other,
+        )
+    };
+    let store = Arc::new(MemoryStore::default());
+    aggregate::<u64, _>(&store, Resume::Never, second, unsigned()).unwrap();
+    let shards = store.parts.lock().unwrap().clone();
+    let always = Resume::Always;
+    let lateness = second.allowed_lateness(1);
+    // Each of these types reads the bytes of the other, as another number.
+    let of_values = |found: &str, now: &str| {
+        format!(
+            "state \"newest\" has the types ({found}) in the checkpoint, and ({now}) in the program"
+        )
+    };
+    for (resumed, types, is_of_values) in [
+        (
+            aggregate::<u64, _>(&store, always, second, signed()),
+            "(u64, i64)",
+            true,
+        ),
+        (
+            aggregate::<i64, _>(&store, always, second, unsigned()),
+            "(i64, u64)",
+            true,
+        ),
+        (
+            aggregate::<u64, _>(&store, always, second, Sum::of(|number: &u64| *number)),
+            "(u64, i128)",
+            true,
+        ),
+        (
+            aggregate::<u64, _>(&store, always, lateness, unsigned()),
+            "(u64, u64)",
+            false,
+        ),
+    ] {
+        let error = resumed.unwrap_err().to_string();
+        let windows = if is_of_values { second } else { lateness };
+        let expected = format!(
+            "state \"totals\" has the types (u64, u64) in {second:?} in the checkpoint, and {types} in {windows:?} in the program"
+        );
+        assert!(error.contains(&expected), "{error}");
+        let now = types.trim_matches(['(', ')']);
+        let values = of_values("u64, u64", now);
+        assert_eq!(error.contains(&values), is_of_values, "{error}");
+        assert_eq!(*store.parts.lock().unwrap(), shards);
+    }
+    // Functions may change.
+    let other = fold(
+        || 0_u64,
+        |sum: &mut u64, number: &u64| *sum += number + 1,
+        |sum: &mut u64, other: &u64| *sum += other,
+    );
+    aggregate::<u64, _>(&store, always, second, other).unwrap();
 }
