@@ -307,7 +307,9 @@ impl LetterStore for LogStore {
             Err(LogError::UnknownStream { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let sink = StreamSink::new(&stream, encoder(&self.flow))?;
+        let mut sink = StreamSink::new(&stream, encoder(&self.flow))?;
+        // A worker that stores a letter waits in place, so not as long as a disk may be full.
+        sink.fail_on_full_disk();
         Ok(Some(OpenStream {
             sink: Box::new(sink),
             chunk_bytes_max: None,

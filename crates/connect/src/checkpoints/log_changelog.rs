@@ -41,7 +41,9 @@ impl LogChangelog {
         };
         let stream = log.stream_or_create(&name, config)?;
         check_stream(&stream)?;
-        let sink = StreamSink::new(&stream, encode as Encode)?;
+        let mut sink = StreamSink::new(&stream, encode as Encode)?;
+        // The checkpoint fails, and the flow goes on.
+        sink.fail_on_full_disk();
         Ok(LogChangelog { stream, sink })
     }
 

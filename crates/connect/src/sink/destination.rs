@@ -1,5 +1,6 @@
 //! The contract of a stream to write to, which a log and a server fulfil.
 
+use std::pin::Pin;
 use std::task::Waker;
 
 use millstream_record::TransactionEnd;
@@ -8,6 +9,9 @@ use serde::de::DeserializeOwned;
 
 use super::EncodedRecord;
 use crate::flow_transactions::FlowTransactionId;
+
+/// Ends when a call that has failed may succeed.
+pub type Room = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A stream to write to. It makes producers, each of which writes the records of one transaction after the other, or
 /// records outside of transactions. Only its start may wait.
@@ -74,4 +78,7 @@ pub trait Destination: Send + 'static {
         end: TransactionEnd,
         waker: &Waker,
     ) -> Result<bool, Self::Error>;
+
+    /// Returns a wait for the end of a full disk, if that is the error of a call that did nothing.
+    fn room(&self, error: &Self::Error) -> Option<Room>;
 }

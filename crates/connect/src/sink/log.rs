@@ -10,7 +10,7 @@ use millstream_log::{AbortedTransaction, LogError, Stream, StreamPartition};
 use millstream_record::{EndMarker, TransactionEnd};
 use serde::{Deserialize, Serialize};
 
-use super::{Destination, EncodedRecord, RecordSink, TRANSACTIONS_MAX};
+use super::{Destination, EncodedRecord, RecordSink, Room, TRANSACTIONS_MAX};
 use crate::flow_transactions::FlowTransactionId;
 use crate::producer::{CHUNK_BYTES, IN_FLIGHT_BYTES_MAX, StreamProducer};
 
@@ -32,9 +32,18 @@ pub struct LogProducer {
     id: ProducerId,
     /// By partition.
     producers: Vec<StreamProducer>,
-    /// The ends of the markers that have to become durable, by partition, once all are appended.
-    markers: Option<Vec<(usize, Offset)>>,
+    /// The transaction is being ended.
+    ending: Option<Ending>,
     waiting: Option<Waiting>,
+}
+
+/// The markers at the end of a transaction.
+#[derive(Default)]
+struct Ending {
+    /// The ends of those that are appended, by partition. They have to become durable.
+    markers: Vec<(usize, Offset)>,
+    /// Whether all are appended.
+    is_appended: bool,
 }
 
 /// A transaction in one partition, as a checkpoint names it. Its producer has no other one that begins there.
@@ -89,7 +98,7 @@ impl LogDestination {
         LogProducer {
             id,
             producers: producers.collect(),
-            markers: None,
+            ending: None,
             waiting: None,
         }
     }
@@ -246,28 +255,39 @@ impl Destination for LogDestination {
         end: TransactionEnd,
         waker: &Waker,
     ) -> Result<bool, LogError> {
-        if producer.markers.is_none() {
+        let ending = producer.ending.get_or_insert_default();
+        if !ending.is_appended {
             producer
                 .producers
                 .iter_mut()
                 .for_each(StreamProducer::discard);
-            let mut markers = Vec::new();
+            // After an error the markers before it have to become durable, too.
             for named in self.open(producer.id) {
                 let partition = named.partition as usize;
                 let appended =
                     self.partitions[partition].append_marker(&marker(producer.id, end))?;
-                markers.push((partition, appended.next_offset));
+                ending.markers.push((partition, appended.next_offset));
             }
-            producer.markers = Some(markers);
+            ending.is_appended = true;
         }
-        for (partition, offset) in producer.markers.iter().flatten() {
+        for (partition, offset) in &ending.markers {
             let handle = &self.partitions[*partition];
             if !is_durable(&mut producer.waiting, handle, *offset, waker)? {
                 return Ok(false);
             }
         }
-        producer.markers = None;
+        producer.ending = None;
         Ok(true)
+    }
+
+    fn room(&self, error: &LogError) -> Option<Room> {
+        match error {
+            LogError::DiskFull { .. } => {
+                let partition = self.partitions.first()?.clone();
+                Some(Box::pin(async move { partition.disk_room().await }))
+            }
+            _ => None,
+        }
     }
 }
 

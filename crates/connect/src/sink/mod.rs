@@ -5,13 +5,13 @@ mod log;
 mod server;
 
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use millstream_base::{Clock, SystemClock, Timestamp};
 use millstream_flow::{BoxError, Sink, SinkStart};
 use millstream_record::{Header, TransactionEnd};
 
-use self::destination::Destination;
+use self::destination::{Destination, Room};
 pub use self::log::StreamSink;
 pub use self::server::{ServerSink, ServerSinkError};
 use crate::flow_transactions::FlowTransactionId;
@@ -78,6 +78,8 @@ impl EncodedRecord {
 ///
 /// Without checkpoints each result is stored *at least once*: it is stored before sources commit.
 ///
+/// While the disk of a log in the process is full, the sink takes no results, so the flow waits.
+///
 /// The sink calls `encode` again for an item that found no room. A record's timestamp is the present time, unless
 /// `encode` sets it.
 pub struct RecordSink<F, D: Destination> {
@@ -93,9 +95,18 @@ pub struct RecordSink<F, D: Destination> {
     open: Option<usize>,
     /// The worker that waits for a slot.
     waker: Option<Waker>,
+    /// A full disk that takes no records. It is an error instead if `fails_on_full_disk`.
+    full_for_records: FullDisk,
+    fails_on_full_disk: bool,
+    /// A full disk that takes no commits.
+    full_for_commits: FullDisk,
     /// Last, so that the work of its producers ends before it.
     destination: D,
 }
+
+/// A wait for the end of a full disk.
+#[derive(Default)]
+struct FullDisk(Option<Room>);
 
 /// A transaction, or room for one.
 struct Slot<D: Destination> {
@@ -137,6 +148,9 @@ impl<F, D: Destination> RecordSink<F, D> {
             slots: Vec::new(),
             open: None,
             waker: None,
+            full_for_records: FullDisk::default(),
+            fails_on_full_disk: false,
+            full_for_commits: FullDisk::default(),
             destination,
         }
     }
@@ -144,6 +158,11 @@ impl<F, D: Destination> RecordSink<F, D> {
     /// Returns the key of the record that was encoded last.
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.record.key
+    }
+
+    /// Makes a full disk an error for records. Commits wait nevertheless: what a checkpoint names is not given up.
+    pub(crate) fn fail_on_full_disk(&mut self) {
+        self.fails_on_full_disk = true;
     }
 
     /// Gives up the open transaction after an error: it is aborted before another one opens, so its records never
@@ -212,6 +231,66 @@ impl<F, D: Destination> RecordSink<F, D> {
         }
         Ok(self.open)
     }
+
+    /// Takes items, as many as there is room for. An error is that of the first item which is not taken.
+    fn take<T>(&mut self, items: &[T], waker: &Waker) -> (usize, Result<(), D::Error>)
+    where
+        F: FnMut(&T, &mut EncodedRecord),
+    {
+        let open = match self.open(waker) {
+            Ok(Some(open)) => open,
+            Ok(None) => return (0, Ok(())),
+            Err(error) => return (0, Err(error)),
+        };
+        let producer = &mut self.slots[open].producer;
+        let destination = &mut self.destination;
+        match destination.has_room(producer, waker) {
+            Ok(true) => {}
+            Ok(false) => return (0, Ok(())),
+            Err(error) => return (0, Err(error)),
+        }
+        for (taken, item) in items.iter().enumerate() {
+            self.record.begin(self.clock.now());
+            (self.encode)(item, &mut self.record);
+            match destination.offer(producer, &self.record, waker) {
+                Ok(true) => {}
+                Ok(false) => return (taken, Ok(())),
+                Err(error) => return (taken, Err(error)),
+            }
+        }
+        (items.len(), Ok(()))
+    }
+
+    /// Begins to wait if the error is a full disk. The caller goes on as if there were no room.
+    fn wait_for_disk(&mut self, error: D::Error, waker: &Waker) -> Result<(), BoxError> {
+        let room = self.destination.room(&error);
+        match room.filter(|_| !self.fails_on_full_disk) {
+            Some(room) => self.full_for_records.begin(room, waker),
+            None => return Err(sink_error(&self.stream, error)),
+        }
+        Ok(())
+    }
+}
+
+impl FullDisk {
+    /// Begins to wait; `waker` is woken when the disk may have room.
+    fn begin(&mut self, room: Room, waker: &Waker) {
+        self.0 = Some(room);
+        if !self.is_on(waker) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whether the disk is still full; then `waker` is woken when it may have room.
+    fn is_on(&mut self, waker: &Waker) -> bool {
+        let Some(room) = &mut self.0 else {
+            return false;
+        };
+        if room.as_mut().poll(&mut Context::from_waker(waker)) == Poll::Ready(()) {
+            self.0 = None;
+        }
+        self.0.is_some()
+    }
 }
 
 impl<T, F, D> Sink<T> for RecordSink<F, D>
@@ -220,34 +299,28 @@ where
     D: Destination,
 {
     fn push(&mut self, items: &[T], waker: &Waker) -> Result<usize, BoxError> {
-        let open = self.open(waker);
-        let Some(open) = open.map_err(|error| sink_error(&self.stream, error))? else {
-            return Ok(0);
-        };
-        let producer = &mut self.slots[open].producer;
-        let destination = &mut self.destination;
-        let fault = |error| sink_error(&self.stream, error);
-        if !destination.has_room(producer, waker).map_err(fault)? {
+        if self.full_for_records.is_on(waker) {
             return Ok(0);
         }
-        for (taken, item) in items.iter().enumerate() {
-            self.record.begin(self.clock.now());
-            (self.encode)(item, &mut self.record);
-            let offered = destination.offer(producer, &self.record, waker);
-            if !offered.map_err(fault)? {
-                return Ok(taken);
-            }
+        let (taken, result) = self.take(items, waker);
+        if let Err(error) = result {
+            self.wait_for_disk(error, waker)?;
         }
-        Ok(items.len())
+        Ok(taken)
     }
 
     fn flush(&mut self, waker: &Waker) -> Result<bool, BoxError> {
         let Some(open) = self.open else {
             return Ok(true);
         };
+        if self.full_for_records.is_on(waker) {
+            return Ok(false);
+        }
         let producer = &mut self.slots[open].producer;
-        let flushed = self.destination.flush(producer, waker);
-        flushed.map_err(|error| sink_error(&self.stream, error))
+        match self.destination.flush(producer, waker) {
+            Ok(is_flushed) => Ok(is_flushed),
+            Err(error) => self.wait_for_disk(error, waker).map(|()| false),
+        }
     }
 
     fn waits_for_commit(&self) -> bool {
@@ -302,6 +375,9 @@ where
     }
 
     fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
+        if self.full_for_commits.is_on(waker) {
+            return Ok(false);
+        }
         let mut is_done = true;
         for slot in &mut self.slots {
             match slot.state {
@@ -309,12 +385,19 @@ where
                 _ => continue,
             }
             let commit = TransactionEnd::Commit;
-            let ended = self.destination.end(&mut slot.producer, commit, waker);
-            if ended.map_err(|error| sink_error(&self.stream, error))? {
-                slot.state = SlotState::Free;
-                self.waker.take().inspect(Waker::wake_by_ref);
-            } else {
-                is_done = false;
+            match self.destination.end(&mut slot.producer, commit, waker) {
+                Ok(true) => {
+                    slot.state = SlotState::Free;
+                    self.waker.take().inspect(Waker::wake_by_ref);
+                }
+                Ok(false) => is_done = false,
+                Err(error) => match self.destination.room(&error) {
+                    Some(room) => {
+                        self.full_for_commits.begin(room, waker);
+                        return Ok(false);
+                    }
+                    None => return Err(sink_error(&self.stream, error)),
+                },
             }
         }
         Ok(is_done)

@@ -13,7 +13,9 @@ use millstream_flow::BoxError;
 use millstream_record::TransactionEnd;
 use serde::{Deserialize, Serialize};
 
-use super::{Destination, EncodedRecord, RecordSink, SinkError, TRANSACTIONS_MAX, sink_error};
+use super::{
+    Destination, EncodedRecord, RecordSink, Room, SinkError, TRANSACTIONS_MAX, sink_error,
+};
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::{Network, Work, poll};
 
@@ -283,6 +285,11 @@ impl Destination for ServerDestination {
             producer.ending = Some(Work::start(&self.network, waker, ending));
         }
         Ok(false)
+    }
+
+    /// The client tries again by itself.
+    fn room(&self, _error: &ClientError) -> Option<Room> {
+        None
     }
 }
 

@@ -181,9 +181,9 @@ fn a_start_finds_a_record_and_its_shards_wherever_the_run_before_ended() {
 }
 
 const NUMBERS: u64 = 20_000;
-const KEYS: u64 = 50;
+pub const KEYS: u64 = 50;
 
-fn open(disk: &SimDisk, seed: u64) -> Result<Log, LogError> {
+pub fn open(disk: &SimDisk, seed: u64) -> Result<Log, LogError> {
     let (clock, random) = (SystemClock::default(), SimRandom::new(seed));
     let config = config(Background::Threads);
     Log::open_on(
@@ -195,7 +195,7 @@ fn open(disk: &SimDisk, seed: u64) -> Result<Log, LogError> {
 }
 
 /// Counts numbers below a limit by key, slowly enough to be interrupted. Where `has_results`, it hands each on to a stream.
-fn start(
+pub fn start(
     log: &Log,
     has_results: bool,
     limit: u64,
@@ -241,7 +241,7 @@ fn check_counts(counts: &Values<u64, u64>, at: &str) {
     }
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started_at = Instant::now();
     while !condition() {
         assert!(started_at.elapsed() < Duration::from_secs(60), "{what}");

@@ -120,10 +120,21 @@ impl Coordinator {
     /// Pauses the sources if it is time to; with many changes of state since the last snapshot, at once. Then they wait also
     /// for the checkpoint that is being written, so that memory for changes has a bound.
     pub fn pause_if_due(&self, now: Duration, are_many_changes: bool) {
-        let is_time = now.as_nanos() as u64 >= self.at_ns.load(Ordering::Relaxed);
-        let is_due = is_time && self.is_due.load(Ordering::Relaxed) && !self.is_writing();
-        if is_due || (are_many_changes && self.are_wanted()) {
+        let is_due = || {
+            now.as_nanos() as u64 >= self.at_ns.load(Ordering::Relaxed)
+                && self.is_due.load(Ordering::Relaxed)
+                && !self.is_writing()
+        };
+        if are_many_changes && self.are_wanted() {
             self.pause.is_on.store(true, Ordering::SeqCst);
+        } else if is_due() {
+            // A worker that takes a snapshot meanwhile has them locked. A pause behind it would last as long as its checkpoint
+            // is being written: on a full disk, without an end.
+            if let Some(_gates) = self.gates.try_lock()
+                && is_due()
+            {
+                self.pause.is_on.store(true, Ordering::SeqCst);
+            }
         }
     }
 

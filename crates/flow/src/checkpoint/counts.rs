@@ -8,7 +8,8 @@ pub struct CheckpointCounts {
     /// Shards of this rank that are stored.
     pub kept: u64,
     /// Attempts to store a shard that failed. There may be many for one shard: it is tried again, as long as prepared
-    /// results wait for it, and counts as kept when one succeeds.
+    /// results wait for it, and counts as kept when one succeeds. On rank 0 those to store the record of a checkpoint are
+    /// among them.
     pub failed: u64,
     /// Why the last of them failed.
     pub error: Option<String>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::checkpoint::counts::CheckpointCounts;
 use crate::checkpoint::decision_signal::DecisionSignal;
 use crate::checkpoint::record::{Record, encode};
 use crate::checkpoint::store::Checkpoints;
@@ -24,6 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub struct RecordWriter {
     store: Arc<dyn Checkpoints>,
     signal: Arc<DecisionSignal>,
+    counts: Arc<Mutex<CheckpointCounts>>,
     shared: Arc<Shared>,
     /// Writes one record.
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -41,10 +43,15 @@ struct Shared {
 }
 
 impl RecordWriter {
-    pub fn new(store: Arc<dyn Checkpoints>, signal: Arc<DecisionSignal>) -> RecordWriter {
+    pub fn new(
+        store: Arc<dyn Checkpoints>,
+        signal: Arc<DecisionSignal>,
+        counts: Arc<Mutex<CheckpointCounts>>,
+    ) -> RecordWriter {
         RecordWriter {
             store,
             signal,
+            counts,
             shared: Arc::default(),
             thread: Mutex::new(None),
         }
@@ -73,6 +80,7 @@ impl RecordWriter {
         let writing = Writing {
             shared: Arc::clone(&self.shared),
             signal: Arc::clone(&self.signal),
+            counts: Arc::clone(&self.counts),
         };
         let spawned = thread::Builder::new()
             .name("checkpoint-record".into())
@@ -107,6 +115,7 @@ pub fn write(store: &dyn Checkpoints, record: &Record) -> Result<(), BoxError> {
 struct Writing {
     shared: Arc<Shared>,
     signal: Arc<DecisionSignal>,
+    counts: Arc<Mutex<CheckpointCounts>>,
 }
 
 impl Writing {
@@ -129,6 +138,9 @@ impl Writing {
                             "flow {flow}: the record of checkpoint {number} cannot be stored, and is tried again: {error}"
                         );
                     }
+                    let mut counts = self.counts.lock();
+                    counts.failed += 1;
+                    counts.error = Some(error.clone());
                     last_error = error;
                 }
             }

@@ -59,10 +59,11 @@ impl Shards {
         clock: &Arc<dyn Clock>,
         signal: Arc<DecisionSignal>,
     ) -> Shards {
+        let counts = Arc::default();
         let writes_records = rank == 0 && checkpoints.records().is_some();
         let record_writer = writes_records.then(|| {
-            let writer = RecordWriter::new(Arc::clone(&checkpoints), Arc::clone(&signal));
-            Arc::new(writer)
+            let (store, signal) = (Arc::clone(&checkpoints), Arc::clone(&signal));
+            Arc::new(RecordWriter::new(store, signal, Arc::clone(&counts)))
         });
         Shards {
             record_writer,
@@ -75,7 +76,7 @@ impl Shards {
             ranks,
             run: AtomicU64::new(0),
             first: AtomicU64::new(0),
-            counts: Arc::default(),
+            counts,
             signal,
             writer: Mutex::new(None),
             is_writing: Arc::default(),

@@ -169,6 +169,9 @@ fn shards_without_a_record_do_not_count_and_are_removed() {
     let newest = || store.keys().last().copied();
     let before = newest();
     wait_until("a later shard is stored", || newest() > before);
+    let counts = || running.checkpoints().unwrap();
+    wait_until("the refusal is counted", || counts().failed > 0);
+    assert_eq!(counts().error.as_deref(), Some("the disk is full"));
     drop(running);
     let (record, former) = (store.last(), store.keys());
     assert!(former.len() > 1, "{former:?}");

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use event_listener::{Event, EventListener};
 use millstream_base::ByteSize;
 
 use crate::error::LogError;
@@ -12,6 +13,8 @@ use crate::error::LogError;
 pub struct DiskSpace {
     /// Set by commits and write-back that fail, cleared by the persistence manager; loaded by each append.
     is_full: AtomicBool,
+    /// Notified when the disk does not count as full any more, and when the log closes.
+    changed: Event,
     dir: PathBuf,
     /// How much room the next journal file needs.
     needed: ByteSize,
@@ -21,6 +24,7 @@ impl DiskSpace {
     pub fn new(dir: PathBuf, needed: ByteSize) -> DiskSpace {
         DiskSpace {
             is_full: AtomicBool::new(false),
+            changed: Event::new(),
             dir,
             needed,
         }
@@ -39,6 +43,17 @@ impl DiskSpace {
     /// Notes that there is room again, or may be: the next write finds out.
     pub fn clear_full(&self) {
         self.is_full.store(false, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Returns a listener for the end of the full disk. Look again after this call.
+    pub fn listen(&self) -> EventListener {
+        self.changed.listen()
+    }
+
+    /// Wakes the listeners.
+    pub fn wake(&self) {
+        self.changed.notify(usize::MAX);
     }
 
     /// Returns the error of appends and waits while the disk is full.

@@ -1,6 +1,7 @@
 //! A partition, for the users of the log: appends, waits, cursors.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millstream_base::{Cursor, Offset, Timestamp};
 use millstream_record::check;
@@ -160,6 +161,19 @@ impl StreamPartition {
                 return result;
             }
             moved.await;
+        }
+    }
+
+    /// Waits as long as the disk is full: until then [`append`](Self::append) fails. The next append may find it full again.
+    pub async fn disk_room(&self) {
+        let appends = &self.core.appends;
+        let is_over = || !appends.disk.is_full() || appends.closed.load(Ordering::SeqCst);
+        while !is_over() {
+            let changed = appends.disk.listen();
+            if is_over() {
+                return;
+            }
+            changed.await;
         }
     }
 

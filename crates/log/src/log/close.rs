@@ -21,6 +21,7 @@ impl Inner {
         if self.core.appends.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        self.core.appends.disk.wake();
         // A pass stops at its next read or write.
         self.core.compactor.signal.close();
         let lanes = self.core.made_lanes();

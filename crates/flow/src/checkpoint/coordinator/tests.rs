@@ -456,6 +456,10 @@ fn a_checkpoint_that_is_due_follows_at_once_when_the_one_before_is_written() {
     assert_eq!(coordinator.alarm(), None, "a worker would not sleep");
     drop(held);
     shards.finish();
+    // Nor does another worker pause while one takes a snapshot.
+    let gates = coordinator.gates.lock();
+    assert!(!is_paused(interval, false));
+    drop(gates);
     assert!(is_paused(interval, false));
     // Changes are bounded.
     graph.pause.is_on.store(false, Ordering::SeqCst);
