@@ -1,12 +1,15 @@
 //! The application on a data directory of its own, killed again and again.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use millstream::{Error, Node};
+use millstream::base::{ByteSize, Offset};
+use millstream::log::{Log, LogConfig};
+use millstream::{Error, Node, Raw, Topic};
 use millstream_testing::start;
 use serde_json::{Value, json};
 
@@ -14,8 +17,19 @@ const EDITS: u64 = 30_000;
 const USERS: u64 = 500;
 const PAGES: u64 = 3_000;
 
+/// The elements of the state.
+const STATES: [&str; 2] = ["by_user", "by_page"];
+
 /// The time after which each run is killed, in milliseconds: some before the first checkpoint, some behind several.
 const KILLED_AFTER_MS: [u64; 5] = [50, 400, 1_300, 2_300, 700];
+
+/// Returns the times of all kills. `MILLSTREAM_CASES` sets their number; those beyond five come at other moments.
+fn kills() -> impl Iterator<Item = Duration> {
+    let count = env::var("MILLSTREAM_CASES").map(|count| count.parse().expect("it is a number"));
+    let all = (0..).zip(KILLED_AFTER_MS.into_iter().cycle());
+    all.map(|(kill, after_ms)| Duration::from_millis(after_ms + kill / 5 * 37))
+        .take(count.unwrap_or(KILLED_AFTER_MS.len()))
+}
 
 fn edit(number: u64) -> Value {
     let (user, page) = (number * number % USERS, number * 7 % PAGES);
@@ -40,15 +54,50 @@ fn state(node: &Node, name: &str) -> Result<BTreeMap<String, u64>, Error> {
     Ok(records.into_iter().collect())
 }
 
+/// Makes the topics of the state so that they are compacted again and again, also what their open files have.
+fn compact_soon(node: &Node) -> Result<(), Error> {
+    for name in STATES {
+        let topic = node.topic(&format!("edits.state.{name}")).partitions(4);
+        let settings = [
+            ("cleanup.policy", "compact"),
+            ("max.compaction.lag.ms", "100"),
+            ("min.cleanable.dirty.ratio", "0.01"),
+            ("file.delete.delay.ms", "0"),
+        ];
+        let set = |topic: Topic<Raw>, (name, value)| topic.setting(name, value);
+        settings.into_iter().fold(topic, set).create()?;
+    }
+    Ok(())
+}
+
+/// Waits until all partitions of the state have been compacted.
+fn wait_for_compaction(dir: &Path) {
+    let log = Log::open(LogConfig::with_pool(dir, ByteSize(64 << 20))).expect("it is free");
+    let is_compacted = |name: &str| {
+        let stream = log.stream(&format!("edits.state.{name}"));
+        let info = stream.expect("the flow has made it").info();
+        let stats = info.partitions.iter().map(|it| it.compaction.as_ref());
+        stats
+            .clone()
+            .all(|it| it.is_some_and(|it| it.compacted_to > Offset(0)))
+    };
+    let started_at = Instant::now();
+    while !STATES.into_iter().all(is_compacted) {
+        assert!(started_at.elapsed() < LIMIT, "the state is not compacted");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn check(ranks: u32) -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let node = Node::embedded(dir.path())?;
+    compact_soon(&node)?;
     let edits = node.topic("edits").json::<Value>().partitions(4).create()?;
     edits.send((0..EDITS / 2).map(edit))?;
     drop((node, edits));
-    for after_ms in KILLED_AFTER_MS {
+    for after in kills() {
         let mut run = start(&mut command(dir.path(), ranks), LIMIT)?;
-        thread::sleep(Duration::from_millis(after_ms));
+        thread::sleep(after);
         run.kill()?;
         run.wait()?;
     }
@@ -59,6 +108,7 @@ fn check(ranks: u32) -> Result<(), Error> {
     let mut last = command(dir.path(), ranks);
     let status = start(last.arg("--until-now"), LIMIT)?.wait()?;
     assert!(status.success(), "{status}");
+    wait_for_compaction(dir.path());
 
     let node = Node::embedded(dir.path())?;
     let mut expected = [BTreeMap::new(), BTreeMap::new()];
