@@ -22,10 +22,10 @@ struct Payment {
 fn main() -> ExitCode {
     millstream::main(|app| {
         let (node, flow) = (app.node(), app.flow("orders"));
-        let [orders, unpaid] = flow
+        let orders = flow
             .read(node.topic("orders").json::<Order>())
-            .event_time(|order| order.time, out_of_order(secs(5)))
-            .fork();
+            .event_time(|order| order.time, out_of_order(secs(5)));
+        let [orders, unpaid] = orders.fork();
         let [totals, ranked] = orders
             .key_by(|order| order.user.clone())
             .window(tumbling(secs(10)))
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
             .window(tumbling(secs(10)))
             .join("paid", payments, |order, _| order.clone())
             .write(node.topic("paid").json());
+
         Ok(flow)
     })
 }
