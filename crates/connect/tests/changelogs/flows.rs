@@ -128,7 +128,7 @@ fn sum_up(store: &Arc<dyn Checkpoints>) -> Running {
     flow.run().unwrap()
 }
 
-fn check_is_lost(running: &Running) {
+pub fn check_is_lost(running: &Running) {
     let started_at = Instant::now();
     while !running.is_finished() {
         assert!(started_at.elapsed() < Duration::from_secs(60));

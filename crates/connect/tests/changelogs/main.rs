@@ -4,5 +4,6 @@ mod anew;
 mod contract;
 mod flows;
 mod refused;
+mod starts;
 mod streams;
 mod support;

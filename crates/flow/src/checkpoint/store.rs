@@ -85,7 +85,8 @@ pub trait Checkpoints: Send + Sync + 'static {
 /// The records of the complete checkpoints of one flow. Only the last one counts.
 pub trait CheckpointRecords {
     /// Returns the last record, if there is any: at least the last one of the runs that locked the store before. A record
-    /// that was appended since then may be found a moment later.
+    /// that was appended since then may be found a moment later. Also called before the store is locked, while another run
+    /// may go on.
     ///
     /// # Errors
     /// When it cannot be read.

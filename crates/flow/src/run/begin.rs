@@ -15,6 +15,7 @@ use crate::checkpoint::shards::{ResumePoint, Shards};
 use crate::checkpoint::snapshot::{
     Elements, changelog_element, sample_element, sink_element, state_element,
 };
+use crate::checkpoint::store::Resume;
 use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Graph;
 use crate::run::fit::check_fit;
@@ -25,28 +26,14 @@ use crate::stage::user_code::catch;
 /// Agrees with all other ranks; restores the elements from a checkpoint, or stores the first one. Returns the purpose
 /// of snapshots.
 pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowError> {
-    let wrong = |error: BoxError| FlowError::Checkpoint {
-        flow: graph.name.clone(),
-        error: error.into(),
-    };
+    let wrong = |error| of_checkpoints(graph, error);
     let checkpoints = shards(graph, settings);
     let shards = checkpoints.as_ref().map(|(shards, _)| shards);
-    if let Some(shards) = shards {
-        shards.lock().map_err(wrong)?;
-        if has_records(settings) {
-            // Else a rank could read a record that is not the last one yet.
-            agree(graph, settings, "sees the checkpoints locked")?;
-        }
-    }
     let resume = settings.checkpoints.as_ref().map(|it| it.resume);
     let beginning = match (shards, resume) {
-        (Some(shards), Some(resume)) => shards.resume_point(resume).map_err(wrong)?,
+        (Some(shards), Some(resume)) => lock(graph, settings, shards, resume)?,
         _ => None,
     };
-    if let Some(beginning) = &beginning {
-        // Before a changelog is opened, which can create its stream.
-        check_fit(graph, &beginning.saved).map_err(wrong)?;
-    }
     open_changelogs(graph, settings).map_err(wrong)?;
     let number = beginning.as_ref().map_or(0, |beginning| beginning.number);
     let run = agree(
@@ -103,6 +90,49 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
             false => Purpose::None,
         },
     })
+}
+
+/// Locks the store. Returns the checkpoint that the flow resumes from, if there is one; it fits the program.
+///
+/// In a store with records the lock can be taken from a run that goes on. So before that the program has to fit the last
+/// checkpoint, and has to be the same on all ranks: a start that is refused should end no other run.
+fn lock(
+    graph: &Graph,
+    settings: &FlowSettings,
+    shards: &Shards,
+    resume: Resume,
+) -> Result<Option<ResumePoint>, FlowError> {
+    let wrong = |error| of_checkpoints(graph, error);
+    let mut seen = None;
+    if has_records(settings) {
+        seen = shards.look(resume).map_err(wrong)?;
+        if let Some(seen) = &seen {
+            check_fit(graph, seen.saved()).map_err(wrong)?;
+        }
+        agree(
+            graph,
+            settings,
+            &describe_program(graph, settings).join("\n"),
+        )?;
+    }
+    shards.lock().map_err(wrong)?;
+    if has_records(settings) {
+        // Else a rank could read a record that is not the last one yet.
+        agree(graph, settings, "sees the checkpoints locked")?;
+    }
+    let beginning = shards.resume_point(resume, seen).map_err(wrong)?;
+    if let Some(beginning) = &beginning {
+        // Before a changelog is opened, which can create its stream.
+        check_fit(graph, &beginning.saved).map_err(wrong)?;
+    }
+    Ok(beginning)
+}
+
+fn of_checkpoints(graph: &Graph, error: BoxError) -> FlowError {
+    FlowError::Checkpoint {
+        flow: graph.name.clone(),
+        error: error.into(),
+    }
 }
 
 /// Makes the decisions that tell sinks, changelogs and readers of state which checkpoints are complete.
@@ -228,11 +258,16 @@ fn shards(graph: &Graph, settings: &FlowSettings) -> Option<(Shards, Decisions)>
     Some((shards, decisions))
 }
 
-/// Describes everything that must be the same on all ranks.
-fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&ResumePoint>) -> String {
+fn describe_program(graph: &Graph, settings: &FlowSettings) -> Vec<String> {
     let mut description: Vec<String> = graph.stages.iter().map(|stage| stage.describe()).collect();
     description.push(format!("program {}", settings.program));
     description.extend_from_slice(&graph.agreed);
+    description
+}
+
+/// Describes everything that must be the same on all ranks.
+fn describe(graph: &Graph, settings: &FlowSettings, beginning: Option<&ResumePoint>) -> String {
+    let mut description = describe_program(graph, settings);
     let logged = graph.logged.iter().filter(|element| element.is_open());
     description.extend(logged.map(|element| format!("state {} has a changelog", element.name())));
     let begins = match beginning {

@@ -1,6 +1,7 @@
 //! Stores in which one record makes a checkpoint complete.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::{
     BoxError, CheckpointRecords, Checkpointing, Checkpoints, FinalError, Flow, FlowError,
-    FlowSettings, Partial, Resume, Running, ShardKey,
+    FlowSettings, Partial, Resume, Running, ShardKey, StoreLock,
 };
 
 use crate::support::{on_ranks, settings, wait_until};
@@ -32,6 +33,9 @@ struct RecordStore {
     record: Mutex<Option<Vec<u8>>>,
     fate: Mutex<Fate>,
     has_records: bool,
+    /// Given to readers before the last record, as if the last one was stored in between.
+    former: Mutex<Option<Vec<u8>>>,
+    locks: AtomicUsize,
 }
 
 impl RecordStore {
@@ -45,6 +49,8 @@ impl RecordStore {
             record: Mutex::default(),
             fate: Mutex::new(Fate::Stored),
             has_records,
+            former: Mutex::default(),
+            locks: AtomicUsize::new(0),
         })
     }
 
@@ -68,6 +74,11 @@ impl RecordStore {
 }
 
 impl Checkpoints for RecordStore {
+    fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
+        self.locks.fetch_add(1, Ordering::Relaxed);
+        Ok(None)
+    }
+
     fn records(&self) -> Option<&dyn CheckpointRecords> {
         self.has_records.then_some(self as _)
     }
@@ -95,7 +106,8 @@ impl Checkpoints for RecordStore {
 
 impl CheckpointRecords for RecordStore {
     fn last(&self) -> Result<Option<Vec<u8>>, BoxError> {
-        Ok(RecordStore::last(self))
+        let former = self.former.lock().unwrap().take();
+        Ok(former.or_else(|| RecordStore::last(self)))
     }
 
     fn append(&self, record: &[u8]) -> Result<(), BoxError> {
@@ -120,9 +132,20 @@ fn start(
     ranks: &Ranks,
     resume: Resume,
 ) -> Result<(Running, Partial<u64>), FlowError> {
+    start_version("1", store, ranks, resume)
+}
+
+/// The same with a version of the program.
+fn start_version(
+    version: &str,
+    store: &Arc<RecordStore>,
+    ranks: &Ranks,
+    resume: Resume,
+) -> Result<(Running, Partial<u64>), FlowError> {
     let flow = Flow::with_settings(
         "sum",
         FlowSettings {
+            program: version.to_owned(),
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(store) as Arc<dyn Checkpoints>,
@@ -186,6 +209,60 @@ fn shards_without_a_record_do_not_count_and_are_removed() {
 
     store.set(Fate::Stored);
     finish(&store, &Ranks::alone());
+    finish(&store, &Ranks::alone());
+}
+
+/// A lock could end another run, which this one does not replace.
+#[test]
+fn a_start_that_is_refused_does_not_lock_the_store() {
+    let store = RecordStore::new();
+    interrupt(&store, 1);
+    let locks = store.locks.load(Ordering::Relaxed);
+    let begin = |ranks: &Ranks, resume| start(&store, ranks, resume).map(drop).unwrap_err();
+    let error = begin(&Ranks::alone(), Resume::Never).to_string();
+    assert!(error.contains("of an earlier run"), "{error}");
+    let errors = Mutex::new(Vec::new());
+    on_ranks(2, |ranks| {
+        let error = begin(ranks, Resume::Always);
+        errors.lock().unwrap().push(error.to_string());
+    });
+    let errors = errors.into_inner().unwrap();
+    let refused = "is of flow \"sum\" on 1 ranks, and this is \"sum\" on 2";
+    assert!(
+        errors.iter().any(|error| error.contains(refused)),
+        "{errors:?}"
+    );
+    let record = store.last();
+    let mut shards = store.shards.lock().unwrap();
+    for shard in shards.values_mut() {
+        shard.pop();
+    }
+    drop(shards);
+    let error = store.refusal();
+    assert!(error.contains("and the record names"), "{error}");
+    assert_eq!(store.locks.load(Ordering::Relaxed), locks);
+    assert_eq!(store.last(), record);
+}
+
+#[test]
+fn ranks_with_different_programs_do_not_lock_the_store() {
+    let store = RecordStore::new();
+    on_ranks(2, |ranks| {
+        let version = ranks.rank().to_string();
+        let started = start_version(&version, &store, ranks, Resume::Never);
+        started.map(drop).unwrap_err();
+    });
+    assert_eq!(store.locks.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_checkpoint_that_another_run_replaces_while_it_is_read_is_no_obstacle() {
+    let store = RecordStore::new();
+    interrupt(&store, 1);
+    let former = store.last();
+    interrupt(&store, 1);
+    assert_ne!(store.last(), former);
+    *store.former.lock().unwrap() = former;
     finish(&store, &Ranks::alone());
 }
 

@@ -260,7 +260,7 @@ impl Rank {
         let decisions = Decisions::new(&flow.settings.ranks, &graph.doorbell, Vec::new(), waiting);
         let signal = Arc::clone(decisions.signal());
         let shards = Shards::new(place, "simulated", rank, ranks, &clock, signal);
-        let beginning = shards.resume_point(Resume::IfAny).unwrap();
+        let beginning = shards.resume_point(Resume::IfAny, None).unwrap();
         if let Some(beginning) = &beginning {
             begin::restore(&graph, beginning).unwrap();
         }

@@ -23,14 +23,57 @@ pub struct ResumePoint {
     pub saved: Saved,
 }
 
+/// The last checkpoint of a store with records, seen while another run may go on.
+pub struct Seen {
+    record: Vec<u8>,
+    point: ResumePoint,
+}
+
+impl Seen {
+    pub fn saved(&self) -> &Saved {
+        &self.point.saved
+    }
+}
+
+/// How often a run looks for the last checkpoint while another one replaces it.
+const LOOKS_MAX: usize = 10;
+
 impl Shards {
+    /// Returns the last checkpoint at this moment, if the store has records and there is any. Nothing is locked: another
+    /// run may go on, and remove the shard that its record has named. If that happens each time, nothing is seen.
+    pub fn look(&self, resume: Resume) -> Result<Option<Seen>, BoxError> {
+        let Some(records) = self.checkpoints.records() else {
+            return Ok(None);
+        };
+        let mut last = records.last()?;
+        for _ in 0..LOOKS_MAX {
+            let Some(record) = last else {
+                break;
+            };
+            let point = self.resume_from(&record, records, resume);
+            last = records.last()?;
+            match point {
+                Err(_) if last.as_ref() != Some(&record) => {}
+                point => return point.map(|point| Some(Seen { record, point })),
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the checkpoint to resume from, if there is one, as this rank sees it. Rank 0 has [locked](Self::lock) the
-    /// store.
-    pub fn resume_point(&self, resume: Resume) -> Result<Option<ResumePoint>, BoxError> {
+    /// store. What the rank has seen before is not read again.
+    pub fn resume_point(
+        &self,
+        resume: Resume,
+        seen: Option<Seen>,
+    ) -> Result<Option<ResumePoint>, BoxError> {
         if let Some(records) = self.checkpoints.records()
             && let Some(record) = records.last()?
         {
-            return self.resume_from(&record, records, resume).map(Some);
+            return match seen {
+                Some(seen) if seen.record == record => Ok(Some(seen.point)),
+                _ => self.resume_from(&record, records, resume).map(Some),
+            };
         }
         let mut shards = self.checkpoints.list()?;
         // Others are of runs that have stored no record: they never counted.
