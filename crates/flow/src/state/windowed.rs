@@ -172,7 +172,7 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
     /// Without the aggregate: its name has closures in it, whose names change with every edit.
     fn types(&self) -> String {
         let state = std::any::type_name::<(K, A::State)>();
-        format!("{state} in {:?}", self.spec.windows)
+        format!("{state} in {}", self.spec.windows)
     }
 
     /// There may be more or fewer partitions than there were.

@@ -1,5 +1,6 @@
 //! The kinds of windows, and the arithmetic of their panes.
 
+use std::fmt;
 use std::ops::Range;
 
 use millstream_base::Timestamp;
@@ -38,6 +39,31 @@ pub struct Trigger {
 pub(super) enum When {
     Events(u64),
     EveryMs(i64),
+}
+
+impl fmt::Display for Windows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Tumbling { size_ms } => write!(f, "windows of {size_ms} ms")?,
+            Kind::Sliding { size_ms, slide_ms } => {
+                write!(f, "windows of {size_ms} ms every {slide_ms} ms")?;
+            }
+            Kind::Session { gap_ms } => write!(f, "sessions with gaps of {gap_ms} ms")?,
+            Kind::Global(Trigger { when, purges }) => {
+                match when {
+                    When::Events(count) => write!(f, "a global window every {count} items")?,
+                    When::EveryMs(ms) => write!(f, "a global window every {ms} ms")?,
+                }
+                if purges {
+                    write!(f, ", emptied each time")?;
+                }
+            }
+        }
+        match i64::from(self.lateness) {
+            0 => Ok(()),
+            ms => write!(f, ", for items up to {ms} ms late"),
+        }
+    }
 }
 
 impl Trigger {

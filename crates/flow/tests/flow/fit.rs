@@ -289,7 +289,7 @@ fn types_of_state_that_is_saved_whole_are_compared() {
         let error = resumed.unwrap_err().to_string();
         let windows = if is_of_values { second } else { lateness };
         let expected = format!(
-            "state \"totals\" has the types (u64, u64) in {second:?} in the checkpoint, and {types} in {windows:?} in the program"
+            "state \"totals\" has the types (u64, u64) in {second} in the checkpoint, and {types} in {windows} in the program"
         );
         assert!(error.contains(&expected), "{error}");
         let now = types.trim_matches(['(', ')']);
