@@ -26,12 +26,18 @@ fn command(data: &Path, options: &[&str]) -> Command {
     let mut command = millstream_testing::command(env!("CARGO_BIN_EXE_edits"));
     command.arg("--data").arg(data).args(options);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
+    // Whatever the user of the tests has set.
+    command.env_remove("MILLSTREAM_LOG");
     command
 }
 
 /// Runs to the end. Returns whether it succeeded, and the lines on stderr.
 fn run(data: &Path, options: &[&str]) -> (bool, String) {
-    let mut run = start(&mut command(data, options), LIMIT).unwrap();
+    run_to_end(&mut command(data, options))
+}
+
+fn run_to_end(command: &mut Command) -> (bool, String) {
+    let mut run = start(command, LIMIT).unwrap();
     let mut lines = String::new();
     let mut stderr = run.stderr.take().unwrap();
     stderr.read_to_string(&mut lines).unwrap();
@@ -120,5 +126,16 @@ fn an_application_resumes_as_it_is_told_to() -> Result<(), Error> {
     assert!(succeeds && !warning.is_empty());
     let told = "an earlier run has read this source to its end";
     assert!(warning.lines().all(|line| line.contains(told)), "{warning}");
+    Ok(())
+}
+
+#[test]
+fn an_unknown_level_of_events_is_named() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let mut command = command(dir.path(), &["--until-now"]);
+    let (succeeds, error) = run_to_end(command.env("MILLSTREAM_LOG", "loud"));
+    assert!(!succeeds);
+    let expected = "error: MILLSTREAM_LOG is \"loud\", which is no level: set it to off, ";
+    assert!(error.starts_with(expected), "{error}");
     Ok(())
 }

@@ -104,8 +104,8 @@ impl App {
 /// }
 /// ```
 pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
-    write_events();
-    match run(&Options::parse(), &flow) {
+    let options = Options::parse();
+    match write_events().and_then(|()| run(&options, &flow)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -115,17 +115,25 @@ pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
 }
 
 /// Writes events to stderr, unless the program has a subscriber of its own.
-fn write_events() {
-    let level = std::env::var("MILLSTREAM_LOG").ok();
-    let level = level.and_then(|level| level.parse().ok());
+fn write_events() -> Result<(), Error> {
+    let level = match std::env::var_os("MILLSTREAM_LOG") {
+        Some(level) => {
+            let level = level.to_string_lossy();
+            level
+                .parse()
+                .map_err(|_| Error::LogLevel(level.into_owned()))?
+        }
+        None => LevelFilter::WARN,
+    };
     let lines = tracing_subscriber::fmt()
-        .with_max_level(level.unwrap_or(LevelFilter::WARN))
+        .with_max_level(level)
         .with_target(false)
         // A failed write to stderr would panic otherwise.
         .log_internal_errors(false)
         .with_writer(io::stderr)
         .finish();
     let _ = tracing::subscriber::set_global_default(lines);
+    Ok(())
 }
 
 fn run(

@@ -51,6 +51,11 @@ pub enum Error {
         /// The system's error.
         error: std::io::Error,
     },
+    /// The environment names no level of events.
+    #[error(
+        "MILLSTREAM_LOG is {0:?}, which is no level: set it to off, error, warn, info, debug or trace, or unset it"
+    )]
+    LogLevel(String),
     /// The ranks cannot work together.
     #[error(transparent)]
     Ranks(ExchangeError),
