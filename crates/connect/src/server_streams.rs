@@ -15,6 +15,11 @@ pub async fn stream_or_create(
     name: &str,
     config: &StreamConfig,
 ) -> Result<(), ClientError> {
+    // Users need no right to create a stream that exists.
+    match client.refresh(&[name]).await {
+        Err(error) if error.is_unknown_stream() => {}
+        found => return found,
+    }
     match client.create_stream(name, settings(config)).await {
         Err(error) if error.response_error() == Some(ResponseError::TopicAlreadyExists) => Ok(()),
         created => created,

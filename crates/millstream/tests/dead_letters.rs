@@ -38,14 +38,14 @@ fn copy(node: &Node, log: &Log) -> Result<(), Error> {
 #[test]
 fn an_unreadable_record_goes_to_the_topic_that_the_flow_names() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
-    let (log, _server) = servers::start(dir.path());
+    let (log, _server) = servers::start(dir.path(), |_, _| {});
     copy(&Node::of_log(&log), &log)
 }
 
 #[test]
 fn an_unreadable_record_goes_to_that_topic_over_a_server_too() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
-    let (log, server) = servers::start(dir.path());
+    let (log, server) = servers::start(dir.path(), |_, _| {});
     copy(&Node::connect(&server.local_address().to_string())?, &log)
 }
 

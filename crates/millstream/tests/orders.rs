@@ -185,7 +185,7 @@ fn the_orders_program_runs_in_the_process() -> Result<(), Error> {
 #[test]
 fn the_same_program_runs_over_a_server() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
-    let (_, server) = servers::start(dir.path());
+    let (_, server) = servers::start(dir.path(), |_, _| {});
     check(&Node::connect(&server.local_address().to_string())?, 1)
 }
 
@@ -194,7 +194,7 @@ fn two_ranks_share_the_partitions_and_the_keys() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     check(&Node::embedded(dir.path())?, 2)?;
     let dir = tempfile::tempdir()?;
-    let (_, server) = servers::start(dir.path());
+    let (_, server) = servers::start(dir.path(), |_, _| {});
     check(&Node::connect(&server.local_address().to_string())?, 2)
 }
 
@@ -203,7 +203,7 @@ fn a_missing_topic_is_named_with_the_way_to_make_it() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     reads_nothing(&Node::embedded(dir.path())?);
     let dir = tempfile::tempdir()?;
-    let (_, server) = servers::start(dir.path());
+    let (_, server) = servers::start(dir.path(), |_, _| {});
     reads_nothing(&Node::connect(&server.local_address().to_string())?);
     Ok(())
 }
