@@ -10,6 +10,7 @@ use millstream_flow::{BoxError, DeadLetter, DeadLetters, Sink, SinkStart};
 use millstream_log::{Log, LogError, StreamConfig};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::flow_name::check_flow_name;
 use crate::letter::{DEAD_LETTERS_SUFFIX, LetterToStore, chunk_bytes, encode};
 use crate::network::Network;
 use crate::server_streams::stream_or_create;
@@ -184,6 +185,7 @@ impl DeadLetters for DeadLetterStream {
     }
 
     fn recover(&self, start: &SinkStart<'_>) -> Result<(), BoxError> {
+        check_flow_name(start.flow)?;
         let mut writer = self.writer.lock();
         let before = writer.start.rank;
         if start.takes_checkpoints && writer.start.takes_checkpoints && before != start.rank {

@@ -39,6 +39,7 @@ mod any_source;
 mod checkpoints;
 mod dead_letters;
 mod flow_group;
+mod flow_name;
 mod flow_transactions;
 mod held_positions;
 mod held_records;
@@ -59,6 +60,7 @@ pub use checkpoints::{
 };
 pub use dead_letters::DeadLetterStream;
 pub use flow_group::FlowGroup;
+pub use flow_name::{BadFlowName, check_flow_name};
 pub use flow_transactions::FlowTransactionId;
 pub use letter::{DEAD_LETTERS_SUFFIX, StoredLetter};
 pub use network::Network;

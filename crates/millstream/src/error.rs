@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use millstream_client::ClientError;
+use millstream_connect::BadFlowName;
 use millstream_exchange::ExchangeError;
 use millstream_flow::FlowError;
 use millstream_log::LogError;
@@ -34,6 +35,9 @@ pub enum Error {
         /// The reason.
         error: millstream_flow::BoxError,
     },
+    /// The flow's name is not valid.
+    #[error(transparent)]
+    FlowName(#[from] BadFlowName),
     /// The flow reads no topic, and so has no node.
     #[error("flow {flow} reads no topic: begin it with `read`")]
     NoInput {

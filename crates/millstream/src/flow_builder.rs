@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use millstream_connect::{AnyRecords, AnySource};
+use millstream_connect::{AnyRecords, AnySource, check_flow_name};
 use millstream_flow::{Chain, Checkpointing, Emit, FlowSettings, Resume, SourceInput};
 use millstream_log::Share;
 use parking_lot::Mutex;
@@ -72,7 +72,7 @@ impl Default for State {
 
 impl Flow {
     /// Returns an empty flow. Its name is that of its checkpoints, its state and its transactions: no two flows of a
-    /// node share one.
+    /// node share one. It has 1 to 150 letters, digits, `.`, `_` and `-`; with another name the flow does not start.
     pub fn new(name: &str) -> Flow {
         Flow::with_settings(name, FlowSettings::default())
     }
@@ -80,11 +80,15 @@ impl Flow {
     /// Returns an empty flow with other than the default settings. Checkpoints and dead letters that they name replace those of the
     /// flow's node.
     pub fn with_settings(name: &str, settings: FlowSettings) -> Flow {
+        let state = State {
+            fault: check_flow_name(name).err().map(Error::from),
+            ..State::default()
+        };
         Flow {
             shared: Arc::new(Shared {
                 name: name.to_owned(),
                 settings,
-                state: Mutex::default(),
+                state: Mutex::new(state),
             }),
         }
     }
@@ -257,6 +261,11 @@ impl Flow {
         let state = self.shared.state.lock();
         let engine = state.engine.clone();
         engine.unwrap_or_else(|| unreachable!("a stream begins with a topic"))
+    }
+
+    /// Returns whether [`start`](Self::start) will return an error, so that nothing is to be made for the flow.
+    pub(crate) fn has_fault(&self) -> bool {
+        self.shared.state.lock().fault.is_some()
     }
 
     /// Notes an error that [`start`](Self::start) returns.

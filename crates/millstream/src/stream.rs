@@ -216,7 +216,9 @@ where
         let Stream {
             flow, operators, ..
         } = self;
-        if let Err(error) = topic.ensure() {
+        if !flow.has_fault()
+            && let Err(error) = topic.ensure()
+        {
             flow.fault(error);
         }
         let sink = topic.node.sink(&topic.name, Box::new(record_of));

@@ -14,6 +14,7 @@ use super::changelog::check_stream;
 use super::log_changelog::LogChangelog;
 use super::record_stream::{RECORD, stream_name};
 use super::{check_len, named_shard, shard_name};
+use crate::flow_name::check_flow_name;
 
 /// The stores that runs in this process hold: the log, by the address of its pool, and the prefix of the shards' names.
 /// Only one process at a time has a log open.
@@ -25,6 +26,7 @@ static LOCKED: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
 #[derive(Clone)]
 pub struct LogCheckpoints {
     log: Log,
+    flow: String,
     prefix: String,
     /// The name of the stream of records.
     records: String,
@@ -35,6 +37,7 @@ impl LogCheckpoints {
     pub fn new(log: &Log, flow: &str) -> LogCheckpoints {
         LogCheckpoints {
             log: log.clone(),
+            flow: flow.to_owned(),
             prefix: prefix(flow),
             records: stream_name(flow),
         }
@@ -106,6 +109,7 @@ impl Drop for Lock {
 
 impl Checkpoints for LogCheckpoints {
     fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
+        check_flow_name(&self.flow)?;
         let key = (Arc::as_ptr(self.log.pool()).addr(), self.prefix.clone());
         if !LOCKED.lock().insert(key.clone()) {
             return Err(format!(

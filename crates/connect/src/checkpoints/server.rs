@@ -11,6 +11,7 @@ use super::objects::{is_of, prefix, shard_of};
 use super::server_changelog::ServerChangelog;
 use super::server_records::ServerRun;
 use super::{check_len, record_stream, server_records, shard_name};
+use crate::flow_name::check_flow_name;
 use crate::network::Network;
 
 /// Bytes that are sent or asked for at once.
@@ -91,6 +92,7 @@ impl ServerCheckpoints {
 
 impl Checkpoints for ServerCheckpoints {
     fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
+        check_flow_name(&self.flow)?;
         let mut run = self.run.lock();
         if run.is_some() {
             return Err(format!(

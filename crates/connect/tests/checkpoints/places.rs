@@ -214,6 +214,19 @@ fn parts_are_kept_in_a_directory_a_log_and_a_server() {
     let both = ServerCheckpoints::new(&client, "ads").unwrap();
     assert_eq!(both.get(key(1, 10)).unwrap(), b"other");
 
+    for flow in ["a/b", "a:b", "", ".."] {
+        let stores: [&dyn Checkpoints; 2] = [
+            &LogCheckpoints::new(&log, flow),
+            &ServerCheckpoints::new(&client, flow).unwrap(),
+        ];
+        for store in stores {
+            let error = store.lock().err().expect("it is no name").to_string();
+            let told = format!("a flow cannot be called {flow:?}");
+            assert!(error.contains(&told), "{error}");
+        }
+    }
+    assert!(log.stream_names().is_empty(), "nothing is made for them");
+
     log.put_object("ads.checkpoint.notes", &mut &b""[..])
         .unwrap();
     let error = both.list().unwrap_err().to_string();

@@ -220,3 +220,19 @@ fn workers_store_letters_at_the_same_time() {
         }
     }
 }
+
+#[test]
+fn dead_letters_of_a_flow_whose_name_begins_no_stream_are_refused_at_its_start() {
+    for into in [Into::Log, Into::Server] {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, server) = serve(dir.path());
+        let keeper = letters(into, &log, &server);
+        let start = SinkStart {
+            flow: "a/b",
+            ..flow_start(false)
+        };
+        let refused = keeper.recover(&start).unwrap_err().to_string();
+        let told = "a flow cannot be called \"a/b\"";
+        assert!(refused.contains(told), "{into:?}: {refused}");
+    }
+}
