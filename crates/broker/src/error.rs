@@ -34,6 +34,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::BadCursor { .. } => ResponseError::OffsetOutOfRange,
         // Clients try again.
         LogError::PoolExhausted { .. }
+        | LogError::KeysBusy { .. }
         | LogError::ReadBudget
         | LogError::DecompressionBusy { .. } => ResponseError::RequestTimedOut,
         LogError::Closed => ResponseError::NotLeaderOrFollower,
@@ -43,8 +44,11 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::Io { .. } => ResponseError::KafkaStorageError,
         // Consumers stop at this error; at a storage error they would retry, hoping that it passes.
         LogError::Corrupted { .. } | LogError::KeysChanged { .. } => ResponseError::CorruptMessage,
+        LogError::TooManyUndecided { .. } => ResponseError::ConcurrentTransactions,
         LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
-        LogError::BadRange { .. } | LogError::NotHandedOut { .. } => ResponseError::InvalidRequest,
+        LogError::BadRange { .. }
+        | LogError::NotHandedOut { .. }
+        | LogError::NotTheOwner { .. } => ResponseError::InvalidRequest,
         _ => ResponseError::UnknownServerError,
     }
 }

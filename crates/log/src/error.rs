@@ -333,6 +333,39 @@ pub enum LogError {
         /// The record's offset.
         offset: Offset,
     },
+    /// The keys of records that do not count yet fill their memory.
+    #[error(
+        "conditional changes of keys are refused in partition {partition} of stream {stream}, since too many of its records          are not durable yet or are of transactions that have not ended: try again when they have (`millstream transaction \
+         list`)"
+    )]
+    TooManyUndecided {
+        /// The stream's name.
+        stream: String,
+        /// The partition.
+        partition: u32,
+    },
+    /// Others changed the same keys again and again.
+    #[error(
+        "the keys in partition {partition} of stream {stream} were not changed, since other producers write them too fast;          try again"
+    )]
+    KeysBusy {
+        /// The stream's name.
+        stream: String,
+        /// The partition.
+        partition: u32,
+    },
+    /// Another partition owns the key.
+    #[error(
+        "partition {partition} of stream {stream} does not own the key: partition {owner} does, by the hash of the key"
+    )]
+    NotTheOwner {
+        /// The stream's name.
+        stream: String,
+        /// The partition.
+        partition: u32,
+        /// The partition that owns the key.
+        owner: u32,
+    },
     /// The streamlet or lane does not exist.
     #[error("stream {stream} has no {what}")]
     UnknownPartition {

@@ -30,6 +30,7 @@
 
 mod abort;
 mod catalog;
+mod change;
 mod commit;
 mod compact;
 mod core;
@@ -58,6 +59,7 @@ mod shared_group;
 mod stream;
 mod subscription;
 
+pub use change::{ChangeError, Changed, KeyChange, KeyChanges, KeyCondition, NewValue};
 pub use compact::PassReport;
 pub use compact::stats::{CompactionStats, LogCompaction};
 pub use error::{KEY_BYTES_MAX, LogError, NAMED_RECORDS_MAX, Result};

@@ -2,10 +2,13 @@
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
 
+use crate::change::{KeyChange, KeyChanges, NewValue, Older, change_keys};
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
 use crate::handle::stream::Stream;
 use crate::keys::table::KeyStats;
+use crate::keys::tail::Content;
+use crate::produce::append::is_found_by;
 use crate::read::keys::find::find_key;
 use crate::read::keys::scan::scan_keys;
 use crate::read::keys::versions::{KeyVersion, Wanted, read_versions};
@@ -131,6 +134,71 @@ impl StreamPartition {
         let wanted = Wanted { key, place };
         let versions = read_versions(&self.core.reads, &self.lane, &[wanted])?;
         Ok(versions.into_iter().next().flatten())
+    }
+
+    /// Makes changes of keys, in their order, each if its condition holds: see [`crate::KeyChange`]. It waits as [`get`](Self::get)
+    /// does, and not until the changes are durable: see [`KeyChanges::answer_at`].
+    ///
+    /// ```
+    /// use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogConfig, StreamConfig};
+    /// use millstream_log::{ChangeError, KeyChange, KeyCondition, NewValue};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let log = Log::open(LogConfig::new(dir.path()))?;
+    /// let settings = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into();
+    /// let config = StreamConfig { settings, ..StreamConfig::default() };
+    /// let partition = log.create_stream("counts", config)?.partition(0)?;
+    ///
+    /// let add = KeyChange { key: b"visits", condition: KeyCondition::Any, value: NewValue::Add(2) };
+    /// let first = KeyChange { condition: KeyCondition::Absent, ..add };
+    /// let outcomes = partition.change(&[add, add, first])?.outcomes;
+    /// assert_eq!(outcomes[1].as_ref().unwrap().sum, Some(4));
+    /// assert!(matches!(outcomes[2], Err(ChangeError::OtherVersion { newest: Some(_) })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the stream is not keyed, a key is too long, or another partition owns it; nothing is changed then. Errors of later
+    /// steps are among the outcomes.
+    pub fn change(&self, changes: &[KeyChange<'_>]) -> Result<KeyChanges> {
+        self.check_keyed()?;
+        let partitions = self.partitions();
+        for (n, change) in (0..).zip(changes) {
+            self.check_owned(n, change.key, partitions)?;
+        }
+        let index = self.lane.key_index(partitions);
+        let look_up = |change: &KeyChange<'_>| self.look_up(change);
+        Ok(change_keys(&self.core, &self.lane, index, changes, look_up))
+    }
+
+    fn check_owned(&self, number: u32, key: &[u8], partitions: u32) -> Result<()> {
+        let stream = || self.lane.stream.name.clone();
+        if !is_found_by(Some(key)) {
+            return Err(LogError::NoKey {
+                stream: stream(),
+                records: vec![number],
+            });
+        }
+        match partition_of_key(key, partitions as usize) as u32 {
+            owner if owner == self.lane.partition => Ok(()),
+            owner => Err(LogError::NotTheOwner {
+                stream: stream(),
+                partition: self.lane.partition,
+                owner,
+            }),
+        }
+    }
+
+    /// Returns the newest version of a change's key, as far as the change needs it.
+    fn look_up(&self, change: &KeyChange<'_>) -> Result<Option<Older>> {
+        let older = |offset, content| Older { offset, content };
+        if let NewValue::Add(_) = change.value {
+            let found = self.look(|| self.find_and_read(change.key))?;
+            return Ok(found.map(|found| older(found.offset, Content::of(Some(&found.value)))));
+        }
+        let partitions = || self.partitions();
+        let found = find_key(&self.core.reads, &self.lane, partitions, change.key)?;
+        Ok(found.map(|found| older(found.offset, Content::Other)))
     }
 
     /// Returns the keys of a range that have a value, in the order of their bytes: at most `limit` and at most

@@ -207,8 +207,16 @@ impl StreamPartition {
     /// # Errors
     /// See [`StreamPartition::wait_durable`].
     pub async fn acknowledged(&self, appended: &Appended) -> Result<()> {
+        self.answered(appended.next_offset).await
+    }
+
+    /// Waits until a producer of the records before `offset` would be answered.
+    ///
+    /// # Errors
+    /// See [`StreamPartition::wait_durable`].
+    pub async fn answered(&self, offset: Offset) -> Result<()> {
         match self.answering_head() {
-            Some(head) => self.reached(head, appended.next_offset).await,
+            Some(head) => self.reached(head, offset).await,
             None => Ok(()),
         }
     }

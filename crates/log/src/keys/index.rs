@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 use crate::keys::file::KeyCounts;
 use crate::keys::table::{KeyStats, KeyTable};
+use crate::keys::tail::KeyTail;
 
 /// How many records are added before lookups that wait have their turn.
 const RECORDS_AT_ONCE: usize = 1_000;
@@ -22,6 +23,9 @@ pub struct KeyIndex {
     updating: Mutex<()>,
     /// Held by the thread that makes a key file. Locked behind `updating` or without it, and before `table`.
     building: Mutex<()>,
+    /// The keys behind those that look-ups see. Held by a conditional change from its decision to its append: locked
+    /// before the lock of the lane's head, and without the others of the index.
+    tail: Mutex<KeyTail>,
     /// The last failure to make a key file. Written by the thread that made it; read by that thread and by statistics.
     failure: Mutex<Option<Failure>>,
     counters: Counters,
@@ -58,6 +62,7 @@ impl KeyIndex {
             table: RwLock::new(KeyTable::new(partition, partitions, has_files)),
             updating: Mutex::new(()),
             building: Mutex::new(()),
+            tail: Mutex::default(),
             failure: Mutex::default(),
             counters: Counters::default(),
         }
@@ -87,6 +92,11 @@ impl KeyIndex {
     /// Waits for the right to make a key file.
     pub fn build(&self) -> MutexGuard<'_, ()> {
         self.building.lock()
+    }
+
+    /// Waits for the keys behind those that look-ups see.
+    pub fn tail(&self) -> MutexGuard<'_, KeyTail> {
+        self.tail.lock()
     }
 
     /// The offset before which key files have all records.

@@ -36,3 +36,4 @@ pub mod file;
 pub mod index;
 pub mod scan;
 pub mod table;
+pub mod tail;

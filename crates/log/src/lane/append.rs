@@ -12,6 +12,7 @@ use crate::error::{LogError, Result};
 use crate::index::entry::EntryKind;
 use crate::lane::LaneState;
 use crate::lane::context::AppendContext;
+use crate::lane::end::LaneEnd;
 use crate::lane::head::{Head, OpenGroup, close_group, is_entry_due};
 use crate::lane::residents::Resident;
 use crate::lane::virtual_log::Pushed;
@@ -57,6 +58,23 @@ impl LaneState {
             }));
         }
         self.store(context, head, header, chunk, None)
+    }
+
+    /// Appends a chunk of no producer, whose header and checksum were checked, if `accept` accepts the end of the lane,
+    /// under the lane's lock. `None` if it does not.
+    pub fn append_if(
+        self: &Arc<Self>,
+        context: &AppendContext,
+        header: &ChunkHeader,
+        chunk: &[u8],
+        accept: impl FnOnce(&LaneEnd) -> Result<bool>,
+    ) -> Result<Option<AppendStep>> {
+        let head = self.head.lock();
+        self.check_open(context)?;
+        match accept(&LaneEnd::of(&head))? {
+            true => self.store(context, head, header, chunk, None).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Appends the chunk of a marker.

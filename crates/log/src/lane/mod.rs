@@ -14,6 +14,7 @@ pub mod close;
 pub mod compaction_marks;
 pub mod context;
 pub mod cursors;
+pub mod end;
 pub mod epochs;
 pub mod fetch_ends;
 pub mod groups;
@@ -45,6 +46,7 @@ use crate::group::Group;
 use crate::ids::LaneId;
 use crate::keys::index::KeyIndex;
 use crate::keys::table::KeyStats;
+use crate::lane::end::LaneEnd;
 use crate::lane::epochs::Epochs;
 use crate::lane::fetch_ends::FetchEnds;
 use crate::lane::head::{Head, OpenGroup};
@@ -212,6 +214,11 @@ impl LaneState {
     /// The offset that comes next.
     pub fn next_offset(&self) -> Offset {
         self.head.lock().next_offset
+    }
+
+    /// Its end, durable or not.
+    pub fn end(&self) -> LaneEnd {
+        LaneEnd::of(&self.head.lock())
     }
 
     /// The producers that the lane remembers.

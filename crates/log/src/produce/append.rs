@@ -15,6 +15,7 @@ use crate::lane::append::{AppendStep, Appended};
 use crate::lane::persist_signal::TICK;
 use crate::memory::pool::Arena;
 use crate::settings::config::Background;
+use crate::settings::intake::TakenIn;
 
 /// Appends a chunk to a lane whose header and checksum were checked, waiting for memory where that is short.
 pub(crate) fn append_to_lane(
@@ -26,8 +27,27 @@ pub(crate) fn append_to_lane(
     check_sent(header)?;
     check_size(lane, chunk)?;
     check_keys(core, lane, chunk)?;
-    let Some(intake) = lane.stream.limits.intake() else {
+    let Some(taken) = take_in(core, lane, header, chunk)? else {
         return append_when_room(core, || lane.append(&core.appends, header, chunk));
+    };
+    let appended = append_when_room(core, || {
+        lane.append(&core.appends, &taken.header, &taken.chunk)
+    })?;
+    Ok(Appended {
+        append_time: taken.append_time.filter(|_| !appended.duplicate),
+        ..appended
+    })
+}
+
+/// Makes the chunk to be stored of one that was checked; `None` if that is the same.
+pub(crate) fn take_in<'a>(
+    core: &Core,
+    lane: &LaneState,
+    header: &ChunkHeader,
+    chunk: &'a [u8],
+) -> Result<Option<TakenIn<'a>>> {
+    let Some(intake) = lane.stream.limits.intake() else {
+        return Ok(None);
     };
     let taken = intake.take_in(
         &core.reads.decompression,
@@ -38,16 +58,10 @@ pub(crate) fn append_to_lane(
     )?;
     // Compressed otherwise, it may be larger.
     check_size(lane, &taken.chunk)?;
-    let appended = append_when_room(core, || {
-        lane.append(&core.appends, &taken.header, &taken.chunk)
-    })?;
-    Ok(Appended {
-        append_time: taken.append_time.filter(|_| !appended.duplicate),
-        ..appended
-    })
+    Ok(Some(taken))
 }
 
-fn check_size(lane: &LaneState, chunk: &[u8]) -> Result<()> {
+pub(crate) fn check_size(lane: &LaneState, chunk: &[u8]) -> Result<()> {
     let bytes_max = lane.stream.limits.chunk_bytes_max();
     match chunk.len() > bytes_max {
         true => Err(LogError::ChunkTooLarge {

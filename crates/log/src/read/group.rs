@@ -72,7 +72,7 @@ pub fn read_up_to(
     group: &Arc<Group>,
     from: Position,
     bytes_max: usize,
-    head: fn(&Group) -> Position,
+    head: impl Fn(&Group) -> Position,
     purpose: Purpose,
 ) -> Result<Option<Slice>> {
     let read = read_at(reads, lane, group, from, bytes_max, head, purpose);
@@ -86,7 +86,7 @@ pub fn read_at(
     group: &Arc<Group>,
     from: Position,
     bytes_max: usize,
-    head: fn(&Group) -> Position,
+    head: impl Fn(&Group) -> Position,
     purpose: Purpose,
 ) -> Result<Option<Slice>> {
     loop {

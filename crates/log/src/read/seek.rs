@@ -57,6 +57,18 @@ pub fn search<R>(
     lane: &LaneState,
     group: &Arc<Group>,
     is_before: impl Fn(&IndexPoint) -> bool,
+    look: impl FnMut(Position, &Chunk<'_>) -> Option<R>,
+) -> Result<Option<R>> {
+    search_up_to(reads, lane, group, Group::high_watermark, is_before, look)
+}
+
+/// As [`search`], with the chunks up to another head.
+pub fn search_up_to<R>(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Arc<Group>,
+    head: impl Fn(&Group) -> Position,
+    is_before: impl Fn(&IndexPoint) -> bool,
     mut look: impl FnMut(Position, &Chunk<'_>) -> Option<R>,
 ) -> Result<Option<R>> {
     let place = reads
@@ -65,15 +77,7 @@ pub fn search<R>(
     let mut at = place.map_or(Position(0), |point| point.position);
     let read = |at| {
         let purpose = Purpose::LookUp;
-        read_up_to(
-            reads,
-            lane,
-            group,
-            at,
-            FIND_BYTES,
-            Group::high_watermark,
-            purpose,
-        )
+        read_up_to(reads, lane, group, at, FIND_BYTES, &head, purpose)
     };
     while let Some(slice) = read(at)? {
         let mut chunks = Chunks::trusted(&slice);

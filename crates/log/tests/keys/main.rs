@@ -1,5 +1,6 @@
 //! Records of keyed streams, found by their keys.
 
+mod changes;
 mod compaction;
 mod files;
 mod limits;

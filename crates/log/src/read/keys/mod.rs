@@ -5,5 +5,6 @@ pub mod cover;
 pub mod files;
 pub mod find;
 pub mod scan;
+pub mod tail;
 pub mod update;
 pub mod versions;

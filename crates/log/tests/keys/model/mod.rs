@@ -1,5 +1,6 @@
 //! Random histories of a keyed stream on a simulated machine that crashes and whose disk gets full, beside a plain map.
 
+mod changes;
 mod checks;
 mod lives;
 mod partition;
@@ -35,6 +36,8 @@ const REST_STEPS_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 struct Seen {
     lookups: AtomicU64,
+    changes: AtomicU64,
+    refused_changes: AtomicU64,
     removed_groups: AtomicU64,
     rebuilt_key_files: AtomicU64,
     compacted_groups: AtomicU64,
@@ -88,6 +91,8 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
     // The least counts of ten cases.
     let counts = [
         (&seen.lookups, 1_000),
+        (&seen.changes, 300),
+        (&seen.refused_changes, 300),
         (&seen.removed_groups, 10),
         (&seen.rebuilt_key_files, 20),
         (&seen.compacted_groups, 80),

@@ -60,7 +60,7 @@ impl Transactions {
         })
     }
 
-    fn has_aborted(&self, record: &ModelRecord) -> bool {
+    pub fn has_aborted(&self, record: &ModelRecord) -> bool {
         let producer = record.producer;
         let ended = producer.and_then(|producer| self.of(producer, record.offset));
         ended.is_some_and(|ended| ended.marker.is_abort)

@@ -20,7 +20,8 @@ impl World<'_> {
         let step = self.rng.u8(..100);
         self.note(format!("step {step} of partition {n}"));
         match step {
-            0..=48 => self.append(n)?,
+            0..=41 => self.append(n)?,
+            42..=48 => self.change(n)?,
             49..=60 => self.end_transaction(n)?,
             61..=66 => self.rest(),
             67..=70 => {

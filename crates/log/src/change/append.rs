@@ -1,0 +1,279 @@
+//! Decides about changes of keys, and appends those that hold, as one step.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use millstream_base::Offset;
+use millstream_record::{ChunkBuilder, Compression, check};
+
+use super::decide::{Decision, Older, decide};
+use super::{ChangeError, Changed, KeyChange, KeyChanges, NewValue};
+use crate::core::Core;
+use crate::error::{LogError, Result};
+use crate::keys::index::KeyIndex;
+use crate::keys::tail::KeyTail;
+use crate::lane::LaneState;
+use crate::lane::append::{AppendStep, Appended};
+use crate::produce::append::{append_to_lane, check_size, take_in};
+use crate::read::keys::tail::{read_tail, read_tail_under_lock};
+
+/// About the most bytes of a chunk with several changes. A look-up reads its chunk whole, so chunks are small.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// The most bytes of a record beside its key and its value.
+const RECORD_OVERHEAD_BYTES: usize = 32;
+
+/// How often changes are decided anew, since other records of their keys came between or the end moved too far.
+const TRIES_MAX: usize = 1_000;
+
+/// How often the end of the lane is read before the lock of the head is taken: each time, fewer records are left.
+const READS_MAX: usize = 3;
+
+/// The lane of changes, and its index.
+struct Place<'a> {
+    core: &'a Core,
+    lane: &'a Arc<LaneState>,
+    index: &'a KeyIndex,
+}
+
+/// Decides about changes in their order, and appends those that hold. `look_up` returns the newest version of a change's key
+/// that look-ups see; it may wait for I/O.
+pub fn change_keys(
+    core: &Core,
+    lane: &Arc<LaneState>,
+    index: &KeyIndex,
+    changes: &[KeyChange<'_>],
+    look_up: impl Fn(&KeyChange<'_>) -> Result<Option<Older>>,
+) -> KeyChanges {
+    let place = Place { core, lane, index };
+    let mut all = KeyChanges {
+        outcomes: Vec::with_capacity(changes.len()),
+        answer_at: Offset(0),
+    };
+    while let rest = &changes[all.outcomes.len()..]
+        && !rest.is_empty()
+    {
+        let together = &rest[..count_together(rest)];
+        match place.change(together, &look_up) {
+            Ok(changed) => {
+                all.outcomes.extend(changed.outcomes);
+                all.answer_at = all.answer_at.max(changed.answer_at);
+            }
+            Err(error) => {
+                let failed = || Err(ChangeError::Log(error.clone()));
+                let failed = std::iter::repeat_with(failed).take(together.len());
+                all.outcomes.extend(failed);
+            }
+        }
+    }
+    all
+}
+
+/// Returns how many of the first changes go into one chunk. They are of different keys: a later change of a key compares with
+/// the version that an earlier one has appended. And all of them are conditional, or none.
+fn count_together(changes: &[KeyChange<'_>]) -> usize {
+    let is_conditional = changes.first().is_some_and(KeyChange::is_conditional);
+    let mut keys = HashSet::new();
+    let mut bytes = 0;
+    let together = changes.iter().take_while(|change| {
+        let value = match change.value {
+            NewValue::Put(value) => value.len(),
+            NewValue::Delete | NewValue::Add(_) => 0,
+        };
+        bytes += RECORD_OVERHEAD_BYTES + change.key.len() + value;
+        keys.insert(change.key) && bytes <= CHUNK_BYTES && change.is_conditional() == is_conditional
+    });
+    together.count().max(1)
+}
+
+impl Place<'_> {
+    /// Makes changes of different keys.
+    fn change(
+        &self,
+        changes: &[KeyChange<'_>],
+        look_up: impl Fn(&KeyChange<'_>) -> Result<Option<Older>>,
+    ) -> Result<KeyChanges> {
+        if !changes.iter().any(KeyChange::is_conditional) {
+            return self.append(changes);
+        }
+        let started = Instant::now();
+        for _ in 0..TRIES_MAX {
+            let seen = self.lane.last_stable_offset();
+            let older = changes.iter().map(&look_up).collect::<Result<Vec<_>>>()?;
+            let mut tail = self.index.tail();
+            if !self.bring_up(&mut tail, seen)? {
+                continue;
+            }
+            match self.decide_and_append(&mut tail, changes, &older)? {
+                Attempt::Done(changes) => return Ok(changes),
+                Attempt::Overtaken => {}
+                Attempt::NeedsBuffer => {
+                    drop(tail);
+                    self.core.wait_for_buffer(started)?;
+                }
+            }
+        }
+        Err(LogError::KeysBusy {
+            stream: self.lane.stream.name.clone(),
+            partition: self.lane.partition,
+        })
+    }
+
+    /// Makes changes without a condition.
+    fn append(&self, changes: &[KeyChange<'_>]) -> Result<KeyChanges> {
+        let tail = KeyTail::default();
+        let mut decided = self.decide(&tail, changes, &vec![None; changes.len()])?;
+        let chunk = decided.chunk.finish(None)?;
+        let appended = append_to_lane(self.core, self.lane, &check(chunk)?, chunk)?;
+        Ok(KeyChanges {
+            outcomes: with_versions(decided.outcomes, &appended),
+            answer_at: appended.next_offset,
+        })
+    }
+
+    /// Lets the tail have all records from `seen` on, or from before. `false` if look-ups must be made anew.
+    fn bring_up(&self, tail: &mut KeyTail, seen: Offset) -> Result<bool> {
+        let swaps = self.lane.swaps();
+        let end = self.lane.end();
+        if tail.is_full() && seen <= tail.from() {
+            return Err(self.undecided());
+        }
+        let is_of_use = !tail.is_full() && tail.next() >= seen && tail.swaps() == swaps;
+        if !is_of_use || tail.next() > end.offset {
+            *tail = KeyTail::new(seen, swaps);
+        }
+        tail.sweep(seen);
+        if tail.from() > seen {
+            return Ok(false);
+        }
+        for _ in 0..READS_MAX {
+            let end = self.lane.end();
+            if tail.next() >= end.offset {
+                break;
+            }
+            if !read_tail(&self.core.reads, self.lane, tail, &end)? {
+                *tail = KeyTail::default();
+                return Ok(false);
+            }
+        }
+        match tail.is_full() {
+            true => Err(self.undecided()),
+            false => Ok(true),
+        }
+    }
+
+    fn decide_and_append(
+        &self,
+        tail: &mut KeyTail,
+        changes: &[KeyChange<'_>],
+        older: &[Option<Older>],
+    ) -> Result<Attempt> {
+        let Decided {
+            outcomes,
+            mut chunk,
+            answer_at,
+        } = self.decide(tail, changes, older)?;
+        if chunk.is_empty() {
+            let outcomes = outcomes.into_iter().filter_map(Result::err).map(Err);
+            return Ok(Attempt::Done(KeyChanges {
+                outcomes: outcomes.collect(),
+                answer_at,
+            }));
+        }
+        let (core, lane) = (self.core, self.lane);
+        let chunk = chunk.finish(None)?;
+        check_size(lane, chunk)?;
+        let header = check(chunk)?;
+        let decided_at = tail.next();
+        let taken = take_in(core, lane, &header, chunk)?;
+        let (header, chunk) = match &taken {
+            Some(taken) => (&taken.header, &*taken.chunk),
+            None => (&header, chunk),
+        };
+        let step = lane.append_if(&core.appends, header, chunk, |end| {
+            let has_all = read_tail_under_lock(&core.reads, lane, tail, end)?;
+            let mut changes = changes.iter();
+            let is_overtaken = changes.any(|change| tail.has_since(change.key, decided_at));
+            Ok(has_all && !tail.is_full() && !is_overtaken)
+        })?;
+        let appended = match step {
+            None => return Ok(Attempt::Overtaken),
+            Some(AppendStep::NeedsBuffer) => return Ok(Attempt::NeedsBuffer),
+            Some(AppendStep::Done(appended)) => appended,
+        };
+        Ok(Attempt::Done(KeyChanges {
+            outcomes: with_versions(outcomes, &appended),
+            answer_at: answer_at.max(appended.next_offset),
+        }))
+    }
+
+    /// Decides about changes, and makes the chunk of those that hold.
+    fn decide(
+        &self,
+        tail: &KeyTail,
+        changes: &[KeyChange<'_>],
+        older: &[Option<Older>],
+    ) -> Result<Decided> {
+        let earliest = self.lane.earliest_offset();
+        let now = self.core.clock.now();
+        // The stream's own codec takes effect when the chunk is appended.
+        let mut chunk = ChunkBuilder::new(Compression::None);
+        let mut answer_at = Offset(0);
+        let mut outcomes = Vec::with_capacity(changes.len());
+        for (change, older) in changes.iter().zip(older) {
+            outcomes.push(match decide(change, tail, *older, earliest) {
+                Decision::Store { value, sum } => {
+                    chunk.push(now, Some(change.key), value.as_deref(), &[])?;
+                    Ok(sum)
+                }
+                Decision::Refuse { why, settled_at } => {
+                    answer_at = answer_at.max(settled_at);
+                    Err(why)
+                }
+            });
+        }
+        Ok(Decided {
+            outcomes,
+            chunk,
+            answer_at,
+        })
+    }
+
+    fn undecided(&self) -> LogError {
+        LogError::TooManyUndecided {
+            stream: self.lane.stream.name.clone(),
+            partition: self.lane.partition,
+        }
+    }
+}
+
+/// Decisions about changes.
+struct Decided {
+    /// The sums of the changes that are in the chunk, in their order, and the reasons of the others.
+    outcomes: Vec<Result<Option<i64>, ChangeError>>,
+    chunk: ChunkBuilder,
+    answer_at: Offset,
+}
+
+enum Attempt {
+    Done(KeyChanges),
+    /// Records of the same keys came between, or many others.
+    Overtaken,
+    /// There is no memory for the chunk now.
+    NeedsBuffer,
+}
+
+/// Gives the changes that were appended their versions.
+fn with_versions(
+    outcomes: Vec<Result<Option<i64>, ChangeError>>,
+    appended: &Appended,
+) -> Vec<Result<Changed, ChangeError>> {
+    let mut versions = (appended.base_offset.0..).map(Offset);
+    let outcomes = outcomes.into_iter().map(|outcome| {
+        let sum = outcome?;
+        let version = versions.next().unwrap_or(appended.base_offset);
+        Ok(Changed { version, sum })
+    });
+    outcomes.collect()
+}

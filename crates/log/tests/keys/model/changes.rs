@@ -1,0 +1,180 @@
+//! Conditional changes, beside the model.
+
+use millstream_base::{Offset, partition_of_key};
+use millstream_log::{ChangeError, Changed, KeyChange, KeyCondition, LogError, NewValue};
+
+use super::partition::{Batch, ModelPartition, ModelRecord};
+use super::{World, add};
+
+/// The newest appended version of a key.
+enum Newest {
+    Undecided,
+    Value(u64, Vec<u8>),
+    None,
+}
+
+/// The right outcome of a change.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Stored(Option<Vec<u8>>),
+    OtherVersion(Option<u64>),
+    NotANumber(u64),
+    Overflow(i64),
+    Undecided,
+}
+
+impl World<'_> {
+    /// Makes some changes of keys that a partition owns.
+    pub fn change(&mut self, n: usize) -> Result<(), LogError> {
+        let partition = self.partition(n)?;
+        let partitions = self.partitions.len();
+        let owned = self.keys.iter();
+        let owned = owned.filter(|key| partition_of_key(key, partitions) == n);
+        let owned: Vec<Vec<u8>> = owned.cloned().collect();
+        let count = self.rng.usize(1..6);
+        let keys: Vec<_> = (0..count)
+            .filter_map(|_| self.rng.choice(&owned).cloned())
+            .collect();
+        let values: Vec<Vec<u8>> = (0..count)
+            .map(|_| self.rng.i64(-5..5).to_string().into_bytes())
+            .collect();
+        let earliest = partition.earliest_offset().0;
+        let changes: Vec<KeyChange<'_>> = keys
+            .iter()
+            .zip(&values)
+            .map(|(key, value)| {
+                let version = match self.partitions[n].newest(key, earliest) {
+                    Newest::Value(version, _) if self.rng.u8(..4) > 0 => version,
+                    _ => self.rng.u64(..=self.partitions[n].next),
+                };
+                let condition = match self.rng.u8(..4) {
+                    0 => KeyCondition::Any,
+                    1 => KeyCondition::Present,
+                    2 => KeyCondition::Absent,
+                    _ => KeyCondition::Version(Offset(version)),
+                };
+                let value = match self.rng.u8(..4) {
+                    0 => NewValue::Delete,
+                    1 => NewValue::Put(value),
+                    2 => NewValue::Add(self.rng.i64(-5..5)),
+                    _ => NewValue::Add(i64::MAX - 3),
+                };
+                KeyChange {
+                    key,
+                    condition,
+                    value,
+                }
+            })
+            .collect();
+        let changed = partition.change(&changes)?;
+        for (change, outcome) in changes.iter().zip(changed.outcomes) {
+            let model = &mut self.partitions[n];
+            let expected = model.outcome(change, earliest);
+            let found = match &outcome {
+                Err(ChangeError::Log(error)) => return Err(error.clone()),
+                Ok(Changed { version, sum }) => {
+                    assert_eq!(version.0, model.next);
+                    Outcome::Stored(match change.value {
+                        NewValue::Put(value) => Some(value.to_vec()),
+                        NewValue::Delete => None,
+                        NewValue::Add(_) => sum.map(|sum| sum.to_string().into_bytes()),
+                    })
+                }
+                Err(ChangeError::OtherVersion { newest }) => {
+                    Outcome::OtherVersion(newest.map(|newest| newest.0))
+                }
+                Err(ChangeError::NotANumber { newest }) => Outcome::NotANumber(newest.0),
+                Err(ChangeError::Overflow { value }) => Outcome::Overflow(*value),
+                Err(ChangeError::Undecided) => Outcome::Undecided,
+            };
+            assert_eq!(found, expected, "{change:?}");
+            if let Outcome::Stored(value) = found {
+                add(&self.seen.changes, 1);
+                model.append_change(change.key, value);
+            } else {
+                add(&self.seen.refused_changes, 1);
+            }
+        }
+        self.note(format!("{} changes", changes.len()));
+        Ok(())
+    }
+}
+
+impl ModelPartition {
+    fn newest(&self, key: &[u8], earliest: u64) -> Newest {
+        let transactions = self.transactions();
+        let mut newest = Newest::None;
+        for record in self.records.iter().filter(|record| record.key == key) {
+            let is_open = |producer| {
+                let first = transactions.open.get(&producer);
+                first.is_some_and(|first| *first <= record.offset)
+            };
+            if transactions.has_aborted(record) || record.offset < earliest {
+                continue;
+            }
+            if record.producer.is_some_and(is_open) {
+                return Newest::Undecided;
+            }
+            newest = match record.value.clone() {
+                Some(value) => Newest::Value(record.offset, value),
+                None => Newest::None,
+            };
+        }
+        newest
+    }
+
+    fn outcome(&self, change: &KeyChange<'_>, earliest: u64) -> Outcome {
+        let is_free =
+            change.condition == KeyCondition::Any && !matches!(change.value, NewValue::Add(_));
+        let newest = match self.newest(change.key, earliest) {
+            Newest::Undecided if !is_free => return Outcome::Undecided,
+            Newest::Undecided | Newest::None => None,
+            Newest::Value(offset, value) => Some((offset, value)),
+        };
+        let offset = newest.as_ref().map(|(offset, _)| *offset);
+        let holds = match change.condition {
+            KeyCondition::Any => true,
+            KeyCondition::Present => offset.is_some(),
+            KeyCondition::Absent => offset.is_none(),
+            KeyCondition::Version(version) => offset == Some(version.0),
+        };
+        if !holds {
+            return Outcome::OtherVersion(offset);
+        }
+        let number = match change.value {
+            NewValue::Put(value) => return Outcome::Stored(Some(value.to_vec())),
+            NewValue::Delete => return Outcome::Stored(None),
+            NewValue::Add(number) => number,
+        };
+        let text = newest.map_or(b"0".to_vec(), |(_, value)| value);
+        let parsed: Option<i64> = str::from_utf8(&text)
+            .ok()
+            .and_then(|text| text.parse().ok());
+        let Some(value) = parsed.filter(|value| value.to_string().as_bytes() == text) else {
+            return Outcome::NotANumber(offset.unwrap_or_default());
+        };
+        match value.checked_add(number) {
+            Some(sum) => Outcome::Stored(Some(sum.to_string().into_bytes())),
+            None => Outcome::Overflow(value),
+        }
+    }
+
+    fn append_change(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        self.records.push(ModelRecord {
+            offset: self.next,
+            key: key.to_vec(),
+            value,
+            producer: None,
+        });
+        // A crash may take away some of the changes of one call, if two are of the same key.
+        self.batches.push(Batch {
+            producer: 0,
+            epoch: 0,
+            sequence: 0,
+            base: self.next,
+            count: 1,
+            is_transactional: false,
+        });
+        self.next += 1;
+    }
+}
