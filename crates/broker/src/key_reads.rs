@@ -16,11 +16,35 @@ use tokio::task::spawn_blocking;
 /// An index that has fewer offsets yet to read is not far behind: a look-up reads them itself.
 const BEHIND_MAX: u64 = 1_000;
 
+/// Threads for work that may block, up to a bound.
+#[derive(Debug, Clone)]
+pub struct Threads(Arc<Semaphore>);
+
+impl Threads {
+    /// Returns a bound of this many threads.
+    pub fn new(threads_max: usize) -> Threads {
+        Threads(Arc::new(Semaphore::new(threads_max)))
+    }
+
+    /// Runs `work` when a thread is free. Returns `None` if `work` panics, or if the program is ending.
+    pub async fn run<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Option<R> {
+        let thread = Arc::clone(&self.0).acquire_owned().await.ok()?;
+        let work = spawn_blocking(move || {
+            let _thread = thread;
+            work()
+        });
+        work.await.ok()
+    }
+}
+
 /// Look-ups of keys.
 #[derive(Debug)]
 pub struct KeyReads {
     /// The threads for look-ups.
-    threads: Arc<Semaphore>,
+    threads: Threads,
     /// The threads for rebuilds.
     rebuilds: Arc<Semaphore>,
     /// A lock for each partition whose index is being rebuilt.
@@ -31,7 +55,7 @@ impl KeyReads {
     /// Returns look-ups that take at most `threads_max` threads, and `rebuilds_max` more for rebuilds.
     pub fn new(threads_max: usize, rebuilds_max: usize) -> KeyReads {
         KeyReads {
-            threads: Arc::new(Semaphore::new(threads_max)),
+            threads: Threads::new(threads_max),
             rebuilds: Arc::new(Semaphore::new(rebuilds_max)),
             turns: Mutex::default(),
         }
@@ -50,12 +74,7 @@ impl KeyReads {
         &self,
         read: impl FnOnce() -> R + Send + 'static,
     ) -> Option<R> {
-        let thread = Arc::clone(&self.threads).acquire_owned().await.ok()?;
-        let read = spawn_blocking(move || {
-            let _thread = thread;
-            read()
-        });
-        read.await.ok()
+        self.threads.run(read).await
     }
 
     /// Lets one index read on, unless another look-up has let it do so meanwhile.

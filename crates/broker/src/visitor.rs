@@ -1,4 +1,4 @@
-//! Visitors: clients that look at the broker over HTTP, without Kafka's protocol.
+//! Visitors: clients of the broker over HTTP, without Kafka's protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,15 +14,26 @@ use crate::security::{Operation, Principal, Resource};
 /// The answer to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The visitor may look.
+    /// The visitor may do what it wants.
     Allowed,
     /// The visitor has to log in, or has not proved the identity that it claims.
     LogIn {
         /// Whether it may also log in with a token.
         takes_tokens: bool,
     },
-    /// The user may not look.
+    /// The user may not do what the visitor wants.
     Denied,
+}
+
+/// The thing that a visitor wants to do.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted<'a> {
+    /// See the state of the broker.
+    Describe,
+    /// Read this stream.
+    Read(&'a str),
+    /// Write to this stream.
+    Write(&'a str),
 }
 
 /// The other side of an HTTP connection: users and access rules apply to it as to clients.
@@ -55,10 +66,10 @@ impl Visitor {
         }
     }
 
-    /// Decides whether the visitor may see the state of the broker, or read a stream: that requires
-    /// the right to describe the cluster, or to read the stream. Users, passwords and the wait after a wrong one are those of clients
-    /// that log in with PLAIN, tokens those of OAUTHBEARER.
-    pub async fn admit(&self, stream: Option<&str>, credentials: Option<Credentials>) -> Admission {
+    /// Decides whether the visitor may see the state of the broker, or read or write a stream: that requires the right to
+    /// describe the cluster, or to read or write the stream. Users, passwords and the wait after a wrong one are those of
+    /// clients that log in with PLAIN, tokens those of OAUTHBEARER.
+    pub async fn admit(&self, wanted: Wanted<'_>, credentials: Option<Credentials>) -> Admission {
         let principal = match (&self.certified, credentials) {
             _ if self.security.login().is_none() => {
                 let anonymous = Principal::anonymous;
@@ -72,9 +83,10 @@ impl Visitor {
             return Admission::LogIn { takes_tokens };
         };
         let access = Access::new(Arc::clone(&self.security), principal, self.from);
-        let may = match stream {
-            Some(name) => access.may_topic(Operation::Read, name),
-            None => access.may(Operation::Describe, Resource::CLUSTER),
+        let may = match wanted {
+            Wanted::Describe => access.may(Operation::Describe, Resource::CLUSTER),
+            Wanted::Read(stream) => access.may_topic(Operation::Read, stream),
+            Wanted::Write(stream) => access.may_topic(Operation::Write, stream),
         };
         match may {
             true => Admission::Allowed,

@@ -1,5 +1,7 @@
 //! The reasons to refuse a request.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -9,7 +11,7 @@ use serde_json::json;
 
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
 use crate::gate::Visited;
-use crate::keyed::LookUpError;
+use crate::keyed::KeyedError;
 
 /// The header that asks for a login with a password.
 const BASIC: (HeaderName, &str) = (
@@ -62,7 +64,7 @@ pub enum RequestError {
     )]
     KeysQuery(String),
     #[error(transparent)]
-    LookUp(#[from] LookUpError),
+    Keyed(#[from] KeyedError),
     #[error("the path is malformed: {0}; names and keys must be percent-encoded UTF-8")]
     Path(#[from] PathRejection),
     #[error(
@@ -106,15 +108,34 @@ pub enum RequestError {
     Rank(#[from] AskError),
     #[error("the ranks of the flow complete checkpoints faster than they can be read: try again")]
     Checkpoints,
-    #[error("{0} is not allowed: use GET or HEAD")]
-    Method(String),
+    #[error("{method} is not allowed here: use one of {allowed}")]
+    Method {
+        method: String,
+        allowed: &'static str,
+    },
+    #[error("the query {0:?} is refused: a write has none")]
+    WriteQuery(String),
+    #[error(
+        "the header {0} is refused: the server cannot do what it asks of a write, so leave it out"
+    )]
+    WriteHeader(HeaderName),
+    #[error("the body of the request did not arrive within {} s, so nothing was stored", .0.as_secs())]
+    SlowBody(Duration),
+    #[error("the body of the request ended before its announced size, so nothing was stored")]
+    TornBody,
+    #[error("too many bytes of requests are under way: try again later")]
+    BusyBodies,
+    #[error(
+        "the write was not durable within {} s, and may take effect all the same: read the key to learn whether it has", .0.as_secs()
+    )]
+    SlowWrite(Duration),
     #[error(
         "the Host header of this request has an unknown name: this server accepts an IP address, localhost and the names of \
          --http-hosts; open it by its address, such as http://127.0.0.1:8080/"
     )]
     Host,
     #[error(
-        "the Origin header of this request names another site: this server answers only requests of its own pages"
+        "another site makes this request, by its header Origin or Sec-Fetch-Site: this server answers only its own pages"
     )]
     Origin,
     #[error(
@@ -122,7 +143,7 @@ pub enum RequestError {
         or_token(.takes_tokens)
     )]
     LogIn { takes_tokens: bool },
-    #[error("this user may not read: an access rule must allow {}", right(.0))]
+    #[error("this user may not {}: an access rule must allow {}", act(.0), right(.0))]
     Denied(Visited),
     #[error("the node is not ready: {0}")]
     NotReady(String),
@@ -132,11 +153,19 @@ pub enum RequestError {
     Panicked,
 }
 
-/// The right to read the thing.
+fn act(visited: &Visited) -> &'static str {
+    match visited {
+        Visited::Node | Visited::Read(_) => "read",
+        Visited::Write(_) => "write",
+    }
+}
+
+/// The right to do so.
 fn right(visited: &Visited) -> String {
     match visited {
         Visited::Node => "Describe on the cluster".to_owned(),
-        Visited::Stream(name) => format!("Read on the stream {name:?}"),
+        Visited::Read(stream) => format!("Read on the stream {stream:?}"),
+        Visited::Write(stream) => format!("Write on the stream {stream:?}"),
     }
 }
 
@@ -166,7 +195,7 @@ impl RequestError {
             | RequestError::UnknownKey { .. }
             | RequestError::UnknownRank { .. }
             | RequestError::AbsentKey { .. }
-            | RequestError::LookUp(LookUpError::UnknownStream(_)) => StatusCode::NOT_FOUND,
+            | RequestError::Keyed(KeyedError::UnknownStream(_)) => StatusCode::NOT_FOUND,
             RequestError::Path(_)
             | RequestError::StateQuery(_)
             | RequestError::StateKeyQuery(_)
@@ -174,13 +203,15 @@ impl RequestError {
             | RequestError::KeyType { .. }
             | RequestError::Prefix { .. }
             | RequestError::StreamName(_)
-            | RequestError::KeysQuery(_) => StatusCode::BAD_REQUEST,
+            | RequestError::KeysQuery(_)
+            | RequestError::WriteQuery(_)
+            | RequestError::TornBody => StatusCode::BAD_REQUEST,
             RequestError::NoCheckpoints { .. }
             | RequestError::LiveOnly { .. }
             | RequestError::Unordered { .. }
             | RequestError::Shares { .. }
-            | RequestError::LookUp(LookUpError::NotKeyed(_)) => StatusCode::CONFLICT,
-            RequestError::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            | RequestError::Keyed(KeyedError::NotKeyed(_)) => StatusCode::CONFLICT,
+            RequestError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             RequestError::Host | RequestError::Origin | RequestError::Denied(_) => {
                 StatusCode::FORBIDDEN
             }
@@ -191,10 +222,16 @@ impl RequestError {
             | RequestError::Rank(
                 AskError::Busy { .. } | AskError::Silent { .. } | AskError::Ended(_),
             )
-            | RequestError::LookUp(LookUpError::Busy(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            | RequestError::BusyBodies
+            | RequestError::SlowWrite(_)
+            | RequestError::Keyed(KeyedError::Busy(_)) => StatusCode::SERVICE_UNAVAILABLE,
             RequestError::Panicked
             | RequestError::Rank(AskError::Failed { .. })
-            | RequestError::LookUp(LookUpError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            | RequestError::Keyed(KeyedError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            RequestError::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
+            RequestError::WriteHeader(_) => StatusCode::NOT_IMPLEMENTED,
+            RequestError::Keyed(KeyedError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            RequestError::Keyed(KeyedError::DiskFull(_)) => StatusCode::INSUFFICIENT_STORAGE,
         }
     }
 }
@@ -204,14 +241,17 @@ impl IntoResponse for RequestError {
         let body = Json(json!({ "error": self.to_string() }));
         let mut response = (self.status(), body).into_response();
         let headers = match self {
-            RequestError::Method(_) => &[(header::ALLOW, "GET, HEAD")][..],
+            RequestError::Method { allowed, .. } => &[(header::ALLOW, allowed)][..],
             RequestError::LogIn { takes_tokens: true } => &[BASIC, BEARER],
+            // The rest of the body may still come.
+            RequestError::SlowBody(_) => &[(header::CONNECTION, "close")],
             RequestError::LogIn { .. } => &[BASIC],
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::Checkpoints
             | RequestError::Rank(AskError::Busy { .. } | AskError::Silent { .. })
-            | RequestError::LookUp(LookUpError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
+            | RequestError::BusyBodies
+            | RequestError::Keyed(KeyedError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
             _ => &[],
         };
         for (name, value) in headers {

@@ -12,7 +12,7 @@ use millstream_base::Credentials;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// Encrypts connections, and decides which visitors may read.
+/// Encrypts connections, and decides which visitors may read and write.
 pub trait Gate: Send + Sync + 'static {
     /// Returns the TLS configuration of the next connection; `None` if it is not encrypted.
     fn tls(&self) -> Option<Arc<ServerConfig>>;
@@ -27,7 +27,7 @@ pub trait Gate: Send + Sync + 'static {
 
 /// The other side of a connection.
 pub trait Visitor: Send + Sync + 'static {
-    /// Returns whether the visitor may read now, given its credentials.
+    /// Returns whether the visitor may do this now, given its credentials.
     fn admit(
         self: Arc<Self>,
         visited: Visited,
@@ -35,26 +35,28 @@ pub trait Visitor: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Admission> + Send>>;
 }
 
-/// The thing that a visitor wants to read.
+/// The thing that a visitor wants to read or write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visited {
     /// The state of the node and of its flows.
     Node,
-    /// Records of a stream.
-    Stream(String),
+    /// Records of a stream, to read.
+    Read(String),
+    /// Records of a stream, to write.
+    Write(String),
 }
 
 /// The answer of a gate to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The visitor may read.
+    /// The visitor may do this.
     Allowed,
     /// The visitor must log in, or its login failed.
     LogIn {
         /// Whether it may also log in with a token.
         takes_tokens: bool,
     },
-    /// The user may not read.
+    /// The user may not do this.
     Denied,
     /// The gate cannot admit visitors yet.
     NotReady,

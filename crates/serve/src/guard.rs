@@ -3,17 +3,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::body::discard_unless_awaited;
 use crate::error::RequestError;
 use crate::gate::{Admission, Visited, Visitor, credentials_of};
 use crate::kv;
+use crate::memory::Memory;
 
 /// The headers that forbid caches to store answers, and other sites to read them.
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
@@ -32,28 +33,30 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
     ),
 ];
 
+/// The header in which a browser says how the site that makes a request relates to this one.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
 /// Paths that need no login: they reveal only whether the node lives.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The memory of all unsent answers, in bytes.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
 
-/// The unit, in bytes, of permits for that memory.
-const UNIT_BYTES: usize = 1 << 10;
+/// An answer of so many bytes is not counted: the bound on connections bounds these.
+const SMALL_ANSWER_BYTES: usize = 1 << 10;
 
 /// The state that all connections share.
 pub struct Rules {
     /// The names that `Host` may have, beside addresses and `localhost`.
     hosts: Vec<String>,
-    /// The free units of memory for answers.
-    answers: Arc<Semaphore>,
+    answers: Memory,
 }
 
 impl Rules {
     pub fn new(hosts: Vec<String>) -> Rules {
         Rules {
             hosts,
-            answers: Arc::new(Semaphore::new(ANSWERS_BYTES_MAX / UNIT_BYTES)),
+            answers: Memory::new(ANSWERS_BYTES_MAX),
         }
     }
 }
@@ -65,7 +68,11 @@ pub async fn guard(State(rules): State<Arc<Rules>>, request: Request, next: Next
     };
     let response = match admitted {
         Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Err(error) => {
+            let (head, body) = request.into_parts();
+            discard_unless_awaited(&head.headers, body).await;
+            error.into_response()
+        }
     };
     let mut response = rules.hold(response).await;
     response.headers_mut().extend(HEADERS);
@@ -77,7 +84,8 @@ fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + 
     let is_open = OPEN_PATHS.contains(&request.uri().path());
     let visitor = request.extensions().get::<Arc<dyn Visitor>>().cloned();
     let visited = match kv::stream_of(request.uri().path()) {
-        Some(stream) => Visited::Stream(stream),
+        Some(stream) if is_read(request.method()) => Visited::Read(stream),
+        Some(stream) => Visited::Write(stream),
         None => Visited::Node,
     };
     let credentials = request.headers().get(header::AUTHORIZATION);
@@ -108,10 +116,15 @@ impl Rules {
         if !is_of_this_origin(request) {
             return Err(RequestError::Origin);
         }
-        match *request.method() {
-            Method::GET | Method::HEAD => Ok(()),
-            ref other => Err(RequestError::Method(other.to_string())),
+        // The handler of a key knows its methods.
+        let (method, path) = (request.method(), request.uri().path());
+        if is_read(method) || kv::names_key(path) {
+            return Ok(());
         }
+        Err(RequestError::Method {
+            method: method.to_string(),
+            allowed: "GET, HEAD",
+        })
     }
 
     /// Returns whether `Host` names this server. A site can let its own name point to this machine (DNS
@@ -148,49 +161,41 @@ impl Rules {
         let Ok(bytes) = to_bytes(body, usize::MAX).await else {
             return RequestError::Panicked.into_response();
         };
-        let units = bytes.len().div_ceil(UNIT_BYTES);
-        // An answer larger than all of the memory waits until no other is unsent.
-        let units = units.min(ANSWERS_BYTES_MAX / UNIT_BYTES) as u32;
-        if units <= 1 {
-            // The bound on connections also bounds the small answers.
+        if bytes.len() <= SMALL_ANSWER_BYTES {
             return Response::from_parts(parts, Body::from(bytes));
         }
-        match Arc::clone(&self.answers).try_acquire_many_owned(units) {
-            Ok(place) => {
-                let held = Bytes::from_owner(Held {
-                    bytes,
-                    _place: place,
-                });
-                Response::from_parts(parts, Body::from(held))
-            }
-            Err(_) => RequestError::Busy.into_response(),
+        // An answer larger than all of the memory waits until no other is unsent.
+        match self.answers.take(bytes.len()) {
+            Some(room) => Response::from_parts(parts, Body::from(room.hold(bytes))),
+            None => RequestError::Busy.into_response(),
         }
     }
 }
 
-/// An answer with its permits for memory.
-struct Held {
-    bytes: Bytes,
-    _place: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// Returns whether a page of this server, or no page at all, makes the request.
+///
+/// Browsers send `Origin` with all methods but GET and HEAD, and those write nothing. Old browsers send a form's POST without
+/// it, but no path takes POST, and before the other methods they ask by OPTIONS, which gets no permission. `Sec-Fetch-Site`
+/// tells apart what `Origin` and `Host` do not if they have no port: the servers of one name for HTTP and for HTTPS. A read may
+/// come from another site, since links lead here.
 fn is_of_this_origin(request: &Request) -> bool {
     let headers = request.headers();
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
-    headers.get_all(header::ORIGIN).iter().all(|origin| {
+    let is_of_host = headers.get_all(header::ORIGIN).iter().all(|origin| {
         let origin = origin.as_bytes();
         let authority = origin
             .strip_prefix(b"https://")
             .or_else(|| origin.strip_prefix(b"http://"));
         authority.is_some() && authority == host
-    })
+    });
+    // `none` is a request that no page makes.
+    let mut sites = headers.get_all(FETCH_SITE).iter();
+    is_of_host
+        && (is_read(request.method()) || sites.all(|site| site == "same-origin" || site == "none"))
 }
 
 #[cfg(test)]
@@ -250,6 +255,32 @@ mod tests {
         ] {
             check_origin(origin, false);
         }
+    }
+
+    #[test]
+    fn browsers_write_only_for_pages_of_this_server() {
+        let is_ours = |method: Method, site: &'static str| {
+            let request = Request::builder()
+                .method(method)
+                .header(header::HOST, "127.0.0.1:8080")
+                .header(FETCH_SITE, site)
+                .body(Body::empty())
+                .unwrap();
+            is_of_this_origin(&request)
+        };
+        for method in [Method::PUT, Method::DELETE, Method::PATCH, Method::POST] {
+            for (site, expected) in [
+                ("same-origin", true),
+                ("none", true),
+                ("same-site", false),
+                ("cross-site", false),
+                ("", false),
+            ] {
+                assert_eq!(is_ours(method.clone(), site), expected, "{method} {site}");
+            }
+        }
+        // A link of another site.
+        assert!(is_ours(Method::GET, "cross-site"));
     }
 
     #[tokio::test]

@@ -4,22 +4,34 @@ use std::future::Future;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use millstream_base::{KeyRange, Offset, Timestamp};
+use millstream_base::{ByteSize, KeyRange, Offset, Timestamp};
 
 /// The threads for blocking work that look-ups of keys may use at once.
 pub const KEY_READERS_MAX: usize = 6;
 
-/// A look-up under way.
-pub type LookUp<T> = Pin<Box<dyn Future<Output = Result<T, LookUpError>> + Send>>;
+/// The threads for blocking work that writes of keys may use at once. Writes wait for memory on them, so they have their own.
+pub const KEY_WRITERS_MAX: usize = 2;
+
+/// A request of keys under way.
+pub type KeyedFuture<T> = Pin<Box<dyn Future<Output = Result<T, KeyedError>> + Send>>;
 
 /// The keyed streams of a node.
 pub trait KeyedStreams: Send + Sync + 'static {
     /// Looks up the newest version of a key; `None` if the key is absent.
-    fn get(&self, stream: &str, key: Vec<u8>) -> LookUp<Option<KeyedValue>>;
+    fn get(&self, stream: &str, key: Vec<u8>) -> KeyedFuture<Option<KeyedValue>>;
 
     /// Looks up the keys of a range over all partitions, in the order of their bytes: at most `limit`, and fewer if their
     /// values are large.
-    fn scan(&self, stream: &str, range: KeyRange, limit: usize) -> LookUp<KeyPage>;
+    fn scan(&self, stream: &str, range: KeyRange, limit: usize) -> KeyedFuture<KeyPage>;
+
+    /// Returns the most bytes that a value may have, before it is read from a client.
+    ///
+    /// # Errors
+    /// When no key of this stream can be written.
+    fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError>;
+
+    /// Stores a value, or removes the one that there is. Ends when that is as durable as the stream's setting requires.
+    fn put(&self, stream: &str, key: Vec<u8>, value: Option<Bytes>) -> KeyedFuture<KeyedVersion>;
 
     /// Returns how many records look-ups have passed over, since another partition owns their keys.
     fn misplaced(&self, stream: &str) -> u64;
@@ -28,14 +40,21 @@ pub trait KeyedStreams: Send + Sync + 'static {
 /// The newest version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedValue {
-    /// The partition of the key.
-    pub partition: u32,
-    /// The version: the offset of the record in its partition.
-    pub version: Offset,
+    /// Its version.
+    pub version: KeyedVersion,
     /// The time of the record.
     pub timestamp: Timestamp,
     /// The value.
     pub value: Bytes,
+}
+
+/// A version of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyedVersion {
+    /// The partition of the key.
+    pub partition: u32,
+    /// The offset of the record in the partition.
+    pub version: Offset,
 }
 
 /// Some keys of a range.
@@ -47,19 +66,31 @@ pub struct KeyPage {
     pub next: Option<Vec<u8>>,
 }
 
-/// The reason why a look-up failed.
+/// The reason why a request of keys failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum LookUpError {
+pub enum KeyedError {
     /// There is no stream of this name.
     #[error("unknown stream {0:?}: /api/v1/streams lists those that exist")]
     UnknownStream(String),
     /// The stream is not keyed. The text says so, and what to do.
     #[error("{0}")]
     NotKeyed(String),
-    /// There is not enough memory for reads now. The text says so.
+    /// There is not enough memory now. The text says so.
     #[error("{0}; try again later")]
     Busy(String),
-    /// The records cannot be read. The text says why.
+    /// The value is too large.
+    #[error(
+        "the record is too large: key and value may have about {} together, by the stream's setting max.message.bytes and the \
+         memory of the server", ByteSize(*.bytes_max as u64)
+    )]
+    TooLarge {
+        /// The most bytes.
+        bytes_max: usize,
+    },
+    /// The disk is full. The text says so.
+    #[error("{0}")]
+    DiskFull(String),
+    /// The records cannot be read or written. The text says why.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,5 +1,7 @@
 //! The pages of keyed streams, below `/kv`.
 
+mod write;
+
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,8 +19,10 @@ use serde_json::value::RawValue;
 
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
 use crate::error::RequestError;
-use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
+use crate::keyed::{KeyPage, KeyedStreams, KeyedValue, KeyedVersion};
 use crate::shown::Shown;
+
+pub use self::write::{delete, put, refuse};
 
 /// The path that all of these pages begin with.
 const ROOT: &str = "/kv/";
@@ -34,10 +38,16 @@ struct KvPath {
     key: Option<Vec<u8>>,
 }
 
-/// Returns the stream whose records a page shows; `None` for other pages.
+/// Returns the stream whose records a path names; `None` for other paths.
 pub fn stream_of(path: &str) -> Option<String> {
     let name = path.strip_prefix(ROOT)?.split('/').next()?;
     Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
+}
+
+/// Returns whether a path names a key, so that requests may write there.
+pub fn names_key(path: &str) -> bool {
+    let rest = path.strip_prefix(ROOT);
+    rest.is_some_and(|rest| rest.contains('/'))
 }
 
 fn parse(path: &str) -> Result<KvPath, RequestError> {
@@ -87,9 +97,6 @@ async fn value(
 }
 
 fn headers(found: &KeyedValue) -> HeaderMap {
-    let KeyedValue {
-        partition, version, ..
-    } = found;
     let mut headers = HeaderMap::new();
     let content_type = match shown_value(&found.value) {
         Some(ShownValue::Json(_)) => "application/json",
@@ -102,7 +109,7 @@ fn headers(found: &KeyedValue) -> HeaderMap {
             headers.insert(name, value);
         }
     };
-    insert(header::ETAG, format!("\"{partition}-{version}\""));
+    insert(header::ETAG, etag(found.version));
     let seconds = u64::try_from(found.timestamp.0).map(|millis| millis / 1000);
     // A producer may give a record any time.
     if let Ok(seconds @ 0..=HTTP_SECONDS_MAX) = seconds {
@@ -110,6 +117,11 @@ fn headers(found: &KeyedValue) -> HeaderMap {
         insert(header::LAST_MODIFIED, httpdate::fmt_http_date(time));
     }
     headers
+}
+
+fn etag(version: KeyedVersion) -> String {
+    let KeyedVersion { partition, version } = version;
+    format!("\"{partition}-{version}\"")
 }
 
 /// A page of entries.
@@ -171,8 +183,8 @@ async fn entries(
         Entry {
             key,
             key_base64,
-            partition: found.partition,
-            version: found.version,
+            partition: found.version.partition,
+            version: found.version.version,
             timestamp: found.timestamp,
             value,
             value_base64,
@@ -242,6 +254,7 @@ mod tests {
         };
         assert_eq!(parse(path).unwrap(), expected, "{path}");
         assert_eq!(stream_of(path).as_deref(), Some(stream), "{path}");
+        assert_eq!(names_key(path), key.is_some(), "{path}");
     }
 
     #[test]
@@ -259,6 +272,7 @@ mod tests {
         let wrong = parse("/kv/%FF/key");
         assert!(matches!(wrong, Err(RequestError::StreamName(_))));
         assert_eq!(stream_of("/state/t"), None);
+        assert!(!names_key("/state/t/key"));
     }
 
     #[track_caller]
@@ -313,8 +327,10 @@ mod tests {
     fn times_that_http_cannot_name_are_left_out() {
         let date = |millis| {
             let headers = headers(&KeyedValue {
-                partition: 1,
-                version: Offset(7),
+                version: KeyedVersion {
+                    partition: 1,
+                    version: Offset(7),
+                },
                 timestamp: Timestamp(millis),
                 value: "x".into(),
             });

@@ -18,7 +18,7 @@
 //! | `/state/<flow>/<element>?keys=<key>&keys=<key>` | those of up to 1,000 keys that have a value: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>?prefix=<text>&limit=<n>` | up to `n` entries (100, at most 10,000), in the order of their keys |
 //! | `/state/<flow>/<element>?from=<key>&to=<key>&limit=<n>` | the same from one key on and before another |
-//! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`] |
+//! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`]. PUT stores the body as the new value, DELETE removes the value |
 //! | `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&limit=<n>` | up to `n` keys (100, at most 10,000) that begin with the prefix, from `from` on and before `to`, see below |
 //!
 //! The metrics of a flow are an object with `flow`, `rank`, `ranks` (those that this process has), `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
@@ -54,20 +54,25 @@
 //! is JSON if the stored value is, or else a text; and `next`, the key to continue from, or null at the end. Bytes that are not
 //! UTF-8 are in base64, in `key_base64`, `value_base64` or `next_base64`. Keys in these paths and queries may be any bytes.
 //!
-//! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
-//! the fault and the remedy. The server answers only GET and HEAD.
+//! A write is answered with 204 when it is as durable as the stream's setting requires; PUT also gets the `ETag` of the new version.
+//! A write that is not yet durable after 30 s is answered with 503, and may take effect all the same.
 //!
-//! A [`Gate`] encrypts connections and decides which visitors may read which pages; `/healthz` and `/readyz` answer every client.
+//! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
+//! the fault and the remedy. Paths other than those of keys answer only GET and HEAD.
+//!
+//! A [`Gate`] encrypts connections and decides which visitors may read which pages and write to which streams; `/healthz` and `/readyz` answer every client.
 //! Without a gate, clients do not log in, and the server refuses an address that other machines reach.
 //!
-//! So that no web site can read answers through a browser (DNS rebinding), the server answers only requests whose `Host` is an IP
-//! address, `localhost` or one of the [names](Options::hosts) that it was given, and whose `Origin`, if there is one, is
-//! the server itself; others get 403.
+//! So that no web site can read answers or write through a browser (DNS rebinding, forged requests), the server answers only
+//! requests whose `Host` is an IP address, `localhost` or one of the [names](Options::hosts) that it was given, and whose `Origin`, if
+//! there is one, is the server itself; others get 403. So do writes whose `Sec-Fetch-Site` names another site.
 //!
 //! A client has bounds, each with a name in `server.rs`: connections in all and of one address, the size of a request,
-//! the time for TLS, for a request and for a connection. All unsent answers share one bound; beyond it, requests get 503.
+//! the time for TLS, for a request and for a connection. All unsent answers share one bound, and so do all bodies of requests
+//! (`body.rs`); beyond it, requests get 503.
 
 mod addresses;
+mod body;
 mod bounds;
 mod error;
 mod gate;
@@ -75,6 +80,7 @@ mod guard;
 mod history;
 mod keyed;
 mod kv;
+mod memory;
 mod page;
 mod prometheus;
 mod routes;
@@ -87,7 +93,10 @@ use std::sync::Arc;
 use millstream_flow::Running;
 
 pub use gate::{Admission, Gate, Visited, Visitor};
-pub use keyed::{KEY_READERS_MAX, KeyPage, KeyedStreams, KeyedValue, LookUp, LookUpError};
+pub use keyed::{
+    KEY_READERS_MAX, KEY_WRITERS_MAX, KeyPage, KeyedError, KeyedFuture, KeyedStreams, KeyedValue,
+    KeyedVersion,
+};
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};
 
@@ -117,7 +126,7 @@ pub trait Content: Send + Sync + 'static {
         None
     }
 
-    /// Returns the keyed streams; `None` if it has no pages for them.
+    /// Returns the keyed streams, to read and to write; `None` if it has no pages for them.
     fn keyed(&self) -> Option<Arc<dyn KeyedStreams>> {
         None
     }

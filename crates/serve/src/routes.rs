@@ -28,6 +28,8 @@ type Shared = State<Shown>;
 type Answer<T> = Result<Json<T>, RequestError>;
 
 pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
+    let kv = get(kv::page).put(kv::put).delete(kv::delete);
+    let kv = kv.fallback(kv::refuse);
     Router::new()
         .route("/", get(page))
         .route("/healthz", get(|| async { "ok" }))
@@ -42,7 +44,7 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
         .route("/state/{flow}", get(state::elements))
         .route("/state/{flow}/{element}", get(state::entries))
         .route("/state/{flow}/{element}/{key}", get(state::value))
-        .route("/kv/{*path}", get(kv::page))
+        .route("/kv/{*path}", kv)
         .fallback(|uri: Uri| async move { RequestError::UnknownPath(uri.path().to_owned()) })
         .layer(middleware::from_fn_with_state(rules, guard))
         .with_state(shown)

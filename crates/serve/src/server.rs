@@ -20,10 +20,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Content;
 use crate::addresses::Addresses;
+use crate::body::Bodies;
 use crate::gate::{Gate, Open};
 use crate::guard::Rules;
 use crate::history::History;
-use crate::keyed::KEY_READERS_MAX;
+use crate::keyed::{KEY_READERS_MAX, KEY_WRITERS_MAX};
 use crate::routes::router;
 use crate::shown::Shown;
 
@@ -50,6 +51,9 @@ const READERS_MAX: usize = 4;
 
 /// The number of threads that read state, beside them.
 const STATE_READERS_MAX: usize = 6;
+
+/// All threads for blocking work.
+const THREADS_MAX: usize = READERS_MAX + KEY_READERS_MAX + KEY_WRITERS_MAX + STATE_READERS_MAX;
 
 /// The pause between attempts to accept while the machine lacks resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
@@ -115,7 +119,7 @@ impl Server {
         let rules = Rules::new(options.hosts);
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(READERS_MAX + KEY_READERS_MAX + STATE_READERS_MAX)
+            .max_blocking_threads(THREADS_MAX)
             .thread_name("millstream-http")
             .build()?;
         let listener = runtime.block_on(network.listen(address))?;
@@ -164,6 +168,7 @@ fn run(
         let shown = Shown {
             content: Arc::clone(&content),
             history: Arc::clone(&history),
+            bodies: Arc::new(Bodies::new()),
             state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
         };
         let router = router(shown, Arc::new(rules));

@@ -7,6 +7,7 @@ use millstream_flow::Running;
 use tokio::sync::Semaphore;
 
 use crate::Content;
+use crate::body::Bodies;
 use crate::error::RequestError;
 use crate::history::History;
 
@@ -15,6 +16,7 @@ use crate::history::History;
 pub struct Shown {
     pub content: Arc<dyn Content>,
     pub history: Arc<History>,
+    pub bodies: Arc<Bodies>,
     /// Permits to read state: a rank that does not answer holds up no other pages.
     pub state_readers: Arc<Semaphore>,
 }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millstream_broker::{Broker, KeyReads, Status};
+use millstream_broker::{Broker, KeyReads, Status, Threads};
 use millstream_flow::Running;
 use millstream_log::{CompactionStats, KeyStats, Log, StreamInfo};
-use millstream_serve::{Content, KEY_READERS_MAX, KeyedStreams, Metric};
+use millstream_serve::{Content, KEY_READERS_MAX, KEY_WRITERS_MAX, KeyedStreams, Metric};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
@@ -30,6 +30,7 @@ pub struct NodeContent {
     looked: Mutex<Option<Arc<Look>>>,
     rates: Mutex<Rates>,
     key_reads: Arc<KeyReads>,
+    key_writes: Threads,
 }
 
 /// The state of a node.
@@ -67,6 +68,7 @@ impl NodeContent {
                 KEY_READERS_MAX - KEY_REBUILDS_MAX,
                 KEY_REBUILDS_MAX,
             )),
+            key_writes: Threads::new(KEY_WRITERS_MAX),
         }
     }
 
@@ -292,6 +294,7 @@ impl Content for NodeContent {
             State::Serving { log, .. } => Some(Arc::new(NodeStreams {
                 log: log.clone(),
                 reads: Arc::clone(&self.key_reads),
+                writes: self.key_writes.clone(),
             })),
             State::Starting | State::Stopping => None,
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use millstream_base::Credentials;
 use millstream_broker::security::{Principal, Tls, principal_of};
-use millstream_broker::{self as broker};
+use millstream_broker::{self as broker, Wanted};
 use millstream_serve::{Admission, Gate, Visited, Visitor};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -60,11 +60,12 @@ impl Visitor for NodeVisitor {
             let certified = || self.certified.clone();
             let visitor = || broker::Visitor::new(&broker, self.from, certified());
             let known = self.known.get_or_init(visitor);
-            let stream = match &visited {
-                Visited::Node => None,
-                Visited::Stream(name) => Some(name.as_str()),
+            let wanted = match &visited {
+                Visited::Node => Wanted::Describe,
+                Visited::Read(stream) => Wanted::Read(stream),
+                Visited::Write(stream) => Wanted::Write(stream),
             };
-            match known.admit(stream, credentials).await {
+            match known.admit(wanted, credentials).await {
                 broker::Admission::Allowed => Admission::Allowed,
                 broker::Admission::LogIn { takes_tokens } => Admission::LogIn { takes_tokens },
                 broker::Admission::Denied => Admission::Denied,

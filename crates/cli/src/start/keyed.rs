@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millstream_base::{KeyRange, partition_of_key};
-use millstream_broker::KeyReads;
-use millstream_log::{KeyEntry, KeyScan, KeyVersion, Log, LogError, Stream, StreamPartition};
-use millstream_serve::{KeyPage, KeyedStreams, KeyedValue, LookUp, LookUpError};
+use bytes::Bytes;
+use millstream_base::{KeyRange, Timestamp, partition_of_key};
+use millstream_broker::{KeyReads, Threads};
+use millstream_log::{
+    Appended, KeyEntry, KeyScan, KeyVersion, Log, LogError, Stream, StreamPartition,
+};
+use millstream_record::{ChunkBuilder, Compression};
+use millstream_serve::{KeyPage, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion};
 
 /// About the most bytes of keys and values in one page, over all partitions.
 const PAGE_BYTES: usize = 2 << 20;
@@ -15,20 +19,44 @@ const PAGE_BYTES: usize = 2 << 20;
 pub struct NodeStreams {
     pub log: Log,
     pub reads: Arc<KeyReads>,
+    pub writes: Threads,
 }
 
 impl NodeStreams {
-    fn stream(&self, name: &str) -> Result<Stream, LookUpError> {
+    fn stream(&self, name: &str) -> Result<Stream, KeyedError> {
         let stream = self.log.stream(name).map_err(failed)?;
         match stream.is_internal() {
-            true => Err(LookUpError::UnknownStream(name.to_owned())),
+            true => Err(KeyedError::UnknownStream(name.to_owned())),
             false => Ok(stream),
+        }
+    }
+
+    fn keyed_stream(&self, name: &str) -> Result<Stream, KeyedError> {
+        let stream = self.stream(name)?;
+        match stream.is_keyed() {
+            true => Ok(stream),
+            false => Err(failed(LogError::NotKeyed {
+                stream: name.to_owned(),
+            })),
         }
     }
 }
 
+/// Appends a version of a key. Waits for memory.
+fn append(
+    partition: &StreamPartition,
+    now: Timestamp,
+    key: &[u8],
+    value: Option<&[u8]>,
+) -> Result<Appended, LogError> {
+    // The stream's own codec takes effect when the chunk is appended.
+    let mut chunk = ChunkBuilder::new(Compression::None);
+    chunk.push(now, Some(key), value, &[])?;
+    partition.append(chunk.finish(None)?)
+}
+
 impl KeyedStreams for NodeStreams {
-    fn get(&self, stream: &str, key: Vec<u8>) -> LookUp<Option<KeyedValue>> {
+    fn get(&self, stream: &str, key: Vec<u8>) -> KeyedFuture<Option<KeyedValue>> {
         let (stream, reads) = (self.stream(stream), Arc::clone(&self.reads));
         Box::pin(async move {
             let stream = stream?;
@@ -41,7 +69,7 @@ impl KeyedStreams for NodeStreams {
         })
     }
 
-    fn scan(&self, stream: &str, range: KeyRange, limit: usize) -> LookUp<KeyPage> {
+    fn scan(&self, stream: &str, range: KeyRange, limit: usize) -> KeyedFuture<KeyPage> {
         let (stream, reads) = (self.stream(stream), Arc::clone(&self.reads));
         Box::pin(async move {
             let stream = stream?;
@@ -50,6 +78,30 @@ impl KeyedStreams for NodeStreams {
             reads.catch_up(&partitions).await;
             let page = reads.run(move || page(&partitions, &range, limit)).await;
             page.ok_or_else(ended)?.map_err(failed)
+        })
+    }
+
+    fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError> {
+        Ok(self.keyed_stream(stream)?.chunk_bytes_max())
+    }
+
+    fn put(&self, stream: &str, key: Vec<u8>, value: Option<Bytes>) -> KeyedFuture<KeyedVersion> {
+        let (stream, writes) = (self.keyed_stream(stream), self.writes.clone());
+        let clock = Arc::clone(self.log.clock());
+        Box::pin(async move {
+            let stream = stream?;
+            let partition = partition_of_key(&key, stream.partition_count() as usize) as u32;
+            let owner = stream.partition(partition).map_err(failed)?;
+            let appended = writes.run({
+                let owner = owner.clone();
+                move || append(&owner, clock.now(), &key, value.as_deref())
+            });
+            let appended = appended.await.ok_or_else(ended)?.map_err(failed)?;
+            owner.acknowledged(&appended).await.map_err(failed)?;
+            Ok(KeyedVersion {
+                partition,
+                version: appended.base_offset,
+            })
         })
     }
 
@@ -120,32 +172,38 @@ impl Merged {
 
 fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
     KeyedValue {
-        partition,
-        version: version.offset,
+        version: KeyedVersion {
+            partition,
+            version: version.offset,
+        },
         timestamp: version.timestamp,
         value: version.value,
     }
 }
 
-fn failed(error: LogError) -> LookUpError {
+fn failed(error: LogError) -> KeyedError {
     match error {
-        LogError::UnknownStream { name } => LookUpError::UnknownStream(name),
-        LogError::NotKeyed { .. } => LookUpError::NotKeyed(error.to_string()),
-        LogError::ReadBudget | LogError::DecompressionBusy { .. } => {
-            LookUpError::Busy(error.to_string())
-        }
-        error => LookUpError::Failed(error.to_string()),
+        LogError::UnknownStream { name } => KeyedError::UnknownStream(name),
+        LogError::NotKeyed { .. } => KeyedError::NotKeyed(error.to_string()),
+        LogError::ReadBudget
+        | LogError::DecompressionBusy { .. }
+        | LogError::PoolExhausted { .. } => KeyedError::Busy(error.to_string()),
+        LogError::ChunkTooLarge { bytes_max, .. } => KeyedError::TooLarge {
+            bytes_max: bytes_max.as_usize(),
+        },
+        LogError::DiskFull { .. } => KeyedError::DiskFull(error.to_string()),
+        error => KeyedError::Failed(error.to_string()),
     }
 }
 
-/// The error of a look-up that ended without a result.
-fn ended() -> LookUpError {
-    LookUpError::Failed("the key was not looked up: see the log of the node".to_owned())
+/// The error of a request that ended without a result.
+fn ended() -> KeyedError {
+    KeyedError::Failed("the request failed: see the log of the node".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use millstream_base::{Offset, Timestamp};
+    use millstream_base::Offset;
 
     use super::*;
 

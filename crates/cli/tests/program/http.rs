@@ -66,6 +66,20 @@ pub fn get_with(address: &str, path: &str, headers: &str) -> String {
     exchange(&mut connection, address, path, headers)
 }
 
+/// Sends a request with a body, and returns its answer.
+pub fn send_with(address: &str, method: &str, path: &str, headers: &str, body: &[u8]) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).unwrap();
+    connection.write_all(body).unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 fn exchange(connection: &mut (impl Read + Write), host: &str, path: &str, headers: &str) -> String {
     write!(
         connection,

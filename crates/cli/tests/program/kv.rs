@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::http::{BOB, assert_status, get_with, init_user, run_as_admin, start, start_with_admin};
+use crate::http::{
+    BOB, assert_status, get_with, init_user, run_as_admin, send_with, start, start_with_admin,
+};
 use crate::support::{Server, get, get_json, run, run_with_input, wait_until};
 
 /// Returns the body of an answer with this status, and checks a header.
@@ -232,6 +234,57 @@ fn values_and_ranges_are_served_over_http() {
 }
 
 #[test]
+fn keys_are_written_over_http() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    let run = |args: &[&str]| server.run(args).assert_done();
+    run(&["stream", "create", "a/b", "--keyed", "--lanes", "2"]);
+    run(&["stream", "create", "plain"]);
+    let value = b"\xff\x00two lines\n\n";
+    let put = |path: &str, value: &[u8]| send_with(&http, "PUT", path, "", value);
+    let stored = put("/kv/a%2Fb/gr%C3%BC%2Fn", value);
+    assert_eq!(body(&stored, 204, "\r\netag: \""), "");
+    let got = run(&["kv", "get", "a/b", "gr\u{fc}/n", "--json"]).json();
+    assert_eq!(got["value_base64"], "/wB0d28gbGluZXMKCg==");
+    let etag = format!("etag: \"{}-{}\"\r\n", got["partition"], got["version"]);
+    body(&stored, 204, &etag);
+    body(&put("/kv/a%2Fb/ann", b"1"), 204, "");
+    let ann = get(&http, "/kv/a%2Fb/ann");
+    assert_eq!(body(&ann, 200, "content-type: application/json"), "1");
+    // The first version in its partition, or the second one.
+    let newer = put("/kv/a%2Fb/ann", b"2");
+    let version = run(&["kv", "get", "a/b", "ann", "--json"]).json()["version"].take();
+    body(&newer, 204, &format!("-{version}\"\r\n"));
+
+    for (path, status, part) in [
+        ("/kv/none/a", 404, "unknown stream \\\"none\\\""),
+        ("/kv/__groups/a", 404, "unknown stream"),
+        ("/kv/plain/a", 409, "cleanup.policy=compact"),
+        ("/kv/a%2Fb", 405, "GET, HEAD"),
+    ] {
+        for method in ["PUT", "DELETE"] {
+            let refused = body(&send_with(&http, method, path, "", b"x"), status, "");
+            assert!(refused.contains(part), "{method} {path}: {refused}");
+        }
+    }
+    run(&["config", "set", "stream/a/b", "max.message.bytes=1000"]);
+    let refused = body(&put("/kv/a%2Fb/ann", &[b'x'; 2_000]), 413, "");
+    assert!(refused.contains("max.message.bytes"), "{refused}");
+    // With the key and the record's other fields it is too large.
+    body(&put("/kv/a%2Fb/ann", &[b'x'; 990]), 413, "");
+    body(&put("/kv/a%2Fb/bob", &[b'x'; 800]), 204, "");
+    let deleted = send_with(&http, "DELETE", "/kv/a%2Fb/bob", "", b"");
+    assert_eq!(body(&deleted, 204, ""), "");
+    body(&get(&http, "/kv/a%2Fb/bob"), 404, "");
+
+    // A write that was answered survives the process, which SIGKILL ends here.
+    drop(server);
+    let (_server, http) = start(dir.path(), &[]);
+    assert_eq!(body(&get(&http, "/kv/a%2Fb/ann"), 200, ""), "2");
+    body(&get(&http, "/kv/a%2Fb/bob"), 404, "");
+}
+
+#[test]
 fn a_visitor_needs_the_right_to_read_the_stream() {
     let dir = tempdir().unwrap();
     init_user(dir.path(), "bob", "another");
@@ -260,6 +313,14 @@ fn a_visitor_needs_the_right_to_read_the_stream() {
     assert_status(&get_with(&http, "/kv/t", BOB), 200);
     // Neither another stream nor the state of the node.
     assert_status(&get_with(&http, "/kv/u", BOB), 403);
+    // Nor does it write.
+    for method in ["PUT", "DELETE"] {
+        assert_status(&send_with(&http, method, "/kv/t/a", "", b"3"), 401);
+        let denied = send_with(&http, method, "/kv/t/a", BOB, b"3");
+        assert_status(&denied, 403);
+        assert!(denied.contains("Write on the stream"), "{denied}");
+    }
+    assert!(get_with(&http, "/kv/t/a", BOB).ends_with("\r\n\r\n1"));
     assert_status(&get_with(&http, "/metrics", BOB), 403);
 
     let password = dir.path().join("bob");
@@ -275,6 +336,21 @@ fn a_visitor_needs_the_right_to_read_the_stream() {
     as_bob(&["kv", "put", "t", "a", "2"]).assert_fails(1, &["acl add allow"]);
     as_bob(&["kv", "delete", "t", "a"]).assert_fails(1, &["acl add allow"]);
     as_bob(&["kv", "scan", "u"]).assert_fails(1, &["acl add allow"]);
+
+    // The right to write is enough to write, and not to read.
+    let write = ["acl", "add", "allow", "--principal", "User:bob"];
+    let on_u = [
+        "--operation",
+        "write",
+        "--resource",
+        "stream",
+        "--name",
+        "u",
+    ];
+    as_admin(&[&write[..], &on_u].concat());
+    assert_status(&send_with(&http, "PUT", "/kv/u/a", BOB, b"3"), 204);
+    assert_status(&send_with(&http, "DELETE", "/kv/u/b", BOB, b""), 204);
+    assert_status(&get_with(&http, "/kv/u/a", BOB), 403);
 }
 
 #[test]

@@ -1,0 +1,340 @@
+//! Writes of keys.
+
+use std::collections::BTreeMap;
+use std::future::{Future, ready};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use millstream_base::{Credentials, KeyRange, Offset, TcpNetwork, Timestamp};
+use millstream_flow::Running;
+use millstream_serve::{
+    Admission, Content, Gate, KeyPage, KeyedError, KeyedFuture, KeyedStreams, KeyedValue,
+    KeyedVersion, Metric, Options, Server, Visited, Visitor,
+};
+use serde_json::{Value, json};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+use crate::support::{Answer, connect, exchange, request, start, start_with};
+
+/// The largest value of a stream.
+const VALUE_BYTES_MAX: usize = 100_000;
+
+/// The keyed stream `t` in memory, beside `plain`, which is not keyed, and `full`, whose disk is full.
+#[derive(Default)]
+struct Streams(Arc<Mutex<Stored>>);
+
+#[derive(Default)]
+struct Stored {
+    next: u64,
+    values: BTreeMap<Vec<u8>, (u64, Bytes)>,
+}
+
+fn version(offset: u64) -> KeyedVersion {
+    KeyedVersion {
+        partition: 3,
+        version: Offset(offset),
+    }
+}
+
+impl KeyedStreams for Streams {
+    fn get(&self, _: &str, key: Vec<u8>) -> KeyedFuture<Option<KeyedValue>> {
+        let stored = self.0.lock().unwrap();
+        let found = stored.values.get(&key).cloned();
+        Box::pin(ready(Ok(found.map(|(offset, value)| KeyedValue {
+            version: version(offset),
+            timestamp: Timestamp(0),
+            value,
+        }))))
+    }
+
+    fn scan(&self, _: &str, _: KeyRange, _: usize) -> KeyedFuture<KeyPage> {
+        Box::pin(ready(Err(KeyedError::Failed("no test scans".to_owned()))))
+    }
+
+    fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError> {
+        match stream {
+            "t" | "full" => Ok(VALUE_BYTES_MAX),
+            "plain" => Err(KeyedError::NotKeyed("it is not keyed".to_owned())),
+            _ => Err(KeyedError::UnknownStream(stream.to_owned())),
+        }
+    }
+
+    fn put(&self, stream: &str, key: Vec<u8>, value: Option<Bytes>) -> KeyedFuture<KeyedVersion> {
+        if stream == "full" {
+            return Box::pin(ready(Err(KeyedError::DiskFull("disk is full".to_owned()))));
+        }
+        let checked = self.value_bytes_max(stream);
+        let mut stored = self.0.lock().unwrap();
+        let offset = stored.next;
+        stored.next += 1;
+        match value {
+            Some(value) => drop(stored.values.insert(key, (offset, value))),
+            None => drop(stored.values.remove(&key)),
+        }
+        Box::pin(ready(checked.map(|_| version(offset))))
+    }
+
+    fn misplaced(&self, _: &str) -> u64 {
+        0
+    }
+}
+
+#[derive(Default)]
+struct Node(Arc<Mutex<Stored>>);
+
+impl Content for Node {
+    fn flows(&self) -> Vec<Arc<Running>> {
+        Vec::new()
+    }
+
+    fn overview(&self) -> Value {
+        json!({})
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+
+    fn keyed(&self) -> Option<Arc<dyn KeyedStreams>> {
+        Some(Arc::new(Streams(Arc::clone(&self.0))))
+    }
+}
+
+fn node() -> Server {
+    start_with(Arc::new(Node::default()))
+}
+
+/// Sends a request with headers, each with its line break, and a body.
+fn send(server: &Server, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    let bytes = body.len();
+    exchange(
+        server,
+        &format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Length: {bytes}\r\n{headers}\r\n{body}"
+        ),
+    )
+}
+
+fn get(server: &Server, path: &str) -> Answer {
+    send(server, "GET", path, "", "")
+}
+
+#[test]
+fn put_stores_the_body_and_delete_removes_it() {
+    let server = node();
+    let stored = send(&server, "PUT", "/kv/t/a%2Fb", "", "{\"n\": 1.50}");
+    assert_eq!((stored.status, &*stored.body), (204, ""), "{stored:?}");
+    assert!(stored.head.contains("etag: \"3-0\"\r\n"), "{stored:?}");
+    let found = get(&server, "/kv/t/a/b");
+    assert_eq!((found.status, &*found.body), (200, "{\"n\": 1.50}"));
+    assert!(found.head.contains("etag: \"3-0\"\r\n"), "{found:?}");
+
+    let pieces = "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nfirst\r\n3\r\nand\r\n0\r\n\r\n";
+    let put = "PUT /kv/t/a%2Fb HTTP/1.1\r\nHost: localhost\r\n";
+    let stored = exchange(&server, &format!("{put}{pieces}"));
+    assert_eq!(stored.status, 204, "{stored:?}");
+    assert_eq!(get(&server, "/kv/t/a/b").body, "firstand");
+    // An empty value is one, too.
+    assert_eq!(send(&server, "PUT", "/kv/t/", "", "").status, 204);
+    assert_eq!(get(&server, "/kv/t/").status, 200);
+
+    let deleted = send(&server, "DELETE", "/kv/t/a%2Fb", "", "");
+    assert_eq!((deleted.status, &*deleted.body), (204, ""), "{deleted:?}");
+    get(&server, "/kv/t/a/b").check_error(404, "unknown key");
+    assert_eq!(send(&server, "DELETE", "/kv/t/a%2Fb", "", "").status, 204);
+}
+
+#[test]
+fn a_write_that_cannot_be_done_says_why() {
+    let server = node();
+    for (method, path, headers, status, part) in [
+        ("PUT", "/kv/none/a", "", 404, "unknown stream \"none\""),
+        ("PUT", "/kv/plain/a", "", 409, "not keyed"),
+        ("PUT", "/kv/full/a", "", 507, "disk is full"),
+        ("DELETE", "/kv/full/a", "", 507, "disk is full"),
+        ("DELETE", "/kv/none/a", "", 404, "unknown stream"),
+        ("PUT", "/kv/%FF/a", "", 400, "UTF-8"),
+        ("PUT", "/kv//a", "", 404, "there is no page"),
+        ("PUT", "/kv/t/a?version=1", "", 400, "\"version=1\""),
+        ("PUT", "/kv/t/a", "If-Match: \"3-0\"\r\n", 501, "if-match"),
+        (
+            "DELETE",
+            "/kv/t/a",
+            "If-None-Match: *\r\n",
+            501,
+            "if-none-match",
+        ),
+        (
+            "PUT",
+            "/kv/t/a",
+            "Content-Encoding: gzip\r\n",
+            501,
+            "content-encoding",
+        ),
+        (
+            "PUT",
+            "/kv/t/a",
+            "Content-Range: bytes 0-1/2\r\n",
+            501,
+            "content-range",
+        ),
+    ] {
+        send(&server, method, path, headers, "v").check_error(status, part);
+    }
+    assert_eq!(get(&server, "/kv/t/a").status, 404);
+    // A value just as large as the stream takes, and a larger one whose size is told or not.
+    let largest = "x".repeat(VALUE_BYTES_MAX);
+    assert_eq!(send(&server, "PUT", "/kv/t/a", "", &largest).status, 204);
+    let larger = "y".repeat(40 * VALUE_BYTES_MAX);
+    send(&server, "PUT", "/kv/t/a", "", &larger).check_error(413, "max.message.bytes");
+    let put = "PUT /kv/t/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    let piece = format!(
+        "Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{larger}",
+        larger.len()
+    );
+    let pieces = format!("{put}{piece}\r\n0\r\n\r\n");
+    exchange(&server, &pieces).check_error(413, "max.message.bytes");
+    assert_eq!(get(&server, "/kv/t/a").body, largest);
+}
+
+#[test]
+fn a_body_that_ends_early_stores_nothing() {
+    let server = node();
+    let mut stream = connect(&server);
+    let torn = "PUT /kv/t/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf";
+    stream.write_all(torn.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert_eq!(get(&server, "/kv/t/a").status, 404);
+}
+
+/// Such a client sends its body only when it is wanted.
+#[test]
+fn a_client_that_asks_first_does_not_send_a_refused_body() {
+    let server = node();
+    let ask = |path: &str| {
+        let mut stream = connect(&server);
+        let head = format!(
+            "PUT {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\
+             Expect: 100-continue\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        (stream, String::from_utf8(first.to_vec()).unwrap())
+    };
+    assert_eq!(ask("/kv/none/a").1, "HTTP/1.1 404");
+    let (mut stream, first) = ask("/kv/t/a");
+    assert_eq!(first, "HTTP/1.1 100");
+    stream.write_all(b"v").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("HTTP/1.1 204"), "{answer}");
+}
+
+#[test]
+fn each_path_names_the_methods_that_it_has() {
+    let server = node();
+    for method in ["POST", "PATCH", "OPTIONS", "BREW"] {
+        let answer = request(&server, method, "/kv/t/a", "localhost");
+        answer.check_error(405, method);
+        assert!(answer.head.contains("allow: get, head, put, delete\r\n"));
+    }
+    for path in ["/kv/t", "/metrics"] {
+        let answer = request(&server, "PUT", path, "localhost");
+        answer.check_error(405, "PUT");
+        assert!(answer.head.contains("allow: get, head\r\n"), "{path}");
+    }
+    // A node without keyed streams has no keys to write.
+    let without = start();
+    for method in ["GET", "PUT", "DELETE", "POST"] {
+        let answer = request(&without, method, "/kv/t/a", "localhost");
+        answer.check_error(404, "there is no page");
+    }
+}
+
+#[test]
+fn other_sites_cannot_write_through_a_browser() {
+    let server = node();
+    for headers in [
+        "Origin: http://evil.example\r\n",
+        "Origin: null\r\n",
+        // Another server of the same name.
+        "Origin: http://localhost:8081\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Sec-Fetch-Site: same-site\r\nOrigin: http://localhost\r\n",
+    ] {
+        for method in ["PUT", "DELETE", "PATCH", "POST"] {
+            let refused = send(&server, method, "/kv/t/a", headers, "v");
+            refused.check_error(403, "another site");
+        }
+    }
+    // The question that a browser asks before a page of another site may send PUT.
+    let ask = "Origin: http://evil.example\r\nAccess-Control-Request-Method: PUT\r\n";
+    let answer = send(&server, "OPTIONS", "/kv/t/a", ask, "");
+    answer.check_error(403, "another site");
+    assert!(!answer.head.contains("access-control"), "{answer:?}");
+    request(&server, "PUT", "/kv/t/a", "evil.example").check_error(403, "Host");
+    assert_eq!(get(&server, "/kv/t/a").status, 404);
+
+    let own = "Sec-Fetch-Site: same-origin\r\nOrigin: http://localhost\r\n";
+    assert_eq!(send(&server, "PUT", "/kv/t/a", own, "v").status, 204);
+}
+
+/// A gate that admits readers, and notes all visits.
+#[derive(Default)]
+struct Readers(Arc<Mutex<Vec<Visited>>>);
+
+impl Gate for Readers {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        None
+    }
+
+    fn visitor(&self, _: SocketAddr, _: Option<&CertificateDer<'_>>) -> Arc<dyn Visitor> {
+        Arc::new(Readers(Arc::clone(&self.0)))
+    }
+}
+
+impl Visitor for Readers {
+    fn admit(
+        self: Arc<Self>,
+        visited: Visited,
+        _: Option<Credentials>,
+    ) -> Pin<Box<dyn Future<Output = Admission> + Send>> {
+        let admission = match visited {
+            Visited::Write(_) => Admission::Denied,
+            Visited::Node | Visited::Read(_) => Admission::Allowed,
+        };
+        self.0.lock().unwrap().push(visited);
+        Box::pin(ready(admission))
+    }
+}
+
+#[test]
+fn a_write_needs_a_right_of_its_own() {
+    let visits: Arc<Mutex<Vec<Visited>>> = Arc::default();
+    let options = Options {
+        gate: Some(Arc::new(Readers(Arc::clone(&visits)))),
+        ..Options::default()
+    };
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let server = Server::start(TcpNetwork, address, Arc::new(Node::default()), options).unwrap();
+    assert_eq!(get(&server, "/kv/t/a").status, 404);
+    for method in ["PUT", "DELETE", "PATCH", "POST"] {
+        // The body of a refused request is read, so that the client reads the answer.
+        let refused = send(&server, method, "/kv/a%2Fb/c", "", &"x".repeat(4 << 20));
+        refused.check_error(403, "Write on the stream \"a/b\"");
+    }
+    let visits = visits.lock().unwrap();
+    assert_eq!(visits[0], Visited::Read("t".to_owned()));
+    assert_eq!(
+        visits[1..],
+        [const { Visited::Node }; 4].map(|_| Visited::Write("a/b".to_owned()))
+    );
+}
