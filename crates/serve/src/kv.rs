@@ -1,5 +1,6 @@
 //! The pages of keyed streams, below `/kv`.
 
+mod tags;
 mod write;
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -22,6 +23,7 @@ use crate::error::RequestError;
 use crate::keyed::{KeyPage, KeyedStreams, KeyedValue, KeyedVersion};
 use crate::shown::Shown;
 
+use self::tags::Tags;
 pub use self::write::{delete, put, refuse};
 
 /// The path that all of these pages begin with.
@@ -70,12 +72,16 @@ fn parse(path: &str) -> Result<KvPath, RequestError> {
 }
 
 /// Answers `/kv/<stream>/<key>` with the value, and `/kv/<stream>` with some keys.
-pub async fn page(State(shown): State<Shown>, uri: Uri) -> Result<Response, RequestError> {
+pub async fn page(
+    State(shown): State<Shown>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, RequestError> {
     let unknown = || RequestError::UnknownPath(uri.path().to_owned());
     let streams = shown.content.keyed().ok_or_else(unknown)?;
     let KvPath { stream, key } = parse(uri.path())?;
     match key {
-        Some(key) => value(streams, stream, key).await,
+        Some(key) => value(streams, stream, key, &headers).await,
         None => entries(streams, stream, uri.query().unwrap_or_default()).await,
     }
 }
@@ -84,6 +90,7 @@ async fn value(
     streams: Arc<dyn KeyedStreams>,
     stream: String,
     key: Vec<u8>,
+    headers: &HeaderMap,
 ) -> Result<Response, RequestError> {
     let Some(found) = streams.get(&stream, key.clone()).await? else {
         return Err(RequestError::AbsentKey {
@@ -92,11 +99,18 @@ async fn value(
             stream,
         });
     };
-    let headers = headers(&found);
+    // A malformed header of a read names no version.
+    let tags = Tags::of(headers, &header::IF_NONE_MATCH).ok().flatten();
+    let is_known = tags.is_some_and(|tags| tags.have(found.version));
+    let mut headers = headers_of(&found);
+    if is_known {
+        headers.remove(header::CONTENT_TYPE);
+        return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+    }
     Ok((headers, Body::from(found.value)).into_response())
 }
 
-fn headers(found: &KeyedValue) -> HeaderMap {
+fn headers_of(found: &KeyedValue) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let content_type = match shown_value(&found.value) {
         Some(ShownValue::Json(_)) => "application/json",
@@ -120,8 +134,7 @@ fn headers(found: &KeyedValue) -> HeaderMap {
 }
 
 fn etag(version: KeyedVersion) -> String {
-    let KeyedVersion { partition, version } = version;
-    format!("\"{partition}-{version}\"")
+    format!("\"{}\"", tags::text_of(version))
 }
 
 /// A page of entries.
@@ -326,7 +339,7 @@ mod tests {
     #[test]
     fn times_that_http_cannot_name_are_left_out() {
         let date = |millis| {
-            let headers = headers(&KeyedValue {
+            let headers = headers_of(&KeyedValue {
                 version: KeyedVersion {
                     partition: 1,
                     version: Offset(7),

@@ -49,7 +49,7 @@
 //! With `committed`, `/state` reads the last complete checkpoint, and the headers are as of that, too.
 //!
 //! `/kv/<stream>/<key>` has the type `application/json` if the value is JSON, `text/plain` if it is other UTF-8, and else
-//! `application/octet-stream`; `ETag` is `"<partition>-<version>"`, and `Last-Modified` the record's time. `/kv/<stream>` is
+//! `application/octet-stream`; `ETag` is `"<partition>-<version>"`, and `Last-Modified` the record's time. With that `ETag` in `If-None-Match`, the answer is 304 without the value. `/kv/<stream>` is
 //! an object: `entries`, each with `key`, `partition`, `version`, `timestamp` in milliseconds since 1970, and `value`, which
 //! is JSON if the stored value is, or else a text; and `next`, the key to continue from, or null at the end. Bytes that are not
 //! UTF-8 are in base64, in `key_base64`, `value_base64` or `next_base64`. Keys in these paths and queries may be any bytes.

@@ -150,6 +150,35 @@ fn put_stores_the_body_and_delete_removes_it() {
 }
 
 #[test]
+fn a_value_that_the_client_has_is_not_sent_again() {
+    let server = node();
+    assert_eq!(send(&server, "PUT", "/kv/t/a", "", "v").status, 204);
+    for (tags, status) in [
+        ("\"3-0\"", 304),
+        ("\"1-0\", W/\"3-0\"", 304),
+        ("*", 304),
+        ("\"3-1\"", 200),
+        // Without quotes it is no tag.
+        ("3-0", 200),
+    ] {
+        let header = format!("If-None-Match: {tags}\r\n");
+        for method in ["GET", "HEAD"] {
+            let answer = send(&server, method, "/kv/t/a", &header, "");
+            assert_eq!(answer.status, status, "{method} {tags}");
+            assert!(answer.head.contains("etag: \"3-0\"\r\n"), "{answer:?}");
+            assert!(answer.head.contains("last-modified: "), "{answer:?}");
+            let body = if (method, status) == ("GET", 200) {
+                "v"
+            } else {
+                ""
+            };
+            assert_eq!(answer.body, body, "{method} {tags}");
+        }
+        send(&server, "GET", "/kv/t/none", &header, "").check_error(404, "unknown key");
+    }
+}
+
+#[test]
 fn a_write_that_cannot_be_done_says_why() {
     let server = node();
     for (method, path, headers, status, part) in [
