@@ -20,6 +20,7 @@
 //! damage as an error that names the place.
 
 mod block;
+mod buffer;
 mod filter;
 pub mod merge;
 mod names;

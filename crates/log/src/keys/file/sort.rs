@@ -1,13 +1,13 @@
 //! Sorts the keys of a group into its key file, with bounded memory: keys that memory has no room for go to sorted *runs*,
 //! which are merged at the end.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use millstream_base::disk::Access;
 use millstream_base::{Disk, DiskFile, Offset};
 use millstream_record::ChunkHeader;
 
+use super::buffer::KeyBuffer;
 use super::merge::KeyMerge;
 use super::read::KeyFile;
 use super::write::{KeyFileWriter, LeftOut};
@@ -17,8 +17,7 @@ use crate::ids::GroupName;
 /// The most memory for keys that are sorted.
 pub const SORTED_BYTES_MAX: usize = 32 << 20;
 
-/// The memory that a key takes beside its own bytes, about.
-const KEY_OVERHEAD_BYTES: usize = 96;
+const _: () = assert!(SORTED_BYTES_MAX <= u32::MAX as usize);
 
 /// The most runs that are merged at once. Each takes the memory of its filters and of a block.
 const RUNS_MAX: usize = 16;
@@ -32,9 +31,7 @@ pub struct KeySorter<'a> {
     /// The file to write. Runs have this path with a number before the last ending.
     path: PathBuf,
     bytes_max: usize,
-    newest: BTreeMap<Box<[u8]>, Version>,
-    /// The memory of `newest`.
-    bytes: usize,
+    keys: KeyBuffer,
     left_out: LeftOut,
     horizons: Horizons,
     /// Runs that are on disk. Each has newer records than those before.
@@ -57,8 +54,7 @@ impl<'a> KeySorter<'a> {
             end,
             path,
             bytes_max,
-            newest: BTreeMap::new(),
-            bytes: 0,
+            keys: KeyBuffer::default(),
             left_out: LeftOut::default(),
             horizons: Horizons::default(),
             runs: Vec::new(),
@@ -72,16 +68,11 @@ impl<'a> KeySorter<'a> {
     /// When a run cannot be written.
     pub fn add(&mut self, key: &[u8], version: Version) -> Result<(), KeyFileError> {
         self.left_out.misplaced += u64::from(version.is_misplaced);
-        if let Some(newest) = self.newest.get_mut(key) {
-            *newest = version;
-            return Ok(());
+        if !self.keys.has_room(key, self.bytes_max) {
+            self.end_run()?;
         }
-        self.newest.insert(key.into(), version);
-        self.bytes += key.len() + KEY_OVERHEAD_BYTES;
-        match self.bytes > self.bytes_max {
-            true => self.end_run(),
-            false => Ok(()),
-        }
+        self.keys.add(key, version);
+        Ok(())
     }
 
     /// Takes note of a chunk of the group.
@@ -112,13 +103,12 @@ impl<'a> KeySorter<'a> {
 
     /// Moves the keys in memory to a run.
     fn end_run(&mut self) -> Result<(), KeyFileError> {
-        if self.newest.is_empty() {
+        if self.keys.is_empty() {
             return Ok(());
         }
         let path = self.next_run();
         self.write_sorted(&path)?;
-        self.newest.clear();
-        self.bytes = 0;
+        self.keys.clear();
         if self.runs.len() == RUNS_MAX {
             let path = self.next_run();
             self.merge_runs(&path)?;
@@ -146,7 +136,8 @@ impl<'a> KeySorter<'a> {
     fn write_sorted(&self, path: &Path) -> Result<(Box<dyn DiskFile>, KeyCounts), KeyFileError> {
         let file = self.create(path)?;
         let mut writer = KeyFileWriter::new(&*file, &self.name);
-        for (key, version) in &self.newest {
+        for reference in self.keys.sorted() {
+            let (key, version) = self.keys.get(&reference);
             writer.add(key, version)?;
         }
         let counts = writer.finish(self.end, self.left_out, self.horizons)?;

@@ -148,6 +148,17 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Keys that are sorted: few or many, and with long prefixes that all of them or some share.
+fn key_to_sort() -> impl Strategy<Value = Vec<u8>> {
+    let prefix = prop_oneof![
+        Just(""),
+        Just("a long prefix/"),
+        Just("a long prefix/a second one/")
+    ];
+    let rest = prop_oneof![vec(0..6_u8, 0..2), vec(0..6_u8, 0..4), vec(0..2_u8, 6..12)];
+    (prefix, rest).prop_map(|(prefix, rest)| [prefix.as_bytes(), &rest].concat())
+}
+
 proptest! {
     #[test]
     fn a_key_file_answers_as_a_plain_map(
@@ -216,8 +227,12 @@ proptest! {
     /// With so little memory, each few keys are a run of their own, and some runs are merged before the end.
     #[test]
     fn sorted_keys_equal_a_plain_map_with_and_without_runs(
-        records in vec((vec(0..6_u8, 0..4), 0..4_u8), 0..400),
-        bytes_max in prop_oneof![Just(0_usize), 0..2_000_usize, Just(1 << 20)],
+        records in prop_oneof![
+            vec((key_to_sort(), 0..4_u8), 0..400),
+            vec((vec(0..6_u8, 20..21), 0..4_u8), 0..400),
+            vec((vec(0..4_u8, 0..2), 0..4_u8), 0..400),
+        ],
+        bytes_max in prop_oneof![Just(0_usize), 0..4_000_usize, Just(1 << 20)],
     ) {
         let disk = SimDisk::new(0);
         let path = Path::new("/group.keys.new");
@@ -302,6 +317,42 @@ proptest! {
             }
         }
     }
+}
+
+/// Sorts records with these keys, modulo `keys`, with little memory. Returns the number of runs.
+fn sort_repeated(records: u64, keys: u64, bytes_max: usize) -> usize {
+    let disk = SimDisk::new(0);
+    let path = Path::new("/group.keys.new");
+    let mut sorter = KeySorter::new(&disk, path.to_owned(), name(), END, bytes_max);
+    let version = |n: u64| Version {
+        offset: Offset(FIRST + n),
+        chunk: Position(n),
+        bytes: 1,
+        is_tombstone: false,
+        is_misplaced: false,
+    };
+    for n in 0..records {
+        let key = format!("user/{:06}", n % keys).into_bytes();
+        sorter.add(&key, version(n)).unwrap();
+    }
+    let runs = disk.files().len();
+    sorter.finish().unwrap();
+    let file = MemoryFile(Mutex::new(disk.read_file(path).unwrap()));
+    let newest = |key: u64| {
+        let key_bytes = format!("user/{key:06}").into_bytes();
+        (key_bytes, version(records - keys + key))
+    };
+    let expected: Vec<_> = (0..keys).map(newest).collect();
+    assert!(read(&file, &[]).unwrap() == expected, "{keys} keys");
+    runs
+}
+
+#[test]
+fn keys_that_are_put_again_and_again_take_little_memory() {
+    assert_eq!(sort_repeated(20_000, 50, 10_000), 0);
+    // More keys than are remembered.
+    assert_eq!(sort_repeated(60_000, 20_000, 32 << 20), 0);
+    assert!(sort_repeated(60_000, 20_000, 1 << 20) > 1);
 }
 
 #[test]
