@@ -62,6 +62,9 @@ impl KeyedStreams for NodeStreams {
             let stream = stream?;
             let partition = partition_of_key(&key, stream.partition_count() as usize) as u32;
             let owner = stream.partition(partition).map_err(failed)?;
+            if let Some(known) = owner.get_hot(&key).map_err(failed)? {
+                return Ok(known.map(|version| keyed_value(partition, version)));
+            }
             reads.catch_up([&owner]).await;
             let found = reads.run(move || stream.get(&key)).await;
             let found = found.ok_or_else(ended)?.map_err(failed)?;

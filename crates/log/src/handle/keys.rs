@@ -11,6 +11,7 @@ use crate::keys::tail::Content;
 use crate::produce::append::is_found_by;
 use crate::read::keys::find::find_key;
 use crate::read::keys::scan::scan_keys;
+use crate::read::keys::update::current_index;
 use crate::read::keys::versions::{KeyVersion, Wanted, read_versions};
 
 /// The most keys that one scan returns.
@@ -89,6 +90,15 @@ impl Stream {
         self.partition(partition as u32)?.get(key)
     }
 
+    /// Returns the newest committed version of a key, if memory has it: see [`StreamPartition::get_hot`].
+    ///
+    /// # Errors
+    /// As [`StreamPartition::get_hot`].
+    pub fn get_hot(&self, key: &[u8]) -> Result<Option<Option<KeyVersion>>> {
+        let partition = partition_of_key(key, self.partition_count() as usize);
+        self.partition(partition as u32)?.get_hot(key)
+    }
+
     /// Returns how many records lookups have passed over since the log was opened, since another partition owns their keys.
     pub fn misplaced(&self) -> u64 {
         let partitions = (0..self.partition_count()).filter_map(|index| self.partition(index).ok());
@@ -110,8 +120,10 @@ impl StreamPartition {
     /// ([`LogError::ReadBudget`], [`LogError::DecompressionBusy`]); when chunks are damaged or cannot be read
     /// ([`LogError::KeysUnreadable`]).
     pub fn get(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
-        self.check_keyed()?;
-        self.look(|| self.find_and_read(key))
+        match self.get_hot(key)? {
+            Some(version) => Ok(version),
+            None => self.look(|| self.find_and_read(key)),
+        }
     }
 
     /// Looks again if the records that the index has named were compacted away before they were read: then there are newer
@@ -126,7 +138,35 @@ impl StreamPartition {
         }
     }
 
+    /// Returns the newest committed version of a key, as [`get`](Self::get) does, if memory has it; else `None`. Waits for
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the stream is not keyed ([`LogError::NotKeyed`]).
+    pub fn get_hot(&self, key: &[u8]) -> Result<Option<Option<KeyVersion>>> {
+        self.check_keyed()?;
+        let lane = &self.lane;
+        let Some(index) = current_index(lane, self.partitions()) else {
+            return Ok(None);
+        };
+        let known = self.core.reads.hot_keys.get(lane.id, key, index.epoch());
+        let is_stored = |version: &KeyVersion| version.offset >= lane.earliest_offset();
+        Ok(known.map(|version| version.filter(is_stored)))
+    }
+
+    /// Finds a key, and keeps a copy of its record in memory.
     fn find_and_read(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
+        let hot_keys = &self.core.reads.hot_keys;
+        let epoch = self.lane.key_index(self.partitions()).epoch();
+        let place = hot_keys.begin(self.lane.id, key, epoch);
+        let version = self.find_and_read_stored(key)?;
+        if let Some(place) = place {
+            hot_keys.fill(place, version.as_ref());
+        }
+        Ok(version)
+    }
+
+    fn find_and_read_stored(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
         let found = find_key(&self.core.reads, &self.lane, || self.partitions(), key)?;
         let Some(place) = &found else {
             return Ok(None);
@@ -191,14 +231,23 @@ impl StreamPartition {
 
     /// Returns the newest version of a change's key, as far as the change needs it.
     fn look_up(&self, change: &KeyChange<'_>) -> Result<Option<Older>> {
-        let older = |offset, content| Older { offset, content };
-        if let NewValue::Add(_) = change.value {
-            let found = self.look(|| self.find_and_read(change.key))?;
-            return Ok(found.map(|found| older(found.offset, Content::of(Some(&found.value)))));
+        let whole = |found: KeyVersion| Older {
+            offset: found.offset,
+            content: Content::of(Some(&found.value)),
+        };
+        match self.get_hot(change.key)? {
+            Some(known) => return Ok(known.map(whole)),
+            None if matches!(change.value, NewValue::Add(_)) => {
+                return Ok(self.get(change.key)?.map(whole));
+            }
+            None => {}
         }
         let partitions = || self.partitions();
         let found = find_key(&self.core.reads, &self.lane, partitions, change.key)?;
-        Ok(found.map(|found| older(found.offset, Content::Other)))
+        Ok(found.map(|found| Older {
+            offset: found.offset,
+            content: Content::Other,
+        }))
     }
 
     /// Returns the keys of a range that have a value, in the order of their bytes: at most `limit` and at most

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use millstream_base::{Offset, Timestamp};
-use millstream_record::{ChunkError, Records};
+use millstream_record::{ChunkError, Record, Records};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 use crate::keys::file::KeyCounts;
@@ -29,6 +29,9 @@ pub struct KeyIndex {
     /// The last failure to make a key file. Written by the thread that made it; read by that thread and by statistics.
     failure: Mutex<Option<Failure>>,
     counters: Counters,
+    /// Counts how often the table has passed over records without [adding](Update::add) them, or keys have got other owners:
+    /// copies of records from before may be old. Changed under the write lock of `table`.
+    epoch: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +55,7 @@ struct Counters {
 /// The right to fill the table.
 pub struct Update<'a> {
     table: &'a RwLock<KeyTable>,
+    epoch: &'a AtomicU64,
     _updating: MutexGuard<'a, ()>,
 }
 
@@ -65,6 +69,7 @@ impl KeyIndex {
             tail: Mutex::default(),
             failure: Mutex::default(),
             counters: Counters::default(),
+            epoch: AtomicU64::new(0),
         }
     }
 
@@ -85,8 +90,14 @@ impl KeyIndex {
         let updating = self.updating.lock();
         Update {
             table: &self.table,
+            epoch: &self.epoch,
             _updating: updating,
         }
+    }
+
+    /// Returns a number that changes when the table passes over records without adding them, or keys get other owners.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Waits for the right to make a key file.
@@ -156,6 +167,7 @@ impl Update<'_> {
         if self.table.read().partitions() != partitions {
             let mut table = self.table.write();
             *table = table.emptied(partitions);
+            self.epoch.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -169,16 +181,27 @@ impl Update<'_> {
         self.table.read().covered()
     }
 
-    /// Adds the committed records of a chunk from the offset `from` on.
+    /// As [`KeyIndex::epoch`].
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Adds the committed records of a chunk from the offset `from` on, and shows those with keys of the partition to
+    /// `see`.
     ///
     /// # Errors
     /// When the records cannot be read. Then the same chunk must be added again before the table [advances](Self::advance).
-    pub fn add(&self, records: Records<'_>, from: Offset) -> Result<(), ChunkError> {
+    pub fn add(
+        &self,
+        records: Records<'_>,
+        from: Offset,
+        see: impl Fn(&Record<'_>),
+    ) -> Result<(), ChunkError> {
         let mut table = self.table.write();
         for (n, record) in records.enumerate() {
             let record = record?;
-            if record.offset >= from {
-                table.add(&record);
+            if record.offset >= from && table.add(&record) {
+                see(&record);
             }
             if n % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1 {
                 RwLockWriteGuard::bump(&mut table);
@@ -194,7 +217,11 @@ impl Update<'_> {
 
     /// Takes note that key files have all records before `end`. `counts` are those of the key file that ends there.
     pub fn cover(&self, end: Offset, counts: &KeyCounts) {
-        self.table.write().cover(end, counts);
+        let mut table = self.table.write();
+        if table.next() < end {
+            self.epoch.fetch_add(1, Ordering::Release);
+        }
+        table.cover(end, counts);
     }
 
     /// Takes note that the key file that begins at `from` is lost.

@@ -137,22 +137,22 @@ impl KeyTable {
         self.next = from;
     }
 
-    /// Adds the next committed record.
-    pub fn add(&mut self, record: &Record<'_>) {
+    /// Adds the next committed record. `false` if it has no key, or one of another partition.
+    pub fn add(&mut self, record: &Record<'_>) -> bool {
         let Some(key) = record.key else {
             self.without_key += 1;
-            return;
+            return false;
         };
         if !self.owns(key) {
             self.misplaced += 1;
-            return;
+            return false;
         }
         let is_tombstone = record.value.is_none();
         if is_tombstone && !self.has_files {
             if self.newest.remove(key).is_some() {
                 self.key_bytes -= key.len() as u64;
             }
-            return;
+            return true;
         }
         let newest = Newest {
             offset: record.offset,
@@ -169,6 +169,7 @@ impl KeyTable {
         };
         self.tombstones += u64::from(is_tombstone);
         self.tombstones -= u64::from(before);
+        true
     }
 
     /// Whether the partition owns a key.

@@ -13,6 +13,7 @@ use crate::read::catch_up::CatchUp;
 use crate::read::damage_reports::DamageReports;
 use crate::read::index_cache::IndexCache;
 use crate::read::keys::files::KeyFiles;
+use crate::read::keys::hot::HotKeys;
 use crate::settings::config::LogConfig;
 
 /// The parts of the log that reads need. They reach no others.
@@ -22,6 +23,7 @@ pub struct ReadContext {
     pub catch_up: CatchUp,
     pub indexes: Arc<IndexCache>,
     pub key_files: KeyFiles,
+    pub hot_keys: HotKeys,
     /// The lanes that may be due for compaction: those that have got key files.
     pub compaction_marks: Arc<CompactionMarks>,
     pub damage: DamageReports,
@@ -48,6 +50,7 @@ impl ReadContext {
                 config.background,
             ),
             key_files: KeyFiles::new(Arc::clone(&dir)),
+            hot_keys: HotKeys::new(config.hot_keys),
             compaction_marks,
             dir,
             clock,

@@ -36,6 +36,8 @@ pub struct LogConfig {
     /// Memory for catch-up reads, which is beside the pool; by default a sixteenth of it, or room for
     /// the two largest chunks.
     pub catch_up: ByteSize,
+    /// Memory for the records of hot keys, of all keyed streams together; by default a sixteenth of the pool.
+    pub hot_keys: ByteSize,
     /// How much the journal may hold that is not yet in group files. More means larger writes to
     /// the group files where lanes are many, and a longer restart after a crash.
     pub journal: ByteSize,
@@ -91,6 +93,7 @@ impl LogConfig {
             dir: dir.into(),
             pool,
             catch_up: ByteSize((pool.0 / 16).max(2 * (pool.0 / 4).min(BLOCK_BYTES_MAX as u64))),
+            hot_keys: ByteSize(pool.0 / 16),
             journal: ByteSize(512 << 20),
             journal_file: ByteSize(64 << 20),
             idle_after: Duration::from_secs(10),

@@ -3,6 +3,7 @@
 mod changes;
 mod compaction;
 mod files;
+mod hot;
 mod limits;
 mod machine;
 mod model;

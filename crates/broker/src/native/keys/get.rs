@@ -72,18 +72,23 @@ async fn answer(
     });
     let partitions: BTreeMap<_, _> = partitions.collect();
     let mut bytes = wanted.plain_bytes();
+    let room = answers.take(Part::Late, bytes).await;
+    // Nothing that memory has needs a thread that may block.
+    if let Ok(Some(answer)) = look_up(&wanted, room, find_hot) {
+        return answer;
+    }
     loop {
         // A request that waits for a rebuild holds no memory.
         reads.catch_up(partitions.values()).await;
         let room = answers.take(Part::Late, bytes).await;
         let looked_up = reads.run({
             let wanted = Arc::clone(&wanted);
-            move || look_up(&wanted, room)
+            move || look_up(&wanted, room, find)
         });
         match looked_up.await {
-            Some(Ok(answer)) => return answer,
+            Some(Ok(Some(answer))) => return answer,
             Some(Err(needed)) => bytes = needed,
-            None => {
+            Some(Ok(None)) | None => {
                 let room = answers.take(Part::Late, ANSWER_BYTES).await;
                 return (not_read().into(), room);
             }
@@ -91,13 +96,23 @@ async fn answer(
     }
 }
 
-/// Looks up keys until the values fill the answer. Fails with the size of an answer that has the first key's value, if
-/// there is not enough memory for it now.
-fn look_up(wanted: &Wanted, mut room: AnswerRoom) -> Result<(GetKeysResponse, AnswerRoom), usize> {
+/// The newest version of a key, or the reason why it is not known.
+type Found = Result<Option<millstream_log::KeyVersion>, Refused>;
+
+/// Looks up keys with `find` until the values fill the answer; `None` if it does not know one. Fails with the size of an
+/// answer that has the first key's value, if there is not enough memory for it now.
+fn look_up(
+    wanted: &Wanted,
+    mut room: AnswerRoom,
+    find: fn(&Stream, &[u8]) -> Option<Found>,
+) -> Result<Option<(GetKeysResponse, AnswerRoom)>, usize> {
     let mut keys: Vec<GotKey> = Vec::with_capacity(wanted.keys.len());
     let (mut bytes, mut held_bytes, mut values) = (wanted.plain_bytes(), 0, 0);
     for key in &wanted.keys {
-        let got = look_up_key(wanted, key);
+        let Some(found) = find(&wanted.stream, key) else {
+            return Ok(None);
+        };
+        let got = got_key(wanted.partition(key), found);
         let value: &[u8] = got.newest.as_ref().map_or(&[], |newest| &newest.value);
         let message = got
             .error_message
@@ -129,18 +144,26 @@ fn look_up(wanted: &Wanted, mut room: AnswerRoom) -> Result<(GetKeysResponse, An
         keys,
         ..GetKeysResponse::default()
     };
-    Ok((response, room))
+    Ok(Some((response, room)))
 }
 
-fn look_up_key(wanted: &Wanted, key: &[u8]) -> GotKey {
-    let newest = check_key(key).and_then(|()| wanted.stream.get(key).map_err(refused_read));
+fn find(stream: &Stream, key: &[u8]) -> Option<Found> {
+    Some(check_key(key).and_then(|()| stream.get(key).map_err(refused_read)))
+}
+
+/// Finds a key in memory only.
+fn find_hot(stream: &Stream, key: &[u8]) -> Option<Found> {
+    stream.get_hot(key).ok().flatten().map(Ok)
+}
+
+fn got_key(partition: u32, found: Found) -> GotKey {
     let mut got = GotKey {
         error_code: 0,
         error_message: None,
-        partition: wanted.partition(key),
+        partition,
         newest: None,
     };
-    match newest {
+    match found {
         Ok(newest) => got.newest = newest.map(wire_version),
         Err(refused) => {
             got.error_code = refused.code();

@@ -47,6 +47,17 @@ pub fn look_at_keys<R>(
     }
 }
 
+/// Returns the state of a lane's key index, if that has all records that were committed before this call, and reading them
+/// took no time.
+pub fn current_index(lane: &LaneState, partitions: u32) -> Option<&KeyIndex> {
+    let until = lane.last_stable_offset();
+    let index = lane.made_key_index()?;
+    index.look(until, partitions, |_| ())?;
+    // The look-up of every record finds the error.
+    let is_whole = until < lane.durable_offset() || lane.check_end().is_ok();
+    (is_whole && !lane.is_removed()).then_some(index)
+}
+
 /// Fails if the stream is deleted.
 pub fn check_stored(lane: &LaneState) -> Result<()> {
     match lane.is_removed() {
@@ -151,7 +162,11 @@ fn add_chunk(
     let wait_max = reads.decompression_wait_max;
     let added = reads
         .decompression
-        .with_records(chunk, wait_max, |records| update.add(records, from));
+        .with_records(chunk, wait_max, |records| {
+            update.add(records, from, |record| {
+                reads.hot_keys.renew(lane.id, record, update.epoch());
+            })
+        });
     let added = added.and_then(|added| added.map_err(LogError::Chunk));
     added.map_err(|error| in_chunk(lane, chunk, error))
 }

@@ -174,7 +174,7 @@ fn pick_from(records: Records<'_>, wanted: &[Wanted<'_>]) -> Result<Vec<KeyVersi
     Ok(picked)
 }
 
-fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
+pub fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
     let headers = record.headers().map(|header| KeyHeader {
         name: Bytes::copy_from_slice(header.name),
         value: header.value.map(Bytes::copy_from_slice),
