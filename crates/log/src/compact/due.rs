@@ -1,11 +1,13 @@
 //! Decides whether a lane is due for compaction, and when to look at it again.
 //!
-//! A lane is due for one of three reasons, as in Kafka:
+//! A lane is due for a pass for one of three reasons, as in Kafka:
 //!
 //! - *Ratio*: the share of bytes that no pass has seen, its *dirty* bytes, has reached `min.cleanable.dirty.ratio`.
 //! - *Lag*: its oldest dirty record is older than `max.compaction.lag.ms`. Then the open group is closed first, so that a pass can
 //!   take its records.
 //! - *Expiry*: tombstones or markers have stayed for `delete.retention.ms`, so they go without new writes.
+//!
+//! A lane that is due for none of them may have so many small groups that some are to be [joined](crate::compact::joins).
 //!
 //! Only groups that a pass could take count: those that end before the last stable offset and whose newest record is older than
 //! `min.compaction.lag.ms`.
@@ -42,6 +44,8 @@ pub struct LaneFacts {
     pub expires_at: Option<Timestamp>,
     /// Whether the files of closed groups have all of their chunks.
     pub is_settled: bool,
+    /// The share of the groups that a pass could take which joins would spare, from 0 to 1.
+    pub spared: f64,
 }
 
 /// Why, and how urgently, a lane is due.
@@ -53,6 +57,8 @@ pub struct Due {
     late: Option<(Timestamp, Duration)>,
     /// The same for tombstones and markers that have expired.
     expired: Option<(Timestamp, Duration)>,
+    /// The share of groups that joins would spare, if they would any.
+    spared: Option<f64>,
 }
 
 /// What is to be done for a lane.
@@ -66,7 +72,12 @@ pub struct Verdict {
 }
 
 impl Due {
-    /// Returns how urgent it is: more than 0, and larger is more urgent. A ratio counts as it is, a wait in units of its
+    /// Whether a pass is due, and not only joins.
+    pub fn is_for_pass(&self) -> bool {
+        self.ratio.is_some() || self.late.is_some() || self.expired.is_some()
+    }
+
+    /// Returns how urgent it is: more than 0, and larger is more urgent. A share counts as it is, a wait in units of its
     /// bound. So a lane that waits overtakes all others some time.
     pub fn urgency(&self, now: Timestamp) -> f64 {
         let wait = |since: Option<(Timestamp, Duration)>| {
@@ -75,7 +86,7 @@ impl Due {
                 waited / (bound.as_millis() as f64).max(1_000.0)
             })
         };
-        let each = [self.ratio, wait(self.late), wait(self.expired)];
+        let each = [self.ratio, wait(self.late), wait(self.expired), self.spared];
         each.into_iter().flatten().fold(f64::MIN_POSITIVE, f64::max)
     }
 }
@@ -125,13 +136,14 @@ pub fn judge(facts: &LaneFacts, settings: &Compaction, now: Timestamp) -> Verdic
         looks.at(at);
     }
 
-    let is_due = ratio.is_some() || late.is_some() || expired.is_some();
+    let due = Due {
+        ratio,
+        late,
+        expired,
+        spared: (facts.spared > 0.0).then_some(facts.spared),
+    };
     Verdict {
-        due: is_due.then_some(Due {
-            ratio,
-            late,
-            expired,
-        }),
+        due: (due.is_for_pass() || due.spared.is_some()).then_some(due),
         must_roll,
         look_at: looks.first,
     }
@@ -311,6 +323,24 @@ mod tests {
             ..expires_at(NOW)
         };
         assert_eq!(judge(&held, &settings(), NOW).due, None);
+    }
+
+    #[test]
+    fn groups_to_join_make_a_lane_due_for_no_pass() {
+        let spared = LaneFacts {
+            spared: 0.25,
+            ..lane(0, 100)
+        };
+        let due = judge(&spared, &settings(), NOW).due.unwrap();
+        assert!(!due.is_for_pass());
+        assert_eq!(due.urgency(NOW), 0.25);
+        let dirty = LaneFacts {
+            spared: 0.25,
+            ..lane(50, 100)
+        };
+        let due = judge(&dirty, &settings(), NOW).due.unwrap();
+        assert!(due.is_for_pass());
+        assert_eq!(due.urgency(NOW), 0.5);
     }
 
     #[test]

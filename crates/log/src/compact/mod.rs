@@ -5,6 +5,9 @@
 //! each run is [rewritten](rewrite) into one group, which has the same offsets with fewer records. One record of the manifest
 //! then puts this group in the place of the old ones ([`commit`]), whose files stay until no reader needs them ([`remove`]).
 //!
+//! A lookup meets every key file of a lane, so groups are [joined](joins) where they are many, though a pass would leave them. For
+//! that only their own key files are merged: a record stays if it is the newest one of its key in the joined groups.
+//!
 //! Memory is bounded whatever the number of keys: a merge returns the smallest live offsets from where the rewrite stands, up to
 //! a bound, and runs again from there.
 //!
@@ -14,6 +17,8 @@
 mod commit;
 pub mod compactor;
 pub mod due;
+mod join;
+mod joins;
 pub mod limits;
 pub mod live;
 mod output;

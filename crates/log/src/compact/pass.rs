@@ -7,7 +7,9 @@ use std::time::Duration;
 use millstream_base::{Offset, Timestamp};
 use millstream_record::RewriteRules;
 
+use crate::compact::join::join;
 use crate::compact::live::{FILES_MAX, GroupLive, LIVE_MAX, LiveReader, RangeKeys, Unreadable};
+use crate::compact::rewrite::Rewritten;
 use crate::compact::runs::{RangeGroup, RunBounds, runs};
 use crate::core::Core;
 use crate::error::{LogError, Result};
@@ -65,7 +67,7 @@ pub struct PassReport {
     pub bytes_after: u64,
     /// The offsets that hold no record any more. Markers, and records of aborted transactions, count too.
     pub records_dropped: u64,
-    /// The end of the range, if all of it is compacted now.
+    /// The end of the range, if all of it is compacted now. Joins compact nothing in this sense.
     pub compacted_to: Option<Offset>,
     /// Whether a part of the range is not compacted: a key file could not be read, or groups were taken away.
     pub is_left: bool,
@@ -78,7 +80,7 @@ pub struct Pass<'a> {
     pub order: &'a PassOrder<'a>,
     pub rules: RewriteRules,
     /// Up to where the lane was compacted before, and when that was.
-    compacted: (Offset, Timestamp),
+    pub compacted: (Offset, Timestamp),
     /// Whether markers may go: no reader has a group that was replaced.
     may_drop_markers: bool,
 }
@@ -89,6 +91,19 @@ pub struct Pass<'a> {
 /// When groups cannot be read or files cannot be written, the stream is deleted, the log ends, or the pass must stop. The
 /// groups that were not replaced stay as they are then.
 pub fn pass(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<PassReport> {
+    rewrite(core, lane, order, |pass, groups| pass.run(groups))
+}
+
+/// Rewrites groups of a lane as `run` says, which gets those that a pass takes.
+///
+/// # Errors
+/// As [`pass`].
+pub fn rewrite(
+    core: &Core,
+    lane: &LaneState,
+    order: &PassOrder<'_>,
+    run: impl FnOnce(&Pass<'_>, &[Arc<Group>]) -> Result<PassReport>,
+) -> Result<PassReport> {
     let Some(_one) = lane.compacting.try_lock() else {
         return Ok(PassReport::default());
     };
@@ -101,7 +116,7 @@ pub fn pass(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<Pass
     if groups.is_empty() {
         return Ok(PassReport::default());
     }
-    Pass::new(core, lane, order).run(&groups)
+    run(&Pass::new(core, lane, order), &groups)
 }
 
 /// Returns the groups that a pass takes at this moment, oldest first: the first ones of the lane, as far as they are closed,
@@ -147,7 +162,7 @@ impl Core {
             };
             let order = PassOrder::new(&settings, now, &|_| Ok(()));
             for lane in stream.made_lanes() {
-                let report = pass(self, &lane, &order);
+                let report = compact_and_join(self, &lane, &order, settings.joins);
                 all = all.and_then(|sum| Ok(sum.plus(&report?)));
             }
         }
@@ -155,7 +170,37 @@ impl Core {
     }
 }
 
+/// Makes a pass over a lane, and then all joins that there are.
+fn compact_and_join(
+    core: &Core,
+    lane: &LaneState,
+    order: &PassOrder<'_>,
+    joins: bool,
+) -> Result<PassReport> {
+    let mut report = pass(core, lane, order)?;
+    if !joins {
+        return Ok(report);
+    }
+    loop {
+        let joined = join(core, lane, order)?;
+        report = report.plus(&joined);
+        if joined.groups_before == 0 {
+            return Ok(report);
+        }
+    }
+}
+
 impl PassReport {
+    /// Takes note of groups with this many records that another one has replaced.
+    pub fn note(&mut self, run: &[Arc<Group>], records: u64, by: &Group, rewritten: &Rewritten) {
+        self.groups_before += run.len() as u64;
+        self.groups_after += 1;
+        self.bytes_before += run.iter().map(|old| old.durable().0).sum::<u64>();
+        self.bytes_after += by.durable().0;
+        let after = rewritten.keys.keys + rewritten.keys.without_key;
+        self.records_dropped += records.saturating_sub(after);
+    }
+
     /// Returns the sum of two reports.
     pub fn plus(&self, other: &PassReport) -> PassReport {
         PassReport {
@@ -224,7 +269,7 @@ impl<'a> Pass<'a> {
         let ranged: Vec<RangeGroup> = (0..groups.len())
             .map(|n| self.range_group(&groups[n], named[n].1, counts[n], live[n]))
             .collect();
-        let bounds = RunBounds::new(self.may_join());
+        let bounds = RunBounds::new(may_join(self.lane));
         let mut reader = LiveReader::new(&keys, from, LIVE_MAX);
         for run in runs(&ranged, &bounds) {
             let (ranged, run) = (&ranged[run.clone()], &groups[run]);
@@ -241,13 +286,8 @@ impl<'a> Pass<'a> {
                 report.is_left = true;
                 continue;
             };
-            report.groups_before += run.len() as u64;
-            report.groups_after += 1;
-            report.bytes_before += run.iter().map(|old| old.durable().0).sum::<u64>();
-            report.bytes_after += group.durable().0;
-            let before: u64 = ranged.iter().map(RangeGroup::records).sum();
-            let after = rewritten.keys.keys + rewritten.keys.without_key;
-            report.records_dropped += before.saturating_sub(after);
+            let records = ranged.iter().map(RangeGroup::records).sum();
+            report.note(run, records, &group, &rewritten);
         }
         if !report.is_left {
             self.note_compacted(end, report.groups_before > 0)?;
@@ -295,15 +335,9 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether groups may be joined: no cursor of a shared group names them, and no other lane has the ids between.
-    fn may_join(&self) -> bool {
-        let stream = &self.lane.stream;
-        stream.config.read().lanes == 1 && !stream.has_shared_groups.load(Ordering::Acquire)
-    }
-
     /// Whether a run may be replaced that was rewritten: a shared group may have been made meanwhile.
     pub fn may_replace(&self, run: &[Arc<Group>]) -> bool {
-        !self.lane.is_removed() && (run.len() == 1 || self.may_join())
+        !self.lane.is_removed() && (run.len() == 1 || may_join(self.lane))
     }
 
     /// Notes up to where the lane is compacted.
@@ -321,7 +355,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Lets a key file be made again that cannot be read.
-    fn give_up(
+    pub fn give_up(
         &self,
         groups: &[Arc<Group>],
         unreadable: Unreadable,
@@ -341,14 +375,20 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// Whether groups of a lane may be joined: no cursor of a shared group names them, and no other lane has the ids between.
+pub fn may_join(lane: &LaneState) -> bool {
+    let stream = &lane.stream;
+    stream.config.read().lanes == 1 && !stream.has_shared_groups.load(Ordering::Acquire)
+}
+
 /// The names of closed groups, with their ends.
-fn named(groups: &[Arc<Group>]) -> Option<Vec<(GroupName, Offset)>> {
+pub fn named(groups: &[Arc<Group>]) -> Option<Vec<(GroupName, Offset)>> {
     let named = groups
         .iter()
         .map(|group| Some((group.name(), group.end()?.offset)));
     named.collect()
 }
 
-fn counts(groups: &[Arc<Group>]) -> Option<Vec<KeyCounts>> {
+pub fn counts(groups: &[Arc<Group>]) -> Option<Vec<KeyCounts>> {
     groups.iter().map(|group| group.key_counts()).collect()
 }

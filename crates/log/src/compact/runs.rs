@@ -1,5 +1,7 @@
 //! Which neighbouring groups of a range are rewritten into one.
 
+use std::ops::Range;
+
 use millstream_base::Offset;
 
 use crate::compact::live::GroupLive;
@@ -29,12 +31,9 @@ pub struct RangeGroup {
 }
 
 impl RangeGroup {
-    /// The number of its records. Those of a group that was never rewritten include markers and aborted ones.
+    /// The number of its records, as [`records_of`].
     pub fn records(&self) -> u64 {
-        match self.is_rewritten {
-            true => self.counts.keys + self.counts.without_key,
-            false => self.end.0 - self.first_offset.0,
-        }
+        records_of(self.is_rewritten, &self.counts, self.first_offset..self.end)
     }
 
     /// Whether it has a record that need not stay, or a tombstone whose time has not begun: it does with the first rewrite.
@@ -46,6 +45,14 @@ impl RangeGroup {
 
     fn bytes(&self) -> u64 {
         self.live.bytes + self.live.records * RECORD_OVERHEAD_BYTES
+    }
+}
+
+/// Returns the number of a group's records. Those of a group that was never rewritten include markers and aborted ones.
+pub fn records_of(is_rewritten: bool, counts: &KeyCounts, offsets: Range<Offset>) -> u64 {
+    match is_rewritten {
+        true => counts.keys + counts.without_key,
+        false => offsets.end.0 - offsets.start.0,
     }
 }
 
@@ -72,11 +79,11 @@ impl RunBounds {
 }
 
 /// Returns the runs of a range, oldest first, as indexes of its groups. Each has a group with a record that need not stay.
-pub fn runs(groups: &[RangeGroup], bounds: &RunBounds) -> Vec<std::ops::Range<usize>> {
+pub fn runs(groups: &[RangeGroup], bounds: &RunBounds) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut run = 0..0;
     let mut run_bytes = 0;
-    let mut end_run = |run: std::ops::Range<usize>| {
+    let mut end_run = |run: Range<usize>| {
         if groups[run.clone()].iter().any(RangeGroup::is_dirty) {
             runs.push(run);
         }

@@ -39,6 +39,13 @@ pub struct Scheduled {
     pub rolled_at: Option<Timestamp>,
 }
 
+impl Scheduled {
+    /// Whether a pass is due, and not only joins.
+    pub fn is_for_pass(&self) -> bool {
+        self.due.is_some_and(|due| due.is_for_pass())
+    }
+}
+
 impl Schedule {
     /// Returns what is remembered of a lane.
     pub fn lane(&mut self, lane: LaneId) -> &mut Scheduled {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use millstream_base::{Position, Timestamp};
+use millstream_base::{Offset, Position, Timestamp};
 use millstream_record::Chunks;
 
 use crate::compact::compactor::Compactor;
 use crate::compact::due::{LaneFacts, after, judge};
+use crate::compact::join::{join, runs_to_join};
 use crate::compact::pass::{PassOrder, PassReport, compacted, pass, range};
 use crate::compact::schedule::{Schedule, Scheduled};
 use crate::compact::stats::LogCompaction;
@@ -150,6 +151,10 @@ impl Core {
         let taken = range(lane, newest_max);
         let bytes = |group: &Arc<Group>| group.end().map_or(0, |end| end.position.0);
         let is_dirty = |group: &&Arc<Group>| group.first_offset >= compacted_to;
+        let spared = match settings.joins {
+            true => spared(lane, &taken, compacted_to),
+            false => 0.0,
+        };
         let total_bytes = taken.iter().map(bytes).sum();
         let dirty_bytes = taken.iter().filter(is_dirty).map(bytes).sum();
         lane.change_compaction_stats(|stats| {
@@ -183,6 +188,7 @@ impl Core {
             rolled_at: scheduled.rolled_at,
             expires_at: expiries.min(),
             is_settled: true,
+            spared,
         }
     }
 
@@ -225,7 +231,7 @@ impl Core {
         Some(time)
     }
 
-    /// Makes a pass over a lane.
+    /// Makes a pass over a lane, or joins its groups where no pass is due.
     fn compact_lane(&self, schedule: &mut Schedule, id: LaneId) {
         let Some((lane, settings)) = self.compacted_lane(id) else {
             return;
@@ -241,12 +247,19 @@ impl Core {
         };
         let order = PassOrder::new(&settings, now, &spend);
         let before = compacted(self, id).0;
-        let result = pass(self, &lane, &order);
+        let is_for_pass = schedule.lane(id).is_for_pass();
+        let result = match is_for_pass {
+            true => pass(self, &lane, &order),
+            false => join(self, &lane, &order),
+        };
         let scheduled = schedule.lane(id);
         let ended = self.clock.monotonic();
         match result {
             Ok(report) => {
-                let goes_on = report.compacted_to.is_some_and(|to| to > before);
+                let goes_on = match is_for_pass {
+                    true => report.compacted_to.is_some_and(|to| to > before),
+                    false => report.groups_before > 0,
+                };
                 if report.is_left || !goes_on {
                     scheduled.retry_at = ended + GO_ON_AFTER;
                 }
@@ -308,6 +321,13 @@ impl Core {
 
 fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// Returns the share of groups that joins would spare.
+fn spared(lane: &LaneState, groups: &[Arc<Group>], compacted_to: Offset) -> f64 {
+    let runs = runs_to_join(lane, groups, compacted_to);
+    let spared: usize = runs.iter().map(|run| run.len() - 1).sum();
+    spared as f64 / groups.len().max(1) as f64
 }
 
 /// Returns the closed groups whose files do not have all of their chunks.

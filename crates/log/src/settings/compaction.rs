@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 
-use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, has_policy};
+use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, has_policy, is_without_retention};
 
 /// How long a record stays at least before it may be compacted, in milliseconds.
 pub const COMPACTION_LAG_MIN: &str = "min.compaction.lag.ms";
@@ -42,6 +42,9 @@ pub struct Compaction {
     pub delete_retention: Duration,
     /// See [`FILE_DELETE_DELAY`].
     pub file_delete_delay: Duration,
+    /// Whether groups are joined that need no rewrite otherwise. Not where retention removes groups, since a joined one goes
+    /// only with its newest record.
+    pub joins: bool,
 }
 
 impl Default for Compaction {
@@ -52,6 +55,7 @@ impl Default for Compaction {
             dirty_ratio_min: 0.5,
             delete_retention: Duration::from_secs(24 * 60 * 60),
             file_delete_delay: Duration::from_secs(60),
+            joins: true,
         }
     }
 }
@@ -76,6 +80,7 @@ impl Compaction {
                 .unwrap_or(default.dirty_ratio_min),
             delete_retention: duration(DELETE_RETENTION).unwrap_or(default.delete_retention),
             file_delete_delay: duration(FILE_DELETE_DELAY).unwrap_or(default.file_delete_delay),
+            joins: is_without_retention(settings),
         })
     }
 }
@@ -121,6 +126,8 @@ mod tests {
             );
         }
         assert_eq!(of(&[(COMPACTION_LAG_MIN, "1")]), None);
+        let joins = |policy| of(&[(CLEANUP_POLICY, policy)]).unwrap().joins;
+        assert!(joins("compact") && !joins("compact,delete"));
     }
 
     #[test]
@@ -141,6 +148,7 @@ mod tests {
             dirty_ratio_min: 0.25,
             delete_retention: Duration::ZERO,
             file_delete_delay: Duration::from_millis(7),
+            joins: true,
         };
         assert_eq!(of(&all), Some(expected));
         let unbounded = [compact, (COMPACTION_LAG_MAX, "9223372036854775807")];

@@ -2,6 +2,7 @@
 
 mod during;
 mod faults;
+mod joins;
 mod machine;
 
 use std::time::Duration;

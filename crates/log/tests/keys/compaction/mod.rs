@@ -2,6 +2,7 @@
 
 mod expiry;
 mod faults;
+mod joins;
 mod readers;
 
 use std::collections::BTreeSet;
