@@ -4,6 +4,7 @@ mod by_hand;
 mod compaction;
 mod data;
 mod durable;
+mod growth;
 mod in_process;
 mod load;
 mod network;
@@ -18,7 +19,7 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "keys",
-    measures: "Measures keyed streams (gets, puts, scans, compaction, and a start) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
+    measures: "Measures keyed streams (gets, puts, scans, compaction, growth, and a start) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
     cases: &[
         (in_process::GET, in_process::get),
         (in_process::PUT, in_process::put),
@@ -26,6 +27,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (durable::DURABLE_PUT, durable::durable_put),
         (scan::SCAN, scan::scan),
         (compaction::COMPACTION, compaction::compaction),
+        (growth::GROWTH, growth::growth),
         (network::NETWORK, network::network),
         (start::START, start::start),
     ],

@@ -12,7 +12,7 @@ use millstream_record::{ChunkBuilder, Compression};
 use super::data::{check, key, value};
 
 /// About the size of a chunk with many records: a get reads its chunk whole.
-const CHUNK_BYTES: usize = 16 << 10;
+pub const CHUNK_BYTES: usize = 16 << 10;
 
 /// How many chunks may be appended before the writer waits for the disk.
 const CHUNKS_AT_ONCE: u64 = 512;
@@ -66,7 +66,7 @@ impl Table {
         let mut chunks = 0;
         for (number, version) in puts {
             writer.push(number, version)?;
-            if writer.chunk.len() >= CHUNK_BYTES {
+            if writer.bytes() >= CHUNK_BYTES {
                 let end = writer.append()?;
                 chunks += 1;
                 if chunks % CHUNKS_AT_ONCE == 0 {
@@ -113,6 +113,11 @@ impl Writer<'_> {
         let (key, value) = (key(number), value(number, version));
         let time = Timestamp(1_700_000_000_000);
         Ok(self.chunk.push(time, Some(&key), Some(&value), &[])?)
+    }
+
+    /// The bytes of the open chunk.
+    pub fn bytes(&self) -> usize {
+        self.chunk.len()
     }
 
     pub fn records(&self) -> u32 {
