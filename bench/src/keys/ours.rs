@@ -46,6 +46,7 @@ pub fn put(durable: bool, numbers: &[u64], version: u64) -> Result<Bytes> {
     let entries = numbers.iter().map(|number| KeyToPut {
         key: bytes(&key(*number)),
         value: Some(bytes(&value(*number, version))),
+        ..KeyToPut::default()
     });
     let request = PutKeysRequest {
         stream: text(topic(durable)),

@@ -74,6 +74,14 @@ pub enum ClientError {
         /// The stream.
         stream: String,
     },
+    /// A key has another version than the one that was expected.
+    #[error("stream {stream}: the key has another version than expected: {}", newest_of(*newest))]
+    OtherVersion {
+        /// The stream.
+        stream: String,
+        /// The newest version of the key; `None` if it has no value.
+        newest: Option<Offset>,
+    },
     /// The server violates the protocol.
     #[error("the server at {address} does not speak Kafka's protocol: {what}")]
     Protocol {
@@ -163,6 +171,13 @@ pub enum ClientError {
     /// The producer or consumer was closed.
     #[error("it is closed")]
     Closed,
+}
+
+fn newest_of(newest: Option<Offset>) -> String {
+    match newest {
+        Some(newest) => format!("its newest one is {newest}"),
+        None => "it has no value".to_owned(),
+    }
 }
 
 fn because(trouble: Option<&ClientError>) -> String {

@@ -81,7 +81,10 @@ pub use consumer::{
     Consumer, ConsumerConfig, DeliveryMode, DeliveryPath, Fetched, OnDamage, Reset, SkippedRecords,
 };
 pub use error::ClientError;
-pub use keyed::{KeyEntry, KeyScan, KeyVersion, KeyedStream, StoredVersion};
+pub use keyed::{
+    ChangedKey, Expected, KeyChange, KeyEntry, KeyScan, KeyVersion, KeyedStream, NewValue,
+    StoredVersion,
+};
 pub use offsets::{Isolation, Start, TopicPartition};
 pub use partitioner::Turn;
 pub use producer::{

@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use millstream_base::{ByteSize, Offset, StreamId, Timestamp, partition_of_key};
 use millstream_record::{ChunkBuilder, Compression};
-use millstream_wire::ResponseError;
 use millstream_wire::native::*;
+use millstream_wire::{ApiKey, Response, ResponseError};
 
 use crate::client::{Broker, Client, answer, ask, settings};
 
 const INVALID_CONFIG: i16 = ResponseError::InvalidConfig.code();
 const INVALID_REQUEST: i16 = ResponseError::InvalidRequest.code();
 const UNKNOWN: i16 = ResponseError::UnknownTopicOrPartition.code();
+const OTHER_VERSION: i16 = ResponseError::InvalidUpdateVersion.code();
 const TOO_LARGE: i16 = ResponseError::MessageTooLarge.code();
 
 const KEY_BYTES_MAX: usize = 1 << 20;
@@ -42,6 +43,7 @@ fn put_request(stream: &'static str, entries: &[(&str, Option<&str>)]) -> PutKey
     let entries = entries.iter().map(|(key, value)| KeyToPut {
         key: Bytes::copy_from_slice(key.as_bytes()),
         value: value.map(|value| Bytes::copy_from_slice(value.as_bytes())),
+        ..KeyToPut::default()
     });
     PutKeysRequest {
         stream: stream.into(),
@@ -247,6 +249,156 @@ fn too_many_keys_fail_the_request_and_too_large_entries_only_themselves() {
     assert_eq!(codes, [0, TOO_LARGE, 0]);
     let versions: Vec<Offset> = stored.entries.iter().map(|entry| entry.version).collect();
     assert_eq!(versions, [Offset(0), Offset(0), Offset(1)]);
+}
+
+/// An entry for a key that changes under a condition.
+fn entry(key: &str, value: Option<&str>, condition: KeyCondition, version: u64) -> KeyToPut {
+    KeyToPut {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: value.map(|value| Bytes::copy_from_slice(value.as_bytes())),
+        condition,
+        version: Offset(version),
+        ..KeyToPut::default()
+    }
+}
+
+fn add(key: &str, number: i64) -> KeyToPut {
+    KeyToPut {
+        add: Some(number),
+        ..entry(key, None, KeyCondition::None, 0)
+    }
+}
+
+fn change(client: &mut Client, entries: Vec<KeyToPut>) -> Vec<StoredKey> {
+    let request = PutKeysRequest {
+        stream: "t".into(),
+        entries,
+    };
+    let response = ask!(client, PutKeys, request);
+    assert_eq!(response.error_code, 0, "{response:?}");
+    response.entries
+}
+
+/// Returns the errors, and the newest version if a condition does not hold.
+fn errors(stored: &[StoredKey]) -> Vec<(i16, Option<u64>)> {
+    let errors = stored.iter();
+    let errors = errors.map(|it| (it.error_code, it.newest.map(|newest| newest.0)));
+    errors.collect()
+}
+
+#[test]
+fn a_change_whose_condition_does_not_hold_is_refused_with_the_newest_version() {
+    use KeyCondition::{Absent, None as Always, Version};
+    for durability in [Durability::Sync, Durability::Async, Durability::Written] {
+        let broker = Broker::start();
+        let mut client = broker.client();
+        create(&mut client, "t", keyed(durability, 1));
+        let stored = change(
+            &mut client,
+            vec![
+                entry("ann", Some("1"), Absent, 0),
+                entry("ann", Some("2"), Absent, 0),
+                entry("ann", Some("3"), Version, 0),
+                entry("ann", Some("4"), Version, 0),
+                entry("bob", Some("1"), Version, 7),
+                entry("bob", None, Absent, 0),
+                entry("cid", Some("1"), Always, 0),
+            ],
+        );
+        let expected = [
+            (0, None),
+            (OTHER_VERSION, Some(0)),
+            (0, None),
+            (OTHER_VERSION, Some(1)),
+            (OTHER_VERSION, None),
+            (0, None),
+            (0, None),
+        ];
+        assert_eq!(errors(&stored), expected, "{stored:?}");
+        let versions: Vec<u64> = stored.iter().map(|stored| stored.version.0).collect();
+        assert_eq!(versions, [0, 0, 1, 0, 0, 2, 3]);
+        assert!(stored[1].error_message.is_some(), "{stored:?}");
+        let values = values(&mut client, &["ann", "bob", "cid"]);
+        assert_eq!(values, [Some("3".into()), None, Some("1".into())]);
+        // A deleted key has no value, and no version of it is expected any more.
+        let stored = change(
+            &mut client,
+            vec![
+                entry("ann", None, Version, 1),
+                entry("ann", Some("5"), Version, 4),
+                entry("ann", Some("6"), Absent, 0),
+            ],
+        );
+        assert_eq!(
+            errors(&stored),
+            [(0, None), (OTHER_VERSION, None), (0, None)]
+        );
+    }
+}
+
+#[test]
+fn numbers_are_added_to_values() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Sync, 3));
+    put(
+        &mut client,
+        &[("word", Some("x")), ("max", Some("9223372036854775807"))],
+    );
+    let both = KeyToPut {
+        value: Some("1".into()),
+        ..add("n", 1)
+    };
+    let stored = change(
+        &mut client,
+        vec![
+            add("n", 5),
+            add("n", -12),
+            add("word", 1),
+            add("max", 1),
+            both,
+        ],
+    );
+    let sums: Vec<Option<i64>> = stored.iter().map(|stored| stored.sum).collect();
+    assert_eq!(sums, [Some(5), Some(-7), None, None, None]);
+    let codes: Vec<i16> = stored.iter().map(|stored| stored.error_code).collect();
+    assert_eq!(
+        codes,
+        [0, 0, INVALID_REQUEST, INVALID_REQUEST, INVALID_REQUEST]
+    );
+    assert_eq!(
+        values(&mut client, &["n", "word"]),
+        [Some("-7".into()), Some("x".into())]
+    );
+}
+
+/// Requests of one connection take effect in their order, also changes that look up keys.
+#[test]
+fn a_request_behind_a_change_comes_after_it() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Sync, 1));
+    for round in 0..20 {
+        let expected = if round == 0 {
+            KeyCondition::Absent
+        } else {
+            KeyCondition::Version
+        };
+        let newest = 2 * round - u64::from(round > 0);
+        let request = PutKeysRequest {
+            stream: "t".into(),
+            entries: vec![entry("a", Some("changed"), expected, newest)],
+        };
+        client.send(request);
+        client.send(put_request("t", &[("a", Some("put"))]));
+        for version in [2 * round, 2 * round + 1] {
+            let Response::PutKeys(stored) = client.receive(ApiKey::PutKeys) else {
+                panic!("an answer of another kind");
+            };
+            assert_eq!(stored.entries[0].error_code, 0, "{stored:?}");
+            assert_eq!(stored.entries[0].version, Offset(version));
+        }
+    }
 }
 
 #[test]

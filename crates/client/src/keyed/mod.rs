@@ -1,5 +1,6 @@
 //! Streams whose records are found by key.
 
+mod change;
 mod scan;
 
 use std::sync::Arc;
@@ -8,11 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::{KeyRange, Offset, Timestamp};
 use millstream_wire::Question;
-use millstream_wire::native::{self, GetKeysRequest, KeyToPut, PutKeysRequest};
+use millstream_wire::native::{self, GetKeysRequest, KeyToPut};
 
 use crate::client::{Client, text};
 use crate::error::ClientError;
 
+pub use change::{ChangedKey, Expected, KeyChange, NewValue};
 pub use scan::{KeyEntry, KeyScan};
 
 /// The most keys of one request.
@@ -177,36 +179,22 @@ impl KeyedStream {
         &self,
         entries: &[(K, Option<V>)],
     ) -> Result<Vec<Result<StoredVersion, ClientError>>, ClientError> {
-        let mut stored = Vec::with_capacity(entries.len());
-        while stored.len() < entries.len() {
-            let rest = &entries[stored.len()..];
-            let bytes = |value: &Option<V>| value.as_ref().map_or(0, |value| value.as_ref().len());
-            let sizes = rest
-                .iter()
-                .map(|(key, value)| key.as_ref().len() + bytes(value));
-            let count = batch(sizes);
-            let copied = rest[..count].iter().map(|(key, value)| KeyToPut {
+        let size = |place: usize| {
+            let (key, value) = &entries[place];
+            key.as_ref().len() + value.as_ref().map_or(0, |value| value.as_ref().len())
+        };
+        let entry = |place: usize| {
+            let (key, value) = &entries[place];
+            let value = value.as_ref();
+            KeyToPut {
                 key: Bytes::copy_from_slice(key.as_ref()),
-                value: value
-                    .as_ref()
-                    .map(|value| Bytes::copy_from_slice(value.as_ref())),
-            });
-            let request = PutKeysRequest {
-                stream: text(&self.name),
-                entries: copied.collect(),
-            };
-            let answer = self.ask(request).await?;
-            self.check(WRITE, answer.error_code, answer.error_message.as_deref())?;
-            self.check_count(answer.entries.len(), count..=count)?;
-            stored.extend(answer.entries.into_iter().map(|entry| {
-                self.check(WRITE, entry.error_code, entry.error_message.as_deref())?;
-                Ok(StoredVersion {
-                    partition: entry.partition,
-                    version: entry.version,
-                })
-            }));
-        }
-        Ok(stored)
+                value: value.map(|value| Bytes::copy_from_slice(value.as_ref())),
+                ..KeyToPut::default()
+            }
+        };
+        let outcomes = self.put_entries(entries.len(), size, entry).await?;
+        let stored = outcomes.into_iter().map(|outcome| Ok(outcome?.stored));
+        Ok(stored.collect())
     }
 
     /// Returns the keys of a range, over all partitions in the order of the keys' bytes.
@@ -233,14 +221,16 @@ impl KeyedStream {
     ) -> Result<(), ClientError> {
         match expected.contains(&count) {
             true => Ok(()),
-            false => Err(ClientError::Protocol {
-                address: self.client.config().servers.join(","),
-                what: format!(
-                    "it answers for {count} keys, but was asked for {}",
-                    expected.end()
-                ),
-            }),
+            false => Err(self.violation(format!(
+                "it answers for {count} keys, but was asked for {}",
+                expected.end()
+            ))),
         }
+    }
+
+    fn violation(&self, what: String) -> ClientError {
+        let address = self.client.config().servers.join(",");
+        ClientError::Protocol { address, what }
     }
 }
 

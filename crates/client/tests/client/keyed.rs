@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use millstream_client::{ClientError, KeyRange, ResponseError};
+use millstream_client::{
+    ClientError, Expected, KeyChange, KeyRange, NewValue, ResponseError, StoredVersion,
+};
 use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
 
 use crate::support::{Node, produce};
@@ -42,6 +44,104 @@ async fn keys_are_put_found_and_deleted() {
         &b"\xfe"[..]
     );
     assert!(table.get("").await.unwrap().unwrap().value.is_empty());
+}
+
+#[tokio::test]
+async fn a_key_changes_only_from_the_expected_version() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 3);
+    let table = client.keyed("t");
+    let absent = Expected::Absent;
+    let first = table.put_if("ann", "1", absent).await.unwrap();
+    let newest = |outcome: Result<StoredVersion, ClientError>| match outcome {
+        Err(ClientError::OtherVersion { stream, newest }) if stream == "t" => newest,
+        outcome => panic!("{outcome:?}"),
+    };
+    let taken = table.put_if("ann", "2", absent).await;
+    assert_eq!(newest(taken), Some(first.version));
+    let first_version = Expected::Version(first.version);
+    let second = table.put_if("ann", "2", first_version).await.unwrap();
+    assert_eq!(second.partition, first.partition);
+    let late = table.put_if("ann", "3", first_version).await;
+    assert_eq!(newest(late), Some(second.version));
+    let late = table.delete_if("ann", first.version).await;
+    assert_eq!(newest(late), Some(second.version));
+    assert_eq!(table.get("ann").await.unwrap().unwrap().value, "2");
+    table.delete_if("ann", second.version).await.unwrap();
+    let late = table.delete_if("ann", second.version).await;
+    assert_eq!(newest(late), None);
+    let error = table.put_if("ann", "3", first_version).await.unwrap_err();
+    assert!(error.to_string().ends_with("it has no value"), "{error}");
+}
+
+#[tokio::test]
+async fn each_of_several_clients_adds_its_numbers() {
+    const CLIENTS: i64 = 4;
+    const NUMBERS: i64 = 50;
+    let node = Node::start();
+    create(&node, "t", 3);
+    let mut tasks = Vec::new();
+    for _ in 0..CLIENTS {
+        let table = node.client().keyed("t");
+        tasks.push(tokio::spawn(async move {
+            for number in 1..=NUMBERS {
+                table.add("n", number).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let table = node.client().keyed("t");
+    let sum = CLIENTS * NUMBERS * (NUMBERS + 1) / 2;
+    let (stored, found) = table.add("n", 0).await.unwrap();
+    assert_eq!(found, sum);
+    let newest = table.get("n").await.unwrap().unwrap();
+    assert_eq!(newest.version, stored.version);
+    assert_eq!(newest.value, sum.to_string());
+    table.put("n", "1.5").await.unwrap();
+    let error = table.add("n", 1).await.unwrap_err();
+    assert_eq!(error.response_error(), Some(ResponseError::InvalidRequest));
+}
+
+#[tokio::test]
+async fn many_changes_each_have_an_outcome() {
+    let node = Node::start();
+    create(&node, "t", 3);
+    let table = node.client().keyed("t");
+    // More than one request takes.
+    let changes = |expected: Option<Expected>, change: fn(u64) -> NewValue| -> Vec<KeyChange> {
+        let keys = (0..3_000).map(|number| KeyChange {
+            key: number.to_string().into(),
+            expected: expected.filter(|_| number % 3 == 0),
+            change: change(number),
+        });
+        keys.collect()
+    };
+    let put = |number: u64| NewValue::Put(number.to_string().into());
+    let stored = table.change_many(&changes(None, put)).await.unwrap();
+    assert!(stored.iter().all(Result::is_ok));
+    let add = |_| NewValue::Add(1);
+    let changed = changes(Some(Expected::Absent), add);
+    let changed = table.change_many(&changed).await.unwrap();
+    for (number, outcome) in (0..).zip(changed) {
+        match outcome {
+            Ok(changed) => assert_eq!((number % 3 != 0, changed.sum), (true, Some(number + 1))),
+            Err(ClientError::OtherVersion { newest, .. }) => {
+                assert_eq!(number % 3, 0);
+                let place = usize::try_from(number).unwrap();
+                let stored = stored[place].as_ref().unwrap().stored;
+                assert_eq!(newest, Some(stored.version));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let delete = |_| NewValue::Delete;
+    let deleted = table.change_many(&changes(None, delete)).await.unwrap();
+    assert!(deleted.iter().all(Result::is_ok));
+    let left = table.scan(KeyRange::all()).next().await.unwrap();
+    assert_eq!(left, None);
 }
 
 /// The longest key.

@@ -4,7 +4,57 @@ use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 use millstream_base::{Offset, Timestamp};
 
-use super::{native, nullable};
+use super::{Field, native, nullable};
+use crate::error::Malformed;
+use crate::input::Input;
+use crate::pieces::Output;
+
+/// What must hold of a key before it changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(i8)]
+pub enum KeyCondition {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// The key has no value.
+    Absent = 1,
+    /// The newest version of the key is a certain one, and has a value.
+    Version = 2,
+    /// The key has a value.
+    Present = 3,
+}
+
+impl Field for KeyCondition {
+    fn decode(input: &mut Input, name: &str) -> Result<KeyCondition, Malformed> {
+        match input.int8(name)? {
+            0 => Ok(KeyCondition::None),
+            1 => Ok(KeyCondition::Absent),
+            2 => Ok(KeyCondition::Version),
+            3 => Ok(KeyCondition::Present),
+            other => Err(input.malformed(format!("{name} is {other}, but must be from 0 to 3"))),
+        }
+    }
+
+    fn encode(&self, output: &mut Output) {
+        output.int8(*self as i8);
+    }
+
+    #[cfg(test)]
+    fn type_name() -> String {
+        "int8".to_owned()
+    }
+
+    #[cfg(test)]
+    fn forge(forge: &mut crate::forge::Forge) -> KeyCondition {
+        let all = [
+            KeyCondition::None,
+            KeyCondition::Absent,
+            KeyCondition::Version,
+            KeyCondition::Present,
+        ];
+        all[forge.below(4) as usize]
+    }
+}
 
 native! {
     /// A committed version of a key.
@@ -90,7 +140,7 @@ native! {
         newest: KeyVersion,
     }
 
-    /// Appends a new version of each key.
+    /// Appends a new version of each key whose condition holds.
     PutKeysRequest {
         /// The name of the stream.
         stream: StrBytes,
@@ -99,11 +149,20 @@ native! {
     }
 
     /// A key and its new value.
+    #[derive(Default)]
     KeyToPut {
         /// The key, of at most 1 MiB; it may be empty.
         key: Bytes,
-        /// The value; null deletes the key.
+        /// The value; null deletes the key, unless there is a number to add.
         value: Option<Bytes>,
+        /// The number to add to the value, which is a whole number as decimal text; an absent key counts as 0. Null for no
+        /// addition; else `value` is null.
+        add: Option<i64>,
+        /// The condition of the change: 0 for none, 1 for a key without a value, 2 for a key whose newest version is
+        /// `version` and has a value, 3 for a key that has a value.
+        condition: KeyCondition,
+        /// The version of condition 2, and else 0.
+        version: Offset,
     }
 
     /// Answers [`PutKeysRequest`] after all versions are as durable as the stream's setting requires.
@@ -120,6 +179,7 @@ native! {
     }
 
     /// The result for an entry.
+    #[derive(Default)]
     StoredKey {
         /// 0, or one of Kafka's error codes.
         error_code: i16,
@@ -129,7 +189,11 @@ native! {
         partition: u32,
         /// The new version: the offset of the record in its partition.
         version: Offset,
+        /// The new value of an entry with a number to add; null for other entries.
+        sum: Option<i64>,
+        /// If the condition did not hold, the newest version of the key; null if the key has no value, and for other entries.
+        newest: Option<Offset>,
     }
 }
 
-nullable!(KeyVersion);
+nullable!(KeyVersion, Offset, i64);

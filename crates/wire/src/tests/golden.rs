@@ -229,14 +229,23 @@ fn requests() -> Vec<Request> {
                 KeyToPut {
                     key: Bytes::from_static(b"ann"),
                     value: Some(Bytes::from_static(b"{}")),
+                    ..KeyToPut::default()
                 },
                 KeyToPut {
-                    key: Bytes::new(),
-                    value: None,
+                    condition: KeyCondition::Version,
+                    version: Offset(300),
+                    ..KeyToPut::default()
                 },
                 KeyToPut {
                     key: Bytes::from_static(b"bob"),
                     value: Some(Bytes::new()),
+                    condition: KeyCondition::Absent,
+                    ..KeyToPut::default()
+                },
+                KeyToPut {
+                    key: Bytes::from_static(b"cid"),
+                    add: Some(-2),
+                    ..KeyToPut::default()
                 },
             ],
         }
@@ -456,6 +465,8 @@ fn responses() -> Vec<Response> {
                 error_message: wrong(),
                 partition: 3,
                 version: Offset(210),
+                sum: Some(-7),
+                newest: Some(Offset(209)),
             }],
             ..PutKeysResponse::default()
         }

@@ -11,7 +11,7 @@ use millstream_wire::native::{GetKeysRequest, GetKeysResponse, GotKey};
 
 use super::{
     ANSWER_BYTES, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, KEYS_MAX, bytes_in_answer, check_key,
-    hold_values, keyed_stream, not_read, refused_read, wire_version,
+    hold_values, keyed_stream, not_done, refused_read, wire_version,
 };
 use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
 use crate::broker::Broker;
@@ -90,7 +90,7 @@ async fn answer(
             Some(Err(needed)) => bytes = needed,
             Some(Ok(None)) | None => {
                 let room = answers.take(Part::Late, ANSWER_BYTES).await;
-                return (not_read().into(), room);
+                return (not_done().into(), room);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Records of keyed streams, by their keys.
 
+mod change;
 mod get;
 mod put;
 mod scan;
@@ -62,11 +63,11 @@ fn refused_read(error: LogError) -> Refused {
     }
 }
 
-/// The error of a look-up that ended without a result.
-fn not_read() -> Refused {
+/// The error of a request that ended without a result.
+fn not_done() -> Refused {
     Refused::new(
         ResponseError::UnknownServerError,
-        "the keys were not looked up: see the log of the server",
+        "the request was not carried out: see the log of the server",
     )
 }
 

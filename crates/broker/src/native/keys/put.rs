@@ -8,6 +8,7 @@ use millstream_log::{Appended, Log, LogError, Stream, StreamPartition};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::native::{KeyToPut, PutKeysRequest, PutKeysResponse, StoredKey};
 
+use super::change::{change, needs_newest};
 use super::{KEYS_MAX, check_key, keyed_stream};
 use crate::broker::Broker;
 use crate::native::refused::Refused;
@@ -33,6 +34,9 @@ pub fn put(broker: &Arc<Broker>, request: PutKeysRequest) -> Reply {
         Ok(stream) => stream,
         Err(refused) => return PutKeysResponse::from(refused).into(),
     };
+    if request.entries.iter().any(needs_newest) {
+        return change(broker, stream, request.entries);
+    }
     let mut puts = Puts::new(&stream, request.entries.len(), broker.log().clock().now());
     for (partition, entries) in puts.by_partition(&request.entries) {
         puts.put_partition(partition, &entries, &request.entries);
@@ -64,19 +68,13 @@ struct Puts<'a> {
 
 impl<'a> Puts<'a> {
     fn new(stream: &'a Stream, count: usize, now: Timestamp) -> Puts<'a> {
-        let stored = StoredKey {
-            error_code: 0,
-            error_message: None,
-            partition: 0,
-            version: Offset(0),
-        };
         Puts {
             stream,
             now,
             // The stream's own codec takes effect when the chunk is appended.
             chunk: ChunkBuilder::new(Compression::None),
             response: PutKeysResponse {
-                entries: vec![stored; count],
+                entries: vec![StoredKey::default(); count],
                 ..PutKeysResponse::default()
             },
             waiting: Vec::new(),
@@ -106,7 +104,7 @@ impl<'a> Puts<'a> {
         let chunk_bytes = CHUNK_BYTES.min(partition.chunk_bytes_max());
         let mut begun = Vec::new();
         for &place in places {
-            let KeyToPut { key, value } = &entries[place];
+            let KeyToPut { key, value, .. } = &entries[place];
             let value = value.as_deref();
             let bytes = RECORD_OVERHEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len);
             if self.chunk.len() + bytes > chunk_bytes {
@@ -149,12 +147,16 @@ impl<'a> Puts<'a> {
     }
 }
 
-fn refuse(response: &mut PutKeysResponse, places: &[usize], refused: &Refused) {
+/// Refuses the entries at these places.
+pub fn refuse(response: &mut PutKeysResponse, places: &[usize], refused: &Refused) {
     for place in places {
         let entry = &mut response.entries[*place];
-        entry.version = Offset(0);
-        entry.error_code = refused.code();
-        entry.error_message = refused.clone().message();
+        *entry = StoredKey {
+            partition: entry.partition,
+            error_code: refused.code(),
+            error_message: refused.clone().message(),
+            ..StoredKey::default()
+        };
     }
 }
 

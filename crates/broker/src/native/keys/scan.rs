@@ -9,7 +9,7 @@ use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
 use super::{
     ANSWER_BYTES, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, bytes_in_answer, check_key, hold_values,
-    keyed_stream, not_read, refused_read, wire_version,
+    keyed_stream, not_done, refused_read, wire_version,
 };
 use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
 use crate::broker::Broker;
@@ -72,7 +72,7 @@ async fn answer(
             Some(Err(needed)) => bytes = needed,
             None => {
                 let room = answers.take(Part::Late, ANSWER_BYTES).await;
-                return (not_read().into(), room);
+                return (not_done().into(), room);
             }
         }
     }

@@ -1,0 +1,172 @@
+//! Changes keys under conditions, and adds to their values.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_base::{Offset, partition_of_key};
+use millstream_log::{
+    ChangeError, Changed, KeyChange, KeyCondition, NewValue, Stream, StreamPartition,
+};
+use millstream_wire::ResponseError;
+use millstream_wire::native::{self, KeyToPut, PutKeysResponse, StoredKey};
+
+use super::put::refuse;
+use super::{check_key, not_done};
+use crate::broker::Broker;
+use crate::error::response_error;
+use crate::native::refused::Refused;
+use crate::reply::Reply;
+
+/// Returns whether an entry depends on the newest version of its key.
+pub fn needs_newest(entry: &KeyToPut) -> bool {
+    entry.add.is_some() || entry.condition != native::KeyCondition::None
+}
+
+/// The entries of one partition.
+struct Share {
+    partition: StreamPartition,
+    /// Their places in the request.
+    places: Vec<usize>,
+}
+
+/// The changes of a partition, which are answered when the records before an offset are as durable as they have to be.
+struct Waiting {
+    share: Share,
+    answer_at: Offset,
+}
+
+/// Changes the keys whose conditions hold. Later requests of the connection come after that; the answer comes when everything
+/// is as durable as the stream's setting requires.
+pub fn change(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>) -> Reply {
+    let reads = Arc::clone(broker.key_reads());
+    Reply::Alone(Box::pin(async move {
+        let mut response = PutKeysResponse {
+            entries: vec![StoredKey::default(); entries.len()],
+            ..PutKeysResponse::default()
+        };
+        let shares = shares(&stream, &entries, &mut response);
+        let partitions = shares.iter().map(|share| share.partition.clone());
+        let partitions: Vec<StreamPartition> = partitions.collect();
+        reads.catch_up(&partitions).await;
+        let changed = reads.run(move || {
+            let change = |share| change_share(share, &entries, &mut response);
+            let waiting: Vec<Waiting> = shares.into_iter().filter_map(change).collect();
+            (response, waiting)
+        });
+        match changed.await {
+            Some((response, waiting)) => Reply::later(answer(response, waiting)),
+            None => PutKeysResponse::from(not_done()).into(),
+        }
+    }))
+}
+
+/// Returns the entries that may change keys, by partition, and refuses the others.
+fn shares(stream: &Stream, entries: &[KeyToPut], response: &mut PutKeysResponse) -> Vec<Share> {
+    let partitions = stream.partition_count() as usize;
+    let mut shares: BTreeMap<u32, Share> = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        let index = partition_of_key(&entry.key, partitions) as u32;
+        response.entries[place].partition = index;
+        if let Err(refused) = check(entry) {
+            refuse(response, &[place], &refused);
+            continue;
+        }
+        if let Some(share) = shares.get_mut(&index) {
+            share.places.push(place);
+            continue;
+        }
+        let places = vec![place];
+        match stream.partition(index) {
+            Ok(partition) => drop(shares.insert(index, Share { partition, places })),
+            Err(error) => refuse(response, &places, &error.into()),
+        }
+    }
+    shares.into_values().collect()
+}
+
+fn check(entry: &KeyToPut) -> Result<(), Refused> {
+    check_key(&entry.key)?;
+    match (&entry.value, entry.add) {
+        (Some(_), Some(_)) => Err(Refused::new(
+            ResponseError::InvalidRequest,
+            "the entry has a value and a number to add, and may have only one of them",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Changes the keys of a partition. Returns what the answer waits for.
+fn change_share(
+    share: Share,
+    entries: &[KeyToPut],
+    response: &mut PutKeysResponse,
+) -> Option<Waiting> {
+    let changes = share.places.iter().map(|place| of_entry(&entries[*place]));
+    let changes: Vec<KeyChange<'_>> = changes.collect();
+    match share.partition.change(&changes) {
+        Ok(changed) => {
+            for (place, outcome) in share.places.iter().zip(changed.outcomes) {
+                fill(&mut response.entries[*place], outcome);
+            }
+            let answer_at = changed.answer_at;
+            Some(Waiting { share, answer_at })
+        }
+        Err(error) => {
+            refuse(response, &share.places, &error.into());
+            None
+        }
+    }
+}
+
+fn of_entry(entry: &KeyToPut) -> KeyChange<'_> {
+    KeyChange {
+        key: &entry.key,
+        condition: match entry.condition {
+            native::KeyCondition::None => KeyCondition::Any,
+            native::KeyCondition::Absent => KeyCondition::Absent,
+            native::KeyCondition::Version => KeyCondition::Version(entry.version),
+            native::KeyCondition::Present => KeyCondition::Present,
+        },
+        value: match (&entry.value, entry.add) {
+            (_, Some(number)) => NewValue::Add(number),
+            (Some(value), None) => NewValue::Put(value),
+            (None, None) => NewValue::Delete,
+        },
+    }
+}
+
+fn fill(entry: &mut StoredKey, outcome: Result<Changed, ChangeError>) {
+    let refused = match outcome {
+        Ok(changed) => {
+            entry.version = changed.version;
+            entry.sum = changed.sum;
+            return;
+        }
+        Err(refused) => refused,
+    };
+    let code = match &refused {
+        ChangeError::OtherVersion { newest } => {
+            entry.newest = *newest;
+            ResponseError::InvalidUpdateVersion
+        }
+        ChangeError::NotANumber { .. } | ChangeError::Overflow { .. } => {
+            ResponseError::InvalidRequest
+        }
+        ChangeError::Undecided => ResponseError::ConcurrentTransactions,
+        ChangeError::Log(error) => response_error(error),
+    };
+    let refused = Refused::new(code, refused.to_string());
+    entry.error_code = refused.code();
+    entry.error_message = refused.message();
+}
+
+/// Waits until everything is as durable as it has to be before the answer, also the versions because of which conditions do
+/// not hold.
+async fn answer(mut response: PutKeysResponse, waiting: Vec<Waiting>) -> PutKeysResponse {
+    for Waiting { share, answer_at } in waiting {
+        if let Err(error) = share.partition.answered(answer_at).await {
+            refuse(&mut response, &share.places, &error.into());
+        }
+    }
+    response
+}

@@ -1,0 +1,217 @@
+//! Changes of keys: puts, deletions and additions, perhaps with conditions.
+
+use bytes::Bytes;
+use millstream_base::Offset;
+use millstream_wire::ResponseError;
+use millstream_wire::native::{KeyCondition, KeyToPut, PutKeysRequest, StoredKey};
+
+use super::{KeyedStream, StoredVersion, WRITE, batch};
+use crate::client::text;
+use crate::error::ClientError;
+
+/// A change of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChange {
+    /// The key.
+    pub key: Bytes,
+    /// The condition; `None` changes the key in any case.
+    pub expected: Option<Expected>,
+    /// The new value.
+    pub change: NewValue,
+}
+
+/// The version that a key must have when it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// The key has no value.
+    Absent,
+    /// The newest version is this one, and has a value.
+    Version(Offset),
+    /// The key has a value.
+    Present,
+}
+
+/// The new value of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewValue {
+    /// This value.
+    Put(Bytes),
+    /// None.
+    Delete,
+    /// The sum of this number and the value, which is a whole number as decimal text, such as `42` or `-7`. An absent key
+    /// counts as 0.
+    Add(i64),
+}
+
+/// A key that was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangedKey {
+    /// The place of the new version.
+    pub stored: StoredVersion,
+    /// The new value, if it is a sum.
+    pub sum: Option<i64>,
+}
+
+impl KeyedStream {
+    /// Stores a value, if the key has the expected version. Of two clients that expect the same version, one gets an error.
+    ///
+    /// ```no_run
+    /// # async fn example(client: millstream_client::Client) -> Result<(), millstream_client::ClientError> {
+    /// use millstream_client::{ClientError, Expected};
+    ///
+    /// let seats = client.keyed("seats");
+    /// match seats.put_if("12C", "ann", Expected::Absent).await {
+    ///     Ok(stored) => println!("booked in version {}", stored.version),
+    ///     Err(ClientError::OtherVersion { .. }) => println!("taken"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::OtherVersion`] with the newest version if the key has another one; as [`put`](Self::put); and while a
+    /// record of the key is in an open transaction.
+    pub async fn put_if(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expected: Expected,
+    ) -> Result<StoredVersion, ClientError> {
+        let value = NewValue::Put(Bytes::copy_from_slice(value.as_ref()));
+        let changed = self.change(key.as_ref(), Some(expected), value).await?;
+        Ok(changed.stored)
+    }
+
+    /// Deletes a key, if this is its newest version.
+    ///
+    /// # Errors
+    /// As [`put_if`](Self::put_if).
+    pub async fn delete_if(
+        &self,
+        key: impl AsRef<[u8]>,
+        version: Offset,
+    ) -> Result<StoredVersion, ClientError> {
+        let expected = Some(Expected::Version(version));
+        let changed = self.change(key.as_ref(), expected, NewValue::Delete);
+        Ok(changed.await?.stored)
+    }
+
+    /// Adds to the value of a key, which is a whole number as decimal text; an absent key counts as 0. Returns the place of the
+    /// new version, and the sum. After a lost connection, the number may have been added or not.
+    ///
+    /// # Errors
+    /// When the value is not such a number, or the sum does not fit 64 bits; and as [`put`](Self::put).
+    pub async fn add(
+        &self,
+        key: impl AsRef<[u8]>,
+        number: i64,
+    ) -> Result<(StoredVersion, i64), ClientError> {
+        let changed = self.change(key.as_ref(), None, NewValue::Add(number));
+        let ChangedKey { stored, sum } = changed.await?;
+        let sum = sum.ok_or_else(|| self.violation("it returns no sum".to_owned()))?;
+        Ok((stored, sum))
+    }
+
+    async fn change(
+        &self,
+        key: &[u8],
+        expected: Option<Expected>,
+        change: NewValue,
+    ) -> Result<ChangedKey, ClientError> {
+        let change = KeyChange {
+            key: Bytes::copy_from_slice(key),
+            expected,
+            change,
+        };
+        let outcomes = self.change_many(std::slice::from_ref(&change)).await?;
+        let outcome = outcomes.into_iter().next();
+        outcome.unwrap_or(Err(ClientError::Closed))
+    }
+
+    /// Changes keys, each if its condition holds: those of one partition in their order. Returns the outcome of each change; there
+    /// is no transaction, so some may be made although others are refused.
+    ///
+    /// # Errors
+    /// When the stream does not exist or is not keyed, or the server does not answer. Changes may be made even so.
+    pub async fn change_many(
+        &self,
+        changes: &[KeyChange],
+    ) -> Result<Vec<Result<ChangedKey, ClientError>>, ClientError> {
+        let size = |place: usize| {
+            let KeyChange { key, change, .. } = &changes[place];
+            key.len() + bytes_of(change)
+        };
+        let entry = |place: usize| entry(&changes[place]);
+        self.put_entries(changes.len(), size, entry).await
+    }
+
+    /// Sends entries, in requests of bounded size.
+    pub(super) async fn put_entries(
+        &self,
+        count: usize,
+        size: impl Fn(usize) -> usize,
+        entry: impl Fn(usize) -> KeyToPut,
+    ) -> Result<Vec<Result<ChangedKey, ClientError>>, ClientError> {
+        let mut outcomes = Vec::with_capacity(count);
+        while outcomes.len() < count {
+            let first = outcomes.len();
+            let sent = batch((first..count).map(&size));
+            let request = PutKeysRequest {
+                stream: text(&self.name),
+                entries: (first..first + sent).map(&entry).collect(),
+            };
+            let answer = self.ask(request).await?;
+            self.check(WRITE, answer.error_code, answer.error_message.as_deref())?;
+            self.check_count(answer.entries.len(), sent..=sent)?;
+            let stored = answer.entries.into_iter();
+            outcomes.extend(stored.map(|stored| self.outcome(&stored)));
+        }
+        Ok(outcomes)
+    }
+
+    fn outcome(&self, entry: &StoredKey) -> Result<ChangedKey, ClientError> {
+        if entry.error_code == ResponseError::InvalidUpdateVersion.code() {
+            return Err(ClientError::OtherVersion {
+                stream: self.name.to_string(),
+                newest: entry.newest,
+            });
+        }
+        self.check(WRITE, entry.error_code, entry.error_message.as_deref())?;
+        Ok(ChangedKey {
+            stored: StoredVersion {
+                partition: entry.partition,
+                version: entry.version,
+            },
+            sum: entry.sum,
+        })
+    }
+}
+
+fn bytes_of(change: &NewValue) -> usize {
+    match change {
+        NewValue::Put(value) => value.len(),
+        NewValue::Delete | NewValue::Add(_) => 0,
+    }
+}
+
+fn entry(change: &KeyChange) -> KeyToPut {
+    let (condition, version) = match change.expected {
+        None => (KeyCondition::None, Offset(0)),
+        Some(Expected::Absent) => (KeyCondition::Absent, Offset(0)),
+        Some(Expected::Version(version)) => (KeyCondition::Version, version),
+        Some(Expected::Present) => (KeyCondition::Present, Offset(0)),
+    };
+    let (value, add) = match &change.change {
+        NewValue::Put(value) => (Some(value.clone()), None),
+        NewValue::Delete => (None, None),
+        NewValue::Add(number) => (None, Some(*number)),
+    };
+    KeyToPut {
+        key: change.key.clone(),
+        value,
+        add,
+        condition,
+        version,
+    }
+}
