@@ -6,10 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use millstream_client::{ClientError, KeyEntry, KeyRange, KeyVersion, KeyedStream, StoredVersion};
+use millstream_base::Offset;
+use millstream_client::{
+    ClientError, Expected, KeyEntry, KeyRange, KeyVersion, KeyedStream, StoredVersion,
+};
 use serde_json::{Map, Value, json};
 
-use crate::args::{KeyArgs, KvCommand, PutArgs, ScanArgs};
+use crate::args::{DeleteArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, ScanArgs};
 use crate::console::{CANNOT_WRITE, print, print_json, report, stdout};
 use crate::consume::text;
 use crate::door::with_server;
@@ -27,6 +30,7 @@ fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Resu
         KvCommand::Get(args) => get(&args, remote, is_json),
         KvCommand::Put(args) => put(&args, remote, is_json),
         KvCommand::Delete(args) => delete(&args, remote, is_json),
+        KvCommand::Incr(args) => incr(&args, remote, is_json),
         KvCommand::Scan(args) => scan(&args, remote, is_json),
     }
 }
@@ -82,14 +86,36 @@ fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
         false => args.value.as_bytes(),
     };
     let stream = remote.client().keyed(&args.stream);
-    let stored = wait(remote, &stream, stream.put(args.key.as_bytes(), value))?;
+    let key = args.key.as_bytes();
+    let version = args
+        .if_version
+        .map(|version| Expected::Version(Offset(version)));
+    let expected = version.or(args.if_absent.then_some(Expected::Absent));
+    let stored = match expected {
+        Some(expected) => wait(remote, &stream, stream.put_if(key, value, expected))?,
+        None => wait(remote, &stream, stream.put(key, value))?,
+    };
     report_stored("stored", &args.key, stored, is_json)
 }
 
-fn delete(args: &KeyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
-    let stream = remote.client().keyed(&args.stream);
-    let stored = wait(remote, &stream, stream.delete(args.key.as_bytes()))?;
-    report_stored("deleted", &args.key, stored, is_json)
+fn delete(args: &DeleteArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let KeyArgs { stream, key } = &args.key;
+    let stream = remote.client().keyed(stream);
+    let bytes = key.as_bytes();
+    let stored = match args.if_version {
+        Some(version) => wait(remote, &stream, stream.delete_if(bytes, Offset(version)))?,
+        None => wait(remote, &stream, stream.delete(bytes))?,
+    };
+    report_stored("deleted", key, stored, is_json)
+}
+
+fn incr(args: &IncrArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let KeyArgs { stream, key } = &args.key;
+    let stream = remote.client().keyed(stream);
+    let (stored, sum) = wait(remote, &stream, stream.add(key.as_bytes(), args.by))?;
+    let mut document = stored_document(key, stored);
+    document.insert("value".to_owned(), json!(sum));
+    report(is_json, &document, format_args!("{sum}"))
 }
 
 fn report_stored(
@@ -99,14 +125,20 @@ fn report_stored(
     is_json: bool,
 ) -> anyhow::Result<()> {
     let StoredVersion { partition, version } = stored;
-    let mut document = Map::from_iter([text("key", Some(key.as_bytes()))]);
-    document.insert("partition".to_owned(), json!(partition));
-    document.insert("version".to_owned(), json!(version));
     report(
         is_json,
-        &document,
+        &stored_document(key, stored),
         format_args!("{what} key {key:?}: partition {partition}, version {version}"),
     )
+}
+
+fn stored_document(key: &OsStr, stored: StoredVersion) -> Map<String, Value> {
+    let fields = [
+        text("key", Some(key.as_bytes())),
+        ("partition".to_owned(), json!(stored.partition)),
+        ("version".to_owned(), json!(stored.version)),
+    ];
+    Map::from_iter(fields)
 }
 
 fn scan(args: &ScanArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
 use crate::gate::Visited;
 use crate::keyed::KeyedError;
+use crate::kv::tag_of;
 
 /// The header that asks for a login with a password.
 const BASIC: (HeaderName, &str) = (
@@ -119,6 +120,13 @@ pub enum RequestError {
         "the header {0} is refused: the server cannot do what it asks of a write, so leave it out"
     )]
     WriteHeader(HeaderName),
+    #[error(
+        "the header {0} is refused: it may be a list of tags in quotes as ETag has them, or *; with a write, If-None-Match may only be *, \
+         and not beside If-Match"
+    )]
+    Tags(HeaderName),
+    #[error("the body of a PATCH must be a whole number, such as 1 or -5, from -2^63 to 2^63-1")]
+    Increment,
     #[error("the body of the request did not arrive within {} s, so nothing was stored", .0.as_secs())]
     SlowBody(Duration),
     #[error("the body of the request ended before its announced size, so nothing was stored")]
@@ -205,12 +213,16 @@ impl RequestError {
             | RequestError::StreamName(_)
             | RequestError::KeysQuery(_)
             | RequestError::WriteQuery(_)
+            | RequestError::Tags(_)
+            | RequestError::Increment
             | RequestError::TornBody => StatusCode::BAD_REQUEST,
             RequestError::NoCheckpoints { .. }
             | RequestError::LiveOnly { .. }
             | RequestError::Unordered { .. }
             | RequestError::Shares { .. }
-            | RequestError::Keyed(KeyedError::NotKeyed(_)) => StatusCode::CONFLICT,
+            | RequestError::Keyed(KeyedError::NotKeyed(_) | KeyedError::NotChangeable(_)) => {
+                StatusCode::CONFLICT
+            }
             RequestError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             RequestError::Host | RequestError::Origin | RequestError::Denied(_) => {
                 StatusCode::FORBIDDEN
@@ -229,6 +241,7 @@ impl RequestError {
             | RequestError::Rank(AskError::Failed { .. })
             | RequestError::Keyed(KeyedError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             RequestError::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
+            RequestError::Keyed(KeyedError::OtherVersion { .. }) => StatusCode::PRECONDITION_FAILED,
             RequestError::WriteHeader(_) => StatusCode::NOT_IMPLEMENTED,
             RequestError::Keyed(KeyedError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             RequestError::Keyed(KeyedError::DiskFull(_)) => StatusCode::INSUFFICIENT_STORAGE,
@@ -254,6 +267,15 @@ impl IntoResponse for RequestError {
             | RequestError::Keyed(KeyedError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
             _ => &[],
         };
+        if let RequestError::Keyed(KeyedError::OtherVersion {
+            newest: Some(newest),
+        }) = self
+        {
+            let tag = HeaderValue::try_from(tag_of(newest));
+            response
+                .headers_mut()
+                .extend(tag.map(|tag| (header::ETAG, tag)));
+        }
         for (name, value) in headers {
             let value = HeaderValue::from_static(value);
             response.headers_mut().append(name, value);

@@ -30,8 +30,15 @@ pub trait KeyedStreams: Send + Sync + 'static {
     /// When no key of this stream can be written.
     fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError>;
 
-    /// Stores a value, or removes the one that there is. Ends when that is as durable as the stream's setting requires.
-    fn put(&self, stream: &str, key: Vec<u8>, value: Option<Bytes>) -> KeyedFuture<KeyedVersion>;
+    /// Changes a key if the condition holds. Ends when that is as durable as the stream's setting requires, or when the
+    /// version is for which the condition does not hold.
+    fn change(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        condition: KeyCondition,
+        change: KeyChange,
+    ) -> KeyedFuture<KeyChanged>;
 
     /// Returns how many records look-ups have passed over, since another partition owns their keys.
     fn misplaced(&self, stream: &str) -> u64;
@@ -55,6 +62,39 @@ pub struct KeyedVersion {
     pub partition: u32,
     /// The offset of the record in the partition.
     pub version: Offset,
+}
+
+/// What must hold of a key before it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyCondition {
+    /// Nothing.
+    Any,
+    /// The key has no value.
+    Absent,
+    /// The key has a value.
+    Present,
+    /// The newest version of the key is this one, and has a value.
+    Version(Offset),
+}
+
+/// A change of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyChange {
+    /// Stores a value.
+    Put(Bytes),
+    /// Removes the value, if there is one.
+    Delete,
+    /// Adds to the value, which is a whole number as decimal text; an absent key counts as 0.
+    Add(i64),
+}
+
+/// A key that was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyChanged {
+    /// The new version.
+    pub version: KeyedVersion,
+    /// The new value of a [`KeyChange::Add`].
+    pub sum: Option<i64>,
 }
 
 /// Some keys of a range.
@@ -87,6 +127,15 @@ pub enum KeyedError {
         /// The most bytes.
         bytes_max: usize,
     },
+    /// The condition of a change does not hold.
+    #[error("the key has another version than expected: it has {}", .newest.map_or_else(|| "no value".to_owned(), |newest| format!("version {}", newest.version)))]
+    OtherVersion {
+        /// The newest version of the key; `None` if it has no value.
+        newest: Option<KeyedVersion>,
+    },
+    /// The value of the key does not let it change so now. The text says why.
+    #[error("{0}")]
+    NotChangeable(String),
     /// The disk is full. The text says so.
     #[error("{0}")]
     DiskFull(String),

@@ -20,11 +20,12 @@ use serde_json::value::RawValue;
 
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
 use crate::error::RequestError;
-use crate::keyed::{KeyPage, KeyedStreams, KeyedValue, KeyedVersion};
+use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
 use crate::shown::Shown;
 
 use self::tags::Tags;
-pub use self::write::{delete, put, refuse};
+pub use self::tags::tag_of;
+pub use self::write::{delete, patch, put, refuse};
 
 /// The path that all of these pages begin with.
 const ROOT: &str = "/kv/";
@@ -123,7 +124,7 @@ fn headers_of(found: &KeyedValue) -> HeaderMap {
             headers.insert(name, value);
         }
     };
-    insert(header::ETAG, etag(found.version));
+    insert(header::ETAG, tag_of(found.version));
     let seconds = u64::try_from(found.timestamp.0).map(|millis| millis / 1000);
     // A producer may give a record any time.
     if let Ok(seconds @ 0..=HTTP_SECONDS_MAX) = seconds {
@@ -131,10 +132,6 @@ fn headers_of(found: &KeyedValue) -> HeaderMap {
         insert(header::LAST_MODIFIED, httpdate::fmt_http_date(time));
     }
     headers
-}
-
-fn etag(version: KeyedVersion) -> String {
-    format!("\"{}\"", tags::text_of(version))
 }
 
 /// A page of entries.
@@ -258,6 +255,7 @@ fn parse_query(query: &str) -> Option<(KeyRange, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyed::KeyedVersion;
 
     #[track_caller]
     fn check_path(path: &str, stream: &str, key: Option<&[u8]>) {

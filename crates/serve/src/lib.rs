@@ -18,7 +18,7 @@
 //! | `/state/<flow>/<element>?keys=<key>&keys=<key>` | those of up to 1,000 keys that have a value: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>?prefix=<text>&limit=<n>` | up to `n` entries (100, at most 10,000), in the order of their keys |
 //! | `/state/<flow>/<element>?from=<key>&to=<key>&limit=<n>` | the same from one key on and before another |
-//! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`]. PUT stores the body as the new value, DELETE removes the value |
+//! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`]. PUT stores the body as the new value, DELETE removes the value, and PATCH adds the number in the body |
 //! | `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&limit=<n>` | up to `n` keys (100, at most 10,000) that begin with the prefix, from `from` on and before `to`, see below |
 //!
 //! The metrics of a flow are an object with `flow`, `rank`, `ranks` (those that this process has), `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
@@ -54,7 +54,10 @@
 //! is JSON if the stored value is, or else a text; and `next`, the key to continue from, or null at the end. Bytes that are not
 //! UTF-8 are in base64, in `key_base64`, `value_base64` or `next_base64`. Keys in these paths and queries may be any bytes.
 //!
-//! A write is answered with 204 when it is as durable as the stream's setting requires; PUT also gets the `ETag` of the new version.
+//! A write is answered when it is as durable as the stream's setting requires: with 204, and after PATCH with 200 and the new
+//! value. PUT and PATCH also get the `ETag` of the new version. `If-Match` with tags or `*`, and `If-None-Match: *`, are conditions
+//! that the server checks together with the write; if one does not hold, the answer is 412 with the `ETag` of the present version. PATCH
+//! takes values that are whole numbers of 64 bits as decimal text; an absent key counts as 0.
 //! A write that is not yet durable after 30 s is answered with 503, and may take effect all the same.
 //!
 //! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
@@ -94,8 +97,8 @@ use millstream_flow::Running;
 
 pub use gate::{Admission, Gate, Visited, Visitor};
 pub use keyed::{
-    KEY_READERS_MAX, KEY_WRITERS_MAX, KeyPage, KeyedError, KeyedFuture, KeyedStreams, KeyedValue,
-    KeyedVersion,
+    KEY_READERS_MAX, KEY_WRITERS_MAX, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyedError,
+    KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
 };
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};

@@ -18,16 +18,25 @@ pub enum KvCommand {
     Get(KeyArgs),
     /// Set the value of a key
     ///
-    /// Returns when the new version is as durable as the stream's setting asks for.
+    /// Returns when the new version is as durable as the stream's setting asks for. With a condition that does not hold,
+    /// nothing is stored, the error names the newest version, and the exit code is 1.
     ///
     /// The fields of --json: key, partition and version, the offset of its record.
     Put(PutArgs),
     /// Delete a key
     ///
-    /// Stores a version of the key without a value, also if the key is absent.
+    /// Stores a version of the key without a value, also if the key is absent, unless there is a condition. If that does not hold,
+    /// the error names the newest version, and the exit code is 1.
     ///
     /// The fields of --json: key, partition and version, the offset of that record.
-    Delete(KeyArgs),
+    Delete(DeleteArgs),
+    /// Add to the value of a key, and print the sum
+    ///
+    /// The value is a whole number of 64 bits, as text; an absent key counts as 0. Of several clients that add at the same time,
+    /// none misses the number of another.
+    ///
+    /// The fields of --json: key, partition, version, the offset of the new record, and value, the sum.
+    Incr(IncrArgs),
     /// Print keys and values, in the order of the keys' bytes
     ///
     /// Prints a line for each key: the key, a tab, and the value.
@@ -52,6 +61,30 @@ pub struct PutArgs {
     pub key: OsString,
     /// The value; all bytes of stdin for `-`
     pub value: OsString,
+    /// Only if this is the newest version of the key
+    #[arg(long, value_name = "N", conflicts_with = "if_absent")]
+    pub if_version: Option<u64>,
+    /// Only if the key has no value
+    #[arg(long)]
+    pub if_absent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// Only if this is the newest version of the key
+    #[arg(long, value_name = "N")]
+    pub if_version: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct IncrArgs {
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// The number to add; it may be negative
+    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    pub by: i64,
 }
 
 #[derive(Debug, Args)]

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use millstream_base::{KeyRange, Timestamp, partition_of_key};
+use millstream_base::{KeyRange, partition_of_key};
 use millstream_broker::{KeyReads, Threads};
 use millstream_log::{
-    Appended, KeyEntry, KeyScan, KeyVersion, Log, LogError, Stream, StreamPartition,
+    ChangeError, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion, Log, LogError, NewValue,
+    Stream, StreamPartition,
 };
-use millstream_record::{ChunkBuilder, Compression};
-use millstream_serve::{KeyPage, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion};
+use millstream_serve::{
+    KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage, KeyedError, KeyedFuture,
+    KeyedStreams, KeyedValue, KeyedVersion,
+};
 
 /// About the most bytes of keys and values in one page, over all partitions.
 const PAGE_BYTES: usize = 2 << 20;
@@ -40,19 +42,6 @@ impl NodeStreams {
             })),
         }
     }
-}
-
-/// Appends a version of a key. Waits for memory.
-fn append(
-    partition: &StreamPartition,
-    now: Timestamp,
-    key: &[u8],
-    value: Option<&[u8]>,
-) -> Result<Appended, LogError> {
-    // The stream's own codec takes effect when the chunk is appended.
-    let mut chunk = ChunkBuilder::new(Compression::None);
-    chunk.push(now, Some(key), value, &[])?;
-    partition.append(chunk.finish(None)?)
 }
 
 impl KeyedStreams for NodeStreams {
@@ -88,23 +77,43 @@ impl KeyedStreams for NodeStreams {
         Ok(self.keyed_stream(stream)?.chunk_bytes_max())
     }
 
-    fn put(&self, stream: &str, key: Vec<u8>, value: Option<Bytes>) -> KeyedFuture<KeyedVersion> {
-        let (stream, writes) = (self.keyed_stream(stream), self.writes.clone());
-        let clock = Arc::clone(self.log.clock());
+    fn change(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        condition: Condition,
+        change: Change,
+    ) -> KeyedFuture<KeyChanged> {
+        let stream = self.keyed_stream(stream);
+        let (reads, writes) = (Arc::clone(&self.reads), self.writes.clone());
         Box::pin(async move {
             let stream = stream?;
             let partition = partition_of_key(&key, stream.partition_count() as usize) as u32;
             let owner = stream.partition(partition).map_err(failed)?;
-            let appended = writes.run({
+            // Only these look up the key.
+            if condition != Condition::Any || matches!(change, Change::Add(_)) {
+                reads.catch_up([&owner]).await;
+            }
+            let changed = writes.run({
                 let owner = owner.clone();
-                move || append(&owner, clock.now(), &key, value.as_deref())
+                move || owner.change(&[key_change(&key, condition, &change)])
             });
-            let appended = appended.await.ok_or_else(ended)?.map_err(failed)?;
-            owner.acknowledged(&appended).await.map_err(failed)?;
-            Ok(KeyedVersion {
-                partition,
-                version: appended.base_offset,
-            })
+            let mut changed = changed.await.ok_or_else(ended)?.map_err(failed)?;
+            // Also a version for which the condition does not hold is as durable then.
+            owner.answered(changed.answer_at).await.map_err(failed)?;
+            let outcome = changed.outcomes.pop().ok_or_else(ended)?;
+            let version = |version| KeyedVersion { partition, version };
+            match outcome {
+                Ok(changed) => Ok(KeyChanged {
+                    version: version(changed.version),
+                    sum: changed.sum,
+                }),
+                Err(ChangeError::OtherVersion { newest }) => Err(KeyedError::OtherVersion {
+                    newest: newest.map(version),
+                }),
+                Err(ChangeError::Log(error)) => Err(failed(error)),
+                Err(refused) => Err(KeyedError::NotChangeable(refused.to_string())),
+            }
         })
     }
 
@@ -173,6 +182,23 @@ impl Merged {
     }
 }
 
+fn key_change<'a>(key: &'a [u8], condition: Condition, change: &'a Change) -> KeyChange<'a> {
+    KeyChange {
+        key,
+        condition: match condition {
+            Condition::Any => KeyCondition::Any,
+            Condition::Absent => KeyCondition::Absent,
+            Condition::Present => KeyCondition::Present,
+            Condition::Version(version) => KeyCondition::Version(version),
+        },
+        value: match change {
+            Change::Put(value) => NewValue::Put(value),
+            Change::Delete => NewValue::Delete,
+            Change::Add(number) => NewValue::Add(*number),
+        },
+    }
+}
+
 fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
     KeyedValue {
         version: KeyedVersion {
@@ -190,7 +216,9 @@ fn failed(error: LogError) -> KeyedError {
         LogError::NotKeyed { .. } => KeyedError::NotKeyed(error.to_string()),
         LogError::ReadBudget
         | LogError::DecompressionBusy { .. }
-        | LogError::PoolExhausted { .. } => KeyedError::Busy(error.to_string()),
+        | LogError::PoolExhausted { .. }
+        | LogError::KeysBusy { .. }
+        | LogError::TooManyUndecided { .. } => KeyedError::Busy(error.to_string()),
         LogError::ChunkTooLarge { bytes_max, .. } => KeyedError::TooLarge {
             bytes_max: bytes_max.as_usize(),
         },
@@ -206,7 +234,7 @@ fn ended() -> KeyedError {
 
 #[cfg(test)]
 mod tests {
-    use millstream_base::Offset;
+    use millstream_base::{ByteSize, Offset, Timestamp};
 
     use super::*;
 
@@ -251,6 +279,24 @@ mod tests {
             (found, page.next.as_deref()),
             (keys, next.map(str::as_bytes))
         );
+    }
+
+    #[test]
+    fn refusals_that_the_client_can_act_on_are_no_failures_of_the_server() {
+        let [bytes, bytes_max] = [9, 7].map(ByteSize);
+        let full = failed(LogError::DiskFull {
+            dir: "/data".into(),
+            bytes,
+        });
+        assert!(matches!(full, KeyedError::DiskFull(text) if text.contains("/data")));
+        let large = failed(LogError::ChunkTooLarge { bytes, bytes_max });
+        assert!(matches!(large, KeyedError::TooLarge { bytes_max: 7 }));
+        let busy = failed(LogError::PoolExhausted {
+            pool: bytes,
+            waited_ms: 1,
+        });
+        assert!(matches!(busy, KeyedError::Busy(_)));
+        assert!(matches!(failed(LogError::Closed), KeyedError::Failed(_)));
     }
 
     #[test]

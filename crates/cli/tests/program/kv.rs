@@ -69,6 +69,39 @@ fn use_keys(node: &impl Node) {
         "{got}"
     );
 
+    // Changes under conditions.
+    let put = ["kv", "put", "t", "dan"];
+    let stored = done(&[&put[..], &["1", "--if-absent", "--json"]].concat(), b"").json();
+    let version = stored["version"].to_string();
+    let taken = [&put[..], &["2", "--if-absent"]].concat();
+    node.run(&taken, b"")
+        .assert_fails(1, &["another version", &format!("newest one is {version}")]);
+    done(&[&put[..], &["3", "--if-version", &version]].concat(), b"");
+    let late = [&put[..], &["4", "--if-version", &version]].concat();
+    node.run(&late, b"").assert_fails(1, &["another version"]);
+    assert_eq!(done(&["kv", "incr", "t", "dan"], b"").text(), "4\n");
+    assert_eq!(done(&["kv", "incr", "t", "dan", "-10"], b"").text(), "-6\n");
+    let sum = done(&["kv", "incr", "t", "dan", "5", "--json"], b"").json();
+    assert_eq!((&sum["key"], &sum["value"]), (&json!("dan"), &json!(-1)));
+    let delete = ["kv", "delete", "t", "dan", "--if-version"];
+    node.run(&[&delete[..], &[&version]].concat(), b"")
+        .assert_fails(1, &["another version"]);
+    let version = sum["version"].to_string();
+    done(&[&delete[..], &[&version]].concat(), b"");
+    node.run(&["kv", "incr", "t", "empty value"], b"")
+        .assert_fails(1, &["stream t"]);
+    let both = [
+        "kv",
+        "put",
+        "t",
+        "a",
+        "b",
+        "--if-absent",
+        "--if-version",
+        "1",
+    ];
+    node.run(&both, b"").assert_fails(2, &["--if-absent"]);
+
     // A producer of records with the same partitioner.
     let produce = ["produce", "t", "--key-separator", ":"];
     done(&produce, b"ann:2\nbob:3\ncid:4\n");
@@ -256,13 +289,41 @@ fn keys_are_written_over_http() {
     let version = run(&["kv", "get", "a/b", "ann", "--json"]).json()["version"].take();
     body(&newer, 204, &format!("-{version}\"\r\n"));
 
+    // Conditions, checked together with the write.
+    let write = |method: &str, path: &str, headers: &str, value: &[u8]| {
+        send_with(&http, method, path, headers, value)
+    };
+    let tag_of = |answer: &str| -> String {
+        let line = answer.lines().find_map(|line| line.strip_prefix("etag: "));
+        line.expect(answer).to_owned()
+    };
+    let tag = tag_of(&newer);
+    let stale = format!("If-Match: {}\r\n", tag_of(&stored));
+    let refused = write("PUT", "/kv/a%2Fb/ann", &stale, b"3");
+    body(&refused, 412, &format!("etag: {tag}\r\n"));
+    let present = format!("If-Match: {tag}\r\n");
+    body(&write("PUT", "/kv/a%2Fb/ann", &present, b"2"), 204, "");
+    body(
+        &write("DELETE", "/kv/a%2Fb/ann", &present, b""),
+        412,
+        "etag: ",
+    );
+    let absent = "If-None-Match: *\r\n";
+    body(&write("PUT", "/kv/a%2Fb/ann", absent, b"3"), 412, "etag: ");
+    body(&write("PUT", "/kv/a%2Fb/new", absent, b"3"), 204, "");
+    let sum = write("PATCH", "/kv/a%2Fb/new", "If-Match: *\r\n", b"39");
+    assert_eq!(body(&sum, 200, "etag: "), "42");
+    let none = write("PATCH", "/kv/a%2Fb/none", "If-Match: *\r\n", b"39");
+    assert!(!body(&none, 412, "").contains("etag"), "{none}");
+    body(&write("PATCH", "/kv/a%2Fb/gr%C3%BC%2Fn", "", b"1"), 409, "");
+
     for (path, status, part) in [
         ("/kv/none/a", 404, "unknown stream \\\"none\\\""),
         ("/kv/__groups/a", 404, "unknown stream"),
         ("/kv/plain/a", 409, "cleanup.policy=compact"),
         ("/kv/a%2Fb", 405, "GET, HEAD"),
     ] {
-        for method in ["PUT", "DELETE"] {
+        for method in ["PUT", "PATCH", "DELETE"] {
             let refused = body(&send_with(&http, method, path, "", b"x"), status, "");
             assert!(refused.contains(part), "{method} {path}: {refused}");
         }
@@ -314,7 +375,7 @@ fn a_visitor_needs_the_right_to_read_the_stream() {
     // Neither another stream nor the state of the node.
     assert_status(&get_with(&http, "/kv/u", BOB), 403);
     // Nor does it write.
-    for method in ["PUT", "DELETE"] {
+    for method in ["PUT", "PATCH", "DELETE"] {
         assert_status(&send_with(&http, method, "/kv/t/a", "", b"3"), 401);
         let denied = send_with(&http, method, "/kv/t/a", BOB, b"3");
         assert_status(&denied, 403);

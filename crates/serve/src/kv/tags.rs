@@ -43,12 +43,20 @@ impl<'a> Tags<'a> {
 
     /// Returns whether the tag of this version is among them, weak or not.
     pub fn have(&self, version: KeyedVersion) -> bool {
+        let text = text_of(version);
+        self.any(|tag| tag.text == text)
+    }
+
+    /// Returns whether the tag of this version is among them and not weak.
+    pub fn have_strongly(&self, version: KeyedVersion) -> bool {
+        let text = text_of(version);
+        self.any(|tag| tag.text == text && !tag.is_weak)
+    }
+
+    fn any(&self, is_it: impl FnMut(&Tag<'_>) -> bool) -> bool {
         match self {
             Tags::Any => true,
-            Tags::Listed(tags) => {
-                let text = text_of(version);
-                tags.iter().any(|tag| tag.text == text)
-            }
+            Tags::Listed(tags) => tags.iter().any(is_it),
         }
     }
 }
@@ -75,8 +83,13 @@ fn add_tags<'a>(list: &'a str, tags: &mut Vec<Tag<'a>>) -> Result<(), Malformed>
     }
 }
 
-/// Returns the text of a version's tag, without the quotes.
-pub fn text_of(version: KeyedVersion) -> String {
+/// Returns the tag of a version.
+pub fn tag_of(version: KeyedVersion) -> String {
+    format!("\"{}\"", text_of(version))
+}
+
+/// Returns the text between the quotes of a version's tag.
+fn text_of(version: KeyedVersion) -> String {
     let KeyedVersion { partition, version } = version;
     format!("{partition}-{version}")
 }
@@ -150,6 +163,8 @@ mod tests {
             let headers = headers(&[value]);
             let tags = Tags::of(&headers, &IF_NONE_MATCH).unwrap().unwrap();
             assert_eq!(tags.have(version), is_there, "{value}");
+            let is_strong = is_there && !value.contains("W/");
+            assert_eq!(tags.have_strongly(version), is_strong, "{value}");
         }
     }
 }

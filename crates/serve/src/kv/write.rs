@@ -1,50 +1,45 @@
 //! Writes of keys.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use tokio::time::timeout;
 
-use super::{KvPath, etag, parse};
+use super::tags::{Tags, tag_of};
+use super::{KvPath, parse};
 use crate::body::discard_unless_awaited;
 use crate::error::RequestError;
-use crate::keyed::{KeyedFuture, KeyedStreams, KeyedVersion};
+use crate::keyed::{KeyChange, KeyChanged, KeyCondition, KeyedError, KeyedStreams};
 use crate::shown::Shown;
 
 /// The time for a write, which ends before the server closes the connection.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// The bytes of the longest number.
+const NUMBER_BYTES_MAX: usize = 32;
+
 /// Headers that change the meaning of a write, but not here.
-const REFUSED_HEADERS: [HeaderName; 5] = [
+const REFUSED_HEADERS: [HeaderName; 3] = [
     header::CONTENT_ENCODING,
     header::CONTENT_RANGE,
-    header::IF_MATCH,
-    header::IF_NONE_MATCH,
     header::IF_UNMODIFIED_SINCE,
 ];
 
 /// Stores the body as the value of a key.
 pub async fn put(State(shown): State<Shown>, request: Request) -> Result<Response, RequestError> {
     let (head, body) = request.into_parts();
-    let checked = target(&shown, &head).and_then(|target| {
-        let bytes_max = target.streams.value_bytes_max(&target.stream)?;
-        Ok((target, bytes_max))
-    });
-    let (target, bytes_max) = match checked {
-        Ok(checked) => checked,
-        Err(error) => {
-            discard_unless_awaited(&head.headers, body).await;
-            return Err(error);
-        }
-    };
+    let (target, body) = admitted(&shown, &head, body).await?;
+    let bytes_max = target.value_bytes_max;
     let value = shown.bodies.read(&head.headers, body, bytes_max).await?;
-    let stored = target.write(Some(value)).await?;
-    Ok((StatusCode::NO_CONTENT, [(header::ETAG, etag(stored))]).into_response())
+    let stored = target.change(KeyChange::Put(value)).await?;
+    let tag = [(header::ETAG, tag_of(stored.version))];
+    Ok((StatusCode::NO_CONTENT, tag).into_response())
 }
 
 /// Removes the value of a key, if there is one.
@@ -52,9 +47,31 @@ pub async fn delete(
     State(shown): State<Shown>,
     request: Request,
 ) -> Result<StatusCode, RequestError> {
-    let (head, _) = request.into_parts();
-    target(&shown, &head)?.write(None).await?;
+    let (head, body) = request.into_parts();
+    let (target, _) = admitted(&shown, &head, body).await?;
+    target.change(KeyChange::Delete).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Adds the number in the body to the value of a key, and answers with the sum.
+pub async fn patch(State(shown): State<Shown>, request: Request) -> Result<Response, RequestError> {
+    let (head, body) = request.into_parts();
+    let (target, body) = admitted(&shown, &head, body).await?;
+    let read = shown.bodies.read(&head.headers, body, NUMBER_BYTES_MAX);
+    let number = match read.await {
+        Ok(body) => number(&body).ok_or(RequestError::Increment)?,
+        Err(RequestError::Keyed(KeyedError::TooLarge { .. })) => {
+            return Err(RequestError::Increment);
+        }
+        Err(error) => return Err(error),
+    };
+    let added = target.change(KeyChange::Add(number)).await?;
+    let sum = added.sum.map_or_else(String::new, |sum| sum.to_string());
+    let headers = [
+        (header::ETAG, tag_of(added.version)),
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+    ];
+    Ok((headers, sum).into_response())
 }
 
 /// Refuses the methods that a key does not have.
@@ -63,23 +80,54 @@ pub async fn refuse(State(shown): State<Shown>, method: Method, uri: Uri) -> Req
         None => RequestError::UnknownPath(uri.path().to_owned()),
         Some(_) => RequestError::Method {
             method: method.to_string(),
-            allowed: "GET, HEAD, PUT, DELETE",
+            allowed: "GET, HEAD, PUT, PATCH, DELETE",
         },
     }
 }
 
-/// The key that a request writes.
-struct Target {
+/// Parses a whole number, perhaps with a line break behind it.
+fn number(body: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(body).ok()?;
+    text.trim_ascii().parse().ok()
+}
+
+/// A key that a request changes, and its condition.
+struct Target<'a> {
     streams: Arc<dyn KeyedStreams>,
     stream: String,
     key: Vec<u8>,
+    value_bytes_max: usize,
+    condition: Condition<'a>,
 }
 
-/// Checks all of a request but its body.
-fn target(shown: &Shown, head: &Parts) -> Result<Target, RequestError> {
+enum Condition<'a> {
+    None,
+    /// The key has no value.
+    Absent,
+    /// The key has a value with one of these tags.
+    Match(Tags<'a>),
+}
+
+/// Checks all of a request but its body, which it reads if it refuses the request.
+async fn admitted<'a>(
+    shown: &Shown,
+    head: &'a Parts,
+    body: Body,
+) -> Result<(Target<'a>, Body), RequestError> {
+    match target(shown, head) {
+        Ok(target) => Ok((target, body)),
+        Err(error) => {
+            discard_unless_awaited(&head.headers, body).await;
+            Err(error)
+        }
+    }
+}
+
+fn target<'a>(shown: &Shown, head: &'a Parts) -> Result<Target<'a>, RequestError> {
     let unknown = || RequestError::UnknownPath(head.uri.path().to_owned());
     let streams = shown.content.keyed().ok_or_else(unknown)?;
     let KvPath { stream, key } = parse(head.uri.path())?;
+    let key = key.ok_or_else(unknown)?;
     if let Some(query) = head.uri.query().filter(|query| !query.is_empty()) {
         return Err(RequestError::WriteQuery(query.to_owned()));
     }
@@ -87,24 +135,60 @@ fn target(shown: &Shown, head: &Parts) -> Result<Target, RequestError> {
     if let Some(name) = refused.find(|name| head.headers.contains_key(*name)) {
         return Err(RequestError::WriteHeader(name.clone()));
     }
+    let condition = condition(&head.headers)?;
+    let value_bytes_max = streams.value_bytes_max(&stream)?;
     Ok(Target {
         streams,
         stream,
-        key: key.ok_or_else(unknown)?,
+        key,
+        value_bytes_max,
+        condition,
     })
 }
 
-impl Target {
-    async fn write(self, value: Option<Bytes>) -> Result<KeyedVersion, RequestError> {
-        in_time(self.streams.put(&self.stream, self.key, value)).await
+fn condition(headers: &HeaderMap) -> Result<Condition<'_>, RequestError> {
+    let tags = |name| Tags::of(headers, &name).map_err(|_| RequestError::Tags(name));
+    match (tags(header::IF_MATCH)?, tags(header::IF_NONE_MATCH)?) {
+        (None, None) => Ok(Condition::None),
+        (Some(tags), None) => Ok(Condition::Match(tags)),
+        (None, Some(Tags::Any)) => Ok(Condition::Absent),
+        (_, Some(_)) => Err(RequestError::Tags(header::IF_NONE_MATCH)),
     }
 }
 
-async fn in_time<T>(write: KeyedFuture<T>) -> Result<T, RequestError> {
-    match timeout(WRITE_TIME_MAX, write).await {
-        Ok(written) => Ok(written?),
-        Err(_) => Err(RequestError::SlowWrite(WRITE_TIME_MAX)),
+impl Target<'_> {
+    async fn change(&self, change: KeyChange) -> Result<KeyChanged, RequestError> {
+        in_time(self.change_if(change)).await
     }
+
+    async fn change_if(&self, change: KeyChange) -> Result<KeyChanged, RequestError> {
+        let (stream, key) = (&self.stream, || self.key.clone());
+        let condition = match &self.condition {
+            Condition::None => KeyCondition::Any,
+            Condition::Absent => KeyCondition::Absent,
+            Condition::Match(Tags::Any) => KeyCondition::Present,
+            Condition::Match(tags) => {
+                let found = self.streams.get(stream, key()).await?;
+                match found.map(|found| found.version) {
+                    Some(present) if tags.have_strongly(present) => {
+                        KeyCondition::Version(present.version)
+                    }
+                    newest => return Err(KeyedError::OtherVersion { newest }.into()),
+                }
+            }
+        };
+        Ok(self
+            .streams
+            .change(stream, key(), condition, change)
+            .await?)
+    }
+}
+
+async fn in_time<T>(
+    write: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    let written = timeout(WRITE_TIME_MAX, write).await;
+    written.unwrap_or(Err(RequestError::SlowWrite(WRITE_TIME_MAX)))
 }
 
 #[cfg(test)]
@@ -115,7 +199,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_does_not_become_durable_is_answered() {
-        let written = in_time::<()>(Box::pin(pending())).await;
+        let written = in_time::<()>(pending()).await;
         assert!(matches!(written, Err(RequestError::SlowWrite(_))));
+    }
+
+    #[test]
+    fn whole_numbers_are_read() {
+        for (text, expected) in [
+            ("1", Some(1)),
+            ("-5\r\n", Some(-5)),
+            (" 9223372036854775807", Some(i64::MAX)),
+            ("9223372036854775808", None),
+            ("1.0", None),
+            ("1 2", None),
+            ("", None),
+            ("one", None),
+        ] {
+            assert_eq!(number(text.as_bytes()), expected, "{text:?}");
+        }
+        assert_eq!(number(b"\xff"), None);
     }
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use millstream_base::{Credentials, KeyRange, Offset, TcpNetwork, Timestamp};
 use millstream_flow::Running;
 use millstream_serve::{
-    Admission, Content, Gate, KeyPage, KeyedError, KeyedFuture, KeyedStreams, KeyedValue,
-    KeyedVersion, Metric, Options, Server, Visited, Visitor,
+    Admission, Content, Gate, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyedError,
+    KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, Metric, Options, Server, Visited, Visitor,
 };
 use serde_json::{Value, json};
 use tokio_rustls::rustls::ServerConfig;
@@ -31,6 +31,62 @@ struct Streams(Arc<Mutex<Stored>>);
 struct Stored {
     next: u64,
     values: BTreeMap<Vec<u8>, (u64, Bytes)>,
+    /// Whether the next change comes after that of another writer.
+    is_overtaken: bool,
+}
+
+impl Stored {
+    fn change(
+        &mut self,
+        key: Vec<u8>,
+        condition: KeyCondition,
+        change: KeyChange,
+    ) -> Result<KeyChanged, KeyedError> {
+        // Another writer comes before this change.
+        if std::mem::take(&mut self.is_overtaken) {
+            let offset = self.offset();
+            self.values
+                .insert(key.clone(), (offset, "overtaken".into()));
+        }
+        let present = self.values.get(&key);
+        let newest = present.map(|(offset, _)| version(*offset));
+        let holds = match condition {
+            KeyCondition::Any => true,
+            KeyCondition::Absent => newest.is_none(),
+            KeyCondition::Present => newest.is_some(),
+            KeyCondition::Version(offset) => newest == Some(version(offset.0)),
+        };
+        if !holds {
+            return Err(KeyedError::OtherVersion { newest });
+        }
+        let mut sum = None;
+        let value = match change {
+            KeyChange::Put(value) => Some(value),
+            KeyChange::Delete => None,
+            KeyChange::Add(number) => {
+                let text = present.map_or("0", |(_, value)| std::str::from_utf8(value).unwrap());
+                let value: i64 = text.parse().map_err(|_| {
+                    KeyedError::NotChangeable(format!("{text:?} is not a whole number"))
+                })?;
+                sum = Some(value + number);
+                Some((value + number).to_string().into())
+            }
+        };
+        let offset = self.offset();
+        match value {
+            Some(value) => drop(self.values.insert(key, (offset, value))),
+            None => drop(self.values.remove(&key)),
+        }
+        Ok(KeyChanged {
+            version: version(offset),
+            sum,
+        })
+    }
+
+    fn offset(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
 }
 
 fn version(offset: u64) -> KeyedVersion {
@@ -63,19 +119,17 @@ impl KeyedStreams for Streams {
         }
     }
 
-    fn put(&self, stream: &str, key: Vec<u8>, value: Option<Bytes>) -> KeyedFuture<KeyedVersion> {
+    fn change(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        condition: KeyCondition,
+        change: KeyChange,
+    ) -> KeyedFuture<KeyChanged> {
         if stream == "full" {
             return Box::pin(ready(Err(KeyedError::DiskFull("disk is full".to_owned()))));
         }
-        let checked = self.value_bytes_max(stream);
-        let mut stored = self.0.lock().unwrap();
-        let offset = stored.next;
-        stored.next += 1;
-        match value {
-            Some(value) => drop(stored.values.insert(key, (offset, value))),
-            None => drop(stored.values.remove(&key)),
-        }
-        Box::pin(ready(checked.map(|_| version(offset))))
+        Box::pin(ready(self.0.lock().unwrap().change(key, condition, change)))
     }
 
     fn misplaced(&self, _: &str) -> u64 {
@@ -190,14 +244,30 @@ fn a_write_that_cannot_be_done_says_why() {
         ("PUT", "/kv/%FF/a", "", 400, "UTF-8"),
         ("PUT", "/kv//a", "", 404, "there is no page"),
         ("PUT", "/kv/t/a?version=1", "", 400, "\"version=1\""),
-        ("PUT", "/kv/t/a", "If-Match: \"3-0\"\r\n", 501, "if-match"),
+        ("PUT", "/kv/t/a", "If-Match: 3-0\r\n", 400, "if-match"),
         (
-            "DELETE",
+            "PUT",
             "/kv/t/a",
-            "If-None-Match: *\r\n",
-            501,
+            "If-None-Match: \"3-0\"\r\n",
+            400,
             "if-none-match",
         ),
+        (
+            "PUT",
+            "/kv/t/a",
+            "If-Match: *\r\nIf-None-Match: *\r\n",
+            400,
+            "if-none-match",
+        ),
+        (
+            "PUT",
+            "/kv/t/a",
+            "If-Unmodified-Since: x\r\n",
+            501,
+            "if-unmodified-since",
+        ),
+        ("PATCH", "/kv/t/a", "", 400, "whole number"),
+        ("PATCH", "/kv/none/a", "", 404, "unknown stream"),
         (
             "PUT",
             "/kv/t/a",
@@ -229,6 +299,84 @@ fn a_write_that_cannot_be_done_says_why() {
     let pieces = format!("{put}{piece}\r\n0\r\n\r\n");
     exchange(&server, &pieces).check_error(413, "max.message.bytes");
     assert_eq!(get(&server, "/kv/t/a").body, largest);
+}
+
+#[test]
+fn a_write_whose_condition_does_not_hold_changes_nothing() {
+    let server = node();
+    let put = |condition: &str, value: &str| {
+        send(
+            &server,
+            "PUT",
+            "/kv/t/a",
+            &format!("{condition}\r\n"),
+            value,
+        )
+    };
+    let refused = |answer: Answer, tag: Option<&str>| {
+        answer.check_error(412, "another version than expected");
+        let found = answer.head.lines().find(|line| line.starts_with("etag: "));
+        assert_eq!(found, tag.map(|tag| format!("etag: \"{tag}\"")).as_deref());
+    };
+    // An absent key.
+    refused(put("If-Match: *", "v"), None);
+    refused(put("If-Match: \"3-0\"", "v"), None);
+    assert_eq!(put("If-None-Match: *", "first").status, 204);
+    // One that has version 0.
+    refused(put("If-None-Match: *", "v"), Some("3-0"));
+    for tags in ["\"3-1\"", "\"2-0\"", "W/\"3-0\"", "\"x\", \"y\"", ""] {
+        refused(put(&format!("If-Match: {tags}"), "v"), Some("3-0"));
+    }
+    assert_eq!(get(&server, "/kv/t/a").body, "first");
+    let stored = put("If-Match: \"3-7\", \"3-0\"", "second");
+    assert_eq!(stored.status, 204);
+    assert!(stored.head.contains("etag: \"3-1\"\r\n"), "{stored:?}");
+    assert_eq!(put("If-Match: *", "third").status, 204);
+
+    let delete = |tag: &str| {
+        let header = format!("If-Match: {tag}\r\n");
+        send(&server, "DELETE", "/kv/t/a", &header, "")
+    };
+    refused(delete("\"3-1\""), Some("3-2"));
+    assert_eq!(delete("\"3-2\"").status, 204);
+    refused(delete("*"), None);
+}
+
+#[test]
+fn a_write_that_another_one_overtakes_is_refused_unless_any_version_will_do() {
+    let node = Node::default();
+    let stored = Arc::clone(&node.0);
+    let server = start_with(Arc::new(node));
+    let put = |tags: &str| {
+        let header = format!("If-Match: {tags}\r\n");
+        send(&server, "PUT", "/kv/t/a", &header, "v")
+    };
+    assert_eq!(send(&server, "PUT", "/kv/t/a", "", "v").status, 204);
+    stored.lock().unwrap().is_overtaken = true;
+    put("\"3-0\"").check_error(412, "version 1");
+    stored.lock().unwrap().is_overtaken = true;
+    let written = put("*");
+    assert_eq!(written.status, 204);
+    assert!(written.head.contains("etag: \"3-3\"\r\n"), "{written:?}");
+}
+
+#[test]
+fn patch_adds_to_a_number() {
+    let server = node();
+    let add = |headers: &str, number: &str| send(&server, "PATCH", "/kv/t/n", headers, number);
+    let sum = add("", "42\n");
+    assert_eq!((sum.status, &*sum.body), (200, "42"), "{sum:?}");
+    assert!(sum.head.contains("etag: \"3-0\"\r\n"), "{sum:?}");
+    assert_eq!(sum.json(), 42);
+    let sum = add("If-Match: \"3-0\"\r\n", "-50");
+    assert_eq!((sum.status, &*sum.body), (200, "-8"), "{sum:?}");
+    assert_eq!(get(&server, "/kv/t/n").body, "-8");
+    add("If-Match: \"3-0\"\r\n", "1").check_error(412, "version 1");
+    for wrong in ["", "1.5", "one", "9223372036854775808", &"1".repeat(100)] {
+        add("", wrong).check_error(400, "whole number");
+    }
+    assert_eq!(send(&server, "PUT", "/kv/t/n", "", "word").status, 204);
+    add("", "1").check_error(409, "\"word\" is not a whole number");
 }
 
 #[test]
@@ -270,10 +418,14 @@ fn a_client_that_asks_first_does_not_send_a_refused_body() {
 #[test]
 fn each_path_names_the_methods_that_it_has() {
     let server = node();
-    for method in ["POST", "PATCH", "OPTIONS", "BREW"] {
+    for method in ["POST", "OPTIONS", "BREW"] {
         let answer = request(&server, method, "/kv/t/a", "localhost");
         answer.check_error(405, method);
-        assert!(answer.head.contains("allow: get, head, put, delete\r\n"));
+        assert!(
+            answer
+                .head
+                .contains("allow: get, head, put, patch, delete\r\n")
+        );
     }
     for path in ["/kv/t", "/metrics"] {
         let answer = request(&server, "PUT", path, "localhost");
@@ -282,7 +434,7 @@ fn each_path_names_the_methods_that_it_has() {
     }
     // A node without keyed streams has no keys to write.
     let without = start();
-    for method in ["GET", "PUT", "DELETE", "POST"] {
+    for method in ["GET", "PUT", "PATCH", "DELETE", "POST"] {
         let answer = request(&without, method, "/kv/t/a", "localhost");
         answer.check_error(404, "there is no page");
     }
