@@ -12,7 +12,8 @@ use crate::produce::append::is_found_by;
 use crate::read::keys::find::find_key;
 use crate::read::keys::scan::scan_keys;
 use crate::read::keys::update::current_index;
-use crate::read::keys::versions::{KeyVersion, Wanted, read_versions};
+use crate::read::keys::version::KeyVersion;
+use crate::read::keys::versions::{Wanted, read_versions};
 
 /// The most keys that one scan returns.
 pub const SCAN_KEYS_MAX: usize = 10_000;

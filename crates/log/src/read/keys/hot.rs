@@ -22,7 +22,7 @@ use quick_cache::{Equivalent, Weighter};
 
 use crate::ids::LaneId;
 use crate::keys::table::record_bytes;
-use crate::read::keys::versions::{KeyVersion, copy_of};
+use crate::read::keys::version::{KeyVersion, copy_of};
 
 /// The number of parts, each behind a lock of its own.
 const PARTS: usize = 64;

@@ -8,4 +8,5 @@ pub mod hot;
 pub mod scan;
 pub mod tail;
 pub mod update;
+pub mod version;
 pub mod versions;

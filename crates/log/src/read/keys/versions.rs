@@ -1,8 +1,6 @@
 //! Reads the records that a key index points to.
 
-use bytes::Bytes;
-use millstream_base::{Offset, Timestamp};
-use millstream_record::{Chunk, ChunkError, Chunks, Record, Records};
+use millstream_record::{Chunk, ChunkError, Chunks, Records};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
@@ -12,29 +10,8 @@ use crate::read::context::ReadContext;
 use crate::read::group::read_up_to;
 use crate::read::keys::find::KeyPlace;
 use crate::read::keys::update::{TRIES_MAX, check_stored, in_chunk, may_be_removed, not_stored};
+use crate::read::keys::version::{KeyVersion, copy_of};
 use crate::read::seek::search;
-
-/// The newest committed version of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyVersion {
-    /// The offset of its record. Of two versions of a key, the newer one has the higher offset.
-    pub offset: Offset,
-    /// The timestamp of its record.
-    pub timestamp: Timestamp,
-    /// The value.
-    pub value: Bytes,
-    /// The headers of its record, in the producer's order.
-    pub headers: Vec<KeyHeader>,
-}
-
-/// A header of a key's record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyHeader {
-    /// The name; by convention UTF-8, which is not checked.
-    pub name: Bytes,
-    /// The value.
-    pub value: Option<Bytes>,
-}
 
 /// A record that the index points to.
 #[derive(Debug, Clone, Copy)]
@@ -172,17 +149,4 @@ fn pick_from(records: Records<'_>, wanted: &[Wanted<'_>]) -> Result<Vec<KeyVersi
         }
     }
     Ok(picked)
-}
-
-pub fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
-    let headers = record.headers().map(|header| KeyHeader {
-        name: Bytes::copy_from_slice(header.name),
-        value: header.value.map(Bytes::copy_from_slice),
-    });
-    KeyVersion {
-        offset: record.offset,
-        timestamp: record.timestamp,
-        value: Bytes::copy_from_slice(value),
-        headers: headers.collect(),
-    }
 }
