@@ -36,7 +36,7 @@ pub struct KeyChange<'a> {
     pub value: NewValue<'a>,
 }
 
-/// What a change demands of the newest version of its key.
+/// The demand of a change on the newest version of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyCondition {
     /// Nothing.

@@ -24,6 +24,12 @@ fn synced() -> StreamConfig {
     }
 }
 
+/// Creates a stream, and returns its first partition.
+fn create(log: &Log, config: StreamConfig) -> StreamPartition {
+    let stream = log.create_stream("s", config).unwrap();
+    stream.partition(0).unwrap()
+}
+
 fn put<'a>(key: &'a str, value: &'a str, condition: KeyCondition) -> KeyChange<'a> {
     KeyChange {
         key: key.as_bytes(),
@@ -74,11 +80,7 @@ fn sum(outcome: Outcome) -> i64 {
 fn a_condition_is_compared_with_records_that_are_not_durable() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
-    let partition = log
-        .create_stream("s", synced())
-        .unwrap()
-        .partition(0)
-        .unwrap();
+    let partition = create(&log, synced());
     append(
         &partition,
         &[(Some(b"a"), Some(b"1")), (Some(b"b"), Some(b"1"))],
@@ -123,11 +125,7 @@ fn a_condition_is_compared_with_records_that_are_not_durable() {
 fn changes_of_one_call_follow_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
-    let partition = log
-        .create_stream("s", synced())
-        .unwrap()
-        .partition(0)
-        .unwrap();
+    let partition = create(&log, synced());
     let changes = [
         plus("n", 2),
         put("a", "1", Absent),
@@ -176,11 +174,7 @@ fn changes_of_one_call_follow_each_other() {
 fn a_sum_needs_a_whole_number_within_bounds() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
-    let partition = log
-        .create_stream("s", synced())
-        .unwrap()
-        .partition(0)
-        .unwrap();
+    let partition = create(&log, synced());
     for is_durable in [false, true] {
         change(&partition, delete("n", Any)).unwrap();
         assert_eq!(sum(change(&partition, plus("n", i64::MAX))), i64::MAX);
@@ -211,11 +205,7 @@ fn a_sum_needs_a_whole_number_within_bounds() {
 fn a_key_of_an_open_transaction_is_refused_until_it_ends() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(config(dir.path())).unwrap();
-    let mut partition = log
-        .create_stream("s", synced())
-        .unwrap()
-        .partition(0)
-        .unwrap();
+    let mut partition = create(&log, synced());
     let first = stored(change(&partition, put("a", "0", Any)));
     for (n, end) in [TransactionEnd::Abort, TransactionEnd::Commit]
         .into_iter()
@@ -270,11 +260,7 @@ fn a_key_of_an_open_transaction_is_refused_until_it_ends() {
 fn deleted_records_are_absent() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
-    let partition = log
-        .create_stream("s", synced())
-        .unwrap()
-        .partition(0)
-        .unwrap();
+    let partition = create(&log, synced());
     for n in 0..3 {
         let key = n.to_string();
         change(&partition, put(&key, "1", Absent)).unwrap();
@@ -329,11 +315,7 @@ fn too_many_keys_of_open_transactions_refuse_conditional_changes_until_they_end(
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig::with_pool(dir.path(), ByteSize(64 << 20));
     let log = Log::open(config).unwrap();
-    let partition = log
-        .create_stream("s", keyed("compact"))
-        .unwrap()
-        .partition(0)
-        .unwrap();
+    let partition = create(&log, keyed("compact"));
     change(&partition, put("a", "1", Absent)).unwrap();
     for n in 0..20 {
         let key = format!("{n}{}", "k".repeat((1 << 20) - 2));
@@ -381,11 +363,7 @@ fn race(durability: Durability) {
     settings
         .settings
         .extend([(FILE_DELETE_DELAY.to_owned(), "0".to_owned())]);
-    let partition = log
-        .create_stream("s", settings)
-        .unwrap()
-        .partition(0)
-        .unwrap();
+    let partition = create(&log, settings);
     let is_over = AtomicBool::new(false);
     let losses = AtomicI64::new(0);
     // The versions of the key "turn", each with the one that its change demanded.
