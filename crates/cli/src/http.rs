@@ -116,7 +116,7 @@ pub fn url(address: SocketAddr, has_tls: bool) -> String {
 pub fn log_metrics(log: &Log) -> Vec<Metric> {
     use MetricKind::{Counter, Gauge};
     let log = log.stats();
-    let compaction = log.compaction;
+    let (compaction, hot_keys) = (log.compaction, log.hot_keys);
     #[rustfmt::skip]
     let metrics = vec![
         Metric::new("pool_bytes", Gauge, log.pool_bytes, "Memory for segments."),
@@ -136,6 +136,11 @@ pub fn log_metrics(log: &Log) -> Vec<Metric> {
         Metric::new("compaction_due_partitions", Gauge, compaction.due_partitions, "Partitions that are due for compaction."),
         Metric::new("compaction_failing_partitions", Gauge, compaction.failing_partitions, "Partitions whose last compaction has failed."),
         Metric::new("compaction_replaced_groups", Gauge, compaction.replaced_groups, "Groups that were replaced and that stay for readers, for a while."),
+        Metric::new("hot_keys", Gauge, hot_keys.keys, "Keys whose newest record is in memory, or of which memory knows that they have none."),
+        Metric::new("hot_keys_bytes", Gauge, hot_keys.bytes, "Memory of the records of hot keys."),
+        Metric::new("hot_keys_max_bytes", Gauge, hot_keys.bytes_max, "Bound of the memory of the records of hot keys."),
+        Metric::new("hot_keys_hits_total", Counter, hot_keys.hits, "Look-ups of keys that memory answered."),
+        Metric::new("hot_keys_misses_total", Counter, hot_keys.misses, "Look-ups of keys that went to the key index."),
         Metric::new("disk_full", Gauge, u64::from(log.disk_full), "1 while writes are refused since the disk is full, and 0 else."),
         Metric::new("decompression_bytes", Gauge, log.decompression_bytes, "Memory used to decompress and rebuild records."),
         Metric::new("decompression_peak_bytes", Gauge, log.decompression_peak_bytes, "Peak memory used to decompress and rebuild records."),

@@ -85,6 +85,7 @@ pub use object::{OBJECT_RECORD_BYTES, ObjectInfo, ObjectReader};
 pub use producers::transactions::{AbortedTransaction, OpenTransaction};
 pub use read::catch_up::windows::WINDOW_BYTES;
 pub use read::fetch::{AtLeast, Fetched};
+pub use read::keys::hot::HotKeyStats;
 pub use read::keys::version::{KeyHeader, KeyVersion};
 pub use repair::salvage::{InternalStore, salvage};
 pub use repair::{FilesAside, PartitionDamage};

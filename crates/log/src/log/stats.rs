@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::compact::stats::LogCompaction;
 use crate::log::Log;
 use crate::memory::pool::Arena;
+use crate::read::keys::hot::HotKeyStats;
 
 /// How a log is doing.
 #[derive(Debug, Clone, Serialize)]
@@ -31,6 +32,8 @@ pub struct LogStats {
     pub evicted_segments: u64,
     /// Compaction of all streams together.
     pub compaction: LogCompaction,
+    /// The records of hot keys in memory, of all keyed streams together.
+    pub hot_keys: HotKeyStats,
     /// Whether writes are refused since the disk is full.
     pub disk_full: bool,
     /// Lanes that refuse writes, or of which a read has found damage.
@@ -63,6 +66,7 @@ impl Log {
             persisted_groups: count(&core.counters.persisted_groups),
             evicted_segments: count(&core.counters.evicted_segments),
             compaction: core.compaction(),
+            hot_keys: core.reads.hot_keys.stats(),
             disk_full: core.appends.disk.is_full(),
             faulted_lanes: core.faulted_lanes(),
             damaged_reads: core.reads.damage.reads(),

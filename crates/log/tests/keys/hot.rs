@@ -1,7 +1,7 @@
 //! Copies of hot keys' records in memory: they are never older than the log.
 
-use millstream_base::{Offset, ProducerEpoch, ProducerId};
-use millstream_log::{Log, StreamPartition};
+use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId};
+use millstream_log::{HotKeyStats, Log, StreamPartition};
 use millstream_record::{Compression, EndMarker, TransactionEnd};
 
 use super::{append, chunk, config, get, keyed, small_groups, sync, while_not_keyed};
@@ -58,6 +58,45 @@ fn a_key_that_was_looked_up_is_in_memory_and_follows_the_log() {
         .clone()
         .unwrap();
     assert_eq!(hot(&partition, "b"), Some(None));
+}
+
+#[test]
+fn look_ups_are_counted_by_where_they_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.hot_keys = ByteSize(1 << 20);
+    let log = Log::open(config).unwrap();
+    let stream = log.create_stream("s", keyed("compact")).unwrap();
+    let partition = stream.partition(0).unwrap();
+    let bytes_max = log.stats().hot_keys.bytes_max;
+    assert_eq!(bytes_max, 1 << 20);
+    assert_eq!(
+        log.stats().hot_keys,
+        HotKeyStats {
+            bytes_max,
+            ..HotKeyStats::default()
+        }
+    );
+
+    let long = "v".repeat(1000);
+    put(&partition, "a", Some(&long));
+    for _ in 0..4 {
+        assert_eq!(found(&partition, "a"), value(&long));
+    }
+    assert_eq!(found(&partition, "b"), None);
+    let stats = log.stats().hot_keys;
+    assert_eq!((stats.keys, stats.hits, stats.misses), (2, 3, 2));
+    assert!((1000..3000).contains(&stats.bytes), "{stats:?}");
+
+    // More than fits.
+    for n in 0..2000 {
+        let key = n.to_string();
+        put(&partition, &key, Some(&long));
+        assert_eq!(found(&partition, &key), value(&long));
+    }
+    let stats = log.stats().hot_keys;
+    assert_eq!((stats.hits, stats.misses), (3, 2002));
+    assert!(stats.keys < 1000 && stats.bytes <= bytes_max, "{stats:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use millstream_record::Record;
 use parking_lot::Mutex;
 use quick_cache::unsync::Cache;
 use quick_cache::{Equivalent, Weighter};
+use serde::Serialize;
 
 use crate::ids::LaneId;
 use crate::keys::table::record_bytes;
@@ -44,7 +45,27 @@ pub struct HotKeys {
     places: AtomicU64,
 }
 
-type Part = Cache<HotKey, Copy, Weight>;
+#[derive(Debug)]
+struct Part {
+    copies: Cache<HotKey, Copy, Weight>,
+    hits: u64,
+    misses: u64,
+}
+
+/// Copies of hot keys' records, and look-ups of keys since the log was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct HotKeyStats {
+    /// Keys with a copy; so is a key of which memory knows that it has no value.
+    pub keys: u64,
+    /// Their memory, about.
+    pub bytes: u64,
+    /// Its bound: [`LogConfig::hot_keys`](crate::LogConfig::hot_keys).
+    pub bytes_max: u64,
+    /// Look-ups that a copy answered.
+    pub hits: u64,
+    /// Look-ups that went to the key index.
+    pub misses: u64,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HotKey {
@@ -109,7 +130,11 @@ impl HotKeys {
         let part_bytes = bytes.as_usize() / PARTS;
         let part = || {
             let typical = part_bytes / TYPICAL_BYTES;
-            Mutex::new(Cache::with_weighter(typical, part_bytes as u64, Weight))
+            Mutex::new(Part {
+                copies: Cache::with_weighter(typical, part_bytes as u64, Weight),
+                hits: 0,
+                misses: 0,
+            })
         };
         HotKeys {
             parts: std::iter::repeat_with(part).take(PARTS).collect(),
@@ -122,18 +147,23 @@ impl HotKeys {
     /// records, and `epoch` is its epoch since.
     pub fn get(&self, lane: LaneId, key: &[u8], epoch: u64) -> Option<Option<KeyVersion>> {
         let wanted = Wanted { lane, key };
-        let part = self.part(wanted).lock();
-        let copy = part.get(&wanted).filter(|copy| copy.epoch == epoch)?;
-        match &copy.state {
-            State::Place(_) => None,
-            State::Value(version) => Some(Some(version.clone())),
-            State::Absent(_) => Some(None),
-        }
+        let mut part = self.part(wanted).lock();
+        let copy = part.copies.get(&wanted);
+        let known = match &copy.filter(|copy| copy.epoch == epoch)?.state {
+            State::Place(_) => return None,
+            State::Value(version) => Some(version.clone()),
+            State::Absent(_) => None,
+        };
+        part.hits += 1;
+        Some(known)
     }
 
     /// Takes a place for the result of a look-up, before the look-up begins; `None` for a large key. `epoch` is that of the
     /// index.
     pub fn begin(&self, lane: LaneId, key: &[u8], epoch: u64) -> Option<Place> {
+        let wanted = Wanted { lane, key };
+        let mut part = self.part(wanted).lock();
+        part.misses += 1;
         if key.len() > RECORD_BYTES_MAX {
             return None;
         }
@@ -143,16 +173,15 @@ impl HotKeys {
             key: Bytes::copy_from_slice(key),
         };
         let state = State::Place(number);
-        let mut part = self.part(key.wanted()).lock();
-        part.insert(key.clone(), Copy { epoch, state });
+        part.copies.insert(key.clone(), Copy { epoch, state });
         Some(Place { key, epoch, number })
     }
 
     /// Fills a place with the result of its look-up, if nothing newer came.
     pub fn fill(&self, place: Place, version: Option<&KeyVersion>) {
         let Place { key, epoch, number } = place;
-        let mut part = self.part(key.wanted()).lock();
-        let known = part.peek(&key.wanted()).map(|copy| &copy.state);
+        let copies = &mut self.part(key.wanted()).lock().copies;
+        let known = copies.peek(&key.wanted()).map(|copy| &copy.state);
         if !matches!(known, Some(State::Place(other)) if *other == number) {
             return;
         }
@@ -162,11 +191,11 @@ impl HotKeys {
                 State::Value(version.clone())
             }
             Some(_) => {
-                part.remove(&key.wanted());
+                copies.remove(&key.wanted());
                 return;
             }
         };
-        part.insert(key, Copy { epoch, state });
+        copies.insert(key, Copy { epoch, state });
     }
 
     /// Takes note of a committed record that the index of its lane adds in an epoch: the key's copy is renewed, if there is
@@ -176,8 +205,8 @@ impl HotKeys {
             return;
         };
         let wanted = Wanted { lane, key };
-        let mut part = self.part(wanted).lock();
-        let Some(copy) = part.peek(&wanted) else {
+        let copies = &mut self.part(wanted).lock().copies;
+        let Some(copy) = copies.peek(&wanted) else {
             return;
         };
         let is_known = match &copy.state {
@@ -189,7 +218,7 @@ impl HotKeys {
             return;
         }
         if record_bytes(record) as usize > RECORD_BYTES_MAX {
-            part.remove(&wanted);
+            copies.remove(&wanted);
             return;
         }
         let state = match record.value {
@@ -200,7 +229,19 @@ impl HotKeys {
             lane,
             key: Bytes::copy_from_slice(key),
         };
-        part.insert(key, Copy { epoch, state });
+        copies.insert(key, Copy { epoch, state });
+    }
+
+    /// Returns the sums of all parts, each as it was at a moment of its own.
+    pub fn stats(&self) -> HotKeyStats {
+        let parts = self.parts.iter().map(|part| part.lock());
+        parts.fold(HotKeyStats::default(), |sum, part| HotKeyStats {
+            keys: sum.keys + part.copies.len() as u64,
+            bytes: sum.bytes + part.copies.weight(),
+            bytes_max: sum.bytes_max + part.copies.capacity(),
+            hits: sum.hits + part.hits,
+            misses: sum.misses + part.misses,
+        })
     }
 
     fn part(&self, wanted: Wanted<'_>) -> &Mutex<Part> {
