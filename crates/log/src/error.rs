@@ -335,7 +335,8 @@ pub enum LogError {
     },
     /// The keys of records that do not count yet fill their memory.
     #[error(
-        "conditional changes of keys are refused in partition {partition} of stream {stream}, since too many of its records          are not durable yet or are of transactions that have not ended: try again when they have (`millstream transaction \
+        "conditional changes of keys are refused in partition {partition} of stream {stream}, since too many of its records \
+         are not durable yet or are of transactions that have not ended: try again when they have (`millstream transaction \
          list`)"
     )]
     TooManyUndecided {
@@ -346,7 +347,8 @@ pub enum LogError {
     },
     /// Others changed the same keys again and again.
     #[error(
-        "the keys in partition {partition} of stream {stream} were not changed, since other producers write them too fast;          try again"
+        "the keys in partition {partition} of stream {stream} were not changed, since other producers write them too fast; \
+         try again"
     )]
     KeysBusy {
         /// The stream's name.

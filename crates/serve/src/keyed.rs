@@ -128,7 +128,7 @@ pub enum KeyedError {
         bytes_max: usize,
     },
     /// The condition of a change does not hold.
-    #[error("the key has another version than expected: it has {}", .newest.map_or_else(|| "no value".to_owned(), |newest| format!("version {}", newest.version)))]
+    #[error("the key has another version than expected: it has {}; read it, and try again with its version", .newest.map_or_else(|| "no value".to_owned(), |newest| format!("version {}", newest.version)))]
     OtherVersion {
         /// The newest version of the key; `None` if it has no value.
         newest: Option<KeyedVersion>,

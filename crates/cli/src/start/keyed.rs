@@ -100,7 +100,8 @@ impl KeyedStreams for NodeStreams {
             });
             let mut changed = changed.await.ok_or_else(ended)?.map_err(failed)?;
             // Also a version for which the condition does not hold is as durable then.
-            owner.answered(changed.answer_at).await.map_err(failed)?;
+            let answered = owner.answered(changed.answer_at).await;
+            answered.map_err(|error| may_take_effect(failed(error)))?;
             let outcome = changed.outcomes.pop().ok_or_else(ended)?;
             let version = |version| KeyedVersion { partition, version };
             match outcome {
@@ -224,6 +225,16 @@ fn failed(error: LogError) -> KeyedError {
         },
         LogError::DiskFull { .. } => KeyedError::DiskFull(error.to_string()),
         error => KeyedError::Failed(error.to_string()),
+    }
+}
+
+/// Adds to the error of a write that is stored, but not durable, that it is not undone.
+fn may_take_effect(error: KeyedError) -> KeyedError {
+    let told = |text| format!("{text}; the write may take effect all the same: read the key first");
+    match error {
+        KeyedError::DiskFull(text) => KeyedError::DiskFull(told(text)),
+        KeyedError::Failed(text) => KeyedError::Failed(told(text)),
+        error => error,
     }
 }
 

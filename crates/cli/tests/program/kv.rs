@@ -310,7 +310,7 @@ fn keys_are_written_over_http() {
     );
     let absent = "If-None-Match: *\r\n";
     body(&write("PUT", "/kv/a%2Fb/ann", absent, b"3"), 412, "etag: ");
-    body(&write("PUT", "/kv/a%2Fb/new", absent, b"3"), 204, "");
+    body(&write("PUT", "/kv/a%2Fb/new", absent, b"3"), 201, "");
     let sum = write("PATCH", "/kv/a%2Fb/new", "If-Match: *\r\n", b"39");
     assert_eq!(body(&sum, 200, "etag: "), "42");
     let none = write("PATCH", "/kv/a%2Fb/none", "If-Match: *\r\n", b"39");

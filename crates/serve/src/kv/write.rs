@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use millstream_base::Offset;
 use tokio::time::timeout;
 
 use super::tags::{Tags, tag_of};
@@ -24,6 +25,9 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 /// The bytes of the longest number.
 const NUMBER_BYTES_MAX: usize = 32;
 
+/// The number of no version.
+const NO_VERSION: Offset = Offset(u64::MAX);
+
 /// Headers that change the meaning of a write, but not here.
 const REFUSED_HEADERS: [HeaderName; 3] = [
     header::CONTENT_ENCODING,
@@ -38,8 +42,13 @@ pub async fn put(State(shown): State<Shown>, request: Request) -> Result<Respons
     let bytes_max = target.value_bytes_max;
     let value = shown.bodies.read(&head.headers, body, bytes_max).await?;
     let stored = target.change(KeyChange::Put(value)).await?;
+    let status = match target.condition {
+        Condition::Absent => StatusCode::CREATED,
+        // An unconditional one does not ask whether there was a value.
+        Condition::None | Condition::Match(_) => StatusCode::NO_CONTENT,
+    };
     let tag = [(header::ETAG, tag_of(stored.version))];
-    Ok((StatusCode::NO_CONTENT, tag).into_response())
+    Ok((status, tag).into_response())
 }
 
 /// Removes the value of a key, if there is one.
@@ -48,7 +57,8 @@ pub async fn delete(
     request: Request,
 ) -> Result<StatusCode, RequestError> {
     let (head, body) = request.into_parts();
-    let (target, _) = admitted(&shown, &head, body).await?;
+    let (target, body) = admitted(&shown, &head, body).await?;
+    discard_unless_awaited(&head.headers, body).await;
     target.change(KeyChange::Delete).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -162,25 +172,47 @@ impl Target<'_> {
     }
 
     async fn change_if(&self, change: KeyChange) -> Result<KeyChanged, RequestError> {
-        let (stream, key) = (&self.stream, || self.key.clone());
         let condition = match &self.condition {
             Condition::None => KeyCondition::Any,
             Condition::Absent => KeyCondition::Absent,
             Condition::Match(Tags::Any) => KeyCondition::Present,
-            Condition::Match(tags) => {
-                let found = self.streams.get(stream, key()).await?;
-                match found.map(|found| found.version) {
-                    Some(present) if tags.have_strongly(present) => {
-                        KeyCondition::Version(present.version)
-                    }
-                    newest => return Err(KeyedError::OtherVersion { newest }.into()),
-                }
-            }
+            Condition::Match(tags) => return Ok(self.change_listed(tags, change).await?),
         };
-        Ok(self
-            .streams
-            .change(stream, key(), condition, change)
-            .await?)
+        Ok(self.try_change(condition, change).await?)
+    }
+
+    /// Changes the key if one of the tags is that of its newest version. A change sees versions that look-ups do not see yet,
+    /// so what it finds decides, and a look-up saves most changes a second try.
+    async fn change_listed(
+        &self,
+        tags: &Tags<'_>,
+        change: KeyChange,
+    ) -> Result<KeyChanged, KeyedError> {
+        let found = self.streams.get(&self.stream, self.key.clone()).await?;
+        let seen = found.map(|found| found.version);
+        let seen = seen.filter(|version| tags.have_strongly(*version));
+        let mut version = seen.map_or(NO_VERSION, |seen| seen.version);
+        loop {
+            let condition = KeyCondition::Version(version);
+            match self.try_change(condition, change.clone()).await {
+                // It ends: a key's newer version has a higher number, and the tags are few.
+                Err(KeyedError::OtherVersion {
+                    newest: Some(newest),
+                }) if newest.version != version && tags.have_strongly(newest) => {
+                    version = newest.version;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_change(
+        &self,
+        condition: KeyCondition,
+        change: KeyChange,
+    ) -> Result<KeyChanged, KeyedError> {
+        let (stream, key) = (&self.stream, self.key.clone());
+        self.streams.change(stream, key, condition, change).await
     }
 }
 
