@@ -101,8 +101,11 @@ impl KeyedStreams for NodeStreams {
             let mut changed = changed.await.ok_or_else(ended)?.map_err(failed)?;
             // Also a version for which the condition does not hold is as durable then.
             let answered = owner.answered(changed.answer_at).await;
-            answered.map_err(|error| may_take_effect(failed(error)))?;
             let outcome = changed.outcomes.pop().ok_or_else(ended)?;
+            answered.map_err(|error| match outcome {
+                Ok(_) => may_take_effect(failed(error)),
+                Err(_) => failed(error),
+            })?;
             let version = |version| KeyedVersion { partition, version };
             match outcome {
                 Ok(changed) => Ok(KeyChanged {
@@ -262,6 +265,19 @@ mod tests {
         KeyScan {
             entries: entries.collect(),
             next: next.map(|key| key.as_bytes().to_vec()),
+        }
+    }
+
+    #[test]
+    fn errors_of_stored_writes_say_that_they_may_take_effect() {
+        let full = LogError::DiskFull {
+            dir: "data".into(),
+            bytes: ByteSize(1),
+        };
+        for (error, is_full) in [(full, true), (LogError::Closed, false)] {
+            let told = may_take_effect(failed(error));
+            assert_eq!(matches!(told, KeyedError::DiskFull(_)), is_full, "{told:?}");
+            assert!(told.to_string().contains("read the key first"), "{told}");
         }
     }
 

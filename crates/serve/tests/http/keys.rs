@@ -345,16 +345,24 @@ fn a_write_whose_condition_does_not_hold_changes_nothing() {
     refused(delete("*"), None);
 }
 
-#[test]
-fn a_write_sees_versions_that_look_ups_do_not_see_yet() {
+/// A node whose key `a` has version 0, and its memory.
+fn node_with_version_0() -> (Server, Arc<Mutex<Stored>>) {
     let node = Node::default();
     let stored = Arc::clone(&node.0);
     let server = start_with(Arc::new(node));
-    let put = |tags: &str| {
-        let header = format!("If-Match: {tags}\r\n");
-        send(&server, "PUT", "/kv/t/a", &header, "v")
-    };
     assert_eq!(send(&server, "PUT", "/kv/t/a", "", "v").status, 204);
+    (server, stored)
+}
+
+fn put_if_match(server: &Server, tags: &str) -> Answer {
+    let header = format!("If-Match: {tags}\r\n");
+    send(server, "PUT", "/kv/t/a", &header, "v")
+}
+
+#[test]
+fn a_write_sees_versions_that_look_ups_do_not_see_yet() {
+    let (server, stored) = node_with_version_0();
+    let put = |tags| put_if_match(&server, tags);
     stored.lock().unwrap().is_behind = true;
     put("\"3-1\"").check_error(412, "version 0");
     let written = put("\"3-7\", \"3-0\"");
@@ -364,14 +372,8 @@ fn a_write_sees_versions_that_look_ups_do_not_see_yet() {
 
 #[test]
 fn a_write_that_another_one_overtakes_is_refused_unless_any_version_will_do() {
-    let node = Node::default();
-    let stored = Arc::clone(&node.0);
-    let server = start_with(Arc::new(node));
-    let put = |tags: &str| {
-        let header = format!("If-Match: {tags}\r\n");
-        send(&server, "PUT", "/kv/t/a", &header, "v")
-    };
-    assert_eq!(send(&server, "PUT", "/kv/t/a", "", "v").status, 204);
+    let (server, stored) = node_with_version_0();
+    let put = |tags| put_if_match(&server, tags);
     stored.lock().unwrap().is_overtaken = true;
     put("\"3-0\"").check_error(412, "version 1");
     // One of the listed versions comes.

@@ -161,10 +161,8 @@ impl HotKeys {
     /// Takes a place for the result of a look-up, before the look-up begins; `None` for a large key. `epoch` is that of the
     /// index.
     pub fn begin(&self, lane: LaneId, key: &[u8], epoch: u64) -> Option<Place> {
-        let wanted = Wanted { lane, key };
-        let mut part = self.part(wanted).lock();
-        part.misses += 1;
         if key.len() > RECORD_BYTES_MAX {
+            self.part(Wanted { lane, key }).lock().misses += 1;
             return None;
         }
         let number = self.places.fetch_add(1, Ordering::Relaxed);
@@ -173,6 +171,8 @@ impl HotKeys {
             key: Bytes::copy_from_slice(key),
         };
         let state = State::Place(number);
+        let mut part = self.part(key.wanted()).lock();
+        part.misses += 1;
         part.copies.insert(key.clone(), Copy { epoch, state });
         Some(Place { key, epoch, number })
     }
