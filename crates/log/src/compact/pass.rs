@@ -120,12 +120,12 @@ pub fn rewrite(
 }
 
 /// Returns the groups that a pass takes at this moment, oldest first: the first ones of the lane, as far as they are closed,
-/// whole on disk, and have key files, and all of their transactions have ended.
+/// whole on disk, and have key files, and all of their transactions have ended for good.
 pub fn range(lane: &LaneState, newest_max: Timestamp) -> Vec<Arc<Group>> {
     if lane.is_memory_only() || lane.fault().is_some() || lane.is_removed() {
         return Vec::new();
     }
-    let stable = lane.last_stable_offset();
+    let stable = lane.stable_for_good();
     let mut groups = lane.groups();
     // One stays behind them: its index tells the producers there.
     groups.pop();

@@ -243,6 +243,14 @@ impl LaneState {
         stable.max(self.earliest_offset().min(high_watermark))
     }
 
+    /// Returns the offset before which all transactions have ended, and no crash takes that back. It is behind the last stable
+    /// offset in a stream whose consumers see records that are not durable.
+    pub fn stable_for_good(&self) -> Offset {
+        let durable = self.durable_offset();
+        let stable = self.unstable.first_for_good(durable);
+        stable.max(self.earliest_offset().min(durable))
+    }
+
     /// Returns when the oldest open transaction began; `None` without one.
     pub fn oldest_transaction(&self) -> Option<Timestamp> {
         self.with_producers(|producers| producers.oldest_transaction())

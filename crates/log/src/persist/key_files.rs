@@ -58,8 +58,7 @@ impl Core {
     /// Makes sure that the next group of a lane has a key file.
     fn build_next_key_file(&self, lane: &LaneState) -> bool {
         let covered = lane.made_key_index().map(|index| index.covered());
-        let stable = lane.last_stable_offset();
-        let Some((group, end)) = next_group(lane, covered.unwrap_or_default(), stable) else {
+        let Some((group, end)) = next_group(lane, covered.unwrap_or_default()) else {
             return false;
         };
         let partitions = lane.stream.partition_count();

@@ -23,6 +23,8 @@ struct UnstableTransactions {
     by_first: BTreeMap<Offset, Option<Offset>>,
     /// Those with a marker, in the order of the markers: marker, and where it begins.
     ended: VecDeque<(Offset, Offset)>,
+    /// Those of them whose marker a crash may take back, in the same order.
+    revocable: VecDeque<(Offset, Offset)>,
 }
 
 impl Unstable {
@@ -34,6 +36,7 @@ impl Unstable {
             transactions: Mutex::new(UnstableTransactions {
                 by_first,
                 ended: VecDeque::new(),
+                revocable: VecDeque::new(),
             }),
         }
     }
@@ -52,6 +55,8 @@ impl Unstable {
         let (first, marker) = (ended.first_offset, ended.last_offset);
         transactions.by_first.insert(first, Some(marker));
         transactions.ended.push_back((marker, first));
+        transactions.revocable.push_back((marker, first));
+        transactions.forget_irrevocable(durable);
         self.settle(&mut transactions, durable);
     }
 
@@ -69,6 +74,18 @@ impl Unstable {
         first.map_or(high_watermark, |first| high_watermark.min(*first))
     }
 
+    /// Returns the offset where the first transaction begins whose end may still be taken back by a crash, or that has not
+    /// ended; `durable` when there is none before it. The caller must have loaded the lane's durable offset before the call.
+    pub fn first_for_good(&self, durable: Offset) -> Offset {
+        let mut transactions = self.transactions.lock();
+        self.settle(&mut transactions, durable);
+        transactions.forget_irrevocable(durable);
+        let open = transactions.by_first.keys();
+        let revocable = transactions.revocable.iter().map(|(_, first)| first);
+        let first = open.chain(revocable).min();
+        first.map_or(durable, |first| durable.min(*first))
+    }
+
     /// Forgets those whose markers may be read.
     fn settle(&self, transactions: &mut UnstableTransactions, high_watermark: Offset) {
         while let Some((marker, first)) = transactions.ended.front()
@@ -79,5 +96,15 @@ impl Unstable {
         }
         self.count
             .store(transactions.by_first.len(), Ordering::Relaxed);
+    }
+}
+
+impl UnstableTransactions {
+    fn forget_irrevocable(&mut self, durable: Offset) {
+        while self
+            .revocable
+            .pop_front_if(|(marker, _)| *marker < durable)
+            .is_some()
+        {}
     }
 }

@@ -25,12 +25,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(15);
 const LOSSES_MAX: usize = 100;
 
 /// Returns the group behind the key files of a lane, if it may have one, too: it is closed and whole on disk, and all of its
-/// transactions have ended before `stable`, the last stable offset.
-pub fn next_group(
-    lane: &LaneState,
-    covered: Offset,
-    stable: Offset,
-) -> Option<(Arc<Group>, GroupEnd)> {
+/// transactions have ended for good.
+pub fn next_group(lane: &LaneState, covered: Offset) -> Option<(Arc<Group>, GroupEnd)> {
     if lane.is_memory_only() {
         return None;
     }
@@ -38,7 +34,7 @@ pub fn next_group(
     let group = lane.group_of_offset(from)?;
     let end = group.end()?;
     let is_whole = group.is_settled() && group.damage().is_none() && !group.is_removed();
-    let is_ready = end.offset > from && end.offset <= stable && is_whole;
+    let is_ready = end.offset > from && is_whole && end.offset <= lane.stable_for_good();
     is_ready.then_some((group, end))
 }
 
@@ -98,20 +94,21 @@ pub fn ensure_key_file(
 }
 
 /// Lets the key file of the next group stand for the records of that group. `false` if there is none, or if the index has
-/// records of it already: then the thread that makes key files in the background does that.
+/// records of it already, or if it ends behind `until`: then the thread that makes key files in the background does that.
 pub fn cover_next(
     reads: &ReadContext,
     lane: &LaneState,
     index: &KeyIndex,
     update: &Update<'_>,
-    stable: Offset,
+    until: Offset,
 ) -> bool {
     let covered = update.covered();
     let first = covered.max(lane.earliest_offset());
     if update.next() > first {
         return false;
     }
-    let Some((group, end)) = next_group(lane, covered, stable) else {
+    let next = next_group(lane, covered);
+    let Some((group, end)) = next.filter(|(_, end)| end.offset <= until) else {
         return false;
     };
     match ensure_key_file(reads, lane, index, &group, &end) {

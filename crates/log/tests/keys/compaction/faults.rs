@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use fastrand::Rng;
 use millstream_base::{Offset, ProducerEpoch, ProducerId};
@@ -11,9 +12,9 @@ use millstream_log::{FILE_DELETE_DELAY, InternalStore, LogError, StreamConfig, s
 use millstream_record::{Compression, EndMarker, TransactionEnd};
 use millstream_sim::{SimDisk, SimRandom};
 
-use super::{ROUNDS, check_rest, fill, filled, newest, read_on, table};
+use super::{ROUNDS, check_rest, create, fill, filled, newest, read_on, table};
 use crate::machine::{self, Machine};
-use crate::{append, chunk, config, small_groups, sync};
+use crate::{append, chunk, config, get, small_groups, sync};
 
 #[test]
 fn a_start_removes_the_files_of_replaced_groups() {
@@ -341,4 +342,53 @@ fn a_crash_at_any_operation_leaves_the_old_groups_or_the_new_one() {
         old > 10 && new > 2,
         "{old} crashes before the swap, {new} behind it"
     );
+}
+
+/// In a stream that is not synced at once, a crash takes back the end of a transaction that look-ups have seen. Until it is
+/// durable, no key file and no compaction may depend on it.
+#[test]
+fn the_end_of_a_transaction_that_a_crash_takes_back_changes_no_file() {
+    let mut machine = Machine::new();
+    create(&machine, &[(FILE_DELETE_DELAY, "0")]);
+    let durable = |machine: &Machine| {
+        machine.clock.advance(Duration::from_secs(1));
+        sync(machine.log());
+        let partition = machine.partition();
+        assert_eq!(partition.durable_offset(), partition.next_offset());
+    };
+    append(&machine.partition(), &[(Some(b"k"), Some(b"committed"))]);
+    let sent = chunk(
+        &[(Some(b"k"), Some(b"open"))],
+        Compression::None,
+        Some((1, 0)),
+    );
+    machine.partition().append(&sent).unwrap();
+    fill(&machine, 0..ROUNDS);
+    durable(&machine);
+    let marker = |end| EndMarker {
+        producer_id: ProducerId(1),
+        producer_epoch: ProducerEpoch(0),
+        end,
+        coordinator_epoch: 0,
+    };
+    let value = |machine: &Machine| get(&machine.partition(), b"k").map(|(_, value)| value);
+    machine
+        .partition()
+        .append_marker(&marker(TransactionEnd::Commit))
+        .unwrap();
+    assert_eq!(value(&machine).as_deref(), Some(&b"open"[..]));
+    machine.log().compact().unwrap();
+    assert!(machine.partition().durable_offset() < machine.partition().next_offset());
+
+    let killed = machine.disk.kill();
+    machine.start_from(killed);
+    assert_eq!(value(&machine).as_deref(), Some(&b"committed"[..]));
+    machine
+        .partition()
+        .append_marker(&marker(TransactionEnd::Abort))
+        .unwrap();
+    durable(&machine);
+    assert_eq!(value(&machine).as_deref(), Some(&b"committed"[..]));
+    assert!(machine.log().compact().unwrap().groups_before > 0);
+    assert_eq!(value(&machine).as_deref(), Some(&b"committed"[..]));
 }
