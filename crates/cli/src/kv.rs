@@ -6,9 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_client::{
-    ClientError, Expected, KeyEntry, KeyRange, KeyVersion, KeyedStream, StoredVersion,
+    ChangedKey, ClientError, Expected, KeyChange, KeyEntry, KeyRange, KeyVersion, KeyedStream,
+    NewValue, StoredVersion,
 };
 use serde_json::{Map, Value, json};
 
@@ -91,11 +93,14 @@ fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
         .if_version
         .map(|version| Expected::Version(Offset(version)));
     let expected = version.or(args.if_absent.then_some(Expected::Absent));
-    let stored = match expected {
-        Some(expected) => wait(remote, &stream, stream.put_if(key, value, expected))?,
-        None => wait(remote, &stream, stream.put(key, value))?,
+    let change = KeyChange {
+        key: Bytes::copy_from_slice(key),
+        expected,
+        change: NewValue::Put(Bytes::copy_from_slice(value)),
+        ttl: args.ttl,
     };
-    report_stored("stored", &args.key, stored, is_json)
+    let changed = wait(remote, &stream, change_one(&stream, change))?;
+    report_stored("stored", &args.key, changed.stored, is_json)
 }
 
 fn delete(args: &DeleteArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
@@ -112,10 +117,23 @@ fn delete(args: &DeleteArgs, remote: &Remote, is_json: bool) -> anyhow::Result<(
 fn incr(args: &IncrArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     let KeyArgs { stream, key } = &args.key;
     let stream = remote.client().keyed(stream);
-    let (stored, sum) = wait(remote, &stream, stream.add(key.as_bytes(), args.by))?;
-    let mut document = stored_document(key, stored);
+    let change = KeyChange {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        expected: None,
+        change: NewValue::Add(args.by),
+        ttl: args.ttl,
+    };
+    let changed = wait(remote, &stream, change_one(&stream, change))?;
+    let sum = changed.sum.context("the server returned no sum")?;
+    let mut document = stored_document(key, changed.stored);
     document.insert("value".to_owned(), json!(sum));
     report(is_json, &document, format_args!("{sum}"))
+}
+
+async fn change_one(stream: &KeyedStream, change: KeyChange) -> Result<ChangedKey, ClientError> {
+    let outcomes = stream.change_many(&[change]).await?;
+    let outcome = outcomes.into_iter().next();
+    outcome.unwrap_or(Err(ClientError::Closed))
 }
 
 fn report_stored(
@@ -224,7 +242,9 @@ fn document(key: &[u8], found: &KeyVersion) -> Value {
         ("timestamp".to_owned(), json!(found.timestamp)),
         text("value", Some(&found.value)),
     ];
-    Value::Object(fields.into_iter().collect())
+    let end = found.expires_at;
+    let end = end.map(|end| ("expires_at".to_owned(), json!(end)));
+    Value::Object(fields.into_iter().chain(end).collect())
 }
 
 /// Waits for an answer. The error for an unknown stream names the nearest existing one.

@@ -35,11 +35,22 @@ pub struct RewriteRules {
     pub markers_end: Offset,
 }
 
+/// What a rewrite makes of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It remains.
+    Stays,
+    /// It becomes a tombstone: it loses its value and its headers.
+    LosesValue,
+    /// It is dropped.
+    Goes,
+}
+
 /// Rewrites adjacent chunks of a partition, in the order of their offsets, into fewer chunks.
 ///
 /// The new chunks follow the rules of Kafka's cleaned batches, and cover the same offsets without a gap:
 ///
-/// - A record that remains has the same offset, time, key, value and headers. Chunks that were not full are joined.
+/// - A record that remains has the same offset, time, key, value and headers, unless it [loses](Fate::LosesValue) the last two. Chunks that were not full are joined.
 /// - A chunk's last offset delta reaches up to the next chunk's base offset. A stretch without records between two
 ///   others that nothing else covers becomes a chunk without records.
 /// - Records lose their producer and their transaction: only committed records may remain.
@@ -51,7 +62,7 @@ pub struct RewriteRules {
 /// ```
 /// use millstream_base::{Offset, Timestamp};
 /// use millstream_record::{
-///     Chunk, ChunkBuilder, Compression, Decompressor, RewriteRules, Rewriter,
+///     Chunk, ChunkBuilder, Compression, Decompressor, Fate, RewriteRules, Rewriter,
 /// };
 ///
 /// let mut builder = ChunkBuilder::new(Compression::None);
@@ -70,7 +81,9 @@ pub struct RewriteRules {
 /// let (mut decompressor, mut out) = (Decompressor::default(), Vec::new());
 /// let mut rewriter = Rewriter::new(Offset(0), rules);
 /// let records = chunk.records(&mut decompressor)?;
-/// rewriter.push(&chunk, records, |_, record| record.offset == Offset(1), &mut out)?;
+/// let newest = |record: &millstream_record::Record<'_>| record.offset == Offset(1);
+/// let fate = |_: &_, record: &_| if newest(record) { Fate::Stays } else { Fate::Goes };
+/// rewriter.push(&chunk, records, fate, &mut out)?;
 /// rewriter.finish(&mut out)?;
 ///
 /// let new = Chunk::parse(&out)?;
@@ -129,7 +142,7 @@ impl Rewriter {
         }
     }
 
-    /// Takes the next chunk and its records, from the first one. `is_live` says whether a record remains; it is not
+    /// Takes the next chunk and its records, from the first one. `fate_of` says what becomes of a record; it is not
     /// asked about markers. Appends to `out` the new chunks that are complete.
     ///
     /// # Errors
@@ -139,7 +152,7 @@ impl Rewriter {
         &mut self,
         chunk: &Chunk<'_>,
         records: Records<'_>,
-        mut is_live: impl FnMut(&ChunkHeader, &Record<'_>) -> bool,
+        mut fate_of: impl FnMut(&ChunkHeader, &Record<'_>) -> Fate,
         out: &mut Vec<u8>,
     ) -> Result<(), ChunkError> {
         let header = chunk.header();
@@ -157,9 +170,11 @@ impl Rewriter {
         let is_append_time = header.attributes.timestamp_type() == TimestampType::LogAppend;
         let append_time = is_append_time.then_some(header.max_timestamp);
         for record in records {
-            let record = record?;
-            if !is_live(header, &record) {
-                continue;
+            let mut record = record?;
+            match fate_of(header, &record) {
+                Fate::Stays => {}
+                Fate::LosesValue => record = record.without_value(),
+                Fate::Goes => continue,
             }
             let is_tombstone = record.key.is_some() && record.value.is_none();
             if is_tombstone && self.is_over(header, record.offset, self.rules.tombstones_end) {

@@ -38,7 +38,7 @@ mod varint;
 
 pub use builder::ChunkBuilder;
 pub use chunk::{Chunk, Chunks, check, check_prefix};
-pub use compact::{REWRITTEN_BYTES_MAX, RewriteRules, Rewriter};
+pub use compact::{Fate, REWRITTEN_BYTES_MAX, RewriteRules, Rewriter};
 pub use compression::{Compression, UnknownCompression};
 pub use control::{EndMarker, TransactionEnd};
 pub use decompressor::{Decompressor, MAX_DECOMPRESSED_BYTES};

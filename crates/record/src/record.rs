@@ -46,6 +46,15 @@ impl<'a> Record<'a> {
         self.headers
     }
 
+    /// The same record without value and headers: a tombstone, if it has a key.
+    pub(crate) fn without_value(&self) -> Record<'a> {
+        Record {
+            value: None,
+            headers: Headers { rest: &[] },
+            ..*self
+        }
+    }
+
     /// The secondary keys, name and key, from the headers named `k.<name>`. Headers with a null value are no keys.
     pub fn secondary_keys(&self) -> SecondaryKeys<'a> {
         SecondaryKeys(self.headers)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_record::{
-    Chunk, ChunkBuilder, ChunkError, Chunks, Compression, Decompressor, EndMarker, Header,
+    Chunk, ChunkBuilder, ChunkError, Chunks, Compression, Decompressor, EndMarker, Fate, Header,
     Producer, REWRITTEN_BYTES_MAX, RewriteRules, Rewriter, TimestampType, TransactionEnd,
     set_append_time, set_place,
 };
@@ -95,7 +95,10 @@ fn rewrite(
             .push(
                 &chunk,
                 records,
-                |_, record| is_live(record.offset.0),
+                |_, record| match is_live(record.offset.0) {
+                    true => Fate::Stays,
+                    false => Fate::Goes,
+                },
                 &mut out,
             )
             .unwrap();
@@ -353,7 +356,7 @@ fn chunks_that_are_not_adjacent_are_refused() {
     let mut decompressor = Decompressor::default();
     let records = chunk.records(&mut decompressor).unwrap();
     let mut rewriter = Rewriter::new(Offset(4), rules());
-    let refused = rewriter.push(&chunk, records, |_, _| true, &mut Vec::new());
+    let refused = rewriter.push(&chunk, records, |_, _| Fate::Stays, &mut Vec::new());
     let expected = ChunkError::NotAdjacent {
         expected: Offset(4),
         base_offset: Offset(5),

@@ -114,8 +114,8 @@ pub enum RequestError {
         method: String,
         allowed: &'static str,
     },
-    #[error("the query {0:?} is refused: a write has none")]
-    WriteQuery(String),
+    #[error("the query {query:?} is refused: {}", may_be(*.may_live))]
+    WriteQuery { query: String, may_live: bool },
     #[error(
         "the header {0} is refused: the server cannot do what it asks of a write, so leave it out"
     )]
@@ -177,6 +177,14 @@ fn right(visited: &Visited) -> String {
     }
 }
 
+/// The queries that a write may have.
+fn may_be(may_live: bool) -> &'static str {
+    match may_live {
+        true => "it may be ttl_ms=<n>, how many milliseconds the new value lives, from 1 to 2^63-1",
+        false => "a deletion has none",
+    }
+}
+
 fn passed_over(misplaced: &u64) -> String {
     match misplaced {
         0 => String::new(),
@@ -212,7 +220,7 @@ impl RequestError {
             | RequestError::Prefix { .. }
             | RequestError::StreamName(_)
             | RequestError::KeysQuery(_)
-            | RequestError::WriteQuery(_)
+            | RequestError::WriteQuery { .. }
             | RequestError::Tags(_)
             | RequestError::Increment
             | RequestError::TornBody => StatusCode::BAD_REQUEST,

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{ByteSize, KeyRange, Offset, Timestamp};
@@ -30,15 +31,9 @@ pub trait KeyedStreams: Send + Sync + 'static {
     /// When no key of this stream can be written.
     fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError>;
 
-    /// Changes a key if the condition holds. Ends when that is as durable as the stream's setting requires, or when the
+    /// Changes a key if a condition holds. Ends when that is as durable as the stream's setting requires, or when the
     /// version is for which the condition does not hold.
-    fn change(
-        &self,
-        stream: &str,
-        key: Vec<u8>,
-        condition: KeyCondition,
-        change: KeyChange,
-    ) -> KeyedFuture<KeyChanged>;
+    fn change(&self, stream: &str, key: Vec<u8>, write: KeyWrite) -> KeyedFuture<KeyChanged>;
 
     /// Returns how many records look-ups have passed over, since another partition owns their keys.
     fn misplaced(&self, stream: &str) -> u64;
@@ -53,6 +48,8 @@ pub struct KeyedValue {
     pub timestamp: Timestamp,
     /// The value.
     pub value: Bytes,
+    /// When the value ends; `None` if it has no end.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A version of a key.
@@ -62,6 +59,17 @@ pub struct KeyedVersion {
     pub partition: u32,
     /// The offset of the record in the partition.
     pub version: Offset,
+}
+
+/// A change of a key, if a condition holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyWrite {
+    /// The condition.
+    pub condition: KeyCondition,
+    /// The change.
+    pub change: KeyChange,
+    /// How long the new value lives; `None` for as long as the stream's setting says. The value that a number is added to keeps its end.
+    pub ttl: Option<Duration>,
 }
 
 /// What must hold of a key before it changes.

@@ -30,6 +30,9 @@ pub use self::write::{delete, patch, put, refuse};
 /// The path that all of these pages begin with.
 const ROOT: &str = "/kv/";
 
+/// When a value ends, in milliseconds since 1970.
+const EXPIRES_AT: HeaderName = HeaderName::from_static("millstream-expires-at");
+
 /// The last second that a date of HTTP can name, since 1970.
 const HTTP_SECONDS_MAX: u64 = 253_402_300_799;
 
@@ -131,6 +134,9 @@ fn headers_of(found: &KeyedValue) -> HeaderMap {
         let time = UNIX_EPOCH + Duration::from_secs(seconds);
         insert(header::LAST_MODIFIED, httpdate::fmt_http_date(time));
     }
+    if let Some(end) = found.expires_at {
+        insert(EXPIRES_AT, end.0.to_string());
+    }
     headers
 }
 
@@ -156,6 +162,8 @@ struct Entry<'a> {
     value: Option<ShownValue<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
 }
 
 /// A value that is text.
@@ -198,6 +206,7 @@ async fn entries(
             timestamp: found.timestamp,
             value,
             value_base64,
+            expires_at: found.expires_at,
         }
     });
     Ok(Json(Entries {
@@ -344,7 +353,9 @@ mod tests {
                 },
                 timestamp: Timestamp(millis),
                 value: "x".into(),
+                expires_at: Some(Timestamp(9)),
             });
+            assert_eq!(headers[EXPIRES_AT], "9");
             assert_eq!(headers[header::ETAG], "\"1-7\"");
             headers.contains_key(header::LAST_MODIFIED)
         };

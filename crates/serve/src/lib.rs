@@ -97,8 +97,8 @@ use millstream_flow::Running;
 
 pub use gate::{Admission, Gate, Visited, Visitor};
 pub use keyed::{
-    KEY_READERS_MAX, KEY_WRITERS_MAX, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyedError,
-    KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
+    KEY_READERS_MAX, KEY_WRITERS_MAX, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyWrite,
+    KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
 };
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};

@@ -337,6 +337,34 @@ fn a_change_whose_condition_does_not_hold_is_refused_with_the_newest_version() {
 }
 
 #[test]
+fn a_time_to_live_must_be_one_and_a_deletion_has_none() {
+    use KeyCondition::{Absent, None as Always};
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Sync, 1));
+    for condition in [Always, Absent] {
+        let lives = |key, value, ttl_ms| KeyToPut {
+            ttl_ms: Some(ttl_ms),
+            ..entry(key, value, condition, 0)
+        };
+        let entries = vec![
+            lives("a", Some("1"), 0),
+            lives("a", Some("1"), i64::MIN),
+            lives("a", None, 5),
+            lives("b", Some("1"), i64::MAX),
+        ];
+        let stored = change(&mut client, entries);
+        let refused = (INVALID_REQUEST, None);
+        assert_eq!(errors(&stored), [refused, refused, refused, (0, None)]);
+        let got = ask!(client, GetKeys, get_request("t", &["a", "b"]));
+        assert_eq!(got.keys[0].newest, None);
+        let newest = got.keys[1].newest.as_ref().unwrap();
+        assert_eq!(newest.expires_at, Some(Timestamp(i64::MAX)));
+        change(&mut client, vec![entry("b", None, Always, 0)]);
+    }
+}
+
+#[test]
 fn numbers_are_added_to_values() {
     let broker = Broker::start();
     let mut client = broker.client();

@@ -1,10 +1,11 @@
 //! The arguments of commands that get and put records by key.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::values::number;
+use crate::values::{number, time};
 
 #[derive(Debug, Subcommand)]
 pub enum KvCommand {
@@ -14,7 +15,7 @@ pub enum KvCommand {
     /// error, and the exit code is 1.
     ///
     /// The fields of --json: key, partition, version, the offset of its record, timestamp, in milliseconds since 1970,
-    /// and value. Bytes that are not UTF-8 are in key_base64 and value_base64.
+    /// value, and expires_at, when the value ends, if it does. Bytes that are not UTF-8 are in key_base64 and value_base64.
     Get(KeyArgs),
     /// Set the value of a key
     ///
@@ -67,6 +68,9 @@ pub struct PutArgs {
     /// Only if the key has no value
     #[arg(long)]
     pub if_absent: bool,
+    /// The time after which the value ends: from then on the key is absent
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub ttl: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -85,6 +89,9 @@ pub struct IncrArgs {
     /// The number to add; it may be negative
     #[arg(default_value_t = 1, allow_negative_numbers = true)]
     pub by: i64,
+    /// The time after which the value ends, if the key is absent before; the end of an older value stays
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub ttl: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

@@ -10,8 +10,8 @@ use millstream_log::{
     Stream, StreamPartition,
 };
 use millstream_serve::{
-    KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage, KeyedError, KeyedFuture,
-    KeyedStreams, KeyedValue, KeyedVersion,
+    KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage, KeyWrite, KeyedError,
+    KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
 };
 
 /// About the most bytes of keys and values in one page, over all partitions.
@@ -77,13 +77,7 @@ impl KeyedStreams for NodeStreams {
         Ok(self.keyed_stream(stream)?.chunk_bytes_max())
     }
 
-    fn change(
-        &self,
-        stream: &str,
-        key: Vec<u8>,
-        condition: Condition,
-        change: Change,
-    ) -> KeyedFuture<KeyChanged> {
+    fn change(&self, stream: &str, key: Vec<u8>, write: KeyWrite) -> KeyedFuture<KeyChanged> {
         let stream = self.keyed_stream(stream);
         let (reads, writes) = (Arc::clone(&self.reads), self.writes.clone());
         Box::pin(async move {
@@ -91,12 +85,12 @@ impl KeyedStreams for NodeStreams {
             let partition = partition_of_key(&key, stream.partition_count() as usize) as u32;
             let owner = stream.partition(partition).map_err(failed)?;
             // Only these look up the key.
-            if condition != Condition::Any || matches!(change, Change::Add(_)) {
+            if write.condition != Condition::Any || matches!(write.change, Change::Add(_)) {
                 reads.catch_up([&owner]).await;
             }
             let changed = writes.run({
                 let owner = owner.clone();
-                move || owner.change(&[key_change(&key, condition, &change)])
+                move || owner.change(&[key_change(&key, &write)])
             });
             let mut changed = changed.await.ok_or_else(ended)?.map_err(failed)?;
             // Also a version for which the condition does not hold is as durable then.
@@ -186,20 +180,21 @@ impl Merged {
     }
 }
 
-fn key_change<'a>(key: &'a [u8], condition: Condition, change: &'a Change) -> KeyChange<'a> {
+fn key_change<'a>(key: &'a [u8], write: &'a KeyWrite) -> KeyChange<'a> {
     KeyChange {
         key,
-        condition: match condition {
+        condition: match write.condition {
             Condition::Any => KeyCondition::Any,
             Condition::Absent => KeyCondition::Absent,
             Condition::Present => KeyCondition::Present,
             Condition::Version(version) => KeyCondition::Version(version),
         },
-        value: match change {
+        value: match &write.change {
             Change::Put(value) => NewValue::Put(value),
             Change::Delete => NewValue::Delete,
             Change::Add(number) => NewValue::Add(*number),
         },
+        ttl: write.ttl,
     }
 }
 
@@ -211,6 +206,7 @@ fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
         },
         timestamp: version.timestamp,
         value: version.value,
+        expires_at: version.expires_at,
     }
 }
 
@@ -260,6 +256,7 @@ mod tests {
                 timestamp: Timestamp(0),
                 value: "v".into(),
                 headers: Vec::new(),
+                expires_at: None,
             },
         });
         KeyScan {

@@ -102,6 +102,28 @@ fn use_keys(node: &impl Node) {
     ];
     node.run(&both, b"").assert_fails(2, &["--if-absent"]);
 
+    // Values that end.
+    done(&["kv", "put", "t", "gone", "1", "--ttl", "1ms"], b"");
+    let put = ["kv", "put", "t", "eve", "1", "--if-absent", "--ttl", "90s"];
+    let stored = done(&[&put[..], &["--json"]].concat(), b"").json();
+    assert_eq!(stored["key"], "eve");
+    let got = done(&["kv", "get", "t", "eve", "--json"], b"").json();
+    let lives = got["expires_at"].as_i64().unwrap() - got["timestamp"].as_i64().unwrap();
+    assert_eq!(lives, 90_000);
+    done(&["kv", "incr", "t", "eve", "--ttl", "1ms"], b"");
+    let sum = done(&["kv", "get", "t", "eve", "--json"], b"").json();
+    assert_eq!(
+        (&sum["value"], &sum["expires_at"]),
+        (&json!("2"), &got["expires_at"])
+    );
+    node.run(&["kv", "get", "t", "gone"], b"")
+        .assert_fails(1, &["no key \"gone\""]);
+    node.run(&["kv", "put", "t", "a", "1", "--ttl", "0s"], b"")
+        .assert_fails(1, &["1 ms or more"]);
+    node.run(&["kv", "put", "t", "a", "1", "--ttl", "9"], b"")
+        .assert_fails(2, &["--ttl"]);
+    done(&["kv", "delete", "t", "eve"], b"");
+
     // A producer of records with the same partitioner.
     let produce = ["produce", "t", "--key-separator", ":"];
     done(&produce, b"ann:2\nbob:3\ncid:4\n");

@@ -1,5 +1,7 @@
 //! Changes of keys: puts, deletions and additions, perhaps with conditions.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_wire::ResponseError;
@@ -18,6 +20,9 @@ pub struct KeyChange {
     pub expected: Option<Expected>,
     /// The new value.
     pub change: NewValue,
+    /// How long the new value lives, at least 1 ms; `None` for as long as the stream's setting `millstream.keyed.ttl.ms` says. The
+    /// value that a number is added to keeps its end. A deletion has none.
+    pub ttl: Option<Duration>,
 }
 
 /// The version that a key must have when it changes.
@@ -79,7 +84,24 @@ impl KeyedStream {
         expected: Expected,
     ) -> Result<StoredVersion, ClientError> {
         let value = NewValue::Put(Bytes::copy_from_slice(value.as_ref()));
-        let changed = self.change(key.as_ref(), Some(expected), value).await?;
+        let changed = self
+            .change(key.as_ref(), Some(expected), value, None)
+            .await?;
+        Ok(changed.stored)
+    }
+
+    /// Stores a value that ends after a time: from then on the key is absent. The time is rounded up to milliseconds.
+    ///
+    /// # Errors
+    /// When the time is 0; as [`put`](Self::put).
+    pub async fn put_for(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<StoredVersion, ClientError> {
+        let value = NewValue::Put(Bytes::copy_from_slice(value.as_ref()));
+        let changed = self.change(key.as_ref(), None, value, Some(ttl)).await?;
         Ok(changed.stored)
     }
 
@@ -93,7 +115,7 @@ impl KeyedStream {
         version: Offset,
     ) -> Result<StoredVersion, ClientError> {
         let expected = Some(Expected::Version(version));
-        let changed = self.change(key.as_ref(), expected, NewValue::Delete);
+        let changed = self.change(key.as_ref(), expected, NewValue::Delete, None);
         Ok(changed.await?.stored)
     }
 
@@ -107,7 +129,7 @@ impl KeyedStream {
         key: impl AsRef<[u8]>,
         number: i64,
     ) -> Result<(StoredVersion, i64), ClientError> {
-        let changed = self.change(key.as_ref(), None, NewValue::Add(number));
+        let changed = self.change(key.as_ref(), None, NewValue::Add(number), None);
         let ChangedKey { stored, sum } = changed.await?;
         let sum = sum.ok_or_else(|| self.violation("it returns no sum".to_owned()))?;
         Ok((stored, sum))
@@ -118,11 +140,13 @@ impl KeyedStream {
         key: &[u8],
         expected: Option<Expected>,
         change: NewValue,
+        ttl: Option<Duration>,
     ) -> Result<ChangedKey, ClientError> {
         let change = KeyChange {
             key: Bytes::copy_from_slice(key),
             expected,
             change,
+            ttl,
         };
         let outcomes = self.change_many(std::slice::from_ref(&change)).await?;
         let outcome = outcomes.into_iter().next();
@@ -213,5 +237,12 @@ fn entry(change: &KeyChange) -> KeyToPut {
         add,
         condition,
         version,
+        ttl_ms: change.ttl.map(milliseconds),
     }
+}
+
+/// Rounds a time up to milliseconds.
+fn milliseconds(time: Duration) -> i64 {
+    let ms = time.as_nanos().div_ceil(1_000_000);
+    i64::try_from(ms).unwrap_or(i64::MAX)
 }

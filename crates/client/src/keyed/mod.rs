@@ -70,6 +70,8 @@ pub struct KeyVersion {
     pub timestamp: Timestamp,
     /// The value: a slice of the server's answer.
     pub value: Bytes,
+    /// When the value ends; `None` if it has no end.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// The place of a stored version.
@@ -240,6 +242,7 @@ fn version(partition: u32, newest: native::KeyVersion) -> KeyVersion {
         version: newest.version,
         timestamp: newest.timestamp,
         value: newest.value,
+        expires_at: newest.expires_at,
     }
 }
 

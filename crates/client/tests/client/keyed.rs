@@ -1,7 +1,9 @@
 //! Records by key.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use millstream_base::{Clock, SystemClock, Timestamp};
 use millstream_client::{
     ClientError, Expected, KeyChange, KeyRange, NewValue, ResponseError, StoredVersion,
 };
@@ -76,6 +78,39 @@ async fn a_key_changes_only_from_the_expected_version() {
 }
 
 #[tokio::test]
+async fn a_value_ends_after_its_time() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 3);
+    let table = client.keyed("t");
+    let clock = SystemClock::default();
+    let before = clock.now();
+    let hour = Duration::from_secs(3_600);
+    table.put_for("long", "1", hour).await.unwrap();
+    table.put_for("ever", "1", Duration::MAX).await.unwrap();
+    table.put("ever and ever", "1").await.unwrap();
+    let short = Duration::from_micros(1);
+    table.put_for("short", "1", short).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(table.get("short").await.unwrap(), None);
+    let end = async |key| table.get(key).await.unwrap().unwrap().expires_at;
+    let from = Timestamp(before.0 + 3_600_000);
+    let until = Timestamp(clock.now().0 + 3_600_000);
+    assert!((from..=until).contains(&end("long").await.unwrap()));
+    assert_eq!(end("ever").await, Some(Timestamp(i64::MAX)));
+    assert_eq!(end("ever and ever").await, None);
+    let mut scan = table.scan(KeyRange::all());
+    let mut found = BTreeMap::new();
+    while let Some(entry) = scan.next().await.unwrap() {
+        found.insert(entry.key, entry.newest.expires_at.is_some());
+    }
+    let expected = [("ever", true), ("ever and ever", false), ("long", true)];
+    assert_eq!(found, expected.map(|(key, ends)| (key.into(), ends)).into());
+    let refused = table.put_for("a", "1", Duration::ZERO).await.unwrap_err();
+    assert!(refused.to_string().contains("1 ms or more"), "{refused}");
+}
+
+#[tokio::test]
 async fn each_of_several_clients_adds_its_numbers() {
     const CLIENTS: i64 = 4;
     const NUMBERS: i64 = 50;
@@ -116,6 +151,7 @@ async fn many_changes_each_have_an_outcome() {
             key: number.to_string().into(),
             expected: expected.filter(|_| number % 3 == 0),
             change: change(number),
+            ttl: None,
         });
         keys.collect()
     };

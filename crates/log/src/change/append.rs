@@ -7,10 +7,11 @@ use std::time::Instant;
 use millstream_base::Offset;
 use millstream_record::{ChunkBuilder, Compression, check};
 
-use super::decide::{Decision, Older, decide};
+use super::decide::{Decision, Moment, Older, decide};
 use super::{ChangeError, Changed, KeyChange, KeyChanges, NewValue};
 use crate::core::Core;
 use crate::error::{LogError, Result};
+use crate::keys::expiry::end_header;
 use crate::keys::index::KeyIndex;
 use crate::keys::tail::KeyTail;
 use crate::lane::LaneState;
@@ -21,8 +22,8 @@ use crate::read::keys::tail::{read_tail, read_tail_under_lock};
 /// About the most bytes of a chunk with several changes. A look-up reads its chunk whole, so chunks are small.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// The most bytes of a record beside its key and its value.
-const RECORD_OVERHEAD_BYTES: usize = 32;
+/// The most bytes of a record beside its key and its value: among them a header with the value's end.
+const RECORD_OVERHEAD_BYTES: usize = 80;
 
 /// How often changes are decided anew, since other records of their keys came between or the end moved too far.
 const TRIES_MAX: usize = 1_000;
@@ -215,16 +216,26 @@ impl Place<'_> {
         changes: &[KeyChange<'_>],
         older: &[Option<Older>],
     ) -> Result<Decided> {
-        let earliest = self.lane.earliest_offset();
-        let now = self.core.clock.now();
+        let moment = Moment {
+            now: self.core.clock.now(),
+            ttl: self.lane.stream.limits.ttl(),
+            earliest: self.lane.earliest_offset(),
+        };
         // The stream's own codec takes effect when the chunk is appended.
         let mut chunk = ChunkBuilder::new(Compression::None);
         let mut answer_at = Offset(0);
         let mut outcomes = Vec::with_capacity(changes.len());
         for (change, older) in changes.iter().zip(older) {
-            outcomes.push(match decide(change, tail, *older, earliest) {
-                Decision::Store { value, sum } => {
-                    chunk.push(now, Some(change.key), value.as_deref(), &[])?;
+            outcomes.push(match decide(change, tail, *older, &moment) {
+                Decision::Store {
+                    value,
+                    sum,
+                    expires,
+                } => {
+                    let end = expires.map(|end| end.0.to_string());
+                    let header = end.as_deref().map(end_header);
+                    let (key, value) = (Some(change.key), value.as_deref());
+                    chunk.push(moment.now, key, value, header.as_slice())?;
                     Ok(sum)
                 }
                 Decision::Refuse { why, settled_at } => {

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
-use millstream_base::Offset;
+use std::time::Duration;
+
+use millstream_base::{Offset, Timestamp};
 
 use super::{ChangeError, KeyChange, KeyCondition, NewValue};
+use crate::keys::expiry::{Life, later};
 use crate::keys::tail::{Content, InTail, KeyTail};
 
 /// The newest version of a key that a look-up has found.
@@ -12,6 +15,7 @@ use crate::keys::tail::{Content, InTail, KeyTail};
 pub struct Older {
     pub offset: Offset,
     pub content: Content,
+    pub life: Life,
 }
 
 /// The decision about a change.
@@ -21,6 +25,8 @@ pub enum Decision<'a> {
         value: Option<Cow<'a, [u8]>>,
         /// Of a change that adds.
         sum: Option<i64>,
+        /// The end that the new record names.
+        expires: Option<Timestamp>,
     },
     Refuse {
         why: ChangeError,
@@ -29,16 +35,27 @@ pub enum Decision<'a> {
     },
 }
 
-/// Decides about a change of a key. `older` is the key's newest version before the tail; `None` if it had no value. Versions
-/// before `earliest` have been deleted.
+/// The stream and the time of a decision.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    pub now: Timestamp,
+    /// How long values of the stream live that name no end.
+    pub ttl: Option<Duration>,
+    /// Versions before it have been deleted.
+    pub earliest: Offset,
+}
+
+/// Decides about a change of a key. `older` is the key's newest version before the tail; `None` if it had no value.
 pub fn decide<'a>(
     change: &KeyChange<'a>,
     tail: &KeyTail,
     older: Option<Older>,
-    earliest: Offset,
+    moment: &Moment,
 ) -> Decision<'a> {
+    let Moment { now, ttl, earliest } = *moment;
+    let new_end = change.ttl.map(|ttl| later(now, ttl));
     if !change.is_conditional() {
-        return store(change.value, None);
+        return store(change.value, None, new_end);
     }
     let (newest, settled_at) = match tail.get(change.key, earliest) {
         InTail::Undecided => return refuse(ChangeError::Undecided, Offset(0)),
@@ -47,12 +64,15 @@ pub fn decide<'a>(
             let newest = Older {
                 offset: version.offset,
                 content: version.content,
+                life: version.life,
             };
             (Some(newest), version.settled_at)
         }
     };
-    let has_value =
-        |newest: &Older| newest.content != Content::Tombstone && newest.offset >= earliest;
+    let has_value = |newest: &Older| {
+        let is_stored = newest.content != Content::Tombstone && newest.offset >= earliest;
+        is_stored && !newest.life.is_over(ttl, now)
+    };
     let newest = newest.filter(has_value);
     let holds = match change.condition {
         KeyCondition::Any => true,
@@ -65,7 +85,7 @@ pub fn decide<'a>(
         return refuse(ChangeError::OtherVersion { newest }, settled_at);
     }
     let NewValue::Add(number) = change.value else {
-        return store(change.value, None);
+        return store(change.value, None, new_end);
     };
     let value = match newest {
         None => 0,
@@ -78,18 +98,26 @@ pub fn decide<'a>(
         }
     };
     match value.checked_add(number) {
-        Some(sum) => store(change.value, Some(sum)),
+        Some(sum) => {
+            let end = newest.map_or(new_end, |newest| newest.life.expires);
+            store(change.value, Some(sum), end)
+        }
         None => refuse(ChangeError::Overflow { value }, settled_at),
     }
 }
 
-fn store(value: NewValue<'_>, sum: Option<i64>) -> Decision<'_> {
+fn store(value: NewValue<'_>, sum: Option<i64>, end: Option<Timestamp>) -> Decision<'_> {
     let value = match value {
         NewValue::Put(value) => Some(Cow::Borrowed(value)),
         NewValue::Delete => None,
         NewValue::Add(_) => sum.map(|sum| Cow::Owned(sum.to_string().into_bytes())),
     };
-    Decision::Store { value, sum }
+    let expires = end.filter(|_| value.is_some());
+    Decision::Store {
+        value,
+        sum,
+        expires,
+    }
 }
 
 fn refuse<'a>(why: ChangeError, settled_at: Offset) -> Decision<'a> {

@@ -18,6 +18,8 @@
 mod append;
 mod decide;
 
+use std::time::Duration;
+
 use millstream_base::Offset;
 
 use crate::error::LogError;
@@ -34,6 +36,9 @@ pub struct KeyChange<'a> {
     pub condition: KeyCondition,
     /// The key's new value.
     pub value: NewValue<'a>,
+    /// How long the new value lives; `None` for as long as the stream's setting says ([`TTL`](crate::TTL)). The value that a
+    /// number is added to keeps its end.
+    pub ttl: Option<Duration>,
 }
 
 /// The demand of a change on the newest version of its key.

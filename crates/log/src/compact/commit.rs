@@ -55,6 +55,7 @@ impl Pass<'_> {
             name,
             keys_path: core.dir.unfinished_keys_path(&name),
             rules: self.rules,
+            ended: self.ended,
             producers: [
                 producers_at(&core.reads, lane, first)?,
                 producers_at(&core.reads, lane, &behind)?,

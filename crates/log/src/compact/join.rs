@@ -20,7 +20,9 @@ use crate::lane::LaneState;
 /// # Errors
 /// As [`pass`](crate::compact::pass::pass).
 pub fn join(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<PassReport> {
-    rewrite(core, lane, order, |pass, groups| pass.join(groups))
+    rewrite(core, lane, order, |pass, groups| {
+        pass.keeping_values().join(groups)
+    })
 }
 
 /// Returns the runs of groups to join, as indexes of the groups that a pass takes. `compacted_to` is the end of the last one.

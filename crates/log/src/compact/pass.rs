@@ -9,7 +9,7 @@ use millstream_record::RewriteRules;
 
 use crate::compact::join::join;
 use crate::compact::live::{FILES_MAX, GroupLive, LIVE_MAX, LiveReader, RangeKeys, Unreadable};
-use crate::compact::rewrite::Rewritten;
+use crate::compact::rewrite::{EndedValues, Rewritten};
 use crate::compact::runs::{RangeGroup, RunBounds, runs};
 use crate::core::Core;
 use crate::error::{LogError, Result};
@@ -79,6 +79,8 @@ pub struct Pass<'a> {
     pub lane: &'a LaneState,
     pub order: &'a PassOrder<'a>,
     pub rules: RewriteRules,
+    /// The values that have ended so long ago that they go.
+    pub ended: EndedValues,
     /// Up to where the lane was compacted before, and when that was.
     pub compacted: (Offset, Timestamp),
     /// Whether markers may go: no reader has a group that was replaced.
@@ -244,8 +246,20 @@ impl<'a> Pass<'a> {
                     false => Offset(0),
                 },
             },
+            ended: EndedValues {
+                until: Timestamp(order.now.0.saturating_sub(retention)),
+                ttl: lane.stream.limits.ttl(),
+            },
             compacted,
             may_drop_markers,
+        }
+    }
+
+    /// The same pass without an effect on values that have ended.
+    pub fn keeping_values(&self) -> Pass<'a> {
+        Pass {
+            ended: EndedValues::NONE,
+            ..*self
         }
     }
 
@@ -313,8 +327,11 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a group has tombstones or markers that a rewrite drops.
+    /// Whether a group has tombstones or markers that a rewrite drops, or many values that have ended.
     fn has_expired(&self, group: &Group, end: Offset, counts: &KeyCounts) -> bool {
+        if values_end(group, self.ended.ttl).is_some_and(|end| end <= self.ended.until) {
+            return true;
+        }
         let (compacted_to, compacted_at) = self.compacted;
         if !group.is_rewritten() || end > compacted_to {
             return false;
@@ -373,6 +390,13 @@ impl<'a> Pass<'a> {
             ..report
         })
     }
+}
+
+/// Returns when so many values of a group have ended that a rewrite is worth it, in a stream whose values live so long that
+/// name no end.
+pub fn values_end(group: &Group, ttl: Option<Duration>) -> Option<Timestamp> {
+    let newest = group.end()?.max_timestamp;
+    group.horizons()?.values_end(newest, ttl)
 }
 
 /// Whether groups of a lane may be joined: no cursor of a shared group names them, and no other lane has the ids between.

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_base::{Offset, Position, ProducerId, Timestamp, partition_of_key};
-use millstream_record::{Chunk, Chunks, EndMarker, RewriteRules, Rewriter, TransactionEnd};
+use millstream_record::{
+    Chunk, Chunks, EndMarker, Fate, Record, RewriteRules, Rewriter, TransactionEnd,
+};
 
 use crate::compact::live::{LiveOffsets, LiveReader};
 use crate::error::{LogError, Result};
@@ -12,9 +15,9 @@ use crate::group::Group;
 use crate::group::end::GroupEnd;
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
+use crate::keys::expiry::Life;
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
-use crate::keys::file::{KeyCounts, KeyFileError, Version};
-use crate::keys::table::record_bytes;
+use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::lane::LaneState;
 use crate::lane::head::is_entry_due;
 use crate::producers::ProducerState;
@@ -41,6 +44,30 @@ pub trait RewriteOutput {
 /// The states of all producers of a lane at a position.
 pub type ProducerStates = Vec<(ProducerId, ProducerState)>;
 
+/// Which values a rewrite makes tombstones of.
+#[derive(Debug, Clone, Copy)]
+pub struct EndedValues {
+    /// Those that have ended by this time. It is in the past, so that a clock that jumps destroys nothing.
+    pub until: Timestamp,
+    /// How long values live that name no end.
+    pub ttl: Option<Duration>,
+}
+
+impl EndedValues {
+    /// No values.
+    pub const NONE: EndedValues = EndedValues {
+        until: Timestamp(i64::MIN),
+        ttl: None,
+    };
+
+    fn fate_of(&self, record: &Record<'_>) -> Fate {
+        match record.value.is_some() && Life::of(record).is_over(self.ttl, self.until) {
+            true => Fate::LosesValue,
+            false => Fate::Stays,
+        }
+    }
+}
+
 /// The groups to rewrite, and how.
 pub struct Rewrite<'a> {
     pub reads: &'a ReadContext,
@@ -52,6 +79,7 @@ pub struct Rewrite<'a> {
     /// The path of the new group's key file, which is written and synced.
     pub keys_path: PathBuf,
     pub rules: RewriteRules,
+    pub ended: EndedValues,
     /// The producers before the first group and behind the last one: the new chunks no longer tell them.
     pub producers: [ProducerStates; 2],
     /// Called with the number of bytes of each read and write; fails if the rewrite must stop.
@@ -102,6 +130,10 @@ impl Rewrite<'_> {
             end_stable: last_end.stable,
         };
         writer.add_entry(EntryKind::SegmentStart, before)?;
+        let rest = Rest {
+            aborted: &aborted,
+            ended: self.ended,
+        };
         let mut rewriter = Rewriter::new(range.start, self.rules);
         let mut out = Vec::new();
         for group in self.groups {
@@ -119,7 +151,7 @@ impl Rewrite<'_> {
                         self.lane,
                         &chunk,
                         live,
-                        &aborted,
+                        &rest,
                         &mut rewriter,
                         &mut out,
                     )?;
@@ -139,30 +171,37 @@ impl Rewrite<'_> {
     }
 }
 
+/// What is known of the records of the old groups beside their keys.
+struct Rest<'a> {
+    aborted: &'a [AbortedTransaction],
+    ended: EndedValues,
+}
+
 /// Takes a chunk of the old groups.
 fn push(
     reads: &ReadContext,
     lane: &LaneState,
     chunk: &Chunk<'_>,
     live: &mut LiveReader<'_>,
-    aborted: &[AbortedTransaction],
+    rest: &Rest<'_>,
     rewriter: &mut Rewriter,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let header = chunk.header();
     let earliest = lane.earliest_offset();
-    let is_aborted = aborted.iter().any(|aborted| aborted.holds(header));
+    let is_aborted = rest.aborted.iter().any(|aborted| aborted.holds(header));
     let live: &mut LiveOffsets = live.of_chunk(header.base_offset..header.next_offset())?;
     let wait_max = reads.decompression_wait_max;
     let pushed = reads
         .decompression
         .with_records(chunk, wait_max, |records| {
-            let is_live = |_: &_, record: &millstream_record::Record<'_>| match record.key {
-                Some(_) => live.contains(record.offset),
+            let fate = |_: &_, record: &Record<'_>| match record.key {
+                Some(_) if live.contains(record.offset) => rest.ended.fate_of(record),
                 // Stored before keys were demanded.
-                None => !is_aborted && record.offset >= earliest,
+                None if !is_aborted && record.offset >= earliest => Fate::Stays,
+                _ => Fate::Goes,
             };
-            rewriter.push(chunk, records, is_live, out)
+            rewriter.push(chunk, records, fate, out)
         });
     let pushed = pushed.and_then(|pushed| pushed.map_err(LogError::Chunk));
     pushed.map_err(|error| in_chunk(lane, chunk, error))
@@ -237,6 +276,8 @@ impl GroupWriter<'_> {
 
     fn add_keys(&mut self, chunk: &Chunk<'_>) -> Result<()> {
         let partitions = self.lane.stream.partition_count() as usize;
+        let partition = self.lane.partition as usize;
+        let is_owned = |key: &[u8]| partition_of_key(key, partitions) == partition;
         let (position, sorter) = (self.state.position, &mut self.sorter);
         let wait_max = self.reads.decompression_wait_max;
         let added = self
@@ -244,20 +285,7 @@ impl GroupWriter<'_> {
             .decompression
             .with_records(chunk, wait_max, |records| {
                 for record in records {
-                    let record = record?;
-                    let Some(key) = record.key else {
-                        sorter.add_without_key();
-                        continue;
-                    };
-                    let version = Version {
-                        offset: record.offset,
-                        chunk: position,
-                        bytes: record_bytes(&record),
-                        is_tombstone: record.value.is_none(),
-                        is_misplaced: partition_of_key(key, partitions)
-                            != self.lane.partition as usize,
-                    };
-                    let added = sorter.add(key, version);
+                    let added = sorter.add_record(&record?, position, is_owned);
                     added.map_err(|error| unwritten(self.keys_path, error))?;
                 }
                 Ok::<(), LogError>(())

@@ -10,7 +10,7 @@ use millstream_record::Chunks;
 use crate::compact::compactor::Compactor;
 use crate::compact::due::{LaneFacts, after, judge};
 use crate::compact::join::{join, runs_to_join};
-use crate::compact::pass::{PassOrder, PassReport, compacted, pass, range};
+use crate::compact::pass::{PassOrder, PassReport, compacted, pass, range, values_end};
 use crate::compact::schedule::{Schedule, Scheduled};
 use crate::compact::stats::LogCompaction;
 use crate::core::Core;
@@ -179,6 +179,9 @@ impl Core {
             let unknown = after(compacted_at, settings.delete_retention);
             self.expiry_of(group, unknown, now)
         });
+        let ttl = lane.stream.limits.ttl();
+        let ends = taken.iter().filter_map(|group| values_end(group, ttl));
+        let expiries = expiries.chain(ends.map(|end| after(end, settings.delete_retention)));
         LaneFacts {
             total_bytes,
             dirty_bytes,

@@ -2,7 +2,7 @@
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
 
-use crate::change::{KeyChange, KeyChanges, NewValue, Older, change_keys};
+use crate::change::{KeyChange, KeyChanges, Older, change_keys};
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
 use crate::handle::stream::Stream;
@@ -17,6 +17,9 @@ use crate::read::keys::versions::{Wanted, read_versions};
 
 /// The most keys that one scan returns.
 pub const SCAN_KEYS_MAX: usize = 10_000;
+
+/// How often a scan goes on that has met ended values alone.
+const SCAN_STEPS_MAX: usize = 100;
 
 /// Keys of a partition in the order of their bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +112,8 @@ impl Stream {
 }
 
 impl StreamPartition {
-    /// Returns the newest committed version of a key; `None` if it has none, or the last one has no value, or retention
-    /// has removed it, or another partition owns the key.
+    /// Returns the newest committed version of a key; `None` if it has none, or the last one has no value or one that has
+    /// ended, or retention has removed it, or another partition owns the key.
     ///
     /// It sees every record before the last stable offset, so a producer finds its acknowledged records, unless a
     /// transaction that began before them is open. The first lookup after a start reads the records behind the key files,
@@ -121,10 +124,25 @@ impl StreamPartition {
     /// ([`LogError::ReadBudget`], [`LogError::DecompressionBusy`]); when chunks are damaged or cannot be read
     /// ([`LogError::KeysUnreadable`]).
     pub fn get(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
-        match self.get_hot(key)? {
+        Ok(self.newest(key)?.and_then(|version| self.alive(version)))
+    }
+
+    /// Returns the newest committed version of a key, also if its value has ended.
+    fn newest(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
+        match self.newest_hot(key)? {
             Some(version) => Ok(version),
             None => self.look(|| self.find_and_read(key)),
         }
+    }
+
+    /// Returns a version with its end, unless its value has ended.
+    fn alive(&self, version: KeyVersion) -> Option<KeyVersion> {
+        let expires_at = version.life().end(self.lane.stream.limits.ttl());
+        let is_over = expires_at.is_some_and(|end| end <= self.core.clock.now());
+        (!is_over).then_some(KeyVersion {
+            expires_at,
+            ..version
+        })
     }
 
     /// Looks again if the records that the index has named were compacted away before they were read: then there are newer
@@ -145,6 +163,12 @@ impl StreamPartition {
     /// # Errors
     /// When the stream is not keyed ([`LogError::NotKeyed`]).
     pub fn get_hot(&self, key: &[u8]) -> Result<Option<Option<KeyVersion>>> {
+        let known = self.newest_hot(key)?;
+        Ok(known.map(|newest| newest.and_then(|version| self.alive(version))))
+    }
+
+    /// As [`newest`](Self::newest), if memory has it.
+    fn newest_hot(&self, key: &[u8]) -> Result<Option<Option<KeyVersion>>> {
         self.check_keyed()?;
         let lane = &self.lane;
         let Some(index) = current_index(lane, self.partitions()) else {
@@ -190,7 +214,7 @@ impl StreamPartition {
     /// let config = StreamConfig { settings, ..StreamConfig::default() };
     /// let partition = log.create_stream("counts", config)?.partition(0)?;
     ///
-    /// let add = KeyChange { key: b"visits", condition: KeyCondition::Any, value: NewValue::Add(2) };
+    /// let add = KeyChange { key: b"visits", condition: KeyCondition::Any, value: NewValue::Add(2), ttl: None };
     /// let first = KeyChange { condition: KeyCondition::Absent, ..add };
     /// let outcomes = partition.change(&[add, add, first])?.outcomes;
     /// assert_eq!(outcomes[1].as_ref().unwrap().sum, Some(4));
@@ -230,37 +254,43 @@ impl StreamPartition {
         }
     }
 
-    /// Returns the newest version of a change's key, as far as the change needs it.
+    /// Returns the newest version of a change's key.
     fn look_up(&self, change: &KeyChange<'_>) -> Result<Option<Older>> {
-        let whole = |found: KeyVersion| Older {
-            offset: found.offset,
-            content: Content::of(Some(&found.value)),
-        };
-        match self.get_hot(change.key)? {
-            Some(known) => return Ok(known.map(whole)),
-            None if matches!(change.value, NewValue::Add(_)) => {
-                return Ok(self.get(change.key)?.map(whole));
-            }
-            None => {}
-        }
-        let partitions = || self.partitions();
-        let found = find_key(&self.core.reads, &self.lane, partitions, change.key)?;
-        Ok(found.map(|found| Older {
-            offset: found.offset,
-            content: Content::Other,
+        let newest = self.newest(change.key)?;
+        Ok(newest.map(|newest| Older {
+            offset: newest.offset,
+            content: Content::of(Some(&newest.value)),
+            life: newest.life(),
         }))
     }
 
     /// Returns the keys of a range that have a value, in the order of their bytes: at most `limit` and at most
     /// [`SCAN_KEYS_MAX`], and at most `bytes_max` bytes of keys, values and headers, but at least one if `limit` is not 0.
-    /// Each version is the newest one at one moment, the same for all.
+    /// Each version is the newest one at one moment, the same for all. Where it meets very many ended values, it may return
+    /// none although keys follow: then it says where to go on.
     ///
     /// # Errors
     /// As [`StreamPartition::get`].
     pub fn scan(&self, range: &KeyRange, limit: usize, bytes_max: usize) -> Result<KeyScan> {
         self.check_keyed()?;
         let limit = limit.min(SCAN_KEYS_MAX);
-        self.look(|| self.scan_and_read(range, limit, bytes_max))
+        let mut range = range.clone();
+        for step in 1.. {
+            let mut scan = self.look(|| self.scan_and_read(&range, limit, bytes_max))?;
+            let found = scan.entries.into_iter();
+            let alive = found.filter_map(|KeyEntry { key, version }| {
+                let version = self.alive(version)?;
+                Some(KeyEntry { key, version })
+            });
+            scan.entries = alive.collect();
+            match &scan.next {
+                Some(next) if scan.entries.is_empty() && limit > 0 && step < SCAN_STEPS_MAX => {
+                    range.from.clone_from(next);
+                }
+                _ => return Ok(scan),
+            }
+        }
+        unreachable!("the last step returns")
     }
 
     fn scan_and_read(&self, range: &KeyRange, limit: usize, bytes_max: usize) -> Result<KeyScan> {

@@ -32,6 +32,7 @@
 //!
 //! The index knows neither lanes nor how they are read: [`read::keys`](crate::read::keys) does that.
 
+pub mod expiry;
 pub mod file;
 pub mod index;
 pub mod scan;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use millstream_base::{GroupId, Offset, Position, ProducerId};
 use millstream_record::{Record, TransactionEnd};
 
+use crate::keys::expiry::Life;
+
 /// The memory that a key takes beside its own bytes, about.
 const KEY_OVERHEAD_BYTES: usize = 96;
 
@@ -20,6 +22,7 @@ const SWEPT_MIN: usize = 1_000;
 pub struct TailVersion {
     pub offset: Offset,
     pub content: Content,
+    pub life: Life,
     /// It counts for good when the lane is durable up to here: behind its record, or behind its transaction's marker.
     pub settled_at: Offset,
 }
@@ -117,6 +120,7 @@ impl KeyTail {
         let version = TailVersion {
             offset: record.offset,
             content: Content::of(record.value),
+            life: Life::of(record),
             settled_at: record.offset.plus(1),
         };
         let versions = match transaction {

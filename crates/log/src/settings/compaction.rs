@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 
+use crate::keys::expiry::TTL;
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, has_policy, is_without_retention};
 
 /// How long a record stays at least before it may be compacted, in milliseconds.
@@ -27,6 +28,12 @@ pub const KEYED_GROUP_BYTES_MAX: u64 = 16 << 20;
 pub fn is_compacted(settings: &BTreeMap<String, String>) -> bool {
     let policy = settings.get(CLEANUP_POLICY);
     policy.is_some_and(|policy| has_policy(policy, COMPACT))
+}
+
+/// Returns how long values live that name no end of their own: see [`TTL`].
+pub fn ttl(settings: &BTreeMap<String, String>) -> Option<Duration> {
+    let ms = number::<i64>(settings, TTL)?;
+    u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
 /// When a compacted stream is compacted, and how long its tombstones and replaced files stay. The defaults are Kafka's.

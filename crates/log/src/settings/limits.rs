@@ -1,10 +1,14 @@
 //! Limits of a stream's chunks, segments and groups, which follow its settings.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 
 use crate::settings::intake::Intake;
+
+/// The number for values without an end.
+const NO_TTL: u64 = u64::MAX;
 
 /// The bounds of a stream's chunks and groups.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +23,8 @@ pub struct Limits {
     pub run_bytes_max: usize,
     /// Whether records without a key are refused.
     pub needs_keys: bool,
+    /// How long values of keys live that name no end of their own.
+    pub ttl: Option<Duration>,
     /// How chunks are changed and checked before they are stored, if they are.
     pub intake: Option<Intake>,
 }
@@ -31,6 +37,8 @@ pub struct LiveLimits {
     segment_bytes_max: AtomicUsize,
     group_bytes_max: AtomicU64,
     needs_keys: AtomicBool,
+    /// In milliseconds; [`NO_TTL`] for ever.
+    ttl: AtomicU64,
     /// Whether there is an intake, so that appends without one take no lock.
     has_intake: AtomicBool,
     intake: RwLock<Option<Intake>>,
@@ -43,6 +51,7 @@ impl LiveLimits {
             segment_bytes_max: AtomicUsize::new(limits.segment_bytes_max),
             group_bytes_max: AtomicU64::new(limits.group_bytes_max),
             needs_keys: AtomicBool::new(limits.needs_keys),
+            ttl: AtomicU64::new(ttl_ms(limits.ttl)),
             has_intake: AtomicBool::new(limits.intake.is_some()),
             intake: RwLock::new(limits.intake),
         }
@@ -55,6 +64,7 @@ impl LiveLimits {
             .store(limits.segment_bytes_max, relaxed);
         self.group_bytes_max.store(limits.group_bytes_max, relaxed);
         self.needs_keys.store(limits.needs_keys, relaxed);
+        self.ttl.store(ttl_ms(limits.ttl), relaxed);
         *self.intake.write() = limits.intake;
         self.has_intake.store(limits.intake.is_some(), relaxed);
     }
@@ -78,7 +88,18 @@ impl LiveLimits {
         self.needs_keys.load(Ordering::Relaxed)
     }
 
+    /// How long values of keys live that name no end of their own.
+    pub fn ttl(&self) -> Option<Duration> {
+        let ttl = self.ttl.load(Ordering::Relaxed);
+        (ttl != NO_TTL).then_some(Duration::from_millis(ttl))
+    }
+
     pub fn group_bytes_max(&self) -> u64 {
         self.group_bytes_max.load(Ordering::Relaxed)
     }
+}
+
+fn ttl_ms(ttl: Option<Duration>) -> u64 {
+    let ms = ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(NO_TTL));
+    ms.unwrap_or(NO_TTL)
 }

@@ -336,6 +336,7 @@ mod tests {
             group_bytes_max: 1 << 20,
             run_bytes_max: 1 << 20,
             needs_keys: false,
+            ttl: None,
             intake: None,
         };
         let shape = |streamlets, lanes| Shape { streamlets, lanes };

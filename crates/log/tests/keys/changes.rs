@@ -35,6 +35,7 @@ fn put<'a>(key: &'a str, value: &'a str, condition: KeyCondition) -> KeyChange<'
         key: key.as_bytes(),
         condition,
         value: NewValue::Put(value.as_bytes()),
+        ttl: None,
     }
 }
 

@@ -4,6 +4,7 @@ mod changes;
 mod compaction;
 mod files;
 mod hot;
+mod lifetimes;
 mod limits;
 mod machine;
 mod model;
@@ -15,7 +16,7 @@ use std::path::Path;
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_log::{
     Background, CLEANUP_POLICY, Durability, KeyRange, Log, LogConfig, LogError, StreamConfig,
-    StreamPartition,
+    StreamPartition, end_header,
 };
 use millstream_record::{ChunkBuilder, Compression, Producer};
 
@@ -58,7 +59,15 @@ fn chunk(
         epoch: ProducerEpoch(0),
         sequence: Sequence(sequence),
     });
-    chunk_of(records, compression, producer, producer.is_some())
+    let is_transactional = producer.is_some();
+    chunk_of(
+        records,
+        compression,
+        producer,
+        is_transactional,
+        Timestamp(5),
+        None,
+    )
 }
 
 fn chunk_of(
@@ -66,11 +75,16 @@ fn chunk_of(
     compression: Compression,
     producer: Option<Producer>,
     is_transactional: bool,
+    timestamp: Timestamp,
+    expires: Option<i64>,
 ) -> Vec<u8> {
     let mut builder = ChunkBuilder::new(compression);
     builder.set_transactional(is_transactional);
+    let expires = expires.map(|end| end.to_string());
+    let header = expires.as_deref().map(end_header);
     for (key, value) in records {
-        builder.push(Timestamp(5), *key, *value, &[]).unwrap();
+        let pushed = builder.push(timestamp, *key, *value, header.as_slice());
+        pushed.unwrap();
     }
     builder.finish(producer).unwrap().to_vec()
 }

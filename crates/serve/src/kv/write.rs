@@ -16,7 +16,7 @@ use super::tags::{Tags, tag_of};
 use super::{KvPath, parse};
 use crate::body::discard_unless_awaited;
 use crate::error::RequestError;
-use crate::keyed::{KeyChange, KeyChanged, KeyCondition, KeyedError, KeyedStreams};
+use crate::keyed::{KeyChange, KeyChanged, KeyCondition, KeyWrite, KeyedError, KeyedStreams};
 use crate::shown::Shown;
 
 /// The time for a write, which ends before the server closes the connection.
@@ -24,6 +24,9 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The bytes of the longest number.
 const NUMBER_BYTES_MAX: usize = 32;
+
+/// The field of a query that says how long a value lives, in milliseconds.
+const TTL: &str = "ttl_ms";
 
 /// The number of no version.
 const NO_VERSION: Offset = Offset(u64::MAX);
@@ -38,7 +41,7 @@ const REFUSED_HEADERS: [HeaderName; 3] = [
 /// Stores the body as the value of a key.
 pub async fn put(State(shown): State<Shown>, request: Request) -> Result<Response, RequestError> {
     let (head, body) = request.into_parts();
-    let (target, body) = admitted(&shown, &head, body).await?;
+    let (target, body) = admitted(&shown, &head, body, Some(TTL)).await?;
     let bytes_max = target.value_bytes_max;
     let value = shown.bodies.read(&head.headers, body, bytes_max).await?;
     let stored = target.change(KeyChange::Put(value)).await?;
@@ -57,7 +60,7 @@ pub async fn delete(
     request: Request,
 ) -> Result<StatusCode, RequestError> {
     let (head, body) = request.into_parts();
-    let (target, body) = admitted(&shown, &head, body).await?;
+    let (target, body) = admitted(&shown, &head, body, None).await?;
     discard_unless_awaited(&head.headers, body).await;
     target.change(KeyChange::Delete).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -66,7 +69,7 @@ pub async fn delete(
 /// Adds the number in the body to the value of a key, and answers with the sum.
 pub async fn patch(State(shown): State<Shown>, request: Request) -> Result<Response, RequestError> {
     let (head, body) = request.into_parts();
-    let (target, body) = admitted(&shown, &head, body).await?;
+    let (target, body) = admitted(&shown, &head, body, Some(TTL)).await?;
     let read = shown.bodies.read(&head.headers, body, NUMBER_BYTES_MAX);
     let number = match read.await {
         Ok(body) => number(&body).ok_or(RequestError::Increment)?,
@@ -108,6 +111,7 @@ struct Target<'a> {
     key: Vec<u8>,
     value_bytes_max: usize,
     condition: Condition<'a>,
+    ttl: Option<Duration>,
 }
 
 enum Condition<'a> {
@@ -118,13 +122,14 @@ enum Condition<'a> {
     Match(Tags<'a>),
 }
 
-/// Checks all of a request but its body, which it reads if it refuses the request.
+/// Checks all of a request but its body, which it reads if it refuses the request. `field` is the one that the query may have.
 async fn admitted<'a>(
     shown: &Shown,
     head: &'a Parts,
     body: Body,
+    field: Option<&str>,
 ) -> Result<(Target<'a>, Body), RequestError> {
-    match target(shown, head) {
+    match target(shown, head, field) {
         Ok(target) => Ok((target, body)),
         Err(error) => {
             discard_unless_awaited(&head.headers, body).await;
@@ -133,14 +138,23 @@ async fn admitted<'a>(
     }
 }
 
-fn target<'a>(shown: &Shown, head: &'a Parts) -> Result<Target<'a>, RequestError> {
+fn target<'a>(
+    shown: &Shown,
+    head: &'a Parts,
+    field: Option<&str>,
+) -> Result<Target<'a>, RequestError> {
     let unknown = || RequestError::UnknownPath(head.uri.path().to_owned());
     let streams = shown.content.keyed().ok_or_else(unknown)?;
     let KvPath { stream, key } = parse(head.uri.path())?;
     let key = key.ok_or_else(unknown)?;
-    if let Some(query) = head.uri.query().filter(|query| !query.is_empty()) {
-        return Err(RequestError::WriteQuery(query.to_owned()));
-    }
+    let query = head.uri.query().filter(|query| !query.is_empty());
+    let ttl = match query {
+        Some(query) => Some(ttl(query, field).ok_or_else(|| RequestError::WriteQuery {
+            query: query.to_owned(),
+            may_live: field.is_some(),
+        })?),
+        None => None,
+    };
     let mut refused = REFUSED_HEADERS.iter();
     if let Some(name) = refused.find(|name| head.headers.contains_key(*name)) {
         return Err(RequestError::WriteHeader(name.clone()));
@@ -153,7 +167,16 @@ fn target<'a>(shown: &Shown, head: &'a Parts) -> Result<Target<'a>, RequestError
         key,
         value_bytes_max,
         condition,
+        ttl,
     })
+}
+
+/// Parses a query that says how long the new value lives.
+fn ttl(query: &str, field: Option<&str>) -> Option<Duration> {
+    let (name, ms) = query.split_once('=')?;
+    let ms: i64 = ms.parse().ok()?;
+    let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0)?;
+    (Some(name) == field).then_some(Duration::from_millis(ms))
 }
 
 fn condition(headers: &HeaderMap) -> Result<Condition<'_>, RequestError> {
@@ -212,7 +235,12 @@ impl Target<'_> {
         change: KeyChange,
     ) -> Result<KeyChanged, KeyedError> {
         let (stream, key) = (&self.stream, self.key.clone());
-        self.streams.change(stream, key, condition, change).await
+        let write = KeyWrite {
+            condition,
+            change,
+            ttl: self.ttl,
+        };
+        self.streams.change(stream, key, write).await
     }
 }
 
@@ -233,6 +261,26 @@ mod tests {
     async fn a_write_that_does_not_become_durable_is_answered() {
         let written = in_time::<()>(pending()).await;
         assert!(matches!(written, Err(RequestError::SlowWrite(_))));
+    }
+
+    #[test]
+    fn a_query_may_say_how_long_a_value_lives() {
+        let ms = |query| ttl(query, Some(TTL)).map(|ttl| ttl.as_millis());
+        assert_eq!(ms("ttl_ms=1"), Some(1));
+        assert_eq!(ms("ttl_ms=9223372036854775807"), Some(i64::MAX as u128));
+        for query in [
+            "ttl_ms=0",
+            "ttl_ms=-1",
+            "ttl_ms=9223372036854775808",
+            "ttl_ms=1s",
+            "ttl_ms=",
+            "ttl_ms",
+            "ttl=1",
+            "ttl_ms=1&ttl_ms=2",
+        ] {
+            assert_eq!(ms(query), None, "{query}");
+        }
+        assert_eq!(ttl("ttl_ms=1", None), None);
     }
 
     #[test]

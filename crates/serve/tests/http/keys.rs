@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{Credentials, KeyRange, Offset, TcpNetwork, Timestamp};
 use millstream_flow::Running;
 use millstream_serve::{
-    Admission, Content, Gate, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyedError,
+    Admission, Content, Gate, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyWrite, KeyedError,
     KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, Metric, Options, Server, Visited, Visitor,
 };
 use serde_json::{Value, json};
@@ -33,17 +34,20 @@ struct Stored {
     values: BTreeMap<Vec<u8>, (u64, Bytes)>,
     /// Whether the next change comes after that of another writer.
     is_overtaken: bool,
+    /// How long the last value lives.
+    ttl: Option<Duration>,
     /// Whether look-ups see no version yet, as behind an open transaction.
     is_behind: bool,
 }
 
 impl Stored {
-    fn change(
-        &mut self,
-        key: Vec<u8>,
-        condition: KeyCondition,
-        change: KeyChange,
-    ) -> Result<KeyChanged, KeyedError> {
+    fn change(&mut self, key: Vec<u8>, write: KeyWrite) -> Result<KeyChanged, KeyedError> {
+        let KeyWrite {
+            condition,
+            change,
+            ttl,
+        } = write;
+        self.ttl = ttl;
         // Another writer comes before this change.
         if std::mem::take(&mut self.is_overtaken) {
             let offset = self.offset();
@@ -107,6 +111,7 @@ impl KeyedStreams for Streams {
             version: version(offset),
             timestamp: Timestamp(0),
             value,
+            expires_at: None,
         }))))
     }
 
@@ -122,17 +127,11 @@ impl KeyedStreams for Streams {
         }
     }
 
-    fn change(
-        &self,
-        stream: &str,
-        key: Vec<u8>,
-        condition: KeyCondition,
-        change: KeyChange,
-    ) -> KeyedFuture<KeyChanged> {
+    fn change(&self, stream: &str, key: Vec<u8>, write: KeyWrite) -> KeyedFuture<KeyChanged> {
         if stream == "full" {
             return Box::pin(ready(Err(KeyedError::DiskFull("disk is full".to_owned()))));
         }
-        Box::pin(ready(self.0.lock().unwrap().change(key, condition, change)))
+        Box::pin(ready(self.0.lock().unwrap().change(key, write)))
     }
 
     fn misplaced(&self, _: &str) -> u64 {
@@ -403,6 +402,33 @@ fn patch_adds_to_a_number() {
     }
     assert_eq!(send(&server, "PUT", "/kv/t/n", "", "word").status, 204);
     add("", "1").check_error(409, "\"word\" is not a whole number");
+}
+
+#[test]
+fn a_write_may_say_how_long_the_value_lives() {
+    let (server, stored) = node_with_version_0();
+    let ttl = || stored.lock().unwrap().ttl.map(|ttl| ttl.as_millis());
+    for (method, path, status, expected) in [
+        ("PUT", "/kv/t/n", 204, None),
+        ("PUT", "/kv/t/n?ttl_ms=60000", 204, Some(60_000)),
+        ("PATCH", "/kv/t/n?ttl_ms=1", 200, Some(1)),
+        ("PATCH", "/kv/t/n?", 200, None),
+    ] {
+        let written = send(&server, method, path, "", "5");
+        assert_eq!((written.status, ttl()), (status, expected), "{path}");
+    }
+    for query in [
+        "ttl_ms=0",
+        "ttl_ms=-1",
+        "ttl_ms=1h",
+        "ttl_ms",
+        "ttl_ms=1&ttl_ms=1",
+        "ttl=5",
+    ] {
+        let written = send(&server, "PUT", &format!("/kv/t/n?{query}"), "", "5");
+        written.check_error(400, "ttl_ms=<n>");
+    }
+    send(&server, "DELETE", "/kv/t/n?ttl_ms=5", "", "").check_error(400, "a deletion has none");
 }
 
 #[test]

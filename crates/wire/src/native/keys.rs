@@ -65,6 +65,8 @@ native! {
         timestamp: Timestamp,
         /// The value.
         value: Bytes,
+        /// When the value ends, in milliseconds since 1970; null if it has no end.
+        expires_at: Option<Timestamp>,
     }
 
     /// Returns the newest committed versions of keys.
@@ -163,6 +165,9 @@ native! {
         condition: KeyCondition,
         /// The version of condition 2, and else 0.
         version: Offset,
+        /// How long the new value lives, in milliseconds from 1 on; null for as long as the stream's setting says. A number that
+        /// is added to a value leaves its end as it is. Null where the key is deleted.
+        ttl_ms: Option<i64>,
     }
 
     /// Answers [`PutKeysRequest`] after all versions are as durable as the stream's setting requires.
@@ -196,4 +201,4 @@ native! {
     }
 }
 
-nullable!(KeyVersion, Offset, i64);
+nullable!(KeyVersion, Offset, Timestamp, i64);

@@ -64,6 +64,7 @@ fn key_version() -> KeyVersion {
         version: Offset(200),
         timestamp: Timestamp(-1),
         value: Bytes::from_static(b"{}"),
+        expires_at: Some(Timestamp(300)),
     }
 }
 
@@ -245,6 +246,7 @@ fn requests() -> Vec<Request> {
                 KeyToPut {
                     key: Bytes::from_static(b"cid"),
                     add: Some(-2),
+                    ttl_ms: Some(60_000),
                     ..KeyToPut::default()
                 },
             ],

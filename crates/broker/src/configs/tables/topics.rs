@@ -5,7 +5,7 @@ use millstream_log::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLEANUP_POLICY, COMPACT, COMPACTION_LAG_MAX,
     COMPACTION_LAG_MIN, COMPRESSION, DELETE, DELETE_RETENTION, DIRTY_RATIO_MIN, Durability,
     FILE_DELETE_DELAY, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, StreamConfig,
-    TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, ZSTD_LEVEL,
+    TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, TTL, ZSTD_LEVEL,
 };
 
 use crate::configs::setting::Setting;
@@ -108,7 +108,7 @@ const fn topic(
 }
 
 /// All settings of topics, by their names. Others are refused, as Kafka does.
-pub const SETTINGS: [TopicSetting; 34] = [
+pub const SETTINGS: [TopicSetting; 35] = [
     topic(
         CLEANUP_POLICY,
         Some("log.cleanup.policy"),
@@ -362,7 +362,21 @@ pub const SETTINGS: [TopicSetting; 34] = [
         "When a producer is answered: sync (the batch is on disk), written (the system has it: only a loss of power loses the last second), async (at once; the last moments are lost when the server is killed), memory (never written). Set when the topic is created.",
     ).field(durability, put_durability)
     .fixed_at_creation(),
+    topic(
+        TTL,
+        None,
+        Values::Long(-1),
+        "-1",
+        "How long the values of a compacted topic live, from their record's time on; -1 for ever. Then look-ups find their keys absent, and compaction removes them. A record that names the end of its value in a header keeps that.",
+    ).refusing(refuse_no_life).read_by_log(),
 ];
+
+fn refuse_no_life(ttl: &str) -> Option<String> {
+    let is_zero = ttl.trim().parse() == Ok(0);
+    is_zero.then(|| {
+        "values that live for 0 ms cannot be found: take 1 or more, or -1 for ever".to_owned()
+    })
+}
 
 fn refuse_policy(policy: &str) -> Option<String> {
     let why = || format!("{policy:?} is no policy; {DELETE}, {COMPACT} or both are taken");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_base::{Offset, partition_of_key};
 use millstream_log::{
@@ -20,6 +21,12 @@ use crate::reply::Reply;
 /// Returns whether an entry depends on the newest version of its key.
 pub fn needs_newest(entry: &KeyToPut) -> bool {
     entry.add.is_some() || entry.condition != native::KeyCondition::None
+}
+
+/// Returns how long the new value of an entry lives; `None` for as long as the stream's setting says.
+pub fn ttl(entry: &KeyToPut) -> Option<Duration> {
+    let ms = entry.ttl_ms.and_then(|ms| u64::try_from(ms).ok());
+    ms.map(Duration::from_millis)
 }
 
 /// The entries of one partition.
@@ -84,13 +91,21 @@ fn shares(stream: &Stream, entries: &[KeyToPut], response: &mut PutKeysResponse)
     shares.into_values().collect()
 }
 
-fn check(entry: &KeyToPut) -> Result<(), Refused> {
+/// Checks key and value of an entry.
+pub fn check(entry: &KeyToPut) -> Result<(), Refused> {
     check_key(&entry.key)?;
+    let refused = |why| Err(Refused::new(ResponseError::InvalidRequest, why));
+    match entry.ttl_ms {
+        Some(..=0) => return refused("a time to live must have 1 ms or more"),
+        Some(_) if entry.value.is_none() && entry.add.is_none() => {
+            return refused("the entry deletes its key, so it cannot have a time to live");
+        }
+        _ => {}
+    }
     match (&entry.value, entry.add) {
-        (Some(_), Some(_)) => Err(Refused::new(
-            ResponseError::InvalidRequest,
-            "the entry has a value and a number to add, and may have only one of them",
-        )),
+        (Some(_), Some(_)) => {
+            refused("the entry has a value and a number to add, and may have only one of them")
+        }
         _ => Ok(()),
     }
 }
@@ -132,6 +147,7 @@ fn of_entry(entry: &KeyToPut) -> KeyChange<'_> {
             (Some(value), None) => NewValue::Put(value),
             (None, None) => NewValue::Delete,
         },
+        ttl: ttl(entry),
     }
 }
 

@@ -76,6 +76,7 @@ fn wire_version(version: millstream_log::KeyVersion) -> KeyVersion {
         version: version.offset,
         timestamp: version.timestamp,
         value: version.value,
+        expires_at: version.expires_at,
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp, partition_of_key};
-use millstream_log::{Appended, Log, LogError, Stream, StreamPartition};
+use millstream_log::{Appended, Log, LogError, Stream, StreamPartition, end_header, end_text};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::native::{KeyToPut, PutKeysRequest, PutKeysResponse, StoredKey};
 
-use super::change::{change, needs_newest};
-use super::{KEYS_MAX, check_key, keyed_stream};
+use super::change::{change, check, needs_newest, ttl};
+use super::{KEYS_MAX, keyed_stream};
 use crate::broker::Broker;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
@@ -17,8 +17,8 @@ use crate::reply::Reply;
 /// About the size of a chunk with several keys. A look-up reads its chunk whole, so chunks are small.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// The most bytes of a record beside its key and its value.
-const RECORD_OVERHEAD_BYTES: usize = 32;
+/// The most bytes of a record beside its key and its value: among them a header with the value's end.
+const RECORD_OVERHEAD_BYTES: usize = 80;
 
 /// An appended chunk that is not as durable yet as it has to be.
 struct Waiting {
@@ -88,7 +88,7 @@ impl<'a> Puts<'a> {
         for (place, entry) in entries.iter().enumerate() {
             let partition = partition_of_key(&entry.key, partitions) as u32;
             self.response.entries[place].partition = partition;
-            match check_key(&entry.key) {
+            match check(entry) {
                 Ok(()) => places.entry(partition).or_default().push(place),
                 Err(refused) => refuse(&mut self.response, &[place], &refused),
             }
@@ -110,7 +110,12 @@ impl<'a> Puts<'a> {
             if self.chunk.len() + bytes > chunk_bytes {
                 self.append(&partition, std::mem::take(&mut begun));
             }
-            match self.chunk.push(self.now, Some(key), value, &[]) {
+            let end = ttl(&entries[place]).map(|ttl| end_text(self.now, ttl));
+            let header = end.as_deref().map(end_header);
+            let pushed = self
+                .chunk
+                .push(self.now, Some(key), value, header.as_slice());
+            match pushed {
                 Ok(()) => begun.push(place),
                 Err(error) => {
                     let refused = LogError::from(error).into();

@@ -13,7 +13,9 @@ use millstream_sim::SimDisk;
 
 use self::world::{ModelRecord, World};
 use super::live::{FILES_MAX, LIVE_MAX, LiveReader, RangeKeys};
-use super::rewrite::{ProducerStates, Rewrite, RewriteOutput, Rewritten, producers_at};
+use super::rewrite::{
+    EndedValues, ProducerStates, Rewrite, RewriteOutput, Rewritten, producers_at,
+};
 use super::runs::{RangeGroup, RunBounds, runs};
 use crate::error::{LogError, Result};
 use crate::group::Group;
@@ -89,6 +91,7 @@ fn a_rewrite_stops_where_a_key_file_is_damaged_or_it_is_told_to() {
         name: groups[0].name(),
         keys_path: Path::new("/keys").to_owned(),
         rules: RULES,
+        ended: EndedValues::NONE,
         producers: [Vec::new(), Vec::new()],
         pace: &|_| Err(LogError::Closed),
     };
@@ -226,6 +229,7 @@ fn check_run(
         name,
         keys_path: keys_path.clone(),
         rules: RULES,
+        ended: EndedValues::NONE,
         producers: producers.clone(),
         pace: &|bytes| {
             paced.set(paced.get() + bytes);

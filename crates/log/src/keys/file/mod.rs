@@ -8,12 +8,14 @@
 //! filters       one for each 256 blocks: length 4 | split-block Bloom filter | CRC 4
 //! block list    for each block: length of the first key | the key | position; CRC 4
 //! footer 96     keys 8 | tombstones 8 | records without key 8 | misplaced 8 | position of the filters 8 | position of the
-//!               block list 8 | end offset 8 | horizon of tombstones 8 | horizon of markers 8 | zero 12 | CRC 4 | "MSKEYEND"
+//!               block list 8 | end offset 8 | horizon of tombstones 8 | horizon of markers 8 | end of values 8 |
+//!               bit 0: values without an end 4 | CRC 4 | "MSKEYEND"
 //! ```
 //!
 //! All numbers are little-endian; those without a size are varints. The first bit of the flags says that the record has no
 //! value, the second that another partition owned the key when the file was made. The bytes of a record are those of its key,
 //! value and headers. A horizon is the smallest one of the group's chunks, -1 without one; earlier programs wrote 0 for both.
+//! The end of values is the time in ms when so many have ended that a rewrite is worth it, 0 if none ends.
 //! Checksums are CRC-32C.
 //!
 //! A key file follows from its group alone. So one that is damaged, or of another group, is made anew, and readers return
@@ -32,9 +34,12 @@ pub mod write;
 mod tests;
 
 use std::io;
+use std::time::Duration;
 
 use millstream_base::{Offset, Position, Timestamp};
 use millstream_record::ChunkHeader;
+
+use crate::keys::expiry::Life;
 
 /// Bytes of a block of entries, without its checksum. Only a block with one entry is larger.
 const BLOCK_BYTES: usize = 4096;
@@ -75,16 +80,31 @@ pub struct KeyCounts {
     pub file_bytes: u64,
 }
 
-/// The smallest delete horizons of a group's chunks.
+/// The times of a group at which a rewrite has something to remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Horizons {
-    /// Of chunks with tombstones.
+    /// The smallest delete horizon of chunks with tombstones.
     pub tombstones: Option<Timestamp>,
-    /// Of the markers of transactions.
+    /// That of the markers of transactions.
     pub markers: Option<Timestamp>,
+    /// When so many values have ended that a rewrite is worth it; `None` if no record names an end.
+    pub values: Option<Timestamp>,
+    /// Whether there are values that name no end.
+    pub has_endless: bool,
 }
 
 impl Horizons {
+    /// Returns when a rewrite is worth it for ended values, in a stream whose values live so long that name no end. `newest`
+    /// is the time of the group's newest record.
+    pub fn values_end(&self, newest: Timestamp, ttl: Option<Duration>) -> Option<Timestamp> {
+        let life = Life {
+            timestamp: newest,
+            expires: None,
+        };
+        let endless = life.end(ttl).filter(|_| self.has_endless);
+        [self.values, endless].into_iter().flatten().min()
+    }
+
     /// Takes note of a chunk.
     pub fn note(&mut self, header: &ChunkHeader) {
         let horizon = match header.attributes.is_control() {

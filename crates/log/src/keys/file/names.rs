@@ -48,7 +48,9 @@ impl Footer {
         let mut footer = [0; FOOTER_BYTES];
         let counts = &self.counts;
         let [tombstones, markers] = encode_horizons(counts.horizons);
-        let fields: [&[u8]; 9] = [
+        let horizons = counts.horizons.unwrap_or_default();
+        let values = horizons.values.map_or(0, |at| at.0.max(1));
+        let fields: [&[u8]; 11] = [
             &counts.keys.to_le_bytes(),
             &counts.tombstones.to_le_bytes(),
             &counts.without_key.to_le_bytes(),
@@ -58,6 +60,8 @@ impl Footer {
             &self.end.0.to_le_bytes(),
             &tombstones.to_le_bytes(),
             &markers.to_le_bytes(),
+            &values.to_le_bytes(),
+            &u32::from(horizons.has_endless).to_le_bytes(),
         ];
         put(&mut footer, &fields);
         let crc = crc32c(&footer[..FOOTER_CRC]);
@@ -72,13 +76,19 @@ impl Footer {
             let field = bytes[8 * index..].first_chunk().copied();
             field.map(u64::from_le_bytes)
         };
+        let horizons = decode_horizons([number(7)? as i64, number(8)? as i64]);
+        let values = number(9)? as i64;
         let footer = Footer {
             counts: KeyCounts {
                 keys: number(0)?,
                 tombstones: number(1)?,
                 without_key: number(2)?,
                 misplaced: number(3)?,
-                horizons: decode_horizons([number(7)? as i64, number(8)? as i64]),
+                horizons: horizons.map(|horizons| Horizons {
+                    values: (values > 0).then_some(Timestamp(values)),
+                    has_endless: bytes[FOOTER_CRC - 4] == 1,
+                    ..horizons
+                }),
                 file_bytes: 0,
             },
             filters: number(4)?,
@@ -101,6 +111,7 @@ fn decode_horizons(encoded: [i64; 2]) -> Option<Horizons> {
     (encoded != [0; 2]).then_some(Horizons {
         tombstones,
         markers,
+        ..Horizons::default()
     })
 }
 

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use millstream_base::disk::Access;
-use millstream_base::{Disk, DiskFile, Offset};
-use millstream_record::ChunkHeader;
+use millstream_base::{Disk, DiskFile, Offset, Position};
+use millstream_record::{ChunkHeader, Record};
 
 use super::buffer::KeyBuffer;
 use super::merge::KeyMerge;
@@ -13,6 +13,8 @@ use super::read::KeyFile;
 use super::write::{KeyFileWriter, LeftOut};
 use super::{Horizons, KeyCounts, KeyFileError, Version};
 use crate::ids::GroupName;
+use crate::keys::expiry::Ends;
+use crate::keys::table::record_bytes;
 
 /// The most memory for keys that are sorted.
 pub const SORTED_BYTES_MAX: usize = 32 << 20;
@@ -34,6 +36,7 @@ pub struct KeySorter<'a> {
     keys: KeyBuffer,
     left_out: LeftOut,
     horizons: Horizons,
+    ends: Ends,
     /// Runs that are on disk. Each has newer records than those before.
     runs: Vec<PathBuf>,
     runs_made: usize,
@@ -57,6 +60,7 @@ impl<'a> KeySorter<'a> {
             keys: KeyBuffer::default(),
             left_out: LeftOut::default(),
             horizons: Horizons::default(),
+            ends: Ends::default(),
             runs: Vec::new(),
             runs_made: 0,
         }
@@ -75,9 +79,30 @@ impl<'a> KeySorter<'a> {
         Ok(())
     }
 
-    /// Takes note of a chunk of the group.
-    pub fn note_chunk(&mut self, header: &ChunkHeader) {
-        self.horizons.note(header);
+    /// Adds the next record, whose chunk is at this position. `is_owned` says whether the partition owns a key.
+    ///
+    /// # Errors
+    /// When a run cannot be written.
+    pub fn add_record(
+        &mut self,
+        record: &Record<'_>,
+        chunk: Position,
+        is_owned: impl Fn(&[u8]) -> bool,
+    ) -> Result<(), KeyFileError> {
+        let Some(key) = record.key else {
+            self.add_without_key();
+            return Ok(());
+        };
+        let bytes = record_bytes(record);
+        self.ends.add(record, bytes);
+        let version = Version {
+            offset: record.offset,
+            chunk,
+            bytes,
+            is_tombstone: record.value.is_none(),
+            is_misplaced: !is_owned(key),
+        };
+        self.add(key, version)
     }
 
     /// Counts a record without a key.
@@ -85,11 +110,18 @@ impl<'a> KeySorter<'a> {
         self.left_out.without_key += 1;
     }
 
+    /// Takes note of a chunk of the group.
+    pub fn note_chunk(&mut self, header: &ChunkHeader) {
+        self.horizons.note(header);
+    }
+
     /// Writes the key file, and makes its content durable.
     ///
     /// # Errors
     /// When a file cannot be written, or a run is not read back as it was written.
     pub fn finish(mut self) -> Result<KeyCounts, KeyFileError> {
+        self.horizons.values = self.ends.due_at();
+        self.horizons.has_endless = self.ends.has_endless();
         let path = self.path.clone();
         let (file, counts) = if self.runs.is_empty() {
             self.write_sorted(&path)?

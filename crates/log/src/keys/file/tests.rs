@@ -74,6 +74,8 @@ const LEFT_OUT: LeftOut = LeftOut {
 const HORIZONS: Horizons = Horizons {
     tombstones: Some(Timestamp(0x0102)),
     markers: None,
+    values: None,
+    has_endless: false,
 };
 
 fn name() -> GroupName {

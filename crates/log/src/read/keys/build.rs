@@ -10,8 +10,7 @@ use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::group::end::GroupEnd;
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
-use crate::keys::file::{KeyCounts, KeyFileError, Version};
-use crate::keys::table::record_bytes;
+use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::lane::LaneState;
 use crate::read::aborted::aborted_transactions;
 use crate::read::context::ReadContext;
@@ -130,20 +129,10 @@ fn add_records(
     records: Records<'_>,
 ) -> Result<std::result::Result<(), KeyFileError>> {
     let partitions = lane.stream.partition_count() as usize;
+    let is_owned = |key: &[u8]| partition_of_key(key, partitions) == lane.partition as usize;
     for record in records {
         let record = record.map_err(LogError::Chunk)?;
-        let Some(key) = record.key else {
-            sorter.add_without_key();
-            continue;
-        };
-        let version = Version {
-            offset: record.offset,
-            chunk,
-            bytes: record_bytes(&record),
-            is_tombstone: record.value.is_none(),
-            is_misplaced: partition_of_key(key, partitions) != lane.partition as usize,
-        };
-        if let Err(error) = sorter.add(key, version) {
+        if let Err(error) = sorter.add_record(&record, chunk, is_owned) {
             return Ok(Err(error));
         }
     }

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use millstream_base::{Offset, Timestamp};
 use millstream_record::Record;
 
+use crate::keys::expiry::{Life, expires_of};
+
 /// The newest committed version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyVersion {
@@ -15,6 +17,8 @@ pub struct KeyVersion {
     pub value: Bytes,
     /// The headers of its record, in the producer's order.
     pub headers: Vec<KeyHeader>,
+    /// When the value ends; `None` if it has no end.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A header of a key's record.
@@ -26,7 +30,17 @@ pub struct KeyHeader {
     pub value: Option<Bytes>,
 }
 
-/// Copies a record that has this value.
+impl KeyVersion {
+    /// The life of the value. Of a [copy](copy_of).
+    pub(crate) fn life(&self) -> Life {
+        Life {
+            timestamp: self.timestamp,
+            expires: self.expires_at,
+        }
+    }
+}
+
+/// Copies a record that has this value. The copy has the end that the record names.
 pub fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
     let headers = record.headers().map(|header| KeyHeader {
         name: Bytes::copy_from_slice(header.name),
@@ -37,5 +51,6 @@ pub fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
         timestamp: record.timestamp,
         value: Bytes::copy_from_slice(value),
         headers: headers.collect(),
+        expires_at: expires_of(record),
     }
 }

@@ -1,5 +1,7 @@
 //! Conditional changes, beside the model.
 
+use std::time::Duration;
+
 use millstream_base::{Offset, partition_of_key};
 use millstream_log::{ChangeError, Changed, KeyChange, KeyCondition, LogError, NewValue};
 
@@ -9,7 +11,7 @@ use super::{World, add};
 /// The newest appended version of a key.
 enum Newest {
     Undecided,
-    Value(u64, Vec<u8>),
+    Value(u64, Vec<u8>, Option<i64>),
     None,
 }
 
@@ -43,8 +45,8 @@ impl World<'_> {
             .iter()
             .zip(&values)
             .map(|(key, value)| {
-                let version = match self.partitions[n].newest(key, earliest) {
-                    Newest::Value(version, _) if self.rng.u8(..4) > 0 => version,
+                let version = match self.partitions[n].newest(key, earliest, None, 0) {
+                    Newest::Value(version, ..) if self.rng.u8(..4) > 0 => version,
                     _ => self.rng.u64(..=self.partitions[n].next),
                 };
                 let condition = match self.rng.u8(..4) {
@@ -63,13 +65,16 @@ impl World<'_> {
                     key,
                     condition,
                     value,
+                    ttl: (self.rng.u8(..3) == 0)
+                        .then(|| Duration::from_millis(self.rng.u64(..8_000))),
                 }
             })
             .collect();
+        let (ttl, now) = (self.ttl, self.now_ms());
         let changed = partition.change(&changes)?;
         for (change, outcome) in changes.iter().zip(changed.outcomes) {
             let model = &mut self.partitions[n];
-            let expected = model.outcome(change, earliest);
+            let (expected, expires) = model.outcome(change, earliest, ttl, now);
             let found = match &outcome {
                 Err(ChangeError::Log(error)) => return Err(error.clone()),
                 Ok(Changed { version, sum }) => {
@@ -90,7 +95,7 @@ impl World<'_> {
             assert_eq!(found, expected, "{change:?}");
             if let Outcome::Stored(value) = found {
                 add(&self.seen.changes, 1);
-                model.append_change(change.key, value);
+                model.append_change(change.key, value, now, expires);
             } else {
                 add(&self.seen.refused_changes, 1);
             }
@@ -101,7 +106,7 @@ impl World<'_> {
 }
 
 impl ModelPartition {
-    fn newest(&self, key: &[u8], earliest: u64) -> Newest {
+    fn newest(&self, key: &[u8], earliest: u64, ttl: Option<i64>, now: i64) -> Newest {
         let transactions = self.transactions();
         let mut newest = Newest::None;
         for record in self.records.iter().filter(|record| record.key == key) {
@@ -116,22 +121,31 @@ impl ModelPartition {
                 return Newest::Undecided;
             }
             newest = match record.value.clone() {
-                Some(value) => Newest::Value(record.offset, value),
+                Some(_) if record.has_ended(ttl, now) => Newest::None,
+                Some(value) => Newest::Value(record.offset, value, record.expires),
                 None => Newest::None,
             };
         }
         newest
     }
 
-    fn outcome(&self, change: &KeyChange<'_>, earliest: u64) -> Outcome {
+    /// The right outcome, and the end that the new record names.
+    fn outcome(
+        &self,
+        change: &KeyChange<'_>,
+        earliest: u64,
+        ttl: Option<i64>,
+        now: i64,
+    ) -> (Outcome, Option<i64>) {
+        let end = change.ttl.map(|ttl| now + ttl.as_millis() as i64);
         let is_free =
             change.condition == KeyCondition::Any && !matches!(change.value, NewValue::Add(_));
-        let newest = match self.newest(change.key, earliest) {
-            Newest::Undecided if !is_free => return Outcome::Undecided,
+        let newest = match self.newest(change.key, earliest, ttl, now) {
+            Newest::Undecided if !is_free => return (Outcome::Undecided, None),
             Newest::Undecided | Newest::None => None,
-            Newest::Value(offset, value) => Some((offset, value)),
+            Newest::Value(offset, value, expires) => Some((offset, value, expires)),
         };
-        let offset = newest.as_ref().map(|(offset, _)| *offset);
+        let offset = newest.as_ref().map(|(offset, ..)| *offset);
         let holds = match change.condition {
             KeyCondition::Any => true,
             KeyCondition::Present => offset.is_some(),
@@ -139,32 +153,41 @@ impl ModelPartition {
             KeyCondition::Version(version) => offset == Some(version.0),
         };
         if !holds {
-            return Outcome::OtherVersion(offset);
+            return (Outcome::OtherVersion(offset), None);
         }
         let number = match change.value {
-            NewValue::Put(value) => return Outcome::Stored(Some(value.to_vec())),
-            NewValue::Delete => return Outcome::Stored(None),
+            NewValue::Put(value) => return (Outcome::Stored(Some(value.to_vec())), end),
+            NewValue::Delete => return (Outcome::Stored(None), None),
             NewValue::Add(number) => number,
         };
-        let text = newest.map_or(b"0".to_vec(), |(_, value)| value);
+        let end = newest.as_ref().map_or(end, |(.., expires)| *expires);
+        let text = newest.map_or(b"0".to_vec(), |(_, value, _)| value);
         let parsed: Option<i64> = str::from_utf8(&text)
             .ok()
             .and_then(|text| text.parse().ok());
         let Some(value) = parsed.filter(|value| value.to_string().as_bytes() == text) else {
-            return Outcome::NotANumber(offset.unwrap_or_default());
+            return (Outcome::NotANumber(offset.unwrap_or_default()), None);
         };
         match value.checked_add(number) {
-            Some(sum) => Outcome::Stored(Some(sum.to_string().into_bytes())),
-            None => Outcome::Overflow(value),
+            Some(sum) => (Outcome::Stored(Some(sum.to_string().into_bytes())), end),
+            None => (Outcome::Overflow(value), None),
         }
     }
 
-    fn append_change(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+    fn append_change(
+        &mut self,
+        key: &[u8],
+        value: Option<Vec<u8>>,
+        timestamp: i64,
+        expires: Option<i64>,
+    ) {
         self.records.push(ModelRecord {
             offset: self.next,
             key: key.to_vec(),
             value,
             producer: None,
+            timestamp,
+            expires,
         });
         // A crash may take away some of the changes of one call, if two are of the same key.
         self.batches.push(Batch {

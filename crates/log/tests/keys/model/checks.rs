@@ -6,7 +6,7 @@ use millstream_base::{Offset, ProducerId, partition_of_key};
 use millstream_log::{AtLeast, Durability, KeyRange, LogError};
 use millstream_record::{Chunks, Decompressor, EndMarker, TransactionEnd};
 
-use super::partition::{ModelPartition, Table};
+use super::partition::{ModelPartition, ModelRecord, Table};
 use super::{World, add};
 use crate::{try_get, try_scan};
 
@@ -31,7 +31,11 @@ impl World<'_> {
         // Other markers and records become durable later.
         let is_durable = !self.is_disk_full && !self.machine.disk.has_crashed();
         assert!(stable == all_stable || !is_durable || self.durability == Durability::Sync);
-        Ok(model.table(earliest..stable, n, self.partitions.len()))
+        let (now, partitions) = (self.now_ms(), self.partitions.len());
+        let ended = |record: &&ModelRecord| record.has_ended(self.ttl, now);
+        let ended = model.committed(stable).filter(ended).count();
+        add(&self.seen.ended_values, ended as u64);
+        Ok(model.table(earliest..stable, n, partitions, (self.ttl, now)))
     }
 
     /// Looks up some keys, and scans a range.
@@ -94,26 +98,46 @@ impl World<'_> {
         let mut stored = BTreeMap::new();
         let mut newest = BTreeMap::new();
         for record in model.committed(stable.0) {
-            stored.insert(record.offset, (record.key.clone(), record.value.clone()));
+            stored.insert(record.offset, record);
             if record.offset >= earliest.0 {
                 newest.insert(&record.key, record);
             }
         }
         for (offset, record) in found.records.range(earliest.0..stable.0) {
-            assert_eq!(stored.get(offset), Some(record), "offset {offset}");
+            let right = stored[offset];
+            let has_lost_value = record.1.is_none() && self.may_lose_value(right);
+            let value = right.value.clone().filter(|_| !has_lost_value);
+            assert_eq!(record, &(right.key.clone(), value), "offset {offset}");
+            let lost = right.value.is_some() && has_lost_value;
+            add(&self.seen.dropped_values, u64::from(lost));
         }
         for record in newest.into_values() {
             let is_there = found.records.contains_key(&record.offset);
             assert!(
-                is_there || record.value.is_none() && self.may_be_gone(model, record.offset),
-                "the newest record of key {:?} is missing: offset {}",
-                record.key,
-                record.offset
+                is_there || self.may_be_dropped(model, record),
+                "the newest record of its key is missing at {}: {record:?}, tombstones stay for {:?}, values for {:?}",
+                self.now_ms(),
+                self.delete_retention,
+                self.ttl
             );
             add(&self.seen.dropped_tombstones, u64::from(!is_there));
         }
         self.check_markers(model, &found, earliest.0..stable.0);
         Ok(())
+    }
+
+    /// Whether the newest record of a key may be gone.
+    fn may_be_dropped(&self, model: &ModelPartition, record: &ModelRecord) -> bool {
+        match record.value {
+            Some(_) => self.may_lose_value(record),
+            None => self.may_be_gone(model, record.offset),
+        }
+    }
+
+    /// Whether a value has ended so long ago that a pass may have made a tombstone of its record.
+    fn may_lose_value(&self, record: &ModelRecord) -> bool {
+        let retention = self.delete_retention.as_millis() as i64;
+        record.has_ended(self.ttl, self.now_ms() - retention)
     }
 
     /// Whether a tombstone or a marker has stayed for its time.

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use millstream_base::ByteSize;
 use millstream_log::{
     DELETE_RETENTION, DIRTY_RATIO_MIN, Durability, FILE_DELETE_DELAY, Log, LogError, Stream,
-    StreamPartition,
+    StreamPartition, TTL,
 };
 use millstream_sim::{Notes, for_each_seed};
 
@@ -48,6 +48,8 @@ struct Seen {
     refused_chunks: AtomicU64,
     dropped_tombstones: AtomicU64,
     dropped_markers: AtomicU64,
+    ended_values: AtomicU64,
+    dropped_values: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, more: u64) {
@@ -62,6 +64,8 @@ struct World<'a> {
     durability: Durability,
     /// How long tombstones and markers stay.
     delete_retention: Duration,
+    /// How long values live that name no end, in milliseconds.
+    ttl: Option<i64>,
     is_disk_full: bool,
     /// Whether the machine crashes some time.
     will_crash: bool,
@@ -103,6 +107,8 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
         (&seen.refused_chunks, 100),
         (&seen.dropped_tombstones, 100),
         (&seen.dropped_markers, 300),
+        (&seen.ended_values, 300),
+        (&seen.dropped_values, 100),
     ];
     for (count, of_ten) in counts {
         let is_enough = count.load(Ordering::Relaxed) * 10 >= cases * of_ten;
@@ -130,6 +136,10 @@ impl World<'_> {
         set(DELETE_RETENTION, &delete_retention.to_string());
         set(FILE_DELETE_DELAY, ["0", "60000"][rng.usize(..2)]);
         set(DIRTY_RATIO_MIN, ["0", "0.5"][rng.usize(..2)]);
+        let ttl = [None, None, Some(20_000)][rng.usize(..3)];
+        if let Some(ttl) = ttl {
+            set(TTL, &ttl.to_string());
+        }
         machine.log().create_stream("s", config.clone()).unwrap();
         let keys = (0..30).map(|n: u8| match n {
             0 => Vec::new(),
@@ -147,6 +157,7 @@ impl World<'_> {
             machine,
             durability: config.durability,
             delete_retention: Duration::from_millis(delete_retention),
+            ttl,
             is_disk_full: false,
             will_crash: false,
             partitions: (0..config.lanes)

@@ -14,6 +14,17 @@ pub struct ModelRecord {
     pub value: Option<Vec<u8>>,
     /// The producer, if the record is part of a transaction.
     pub producer: Option<i64>,
+    pub timestamp: i64,
+    /// The end of the value that the record names.
+    pub expires: Option<i64>,
+}
+
+impl ModelRecord {
+    /// Whether the value has ended by a time, in a stream whose values live so long that name no end.
+    pub fn has_ended(&self, ttl: Option<i64>, now: i64) -> bool {
+        let end = self.expires.or(ttl.map(|ttl| self.timestamp + ttl));
+        self.value.is_some() && end.is_some_and(|end| end <= now)
+    }
 }
 
 /// A chunk of a producer.
@@ -147,6 +158,7 @@ impl ModelPartition {
         records: std::ops::Range<u64>,
         partition: usize,
         partitions: usize,
+        (ttl, now): (Option<i64>, i64),
     ) -> Table {
         let mut table = Table::new();
         for record in self.committed(records.end) {
@@ -155,6 +167,7 @@ impl ModelPartition {
                 continue;
             }
             match record.value.clone() {
+                Some(_) if record.has_ended(ttl, now) => drop(table.remove(&record.key)),
                 Some(value) => drop(table.insert(record.key.clone(), (record.offset, value))),
                 None => drop(table.remove(&record.key)),
             }

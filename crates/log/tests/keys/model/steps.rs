@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence};
+use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_log::LogError;
 use millstream_record::{Compression, EndMarker, Producer, TransactionEnd};
 
@@ -89,7 +89,16 @@ impl World<'_> {
             epoch: ProducerEpoch(batch.epoch),
             sequence: Sequence(batch.sequence),
         });
-        let chunk = chunk_of(&borrowed, compression, producer, batch.is_transactional);
+        let timestamp = self.now_ms() - self.rng.i64(0..1_000);
+        let expires = (self.rng.u8(..3) == 0).then(|| self.now_ms() + self.rng.i64(-500..8_000));
+        let chunk = chunk_of(
+            &borrowed,
+            compression,
+            producer,
+            batch.is_transactional,
+            Timestamp(timestamp),
+            expires,
+        );
         let has_all_keys = records.iter().all(|(key, _)| key.is_some());
         let answer = match partition.append(&chunk) {
             Err(LogError::NoKey { .. }) if !has_all_keys => return Ok(()),
@@ -117,6 +126,8 @@ impl World<'_> {
                 key: key.expect("all have one"),
                 value,
                 producer: batch.is_transactional.then_some(id),
+                timestamp,
+                expires,
             });
         model.records.extend(stored);
         model.next += batch.count;
