@@ -29,7 +29,12 @@
 //!   twice as many runs, and one more.
 //! - An acquired record belongs to one member. Only that member's acknowledgement, before the lock times out, changes
 //!   its state; an acknowledgement counts as a whole or not at all.
-//! - An available record in flight was delivered at least once, and may be delivered once more.
+//! - An available record in flight was delivered at least once, and may be delivered once more, except in a group that
+//!   is ordered by key.
+//!
+//! A group may be [ordered by key](Order::Key). Then the keys of all unfinished records in flight are known. Records
+//! enter the part in flight with their keys before a member acquires them, and a record is blocked, a state beside
+//! Available, until all earlier ones of its key are finished.
 //!
 //! Around the state machine, [`service`] keeps the states in the log, and answers requests about records.
 //!
@@ -37,6 +42,7 @@
 //! one with its delivery count: locks do not outlive the process.
 
 mod acknowledgement;
+mod keys;
 mod partition;
 pub mod record;
 pub mod service;
@@ -45,5 +51,6 @@ mod settings;
 mod tests;
 
 pub use self::acknowledgement::{Acknowledgement, Refused, checked};
+pub use self::keys::KeyHash;
 pub use self::partition::{AcquiredRun, SharePartition};
-pub use self::settings::{Isolation, OffsetReset, ShareSettings};
+pub use self::settings::{Isolation, OffsetReset, Order, ShareSettings};

@@ -1,5 +1,7 @@
 //! One share-partition: the states of its records.
 
+mod order;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -7,8 +9,13 @@ use std::time::Duration;
 use millstream_base::Offset;
 
 use super::acknowledgement::Verdict;
+use super::keys::Keys;
 use super::{Acknowledgement, Refused, ShareSettings};
 use crate::groups::MemberId;
+
+/// A read of a group that is ordered by key goes on over as many records that it cannot have: they lie among those that
+/// it can.
+const GAP_MAX: u64 = 64;
 
 /// A share-partition. Times are those of the clock that never goes back.
 #[derive(Debug, Clone)]
@@ -23,6 +30,12 @@ pub struct SharePartition {
     unfinished: u64,
     /// No lock times out before this; `None` if there are no locks.
     lock_ends: Option<Duration>,
+    /// The keys of the records in `runs`, if the group is ordered by key.
+    keys: Option<Keys>,
+    /// The records that were finished or given back since the keys were settled.
+    changed: Vec<Range<Offset>>,
+    /// Records that became available since another one of their key is finished.
+    unblocked: u64,
 }
 
 /// Records that follow each other and have the same state.
@@ -36,8 +49,10 @@ struct Run {
 /// The state of a record. Delivery counts begin with 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// A member may get it; it was delivered before.
+    /// A member may get it. It was delivered before, except in a group that is ordered by key.
     Available { deliveries: u16 },
+    /// An earlier record of its key is not finished.
+    Blocked { deliveries: u16 },
     /// A member has it.
     Acquired {
         member: MemberId,
@@ -63,8 +78,8 @@ pub struct AcquiredRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredRun {
     pub records: u64,
-    /// 0 if they are finished.
-    pub deliveries: u16,
+    /// `None` if they are finished.
+    pub deliveries: Option<u16>,
 }
 
 impl State {
@@ -90,6 +105,9 @@ impl SharePartition {
             end: start,
             unfinished: 0,
             lock_ends: None,
+            keys: None,
+            changed: Vec::new(),
+            unblocked: 0,
         }
     }
 
@@ -118,8 +136,13 @@ impl SharePartition {
         self.lock_ends
     }
 
-    /// How many records that were never delivered a member may get now.
-    fn room(&self, settings: &ShareSettings) -> u64 {
+    /// The number of records before `end` that are not finished.
+    pub fn unfinished(&self) -> u64 {
+        self.unfinished
+    }
+
+    /// The number of records that were never delivered and may be in flight, too.
+    pub fn room(&self, settings: &ShareSettings) -> u64 {
         settings.record_locks_max.saturating_sub(self.unfinished)
     }
 
@@ -131,17 +154,34 @@ impl SharePartition {
         settings: &ShareSettings,
     ) -> Option<Range<Offset>> {
         let from = from.max(self.start);
-        let before = self.runs.range(..from).next_back();
-        let before = before.filter(|(_, run)| run.end > from);
-        let mut runs = before.into_iter().chain(self.runs.range(from..));
+        let mut runs = self.runs_from(from);
         let is_available = |run: &Run| matches!(run.state, State::Available { .. });
         let found = match runs.find(|(_, run)| is_available(run)) {
-            Some((first, run)) => from.max(*first)..run.end.min(limit),
+            Some((first, run)) => {
+                let mut end = run.end;
+                let near = runs.take_while(|_| self.keys.is_some());
+                for (next, run) in near {
+                    if next.0 - end.0 >= GAP_MAX {
+                        break;
+                    }
+                    if is_available(run) {
+                        end = run.end;
+                    }
+                }
+                from.max(*first)..end.min(limit)
+            }
             // Never-delivered records are available whenever there is room.
             None if from <= self.end && self.room(settings) > 0 => self.end..limit,
             None => return None,
         };
         (found.start < found.end).then_some(found)
+    }
+
+    /// The runs that end behind an offset.
+    fn runs_from(&self, from: Offset) -> impl Iterator<Item = (&Offset, &Run)> {
+        let before = self.runs.range(..from).next_back();
+        let before = before.filter(move |(_, run)| run.end > from);
+        before.into_iter().chain(self.runs.range(from..))
     }
 
     /// Acquires the available records of a range for a member, up to `records_max`. The caller [expires](Self::expire)
@@ -191,7 +231,8 @@ impl SharePartition {
             };
             Some((end, state))
         });
-        if range.start <= self.end && self.end < range.end {
+        // Records of a group that is ordered by key enter with their keys.
+        if self.keys.is_none() && range.start <= self.end && self.end < range.end {
             let fresh = range.end.0 - self.end.0;
             let count = fresh.min(left).min(self.room(settings));
             if count > 0 {
@@ -220,8 +261,8 @@ impl SharePartition {
     pub fn skip(&mut self, range: Range<Offset>) {
         let known = range.start..range.end.min(self.end);
         self.change(known, |range, state| {
-            let is_available = matches!(state, State::Available { .. });
-            is_available.then_some((range.end, State::Finished))
+            let is_with_none = matches!(state, State::Available { .. } | State::Blocked { .. });
+            is_with_none.then_some((range.end, State::Finished))
         });
         if range.start <= self.end && self.end < range.end {
             self.push(range.end, State::Finished);
@@ -230,9 +271,7 @@ impl SharePartition {
     }
 
     /// Applies a member's acknowledgements, all or none of them.
-    ///
-    /// # Errors
-    /// When the member does not hold one of the records.
+    #[cfg(test)]
     pub fn acknowledge(
         &mut self,
         member: &MemberId,
@@ -242,6 +281,18 @@ impl SharePartition {
     ) -> Result<(), Refused> {
         self.expire(now, settings);
         self.check(member, acknowledgements, settings)?;
+        self.apply(member, acknowledgements, now, settings);
+        Ok(())
+    }
+
+    /// Applies a member's acknowledgements, which the caller has [checked](Self::check).
+    pub fn apply(
+        &mut self,
+        member: &MemberId,
+        acknowledgements: &[Acknowledgement],
+        now: Duration,
+        settings: &ShareSettings,
+    ) {
         let until = now.saturating_add(settings.record_lock);
         for batch in acknowledgements {
             // Records before the start are finished already: retention may have removed them.
@@ -265,7 +316,6 @@ impl SharePartition {
         if let (Some(first), Some(last)) = (acknowledgements.first(), acknowledgements.last()) {
             self.tidy(first.first..Offset(last.last.0 + 1));
         }
-        Ok(())
     }
 
     /// Checks that a member holds the records that it acknowledges, and each once. The caller [expires](Self::expire) locks
@@ -301,9 +351,8 @@ impl SharePartition {
             return Err(Refused::PastAcquired);
         }
         let from = batch.first.max(self.start);
-        let before = self.runs.range(..from).next_back();
-        let before = before.filter(|(_, run)| run.end > from);
-        let mut runs = before.into_iter().chain(self.runs.range(from..=batch.last));
+        let runs = self.runs_from(from);
+        let mut runs = runs.take_while(|(first, _)| **first <= batch.last);
         let is_held = |run: &Run| match &run.state {
             State::Acquired { member: holder, .. } => holder == member,
             _ => false,
@@ -364,7 +413,12 @@ impl SharePartition {
             return false;
         }
         if start >= self.end {
-            *self = SharePartition::new(start);
+            let keys = self.keys.as_ref().map(|_| Keys::new(start));
+            *self = SharePartition {
+                keys,
+                unblocked: self.unblocked,
+                ..SharePartition::new(start)
+            };
             return true;
         }
         self.change(self.start..start, |range, _| {
@@ -374,14 +428,17 @@ impl SharePartition {
         true
     }
 
-    /// The state to store for a restart: the runs from [`start`](Self::start) on.
+    /// The state to store for a restart: the runs from [`start`](Self::start) on, without those behind the last record
+    /// that was ever delivered.
     pub fn to_store(&self) -> Vec<StoredRun> {
         let mut stored: Vec<StoredRun> = Vec::new();
         for (first, run) in &self.runs {
             let records = run.end.0 - first.0;
             let deliveries = match run.state {
-                State::Available { deliveries } | State::Acquired { deliveries, .. } => deliveries,
-                State::Finished => 0,
+                State::Available { deliveries }
+                | State::Blocked { deliveries }
+                | State::Acquired { deliveries, .. } => Some(deliveries),
+                State::Finished => None,
             };
             match stored.last_mut() {
                 Some(last) if last.deliveries == deliveries => last.records += records,
@@ -391,6 +448,7 @@ impl SharePartition {
                 }),
             }
         }
+        stored.pop_if(|last| last.deliveries == Some(0));
         stored
     }
 
@@ -405,8 +463,8 @@ impl SharePartition {
             let end = Offset(restored.end.0.saturating_add(records));
             if end > restored.end {
                 let state = match deliveries {
-                    0 => State::Finished,
-                    deliveries => State::Available { deliveries },
+                    None => State::Finished,
+                    Some(deliveries) => State::Available { deliveries },
                 };
                 restored.push(end, state);
             }
@@ -419,6 +477,11 @@ impl SharePartition {
     fn push(&mut self, end: Offset, state: State) {
         if !state.is_finished() {
             self.unfinished += end.0 - self.end.0;
+        }
+        if let Some(keys) = &mut self.keys
+            && keys.known_to == self.end
+        {
+            keys.known_to = end;
         }
         self.runs.insert(self.end, Run { end, state });
         self.end = end;
@@ -448,6 +511,10 @@ impl SharePartition {
                 at = end;
                 continue;
             };
+            let is_acquired = matches!(state, State::Acquired { .. });
+            if self.keys.is_some() && !is_acquired {
+                self.changed.push(at..to);
+            }
             let records = to.0 - at.0;
             if !run.state.is_finished() {
                 self.unfinished -= records;
@@ -476,8 +543,24 @@ impl SharePartition {
         }
     }
 
-    /// Merges neighbours with the same state in and around a range, and moves the start behind the finished runs.
+    /// Settles the keys after a change of a range, merges neighbours with the same state in and around it, and moves the
+    /// start behind the finished runs.
     fn tidy(&mut self, range: Range<Offset>) {
+        self.settle();
+        self.merge(range);
+        while let Some(first) = self.runs.first_entry()
+            && first.get().state.is_finished()
+        {
+            self.start = first.remove().end;
+        }
+        if self.runs.is_empty() {
+            self.start = self.end;
+            self.lock_ends = None;
+        }
+    }
+
+    /// Merges neighbours with the same state in and around a range.
+    fn merge(&mut self, range: Range<Offset>) {
         let before = self.runs.range(..range.start).next_back();
         let first = before.or_else(|| self.runs.range(range.start..).next());
         let Some(mut at) = first.map(|(first, _)| *first) else {
@@ -497,15 +580,6 @@ impl SharePartition {
             if let (Some(run), Some(behind)) = (self.runs.get_mut(&at), behind) {
                 run.end = behind.end;
             }
-        }
-        while let Some(first) = self.runs.first_entry()
-            && first.get().state.is_finished()
-        {
-            self.start = first.remove().end;
-        }
-        if self.runs.is_empty() {
-            self.start = self.end;
-            self.lock_ends = None;
         }
     }
 
@@ -533,5 +607,6 @@ impl SharePartition {
         assert_eq!(unfinished, self.unfinished);
         assert!(unfinished <= settings.record_locks_max);
         assert!(self.runs.len() as u64 <= 2 * settings.record_locks_max + 1);
+        self.check_order();
     }
 }

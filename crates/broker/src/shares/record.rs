@@ -5,7 +5,7 @@
 //! ```text
 //! kind  key                                   value
 //! 1     group: text, topic u128,              share-partition: start offset u64, count u32, and as many runs: records
-//!       partition i32                         u64, deliveries i16 (0 finished)
+//!       partition i32                         u64, deliveries i16 (0 finished, -1 never delivered)
 //! ```
 
 use millstream_base::Offset;
@@ -15,6 +15,9 @@ use crate::groups::{GroupName, Partition, TopicId};
 use crate::ledger::{Reader, Record, RecordError, Writer};
 
 const SHARE_PARTITION: u8 = 1;
+
+const FINISHED: i16 = 0;
+const NEVER_DELIVERED: i16 = -1;
 
 /// The key of a share-partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +41,11 @@ pub fn record(key: &Key, state: Option<&SharePartition>) -> Record {
             let mut writer = Writer::value();
             writer.u64(state.start().0).count(runs.len());
             for run in runs {
-                let deliveries = i16::try_from(run.deliveries).unwrap_or(i16::MAX);
+                let deliveries = match run.deliveries {
+                    None => FINISHED,
+                    Some(0) => NEVER_DELIVERED,
+                    Some(deliveries) => i16::try_from(deliveries).unwrap_or(i16::MAX),
+                };
                 writer.u64(run.records).i16(deliveries);
             }
             writer.done()
@@ -63,10 +70,17 @@ pub fn decode(record: Record) -> Result<(Key, Option<SharePartition>), RecordErr
             for _ in 0..reader.count("runs")? {
                 let field = "deliveries";
                 let records = reader.u64("records")?;
-                let deliveries = u16::try_from(reader.i16(field)?);
+                let deliveries = match reader.i16(field)? {
+                    FINISHED => None,
+                    NEVER_DELIVERED => Some(0),
+                    deliveries => {
+                        let deliveries = u16::try_from(deliveries);
+                        Some(deliveries.map_err(|_| RecordError::Invalid { field })?)
+                    }
+                };
                 runs.push(StoredRun {
                     records,
-                    deliveries: deliveries.map_err(|_| RecordError::Invalid { field })?,
+                    deliveries,
                 });
             }
             Ok(SharePartition::restore(start, runs))

@@ -17,6 +17,17 @@ pub struct ShareSettings {
     pub record_locks_max: u64,
     /// `share.renew.acknowledge.enable`: whether a member may keep a record for longer than one lock.
     pub may_renew: bool,
+    /// `share.order`: which records wait for others.
+    pub order: Order,
+}
+
+/// Which records of a share-partition wait for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// None, as in Kafka.
+    None,
+    /// A record waits until all earlier ones with its key are finished.
+    Key,
 }
 
 /// Where a group begins that has no position.
@@ -55,6 +66,7 @@ impl Default for ShareSettings {
             deliveries_max: 5,
             record_locks_max: 2000,
             may_renew: true,
+            order: Order::None,
         }
     }
 }

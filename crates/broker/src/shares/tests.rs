@@ -1,5 +1,7 @@
 //! A share-partition against a model that has a state for each record.
 
+mod order;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ mod administration;
 mod errors;
 mod hostile;
 mod member;
+mod order;
 mod renewal;
 mod scale;
 

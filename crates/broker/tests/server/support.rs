@@ -194,9 +194,9 @@ impl Node {
 }
 
 /// The transport of a connection.
-pub trait Stream: Read + Write {}
+pub trait Stream: Read + Write + Send {}
 
-impl<S: Read + Write> Stream for S {}
+impl<S: Read + Write + Send> Stream for S {}
 
 /// A connection, as a client has it.
 pub struct Connection {

@@ -1,6 +1,9 @@
-//! Reads of a partition: fetches by offset, and searches by time.
+//! Reads of a partition: fetches by offset, looks into chunks, and searches by time.
+
+use std::time::Duration;
 
 use millstream_base::{Offset, Timestamp};
+use millstream_record::{Chunk, Records};
 
 use crate::error::Result;
 use crate::handle::partition::StreamPartition;
@@ -27,6 +30,21 @@ impl StreamPartition {
         at_least: AtLeast,
     ) -> Result<Fetched> {
         fetch(&self.core.reads, &self.lane, from, end, bytes_max, at_least)
+    }
+
+    /// Gives the records of a fetched chunk to `look`, decompressed within the node's budget.
+    ///
+    /// # Errors
+    /// When other work has the budget for `wait_max` ([`LogError::DecompressionBusy`](crate::LogError::DecompressionBusy)), or
+    /// the records cannot be decompressed.
+    pub fn with_records<R>(
+        &self,
+        chunk: &Chunk<'_>,
+        wait_max: Duration,
+        look: impl FnOnce(Records<'_>) -> R,
+    ) -> Result<R> {
+        let budget = &self.core.reads.decompression;
+        budget.with_records(chunk, wait_max, look)
     }
 }
 

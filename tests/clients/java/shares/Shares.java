@@ -10,6 +10,7 @@ import java.util.UUID;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.function.BooleanSupplier;
+import java.util.function.IntFunction;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
@@ -80,10 +81,15 @@ public final class Shares {
 
     /** Sends the numbers from 0 on. */
     public static void produce(String topic, int count) {
+        produce(topic, count, n -> null);
+    }
+
+    /** Sends the numbers from 0 on, each with a key of its own. */
+    public static void produce(String topic, int count, IntFunction<String> key) {
         var strings = new StringSerializer();
         try (var producer = new KafkaProducer<>(settings("linger.ms", 5), strings, strings)) {
             for (int n = 0; n < count; n++) {
-                producer.send(new ProducerRecord<>(topic, 0, null, "" + n));
+                producer.send(new ProducerRecord<>(topic, 0, key.apply(n), "" + n));
             }
         }
     }

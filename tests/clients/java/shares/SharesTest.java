@@ -11,8 +11,13 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListGroupsOptions;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
@@ -170,6 +175,57 @@ class SharesTest {
             // Neither acknowledges before the other has its own.
             take(member, 10);
             take(other, 10);
+        }
+    }
+
+    @Test
+    void recordsOfAKeyComeOneAfterTheOtherToUnchangedMembers() throws Exception {
+        String topic = Shares.topic();
+        int keys = 20;
+        int count = 600;
+        try (var admin = Shares.admin()) {
+            Shares.set(admin, topic, "share.order", "key");
+        }
+        Shares.produce(topic, count, n -> "key" + n % keys);
+        var finished = new ConcurrentHashMap<String, Integer>();
+        var out = ConcurrentHashMap.<String>newKeySet();
+        var failures = new ConcurrentLinkedQueue<String>();
+        var left = new AtomicInteger(count);
+        Runnable work = () -> {
+            var random = new Random(Thread.currentThread().getId());
+            try (var member = Shares.member(topic, "explicit", "max.poll.records", 8)) {
+                Shares.waitUntil("all records", () -> {
+                    for (var record : member.poll(Shares.SHORT)) {
+                        if (!out.add(record.key())) {
+                            failures.add("two records of " + record.key() + " are out: " + record.value());
+                        }
+                        int n = Integer.parseInt(record.value());
+                        int last = finished.getOrDefault(record.key(), n - keys);
+                        if (n != n % keys && !finished.containsKey(record.key()) || last != n - keys) {
+                            failures.add(n + " came after " + last);
+                        }
+                        out.remove(record.key());
+                        if (record.deliveryCount().get() < 3 && random.nextInt(5) == 0) {
+                            member.acknowledge(record, AcknowledgeType.RELEASE);
+                        } else {
+                            finished.put(record.key(), n);
+                            left.decrementAndGet();
+                            member.acknowledge(record, AcknowledgeType.ACCEPT);
+                        }
+                    }
+                    commit(member);
+                    return left.get() == 0 || !failures.isEmpty();
+                });
+            }
+        };
+        var threads = Stream.generate(() -> new Thread(work)).limit(4).toList();
+        threads.forEach(Thread::start);
+        for (var thread : threads) {
+            thread.join();
+        }
+        assertEquals(List.of(), List.copyOf(failures));
+        try (var admin = Shares.admin()) {
+            assertEquals(count, Shares.startOffset(admin, topic));
         }
     }
 

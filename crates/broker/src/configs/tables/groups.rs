@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::configs::setting::Setting;
 use crate::configs::value::Values;
 use crate::groups::{Config, GroupConfig};
-use crate::shares::{Isolation, OffsetReset, ShareSettings};
+use crate::shares::{Isolation, OffsetReset, Order, ShareSettings};
 
 /// A setting of groups.
 pub struct GroupSetting {
@@ -77,6 +77,7 @@ const SHARE_SESSION: &str = "share.session.timeout.ms";
 const STREAMS_SESSION: &str = "streams.session.timeout.ms";
 
 const READ_COMMITTED: &str = "read_committed";
+const BY_KEY: &str = "key";
 
 /// The least time between heartbeats, so that members do not keep the broker busy with them.
 const HEARTBEAT_MS_MIN: i32 = 1_000;
@@ -89,7 +90,7 @@ const OWN_PACE: &str =
     "Has no effect: the broker assigns when members join, leave or change their subscription.";
 
 /// All settings of groups, by their names.
-pub const SETTINGS: [GroupSetting; 17] = [
+pub const SETTINGS: [GroupSetting; 18] = [
     group(
         "consumer.assignment.interval.ms",
         Values::Int(0, i32::MAX),
@@ -163,6 +164,18 @@ pub const SETTINGS: [GroupSetting; 17] = [
         own.isolation = match value {
             READ_COMMITTED => Isolation::ReadCommitted,
             _ => Isolation::ReadUncommitted,
+        };
+    }),
+    group(
+        "share.order",
+        Values::Choice(&[BY_KEY, "none"]),
+        "none",
+        "Which records of a partition a share group gets in order: none, or with key those with the same key. Such a record is delivered when all earlier ones are finished.",
+    )
+    .shares(|own, value| {
+        own.order = match value {
+            BY_KEY => Order::Key,
+            _ => Order::None,
         };
     }),
     group(

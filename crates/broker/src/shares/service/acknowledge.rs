@@ -227,8 +227,8 @@ impl ShareService {
         kept.shares.advance(lane.earliest_offset());
         kept.shares.expire(now, &settings);
         kept.shares.check(member, &batches, &settings)?;
-        let mut shares = kept.shares.clone();
-        shares.acknowledge(member, &batches, now, &settings)?;
-        Ok(Some(self.put(&key, &mut kept, shares)?))
+        let mut draft = kept.shares.draft();
+        draft.apply(member, &batches, now, &settings);
+        Ok(Some(self.put(&key, &mut kept, draft)?))
     }
 }

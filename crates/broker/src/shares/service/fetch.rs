@@ -96,8 +96,10 @@ struct Look {
     records: u64,
     bytes: usize,
     has_errors: bool,
-    /// The time of the next lock time-out, which may make records available again.
+    /// When to look again, if nothing happens before.
     deadline: Option<Duration>,
+    /// Whether the look made records available that other members may get.
+    has_unblocked: bool,
 }
 
 fn begin(
@@ -254,6 +256,9 @@ impl Fetching {
             let look = self.look();
             let reads_nothing = self.targets.is_empty() || self.records_max == 0;
             let is_late = Instant::now() >= self.until;
+            if look.has_unblocked {
+                self.reading.bell.notify_waiters();
+            }
             if look.records > 0 || look.has_errors || reads_nothing || is_late {
                 break (look, room);
             }
@@ -286,6 +291,8 @@ impl Fetching {
     /// Acquires the available records of all partitions.
     fn look(&mut self) -> Look {
         let mut look = Look::default();
+        // They may have changed while the fetch waited.
+        self.settings = self.service.settings(&self.group);
         let (group, member) = (&self.group, &self.member);
         let (service, number) = (&self.service, self.reading.number);
         let is_current = || service.sessions.is_current(group, member, number);
@@ -324,6 +331,7 @@ impl Fetching {
                     look.records += read.records;
                     look.bytes += read.bytes;
                     self.durable = self.durable.max(read.durable);
+                    look.has_unblocked |= read.has_unblocked;
                     let deadlines = [look.deadline, read.deadline].into_iter().flatten();
                     look.deadline = deadlines.min();
                 }

@@ -13,6 +13,7 @@
 
 mod acknowledge;
 mod fetch;
+mod keys;
 mod offsets;
 mod read;
 mod sessions;
@@ -20,6 +21,7 @@ mod sessions;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::hash::RandomState;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +52,8 @@ const LEDGER: &str = "__shares";
 /// Share-partitions of all groups.
 const PARTITIONS_MAX: usize = 1 << 18;
 
-/// Runs of all share-partitions: beyond this nothing is delivered until some are finished. A run takes about 100 bytes.
+/// Runs and keys of all share-partitions: beyond this nothing is delivered until some are finished. Each takes about 100
+/// bytes.
 const RUNS_MAX: usize = 4 << 20;
 
 /// All share-partitions, and the sessions of those that read them.
@@ -65,8 +68,10 @@ pub struct ShareService {
     ledger: Arc<Ledger>,
     log: Log,
     clock: Arc<dyn Clock>,
-    /// The number of runs of all share-partitions.
+    /// The number of runs of all share-partitions, and of keys of their records.
     runs: AtomicUsize,
+    /// Hashes the keys of records. No hash outlives the process, so nobody can choose keys that have the same one.
+    key_hasher: RandomState,
     /// The ledger is damaged: nothing is answered, since finished records would be delivered again.
     is_damaged: bool,
 }
@@ -74,7 +79,7 @@ pub struct ShareService {
 /// A share-partition in memory.
 struct Entry {
     shares: SharePartition,
-    /// The number of its runs that `ShareService::runs` includes.
+    /// The number of its runs and keys that `ShareService::runs` includes.
     counted: usize,
     /// The ledger has to be durable up to this offset before a client learns of the share-partition; `None` if the
     /// start restored it.
@@ -115,6 +120,7 @@ impl ShareService {
             log: log.clone(),
             clock,
             runs: AtomicUsize::new(0),
+            key_hasher: RandomState::new(),
             is_damaged,
         };
         let mut partitions = service.partitions.lock();
@@ -164,8 +170,10 @@ impl ShareService {
         let mut all = self.settings.lock();
         match settings == *self.defaults {
             true => all.remove(&group),
-            false => all.insert(group, Arc::new(settings)),
+            false => all.insert(group.clone(), Arc::new(settings)),
         };
+        drop(all);
+        self.sessions.ring(&group);
     }
 
     fn entry(&self, shares: SharePartition) -> Entry {
@@ -179,11 +187,11 @@ impl ShareService {
         entry
     }
 
-    /// Counts the runs of a share-partition anew.
+    /// Counts the runs and keys of a share-partition anew.
     fn count(&self, entry: &mut Entry) {
         let runs = match entry.is_gone {
             true => 0,
-            false => entry.shares.run_count(),
+            false => entry.shares.run_count() + entry.shares.key_count(),
         };
         self.runs.fetch_add(runs, Ordering::Relaxed);
         self.runs.fetch_sub(entry.counted, Ordering::Relaxed);
@@ -254,18 +262,21 @@ impl ShareService {
         Ok(entry)
     }
 
-    /// Stores a new state of a share-partition in the ledger, then in memory; returns the offset up to which the
-    /// ledger has to be durable. If the append fails, nothing changes.
+    /// Stores a [draft](SharePartition::draft) of a share-partition in the ledger, then in memory; returns the offset up to
+    /// which the ledger has to be durable. If the append fails, nothing changes.
     fn put(
         &self,
         key: &Key,
         entry: &mut MutexGuard<'_, Entry>,
-        shares: SharePartition,
+        draft: SharePartition,
     ) -> Result<Offset, ResponseError> {
-        let appended = self.store(key, Some(&shares))?;
-        entry.shares = shares;
+        let stored = self.store(key, Some(&draft));
+        match stored {
+            Ok(_) => entry.shares = draft,
+            Err(_) => entry.shares.forget_keys(),
+        }
         self.count(entry);
-        Ok(appended)
+        stored
     }
 
     fn store(&self, key: &Key, shares: Option<&SharePartition>) -> Result<Offset, ResponseError> {

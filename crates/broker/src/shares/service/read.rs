@@ -6,21 +6,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_log::{AbortedTransaction, AtLeast, LogError, StreamPartition};
-use millstream_record::{ChunkHeader, Chunks};
+use millstream_record::{Chunk, ChunkHeader, Chunks};
 use millstream_wire::ResponseError;
 
 use super::ShareService;
+use super::keys::KeyReader;
 use crate::error::response_error;
 use crate::groups::MemberId;
 use crate::shares::record::Key;
-use crate::shares::{AcquiredRun, Isolation, SharePartition, ShareSettings};
+use crate::shares::{AcquiredRun, Isolation, Order, SharePartition, ShareSettings};
 
 /// The bytes of one read: the bound on records is usually reached within it.
-const READ_BYTES: usize = 1 << 20;
+pub const READ_BYTES: usize = 1 << 20;
 
 /// The most reads in one pass over a share-partition: released records lie scattered, so that one read may not reach
 /// enough of them.
-const READS_MAX: usize = 64;
+pub const READS_MAX: usize = 64;
+
+/// The pause before the next read, when all memory for reads is in use.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The member that reads, and the bounds of its request.
 pub struct Wanted<'a> {
@@ -44,8 +48,10 @@ pub struct Read {
     pub records: u64,
     /// The ledger has to be durable up to this offset before the broker answers.
     pub durable: Option<Offset>,
-    /// The time of the next lock time-out, which may make records available again.
+    /// When to read again, if nothing happens before: at the next lock time-out, or at once.
     pub deadline: Option<Duration>,
+    /// Whether the read made records available that had to wait for others of their key.
+    pub has_unblocked: bool,
 }
 
 impl ShareService {
@@ -71,137 +77,237 @@ impl ShareService {
         let now = self.now();
         kept.shares.expire(now, settings);
         kept.shares.advance(lane.earliest_offset());
+        kept.shares.set_order(settings.order);
+        let keys = KeyReader {
+            lane,
+            hasher: &self.key_hasher,
+        };
         let end = match settings.isolation {
             Isolation::ReadUncommitted => lane.high_watermark(),
             Isolation::ReadCommitted => lane.last_stable_offset(),
         };
-        // A full table of runs stops first deliveries, never redeliveries.
-        let limit = match self.is_full() {
-            true => end.min(kept.shares.end()),
-            false => end,
-        };
-        let start = kept.shares.start();
-        let has_some = kept.shares.available(start, limit, settings).is_some();
-        if has_some && wanted.records_left > 0 {
-            let mut shares = kept.shares.clone();
-            let acquired = acquire(&mut shares, lane, limit, now, wanted, &mut read);
-            match acquired {
-                _ if !read.acquired.is_empty() => {
-                    self.put(key, &mut kept, shares)?;
+        let unblocked = kept.shares.unblocked_count();
+        let again = match keys.learn(&mut kept.shares) {
+            Ok(()) if !kept.shares.knows_keys() => Some(now),
+            // All memory for reads or for decompression is in use, or retention has removed the records.
+            Err(error) if is_passing(&error) => Some(now + PAUSE),
+            Err(error) => return Err(response_error(&error)),
+            Ok(()) => {
+                // A full table of runs stops first deliveries, never redeliveries.
+                let limit = match self.is_full() {
+                    true => end.min(kept.shares.end()),
+                    false => end,
+                };
+                let start = kept.shares.start();
+                let has_some = kept.shares.available(start, limit, settings).is_some();
+                match has_some && wanted.records_left > 0 {
+                    true => {
+                        let mut draft = kept.shares.draft();
+                        let mut acquiring = Acquiring {
+                            shares: &mut draft,
+                            keys,
+                            limit,
+                            now,
+                            wanted,
+                            read: &mut read,
+                        };
+                        let again = acquiring.all();
+                        match read.acquired.is_empty() {
+                            // Keep the skipped records finished; otherwise the next read would skip them again.
+                            true => kept.shares = draft,
+                            false => _ = self.put(key, &mut kept, draft)?,
+                        }
+                        again?
+                    }
+                    false => None,
                 }
-                // All memory for reads from disk is in use for the moment, or retention has removed the records: a
-                // later fetch reads again.
-                Ok(()) | Err(LogError::ReadBudget | LogError::OffsetOutOfRange { .. }) => {
-                    // Keep the skipped records finished; otherwise the next read would skip them again.
-                    kept.shares = shares;
-                }
-                Err(error) => return Err(response_error(&error)),
             }
-        }
+        };
         self.count(&mut kept);
-        read.deadline = kept.shares.next_deadline();
+        read.has_unblocked = kept.shares.unblocked_count() != unblocked;
+        let deadlines = [again, kept.shares.next_deadline()].into_iter().flatten();
+        read.deadline = deadlines.min();
         Ok(read)
     }
 }
 
-/// Reads from the first available record on, and acquires as many records as the member wants.
-fn acquire(
-    shares: &mut SharePartition,
-    lane: &StreamPartition,
-    limit: Offset,
-    now: Duration,
-    wanted: &Wanted<'_>,
-    read: &mut Read,
-) -> Result<(), LogError> {
-    let settings = wanted.settings;
-    let mut from = shares.start();
-    for _ in 0..READS_MAX {
-        if read.records >= wanted.records_left {
-            break;
-        }
-        let Some(range) = shares.available(from, limit, settings) else {
-            break;
-        };
-        let room = wanted.bytes_left.saturating_sub(read.bytes);
-        let at_least = match read.bytes {
-            0 => wanted.at_least,
-            _ => AtLeast::Nothing,
-        };
-        let fetched = lane.fetch(range.start, range.end, room.min(READ_BYTES), at_least)?;
-        if fetched.pieces.is_empty() {
-            break;
-        }
-        let aborted = match settings.isolation {
-            Isolation::ReadUncommitted => Vec::new(),
-            Isolation::ReadCommitted => lane.aborted_transactions(range.start, fetched.next)?,
-        };
-        from = fetched.next;
-        let mut at = range.start;
-        for piece in fetched.into_bytes() {
-            at = acquire_of(&piece, at..limit, &aborted, shares, now, wanted, read)?;
-        }
-    }
-    Ok(())
+/// Whether a later read may find what this one did not.
+fn is_passing(error: &LogError) -> bool {
+    matches!(
+        error,
+        LogError::ReadBudget
+            | LogError::DecompressionBusy { .. }
+            | LogError::OffsetOutOfRange { .. }
+    )
 }
 
-/// Acquires the wanted records in the chunks of a piece. Records before `range` are already handled. Returns the
-/// offset behind the chunks.
-fn acquire_of(
-    piece: &Bytes,
-    range: Range<Offset>,
-    aborted: &[AbortedTransaction],
-    shares: &mut SharePartition,
+/// A read of a share-partition.
+struct Acquiring<'a> {
+    shares: &'a mut SharePartition,
+    keys: KeyReader<'a>,
+    /// The end of the records that the member may get.
+    limit: Offset,
     now: Duration,
-    wanted: &Wanted<'_>,
-    read: &mut Read,
-) -> Result<Offset, LogError> {
-    let mut at = range.start;
-    let mut chunks = Chunks::trusted(piece);
-    let mut begin = 0;
-    // The chunks of the piece that are given, as far as they follow each other.
-    let mut given = 0..0;
-    while let Some(chunk) = chunks.next() {
-        let header = *chunk?.header();
-        let end = chunks.position();
-        let place = begin..end;
-        begin = end;
-        if at < header.base_offset {
-            // The log holds no records at these offsets any more.
-            shares.skip(at..header.base_offset);
+    wanted: &'a Wanted<'a>,
+    read: &'a mut Read,
+}
+
+impl Acquiring<'_> {
+    /// Acquires as many records as the member wants. Returns when to read again, if this read got none and yet did not
+    /// come to the end.
+    fn all(&mut self) -> Result<Option<Duration>, ResponseError> {
+        let state = |shares: &SharePartition| (shares.end(), shares.unfinished());
+        let before = state(self.shares);
+        match self.try_all() {
+            Err(error) if !is_passing(&error) && self.read.acquired.is_empty() => {
+                return Err(response_error(&error));
+            }
+            Err(LogError::DecompressionBusy { .. }) => {
+                return Ok(Some(self.now + PAUSE));
+            }
+            Ok(()) | Err(_) => {}
         }
-        let records = at.max(header.base_offset)..header.next_offset().min(range.end);
-        at = at.max(header.next_offset());
-        if records.start >= records.end {
-            continue;
+        let has_more = || self.available(self.shares.start()).is_some();
+        let goes_on = self.read.acquired.is_empty() && state(self.shares) != before && has_more();
+        Ok(goes_on.then_some(self.now))
+    }
+
+    fn available(&self, from: Offset) -> Option<Range<Offset>> {
+        let settings = self.wanted.settings;
+        self.shares.available(from, self.limit, settings)
+    }
+
+    fn left(&self) -> u64 {
+        self.wanted.records_left.saturating_sub(self.read.records)
+    }
+
+    /// Reads from the first available record on.
+    fn try_all(&mut self) -> Result<(), LogError> {
+        let lane = self.keys.lane;
+        let mut from = self.shares.start();
+        for _ in 0..READS_MAX {
+            if self.left() == 0 {
+                break;
+            }
+            let Some(range) = self.available(from) else {
+                break;
+            };
+            let is_first = self.read.bytes == 0;
+            if !is_first && range.start == self.shares.end() && self.is_nearly_full() {
+                break;
+            }
+            let room = self.wanted.bytes_left.saturating_sub(self.read.bytes);
+            let at_least = match is_first {
+                true => self.wanted.at_least,
+                false => AtLeast::Nothing,
+            };
+            let fetched = lane.fetch(range.start, range.end, room.min(READ_BYTES), at_least)?;
+            if fetched.pieces.is_empty() {
+                break;
+            }
+            let aborted = match self.wanted.settings.isolation {
+                Isolation::ReadUncommitted => Vec::new(),
+                Isolation::ReadCommitted => lane.aborted_transactions(range.start, fetched.next)?,
+            };
+            from = fetched.next;
+            let mut at = range.start;
+            for piece in fetched.into_bytes() {
+                at = self.acquire_of(&piece, at, &aborted)?;
+            }
         }
-        if header.attributes.is_control() || is_aborted(&header, aborted) {
-            shares.skip(records);
-            continue;
+        Ok(())
+    }
+
+    /// Whether a group that is ordered by key has so little room that a chunk is better decompressed later, for more of
+    /// its records.
+    fn is_nearly_full(&self) -> bool {
+        let settings = self.wanted.settings;
+        settings.order == Order::Key && self.shares.room(settings) < settings.record_locks_max / 4
+    }
+
+    /// Acquires the wanted records in the chunks of a piece. Records before `at` are already handled. Returns the offset
+    /// behind the chunks.
+    fn acquire_of(
+        &mut self,
+        piece: &Bytes,
+        mut at: Offset,
+        aborted: &[AbortedTransaction],
+    ) -> Result<Offset, LogError> {
+        let mut chunks = Chunks::trusted(piece);
+        let mut begin = 0;
+        // The chunks of the piece that are given, as far as they follow each other.
+        let mut given = 0..0;
+        while let Some(chunk) = chunks.next() {
+            let chunk = chunk?;
+            let header = *chunk.header();
+            let end = chunks.position();
+            let place = begin..end;
+            begin = end;
+            if at < header.base_offset {
+                // The log holds no records at these offsets any more.
+                self.shares.skip(at..header.base_offset);
+            }
+            let records = at.max(header.base_offset)..header.next_offset().min(self.limit);
+            at = at.max(header.next_offset());
+            if records.start >= records.end {
+                continue;
+            }
+            if header.attributes.is_control() || is_aborted(&header, aborted) {
+                self.shares.skip(records);
+                continue;
+            }
+            if let Err(error) = self.enter(&chunk, &records) {
+                self.read.give(piece, given);
+                return Err(error);
+            }
+            if self.left() == 0 {
+                match self.wanted.settings.order {
+                    Order::None => break,
+                    // The records that come next enter while the chunks are at hand.
+                    Order::Key => continue,
+                }
+            }
+            if self.acquire(records) {
+                if place.start != given.end || given.is_empty() {
+                    self.read.give(piece, given);
+                    given = place.start..place.start;
+                }
+                given.end = place.end;
+            }
         }
-        let left = wanted.records_left.saturating_sub(read.records);
-        if left == 0 {
-            break;
+        self.read.give(piece, given);
+        Ok(at)
+    }
+
+    /// Takes the records of a chunk that were never delivered into the part in flight, if the group is ordered by key.
+    fn enter(&mut self, chunk: &Chunk<'_>, records: &Range<Offset>) -> Result<(), LogError> {
+        let settings = self.wanted.settings;
+        let end = self.shares.end();
+        let is_next = records.start <= end && end < records.end;
+        if settings.order == Order::Key && is_next && self.shares.room(settings) > 0 {
+            let keys = self.keys.of(chunk)?;
+            self.shares.enter(records.end, &keys, settings);
         }
+        Ok(())
+    }
+
+    /// Acquires wanted records of a chunk; returns whether there are some.
+    fn acquire(&mut self, records: Range<Offset>) -> bool {
+        let left = self.left();
         // The rest of a chunk is acquired too if it is small: otherwise a later response would send the chunk again
         // for it.
         let count = records.end.0 - records.start.0;
-        let records_max = match count <= left.saturating_add(wanted.excess_max) {
+        let records_max = match count <= left.saturating_add(self.wanted.excess_max) {
             true => count,
             false => left,
         };
-        let acquired = shares.acquire(records, records_max, wanted.member, now, wanted.settings);
-        if acquired.is_empty() {
-            continue;
-        }
-        read.add(acquired);
-        if place.start != given.end || given.is_empty() {
-            read.give(piece, given);
-            given = place.start..place.start;
-        }
-        given.end = place.end;
+        let (member, settings) = (self.wanted.member, self.wanted.settings);
+        let shares = &mut self.shares;
+        let acquired = shares.acquire(records, records_max, member, self.now, settings);
+        let has_some = !acquired.is_empty();
+        self.read.add(acquired);
+        has_some
     }
-    read.give(piece, given);
-    Ok(at)
 }
 
 impl Read {

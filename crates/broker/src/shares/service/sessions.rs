@@ -155,9 +155,12 @@ impl Sessions {
         let ended = kept.by_member.extract_if(|(of, _), _| of == group);
         let partitions: usize = ended.map(|(_, session)| session.partitions.len()).sum();
         kept.partitions -= partitions;
-        if let Some(bell) = kept.bells.get(group).and_then(Weak::upgrade) {
-            bell.notify_waiters();
-        }
+        kept.ring(group);
+    }
+
+    /// Wakes the members of a group that wait for records.
+    pub fn ring(&self, group: &GroupName) {
+        self.0.lock().ring(group);
     }
 }
 
@@ -185,6 +188,12 @@ impl State {
         }
         session.epoch = epoch.checked_add(1).unwrap_or(1);
         Ok(session)
+    }
+
+    fn ring(&self, group: &GroupName) {
+        if let Some(bell) = self.bells.get(group).and_then(Weak::upgrade) {
+            bell.notify_waiters();
+        }
     }
 
     fn bell(&mut self, group: &GroupName) -> Arc<Notify> {

@@ -1,7 +1,10 @@
 //! Many records in flight, many groups, many partitions.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use millstream_record::Compression;
 use millstream_wire::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
 };
@@ -12,7 +15,9 @@ use millstream_wire::messages::{AlterShareGroupOffsetsRequest, DeleteGroupsReque
 use millstream_wire::{ApiKey, Request, ShareAcknowledgeRequest, ShareFetchRequest};
 
 use super::member::*;
-use crate::support::{Connection, Node, ask, group_id, resident_bytes, text, topic_name};
+use crate::support::{
+    Connection, Node, ask, group_id, keyed_chunk, produce_request, resident_bytes, text, topic_name,
+};
 
 /// The largest value of `share.partition.max.record.locks`.
 const LOCKS_MAX: usize = 10_000;
@@ -196,4 +201,65 @@ fn a_share_group_reads_a_thousand_partitions() {
     };
     let got = step("the same records again", || all(&mut member));
     assert_eq!(got.len(), PARTITIONS as usize);
+}
+
+#[test]
+fn thirty_two_members_share_the_work_on_one_partition_in_the_order_of_its_keys() {
+    const MEMBERS: usize = 32;
+    const RECORDS: usize = 16_000;
+    const KEYS: usize = 4_000;
+    let (node, mut client) = topic_on(Node::alone(|_| {}), 1);
+    from_beginning(&mut client, &[("share.order", "key")]);
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..RECORDS / 500 {
+        let keys: Vec<String> = (0..500).map(|_| rng.usize(..KEYS).to_string()).collect();
+        let records: Vec<_> = keys.iter().map(|key| (Some(key.as_str()), "x")).collect();
+        let chunk = keyed_chunk(&records, Compression::Lz4);
+        let produced = ask!(client, Produce, 9, produce_request("t", 0, chunk));
+        assert_eq!(produced.responses[0].partition_responses[0].error_code, 0);
+    }
+    let ids = (0..MEMBERS).map(|number| &*format!("m{number}").leak());
+    let members: Vec<Member> = ids.map(|id| Member::join(&node, id)).collect();
+    let left = AtomicUsize::new(RECORDS);
+    let begun = Instant::now();
+    let worked: Duration = thread::scope(|scope| {
+        let threads: Vec<_> = members
+            .into_iter()
+            .map(|member| scope.spawn(|| work(member, &left)))
+            .collect();
+        let worked = threads.into_iter().map(|thread| thread.join().unwrap());
+        worked.sum()
+    });
+    let took = begun.elapsed();
+    let of_linear = worked.as_secs_f64() / took.as_secs_f64() / MEMBERS as f64;
+    println!("{MEMBERS} members, {RECORDS} records: {took:.2?}, {of_linear:.2} of linear");
+    assert_eq!(start_offset(&mut client), RECORDS as i64);
+    // A debug build on a busy machine is slow. A queue that gives one record at a time would reach 0.03.
+    assert!(of_linear > 0.2, "{of_linear}");
+}
+
+/// Works for a millisecond on each record that the member gets, until none is left. Returns the time of work.
+fn work(mut member: Member, left: &AtomicUsize) -> Duration {
+    let mut worked = Duration::ZERO;
+    let mut batches = Vec::new();
+    loop {
+        let request = ShareFetchRequest {
+            max_records: 16,
+            max_wait_ms: 100,
+            share_acquire_mode: 1,
+            ..member.request(std::mem::take(&mut batches))
+        };
+        member.version = 2;
+        let got = acquired(&member.ask(request));
+        if got.is_empty() && left.load(Ordering::Relaxed) == 0 {
+            return worked;
+        }
+        let begun = Instant::now();
+        for (offset, _) in &got {
+            thread::sleep(Duration::from_millis(1));
+            batches.push(batch(*offset, *offset, &[ACCEPT]));
+        }
+        worked += begun.elapsed();
+        left.fetch_sub(got.len(), Ordering::Relaxed);
+    }
 }
