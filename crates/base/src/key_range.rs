@@ -51,6 +51,19 @@ impl KeyRange {
         KeyRange { from, until }
     }
 
+    /// This key alone.
+    pub fn key(key: impl Into<Vec<u8>>) -> KeyRange {
+        let from: Vec<u8> = key.into();
+        let until = Some([&from[..], b"\0"].concat());
+        KeyRange { from, until }
+    }
+
+    /// Returns the key of a range of one key.
+    pub fn only_key(&self) -> Option<&[u8]> {
+        let until = self.until.as_deref()?;
+        (until.split_last() == Some((&0, &self.from[..]))).then_some(&self.from[..])
+    }
+
     /// Returns whether the range has no keys.
     pub fn is_empty(&self) -> bool {
         self.until.as_ref().is_some_and(|until| *until <= self.from)
@@ -84,6 +97,23 @@ mod tests {
         let range = KeyRange::prefix(b"a\xff");
         assert!(range.contains(b"a\xff") && range.contains(b"a\xff\xff\xff"));
         assert!(!range.contains(b"a\xfe") && !range.contains(b"b"));
+    }
+
+    #[test]
+    fn a_range_may_have_one_key() {
+        for key in [&b""[..], b"a", b"a\0", b"\xff"] {
+            let range = KeyRange::key(key);
+            assert!(range.contains(key) && !range.contains(&[key, b"\0"].concat()));
+            assert_eq!(range.only_key(), Some(key));
+        }
+        for range in [
+            KeyRange::all(),
+            KeyRange::prefix("a"),
+            KeyRange::new("a", None),
+        ] {
+            assert_eq!(range.only_key(), None);
+        }
+        assert_eq!(KeyRange::new("a", Some(b"b\0".to_vec())).only_key(), None);
     }
 
     #[test]

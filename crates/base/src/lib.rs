@@ -11,6 +11,7 @@ pub mod energy;
 pub mod ids;
 pub mod key;
 mod key_range;
+mod key_snapshot;
 mod line_limit;
 mod murmur;
 mod nearest;
@@ -18,6 +19,7 @@ pub mod network;
 pub mod random;
 pub mod text;
 pub mod units;
+mod watch_positions;
 
 pub use bucket::Bucket;
 pub use checksum::crc32c;
@@ -30,6 +32,7 @@ pub use ids::{
     Sequence, StreamId, StreamletIndex, Timestamp,
 };
 pub use key_range::KeyRange;
+pub use key_snapshot::KeySnapshot;
 pub use line_limit::LineLimit;
 pub use murmur::{murmur2, partition_of_key};
 pub use nearest::nearest;
@@ -37,3 +40,4 @@ pub use network::{Accepted, Listener, Network, TcpNetwork, is_loopback};
 pub use random::{Random, SystemRandom};
 pub use text::Text;
 pub use units::ByteSize;
+pub use watch_positions::{NoWatchPositions, WatchPosition, WatchPositions};

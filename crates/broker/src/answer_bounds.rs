@@ -244,6 +244,10 @@ pub fn bound(
         Request::CommitCursors(request) => told(request.cursors.len()),
         Request::PutKeys(request) => told(request.entries.len()),
         Request::Subscribe(request) => told(nested(&request.sources, |source| source.lanes.len())),
+        Request::WatchKeys(request) => {
+            let stream = client.stream(&request.stream).ok();
+            elements(stream.map_or(0, |stream| stream.partition_count() as usize))
+        }
     }
 }
 

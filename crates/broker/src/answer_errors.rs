@@ -146,6 +146,7 @@ pub fn has_error(response: &Response) -> bool {
         R::GetKeys(response) => response.error_code != 0 || any_error!(response.keys),
         R::ScanKeys(response) => response.error_code != 0,
         R::PutKeys(response) => response.error_code != 0 || any_error!(response.entries),
+        R::WatchKeys(response) => response.error_code != 0,
     }
 }
 

@@ -31,6 +31,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::OutOfOrderSequence { .. } => ResponseError::OutOfOrderSequenceNumber,
         LogError::OffsetOutOfRange { .. }
         | LogError::CursorRemoved { .. }
+        | LogError::ChangesLost { .. }
         | LogError::BadCursor { .. } => ResponseError::OffsetOutOfRange,
         // Clients try again.
         LogError::PoolExhausted { .. }

@@ -119,6 +119,21 @@ impl Client {
         Connection::open(&address, self.config()).await
     }
 
+    /// Returns an exclusive connection to any of the servers, which closes when it is dropped.
+    ///
+    /// # Errors
+    /// The last server's error, if none of those in the settings can be reached.
+    pub(crate) async fn own_of_any(&self) -> Result<Connection, ClientError> {
+        let mut last = ClientError::Closed;
+        for address in &self.config().servers {
+            match Connection::open(address, self.config()).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
     async fn address_of(&self, number: i32) -> Result<Arc<str>, ClientError> {
         if let Some(address) = self.address(number) {
             return Ok(address);

@@ -74,6 +74,12 @@ pub enum ClientError {
         /// The stream.
         stream: String,
     },
+    /// A watch would miss changes, or has seen some that were lost since.
+    #[error("{why}")]
+    ChangesLost {
+        /// The reason, with the stream and the partition.
+        why: String,
+    },
     /// A key has another version than the one that was expected.
     #[error("stream {stream}: the key has another version than expected: {}", newest_of(*newest))]
     OtherVersion {

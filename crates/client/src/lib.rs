@@ -82,8 +82,8 @@ pub use consumer::{
 };
 pub use error::ClientError;
 pub use keyed::{
-    ChangedKey, Expected, KeyChange, KeyEntry, KeyScan, KeyVersion, KeyedStream, NewValue,
-    StoredVersion,
+    ChangedKey, Expected, KeyChange, KeyEntry, KeyScan, KeyVersion, KeyWatch, KeyedStream,
+    NewValue, StoredVersion, WatchEvent, WatchFrom, WatchedChange,
 };
 pub use offsets::{Isolation, Start, TopicPartition};
 pub use partitioner::Turn;
@@ -94,7 +94,9 @@ pub use producer::{
 pub use push::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub use tls::Tls;
 
-pub use millstream_base::{KeyRange, partition_of_key};
+pub use millstream_base::{
+    KeyRange, NoWatchPositions, WatchPosition, WatchPositions, partition_of_key,
+};
 pub use millstream_record::{Compression, Decompressor, Filter, FilterError, Header, Record};
 pub use millstream_wire::native;
 pub use millstream_wire::sasl::{Hash, Mechanism, UnknownMechanism};

@@ -45,6 +45,8 @@ pub struct Core {
     pub config: LogConfig,
     pub dir: Arc<DataDir>,
     pub clock: Arc<dyn Clock>,
+    /// A number of this run of the log, which other runs hardly have: the milliseconds at which it began.
+    pub run: i32,
     pub pool: Arc<Pool>,
     /// The parts that reads need.
     pub reads: ReadContext,
@@ -110,6 +112,7 @@ impl Core {
             compactor: Compactor::new(&config, clock.monotonic()),
             config,
             dir,
+            run: (clock.now().0 & i64::from(i32::MAX)) as i32,
             clock,
             pool,
             appends,

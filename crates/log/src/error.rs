@@ -402,6 +402,21 @@ pub enum LogError {
         /// The offset behind the last one that can be read.
         end: Offset,
     },
+    /// A watch cannot go on: changes are missing from its position on, or the records before it are not those that it has read.
+    #[error(
+        "the changes in partition {partition} of stream {stream} from offset {offset} on are not complete: {why}; begin again \
+         with a snapshot"
+    )]
+    ChangesLost {
+        /// The stream's name.
+        stream: String,
+        /// The partition.
+        partition: u32,
+        /// The position of the watch.
+        offset: Offset,
+        /// The reason.
+        why: &'static str,
+    },
     /// The group was not handed to this consumer.
     #[error(
         "group {group} is not handed out to consumer {consumer} of shared group {shared_group}"

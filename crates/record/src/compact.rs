@@ -106,6 +106,8 @@ pub struct Rewriter {
     builder: ChunkBuilder,
     /// The codec of `builder`, and its level.
     codec: (Compression, Option<i32>),
+    /// The offset behind the last tombstone that was dropped after its horizon.
+    dropped_to: Option<Offset>,
 }
 
 /// The properties that all records of a new chunk share.
@@ -139,6 +141,7 @@ impl Rewriter {
             open: None,
             builder: ChunkBuilder::new(Compression::None),
             codec: (Compression::None, None),
+            dropped_to: None,
         }
     }
 
@@ -178,6 +181,7 @@ impl Rewriter {
             }
             let is_tombstone = record.key.is_some() && record.value.is_none();
             if is_tombstone && self.is_over(header, record.offset, self.rules.tombstones_end) {
+                self.dropped_to = Some(record.offset.plus(1));
                 continue;
             }
             let horizon = header.delete_horizon().unwrap_or(self.rules.horizon);
@@ -198,6 +202,12 @@ impl Rewriter {
     /// When records cannot be compressed.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), ChunkError> {
         self.close(self.next, out)
+    }
+
+    /// Returns the offset behind the last live tombstone that was dropped after its horizon: a reader that has not read up to
+    /// there misses a deletion. `None` if none was dropped.
+    pub fn dropped_to(&self) -> Option<Offset> {
+        self.dropped_to
     }
 
     /// Whether a tombstone or marker at `offset` may be dropped.

@@ -7,8 +7,10 @@ mod term;
 use std::fmt;
 use std::str::FromStr;
 
+use millstream_base::KeyRange;
+
 use crate::Record;
-use term::Term;
+use term::{Comparison, Term};
 
 pub use parse::FilterError;
 pub use select::Selected;
@@ -27,6 +29,7 @@ pub const FILTER_TERMS_MAX: usize = 16;
 /// | `key = "a"` | with this key |
 /// | `key starts with "a"` | with a key that begins with this text |
 /// | `key contains "a"` | with a key that contains this text |
+/// | `key >= "a"`, `>`, `<`, `<=` | with a key that comes at or behind this text, behind, before, or before or at, in the order of bytes |
 /// | `value …` | the same for the value |
 /// | `k.NAME …` | the same for at least one secondary key of this name |
 /// | `time >= N`, `>`, `<`, `<=` | with such a time: milliseconds since 1970, or a time such as `2026-01-31T12:00:00Z` |
@@ -61,7 +64,7 @@ pub const FILTER_TERMS_MAX: usize = 16;
 /// ```
 #[derive(Clone)]
 pub struct Filter {
-    /// The text from which `terms` were parsed.
+    /// The text of `terms`.
     text: Box<str>,
     /// At least one, and at most [`FILTER_TERMS_MAX`].
     terms: Vec<Term>,
@@ -77,6 +80,26 @@ impl Filter {
             terms: parse::terms(text)?,
             text: text.into(),
         })
+    }
+
+    /// Returns a filter of the records whose keys are in a range.
+    ///
+    /// ```
+    /// use millstream_base::KeyRange;
+    /// use millstream_record::Filter;
+    ///
+    /// let filter = Filter::of_keys(&KeyRange::prefix("a"));
+    /// assert_eq!(filter.to_string(), r#"key >= "a" and key < "b""#);
+    /// ```
+    pub fn of_keys(range: &KeyRange) -> Filter {
+        let mut terms = vec![Term::of_key(Comparison::AtOrAfter, &range.from)];
+        let mut text = format!("key >= \"{}\"", range.from.escape_ascii());
+        if let Some(until) = &range.until {
+            terms.push(Term::of_key(Comparison::Before, until));
+            text += &format!(" and key < \"{}\"", until.escape_ascii());
+        }
+        let text = text.into();
+        Filter { text, terms }
     }
 
     /// Whether all terms hold for the record.

@@ -1,6 +1,6 @@
 //! Compares filters of chunks with a model that checks each record by itself.
 
-use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
+use millstream_base::{KeyRange, Offset, ProducerEpoch, ProducerId, Sequence, Timestamp, crc32c};
 use millstream_record::{
     Chunk, ChunkBuilder, ChunkError, Compression, Decompressor, EndMarker, Filter, HEADER_BYTES,
     Header, Producer, Selected, TimestampType, TransactionEnd, set_base_offset,
@@ -64,6 +64,10 @@ fn is_so(bytes: Option<&[u8]>, test: &str, wanted: &[u8]) -> bool {
     bytes.is_some_and(|bytes| match test {
         "=" => bytes == wanted,
         "starts with" => bytes.starts_with(wanted),
+        "<" => bytes < wanted,
+        "<=" => bytes <= wanted,
+        ">" => bytes > wanted,
+        ">=" => bytes >= wanted,
         _ => (0..=bytes.len()).any(|at| bytes[at..].starts_with(wanted)),
     })
 }
@@ -97,7 +101,20 @@ fn records() -> impl Strategy<Value = Vec<Owned>> {
 }
 
 fn terms() -> impl Strategy<Value = Vec<Term>> {
-    let test = || select(&["=", "starts with", "starts with", "contains", "contains"][..]);
+    let test = || {
+        let tests = [
+            "=",
+            "starts with",
+            "starts with",
+            "contains",
+            "contains",
+            "<",
+            "<=",
+            ">",
+            ">=",
+        ];
+        select(tests.to_vec())
+    };
     let comparison = select(&["<", "<=", ">", ">="][..]);
     let term = prop_oneof![
         (test(), bytes()).prop_map(|(test, bytes)| Term::Key(test, bytes)),
@@ -365,4 +382,41 @@ fn a_chunk_without_records_selects_none() {
     set_log_append_time(&mut empty);
     let selected = filtered("key = \"1\"", &empty, &mut Decompressor::default());
     assert_eq!(selected, Ok((Selected::None, Vec::new())));
+}
+
+#[test]
+fn a_filter_of_keys_selects_a_range_and_its_text_is_one() {
+    let ranges = [
+        KeyRange::all(),
+        KeyRange::prefix("a\"\\"),
+        KeyRange::prefix(b"\xff"),
+        KeyRange::new("b", Some(b"b\0".to_vec())),
+        KeyRange::new("b", Some(b"a".to_vec())),
+    ];
+    let keys: [Option<&[u8]>; 7] = [
+        None,
+        Some(b""),
+        Some(b"a\"\\x"),
+        Some(b"b"),
+        Some(b"b\0"),
+        Some(b"c"),
+        Some(b"\xff\xff"),
+    ];
+    for range in ranges {
+        let filter = Filter::of_keys(&range);
+        let parsed = Filter::parse(&filter.to_string()).unwrap();
+        let mut builder = ChunkBuilder::new(Compression::None);
+        for key in keys {
+            builder.push(Timestamp(0), key, Some(b"v"), &[]).unwrap();
+        }
+        let bytes = builder.finish(None).unwrap();
+        let chunk = Chunk::parse(bytes).unwrap();
+        let mut decompressor = Decompressor::default();
+        for record in chunk.records(&mut decompressor).unwrap() {
+            let record = record.unwrap();
+            let expected = record.key.is_some_and(|key| range.contains(key));
+            assert_eq!(filter.matches(&record), expected, "{filter} {record:?}");
+            assert_eq!(parsed.matches(&record), expected, "{filter} {record:?}");
+        }
+    }
 }

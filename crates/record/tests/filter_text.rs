@@ -39,6 +39,13 @@ fn terms_select_the_records_that_they_describe() {
         (r#"key contains "nx""#, false),
         (r#"key starts with """#, true),
         (r#"key = """#, false),
+        (r#"key >= "ann" and key <= "ann""#, true),
+        (r#"key > "ann""#, false),
+        (r#"key < "ann""#, false),
+        (r#"key>"anm\xff" and key<"b""#, true),
+        (r#"key >= """#, true),
+        (r#"value < "b" and k.city >= "Nam""#, true),
+        (r#"k.null >= """#, false),
         (r#"  key="ann"and  value	contains"c"  "#, true),
         (r#"key = "ann" and value contains "x""#, false),
         (r#"value = "a \"b\" \\ c\xff\n""#, true),
@@ -72,7 +79,7 @@ fn terms_select_the_records_that_they_describe() {
 #[test]
 fn errors_name_the_column_the_found_and_the_expected_input() {
     let field = "key, value, time, or k. and the name of a secondary key";
-    let test = "=, starts with, or contains";
+    let test = "=, <, <=, >=, >, starts with, or contains";
     let comparison = "<, <=, >= or >";
     let time = "milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z";
     let text = "a text in double quotes";
@@ -86,7 +93,8 @@ fn errors_name_the_column_the_found_and_the_expected_input() {
         ("k = \"a\"", 1, r#""k""#, field),
         ("= \"a\"", 1, r#""=""#, field),
         ("key", 4, "the end", test),
-        ("key < \"a\"", 5, r#""<""#, test),
+        ("key < a", 7, r#""a""#, text),
+        ("key ! \"a\"", 5, r#""!""#, test),
         ("key begins \"a\"", 5, r#""begins""#, test),
         ("key = ", 7, "the end", text),
         ("key = a", 7, r#""a""#, text),

@@ -177,6 +177,7 @@ impl Refusal {
             Request::GetKeys(_) => native_refusal!(self, GetKeysResponse),
             Request::ScanKeys(_) => native_refusal!(self, ScanKeysResponse),
             Request::PutKeys(_) => native_refusal!(self, PutKeysResponse),
+            Request::WatchKeys(_) => native_refusal!(self, WatchKeysResponse),
         }
     }
 }

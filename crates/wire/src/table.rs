@@ -93,6 +93,7 @@ macro_rules! apis {
             GetKeys = 10021, native::GetKeysRequest, native::GetKeysResponse, 0..=0, 0;
             ScanKeys = 10022, native::ScanKeysRequest, native::ScanKeysResponse, 0..=0, 0;
             PutKeys = 10023, native::PutKeysRequest, native::PutKeysResponse, 0..=0, 0;
+            WatchKeys = 10024, native::WatchKeysRequest, native::WatchKeysResponse, 0..=0, 0;
         }
     };
 }

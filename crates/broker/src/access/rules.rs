@@ -72,6 +72,7 @@ pub fn checks(api: ApiKey) -> &'static [Check] {
         | ApiKey::GetKeys
         | ApiKey::ScanKeys
         | ApiKey::PutKeys
+        | ApiKey::WatchKeys
         | ApiKey::Subscribe
         | ApiKey::Receive => &[Whole],
 

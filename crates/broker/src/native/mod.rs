@@ -21,6 +21,7 @@ use millstream_wire::{Request, ResponseError, refuse};
 
 pub use self::find::stream_named;
 pub use self::groups::COMMITS_MAX;
+pub use self::keys::keyed_stream;
 pub use self::read::CURSORS_MAX;
 pub use self::shared::Shared;
 pub use self::upload::Upload;
@@ -56,6 +57,7 @@ pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: 
         Request::GetKeys(request) => keys::get(broker, client, request),
         Request::ScanKeys(request) => keys::scan(broker, client, request),
         Request::PutKeys(request) => keys::put(broker, request),
+        Request::WatchKeys(request) => push::watch_keys(broker, client, &request),
         Request::LocalSocket(_) => push::local_socket(broker).into(),
         Request::Subscribe(request) => push::subscribe(broker, client, request),
         Request::Receive(request) => push::receive(client, request),

@@ -11,6 +11,7 @@ mod pins;
 mod shared;
 mod subscriptions;
 mod thread;
+mod watch;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use self::pins::Pins;
 use self::shared::{MayShare, SharedSubscription, Terms};
 pub use self::subscriptions::Subscriptions;
 use self::subscriptions::{Kind, Open, Reads};
+pub use self::watch::watch_keys;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::native::refused::{Refused, answered};
@@ -78,13 +80,7 @@ fn begin(
     client: &mut Client,
     request: &SubscribeRequest,
 ) -> Result<SubscribeResponse, Refused> {
-    if client.subscriptions.open.len() >= SUBSCRIPTIONS_MAX {
-        let message = format!("a connection has at most {SUBSCRIPTIONS_MAX} subscriptions");
-        return Err(Refused::new(
-            ResponseError::ThrottlingQuotaExceeded,
-            message,
-        ));
-    }
+    check_room(client)?;
     check_size(request)?;
     let filter = request.filter.as_deref().map(Filter::parse).transpose();
     let filter =
@@ -128,6 +124,18 @@ fn begin(
     let kind = Kind::OnRequest(Arc::new(OnRequest::new(outlet, handed_bytes)));
     response.subscription = client.subscriptions.add(Open { reads, kind });
     Ok(response)
+}
+
+/// Checks that the connection may have one more subscription.
+fn check_room(client: &Client) -> Result<(), Refused> {
+    if client.subscriptions.open.len() < SUBSCRIPTIONS_MAX {
+        return Ok(());
+    }
+    let message = format!("a connection has at most {SUBSCRIPTIONS_MAX} subscriptions");
+    Err(Refused::new(
+        ResponseError::ThrottlingQuotaExceeded,
+        message,
+    ))
 }
 
 fn check_size(request: &SubscribeRequest) -> Result<(), Refused> {

@@ -7,3 +7,4 @@ mod keys;
 mod objects;
 mod reading;
 mod streams;
+mod watch;

@@ -2,6 +2,7 @@
 
 mod change;
 mod scan;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::error::ClientError;
 
 pub use change::{ChangedKey, Expected, KeyChange, NewValue};
 pub use scan::{KeyEntry, KeyScan};
+pub use watch::{KeyWatch, WatchEvent, WatchFrom, WatchedChange};
 
 /// The most keys of one request.
 const KEYS_MAX: usize = 1024;

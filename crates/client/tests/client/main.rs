@@ -17,3 +17,4 @@ mod secure;
 mod support;
 mod transactional;
 mod transactions;
+mod watch;

@@ -75,14 +75,23 @@ impl Pass<'_> {
             by: name,
             last: last.id,
         };
+        // Listed first, so that no crash leaves a group without the note of what it lacks.
+        let noted = rewritten
+            .dropped_to
+            .map(|to| self.note_of_dropped(lane.deletions_from().max(to)));
+        let records: Vec<Record> = noted.into_iter().chain([replaced]).collect();
         let manifest = core.dir.manifest();
-        let appended = match manifest.append(&[replaced]) {
+        let appended = match manifest.append(&records) {
             Err(error) if error.is_disk_full() => return Err(error),
             appended => appended,
         };
         // From here on the list may have the new files, whatever comes.
         files.keep();
         manifest.sync_to(appended?)?;
+        // A reader that finds the new group then also finds what it lacks.
+        if let Some(to) = rewritten.dropped_to {
+            lane.raise_deletions_from(to);
+        }
         lane.replace_groups(run, &group, start);
         let now = core.clock.monotonic();
         let stay_until = now.saturating_add(self.order.file_delete_delay);

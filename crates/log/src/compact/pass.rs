@@ -366,9 +366,20 @@ impl<'a> Pass<'a> {
             lane: self.lane.id,
             to,
             at: self.order.now,
+            deletions_from: Some(self.lane.deletions_from()),
         };
         let manifest = self.core.dir.manifest();
         manifest.sync_to(manifest.append(&[noted])?)
+    }
+
+    /// Returns the record that says from where on the lane has all deletions that are newest versions, and nothing else.
+    pub fn note_of_dropped(&self, deletions_from: Offset) -> Record {
+        Record::Compacted {
+            lane: self.lane.id,
+            to: self.compacted.0,
+            at: self.compacted.1,
+            deletions_from: Some(deletions_from),
+        }
     }
 
     /// Lets a key file be made again that cannot be read.

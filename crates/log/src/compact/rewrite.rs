@@ -92,6 +92,8 @@ pub struct Rewritten {
     pub end: GroupEnd,
     /// The counts of its key file.
     pub keys: KeyCounts,
+    /// The offset behind the last live tombstone that was dropped, if one was.
+    pub dropped_to: Option<Offset>,
 }
 
 impl Rewrite<'_> {
@@ -167,7 +169,11 @@ impl Rewrite<'_> {
         let end = writer.add_entry(EntryKind::GroupEnd, Vec::new())?;
         let keys = writer.sorter.finish();
         let keys = keys.map_err(|error| unwritten(&self.keys_path, error))?;
-        Ok(Rewritten { end, keys })
+        Ok(Rewritten {
+            end,
+            keys,
+            dropped_to: rewriter.dropped_to(),
+        })
     }
 }
 

@@ -98,6 +98,9 @@ pub struct LaneState {
     pub truncated_bytes: u64,
     /// Its leader epochs.
     pub epochs: Epochs,
+    /// Compaction has dropped no deletion from here on that is the newest version of its key. Raised (`Release`) by compaction
+    /// before a group takes its place that lacks one; loaded (`Acquire`) by watches after they have read.
+    deletions_from: AtomicU64,
     /// Its start, if records were deleted from it.
     pub start: LaneStart,
     /// The transactions that hold back consumers of committed records.
@@ -175,6 +178,7 @@ impl LaneState {
             read_fault: OnceLock::new(),
             truncated_bytes: stored.truncated_bytes,
             epochs: Epochs::new(stored.epochs),
+            deletions_from: AtomicU64::new(stored.deletions_from.0),
             start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),
@@ -350,6 +354,17 @@ impl LaneState {
     /// Whether its stream is deleted.
     pub fn is_removed(&self) -> bool {
         self.stream.removed.load(Ordering::Acquire)
+    }
+
+    /// Returns the offset from which on no deletion was dropped that is the newest version of its key: a reader that has all
+    /// records before it misses none.
+    pub fn deletions_from(&self) -> Offset {
+        Offset(self.deletions_from.load(Ordering::Acquire))
+    }
+
+    /// Notes that a deletion before `offset` was dropped. A group without it takes its place afterwards.
+    pub fn raise_deletions_from(&self, offset: Offset) {
+        self.deletions_from.fetch_max(offset.0, Ordering::Release);
     }
 
     /// Returns the index of the lane's keys, which may be empty, and may be of another number of partitions.

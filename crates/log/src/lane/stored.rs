@@ -34,6 +34,8 @@ pub struct StoredLane {
     pub truncated_bytes: u64,
     /// The leader epochs behind epoch 0, each with the offset that it begins at.
     pub epochs: Vec<(i32, Offset)>,
+    /// From where on it has all deletions that are newest versions.
+    pub deletions_from: Offset,
     pub fault: Option<LogError>,
 }
 

@@ -217,7 +217,8 @@ impl Recovered {
 
     /// Takes out a lane of a stream with this identity.
     pub fn take(&mut self, dir: &DataDir, lane: LaneId, identity: Uuid) -> StoredLane {
-        let epochs = dir.manifest().look_at(|listed| listed.epochs(lane));
+        let listed = |listed: &Listed| (listed.epochs(lane), listed.deletions_from(lane));
+        let (epochs, deletions_from) = dir.manifest().look_at(listed);
         let Some(recovered) = self.lanes.remove(&lane) else {
             return StoredLane {
                 epochs,
@@ -226,7 +227,9 @@ impl Recovered {
         };
         let was_whole = recovered.damage.is_none();
         let is_untorn = recovered.is_untorn;
-        let stored = recovered.into_stored(dir, identity, epochs);
+        let mut stored = recovered.into_stored(dir, identity, epochs);
+        // A repair may have taken the records from an earlier offset on away.
+        stored.deletions_from = deletions_from.min(stored.next_offset);
         if was_whole && stored.fault.is_some() {
             self.has_foreign = true;
             if is_untorn {

@@ -90,6 +90,7 @@ impl RecoveredLane {
             indexed_at: tail.indexed_at,
             truncated_bytes: self.truncated_bytes,
             epochs,
+            deletions_from: Offset(0),
             fault,
         }
     }

@@ -5,6 +5,7 @@
 //! journal knows. So the next start passes over these runs, and then removes the journal. Each
 //! step can be interrupted: the lane is damaged then as before, or whole.
 
+mod deletions;
 mod epochs;
 pub mod salvage;
 mod take;

@@ -22,6 +22,7 @@ use crate::files::{DataDir, FORMAT};
 use crate::ids::{GroupName, LaneId};
 use crate::journal::old::OldJournal;
 use crate::recovery::foreign::foreign_file;
+use crate::repair::deletions::list_deletions;
 use crate::repair::epochs::list_epochs;
 use crate::repair::{FilesAside, Repair};
 use crate::settings::config::LogConfig;
@@ -120,7 +121,10 @@ fn remake_manifest(
     }
     let mut repair = Repair::new(config, dir, OldJournal::default())?;
     repair.copy_manifest()?;
-    repair.dir.remake_manifest(random, list_epochs)?;
+    repair.dir.remake_manifest(random, |dir, listed| {
+        list_deletions(listed);
+        list_epochs(dir, listed)
+    })?;
     repair.finish()
 }
 

@@ -8,6 +8,7 @@ use millstream_record::{ChunkError, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
+use crate::handle::key_watch::RECORDS_REMOVED;
 use crate::handle::partition::StreamPartition;
 use crate::handle::readers::ReadChunks;
 use crate::lane::groups::GroupBehind;
@@ -29,6 +30,8 @@ pub struct Feed {
     /// The offset where the feed ends.
     until: Option<Offset>,
     standing: Arc<ReaderPosition>,
+    /// Whether it fails where it would miss the newest change of a key.
+    is_watch: bool,
 }
 
 impl Feed {
@@ -41,6 +44,16 @@ impl Feed {
             at: None,
             until: None,
             standing,
+            is_watch: false,
+        }
+    }
+
+    /// As [`new`](Self::new), of a keyed stream. It fails where it would miss the newest change of a key, with
+    /// [`LogError::ChangesLost`].
+    pub fn watching(lane: StreamPartition, from: Offset) -> Feed {
+        Feed {
+            is_watch: true,
+            ..Feed::new(lane, from)
         }
     }
 
@@ -59,6 +72,7 @@ impl Feed {
         let (earliest, end) = (lane.earliest_offset(), lane.high_watermark());
         match earliest <= self.next && self.next <= end {
             true => Ok(()),
+            false if self.is_watch => Err(self.lane.changes_lost(self.next, RECORDS_REMOVED)),
             false => Err(LogError::OffsetOutOfRange {
                 offset: self.next,
                 earliest,
@@ -183,6 +197,10 @@ impl Feed {
             };
             if let Some(filter) = filter {
                 filter.apply(&mut handed)?;
+            }
+            // Behind the read: a group that lacks a deletion is found only after that was noted.
+            if self.is_watch {
+                self.lane.check_deletions(self.next)?;
             }
             self.next = handed.next;
             let behind = handed.chunks.next.position;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use event_listener::EventListener;
-use millstream_base::Offset;
+use millstream_base::{KeyRange, Offset};
 use millstream_record::Filter;
 
 use crate::core::Core;
@@ -99,6 +99,51 @@ impl Subscription {
             reader.add(Feed::new(lane, from));
         }
         Subscription::with(Reader::Lanes(reader))
+    }
+
+    /// Watches a range of keys of a keyed stream: subscribes to the records of these keys in partitions, each from an offset on,
+    /// and fails where it would miss the newest change of a key ([`LogError::ChangesLost`]). Call
+    /// [`StreamPartition::check_watch`] before.
+    ///
+    /// ```
+    /// use millstream_base::{KeyRange, StreamletIndex, Timestamp};
+    /// use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogConfig, Next, StreamConfig, Subscription};
+    /// use millstream_record::ChunkBuilder;
+    ///
+    /// let dir = tempfile::tempdir()?;
+    /// let log = Log::open(LogConfig::new(dir.path()))?;
+    /// let settings = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into();
+    /// let config = StreamConfig { settings, ..StreamConfig::default() };
+    /// let stream = log.create_stream("users", config)?;
+    /// let partition = stream.partition(0)?;
+    /// let from = partition.last_stable_offset();
+    /// let watched = [(partition, from)];
+    /// let mut watch = Subscription::of_keys(watched, &KeyRange::prefix("a"));
+    ///
+    /// let mut builder = ChunkBuilder::new(Default::default());
+    /// builder.push(Timestamp(0), Some(b"ada"), Some(b"1815"), &[])?;
+    /// builder.push(Timestamp(0), Some(b"bob"), Some(b"1900"), &[])?;
+    /// let (lane, appended) = stream.append(StreamletIndex(0), builder.finish(None)?)?;
+    /// lane.acknowledge(&appended)?;
+    ///
+    /// let Next::Handed(handed) = watch.next(1 << 20)? else {
+    ///     panic!("it is committed");
+    /// };
+    /// let chunk = millstream_record::Chunk::parse(&handed.chunks.bytes)?;
+    /// assert_eq!(chunk.header().record_count, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_keys(
+        partitions: impl IntoIterator<Item = (StreamPartition, Offset)>,
+        range: &KeyRange,
+    ) -> Subscription {
+        let mut reader = LanesReader::new(None);
+        for (lane, from) in partitions {
+            reader.add(Feed::watching(lane, from));
+        }
+        let mut subscription = Subscription::with(Reader::Lanes(reader));
+        subscription.set_filter(Filter::of_keys(range));
+        subscription
     }
 
     /// Subscribes to the chunks that a shared group has not committed yet. The subscribers of a shared group divide the

@@ -10,6 +10,7 @@ mod machine;
 mod model;
 mod owners;
 mod threads;
+mod watch;
 
 use std::path::Path;
 

@@ -12,7 +12,7 @@ use crate::SECONDARY_KEY_PREFIX;
 /// Maximum number of characters of the input that an error shows.
 const FOUND_CHARACTERS_MAX: usize = 40;
 
-/// The comparisons of times. A longer one precedes its own prefix, since the parser takes the first that fits.
+/// The comparisons of times and bytes. A longer one precedes its own prefix, since the parser takes the first that fits.
 const COMPARISONS: [(&str, Comparison); 4] = [
     ("<=", Comparison::BeforeOrAt),
     (">=", Comparison::AtOrAfter),
@@ -22,7 +22,7 @@ const COMPARISONS: [(&str, Comparison); 4] = [
 
 // Descriptions of the expected input, for errors.
 const FIELD: &str = "key, value, time, or k. and the name of a secondary key";
-const TEST: &str = "=, starts with, or contains";
+const TEST: &str = "=, <, <=, >=, >, starts with, or contains";
 const COMPARISON: &str = "<, <=, >= or >";
 const TIME: &str = "milliseconds since 1970, or a time such as 2026-01-31T12:00:00Z";
 const WHOLE_MILLISECONDS: &str = "a time in whole milliseconds";
@@ -115,6 +115,9 @@ impl<'t> Parser<'t> {
         if self.skip("=") {
             return Ok(Test::Equals(self.text()?));
         }
+        if let Some(comparison) = self.comparison() {
+            return Ok(Test::Order(comparison, self.text()?));
+        }
         let at = self.rest;
         match self.word() {
             "starts" => {
@@ -132,14 +135,21 @@ impl<'t> Parser<'t> {
 
     fn time_test(&mut self) -> Result<TimeTest, FilterError> {
         self.skip_spaces();
-        let Some((_, comparison)) = COMPARISONS.into_iter().find(|(sign, _)| self.skip(sign))
-        else {
+        let Some(comparison) = self.comparison() else {
             return Err(self.unexpected(self.rest, COMPARISON));
         };
         self.skip_spaces();
         let at = self.rest;
         let time = time(self.word()).map_err(|expected| self.unexpected(at, expected))?;
         Ok(TimeTest { comparison, time })
+    }
+
+    /// Takes a comparison, if one comes next.
+    fn comparison(&mut self) -> Option<Comparison> {
+        let mut comparisons = COMPARISONS.into_iter();
+        comparisons
+            .find(|(sign, _)| self.skip(sign))
+            .map(|(_, comparison)| comparison)
     }
 
     /// Takes a text in double quotes, behind spaces.

@@ -1,5 +1,7 @@
 //! The terms of a filter.
 
+use std::cmp::Ordering;
+
 use memchr::memmem::Finder;
 use millstream_base::Timestamp;
 
@@ -15,6 +17,10 @@ pub(super) enum Term {
 }
 
 impl Term {
+    pub(super) fn of_key(comparison: Comparison, with: &[u8]) -> Term {
+        Term::Key(Test::Order(comparison, with.to_vec()))
+    }
+
     #[inline]
     pub(super) fn matches(&self, record: &Record<'_>) -> bool {
         match self {
@@ -42,6 +48,8 @@ pub(super) enum Test {
     Equals(Vec<u8>),
     StartsWith(Vec<u8>),
     Contains(Box<Finder<'static>>),
+    /// Compares the order of bytes.
+    Order(Comparison, Vec<u8>),
 }
 
 impl Test {
@@ -51,6 +59,7 @@ impl Test {
             Test::Equals(all) => bytes == all,
             Test::StartsWith(start) => bytes.starts_with(start),
             Test::Contains(part) => part.find(bytes).is_some(),
+            Test::Order(comparison, with) => comparison.holds(bytes.cmp(with)),
         }
     }
 }
@@ -62,7 +71,7 @@ pub(super) struct TimeTest {
     pub(super) time: Timestamp,
 }
 
-/// A comparison with a time.
+/// A comparison with a time, or with bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Comparison {
     Before,
@@ -71,15 +80,22 @@ pub(super) enum Comparison {
     After,
 }
 
+impl Comparison {
+    #[inline]
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Comparison::Before => order.is_lt(),
+            Comparison::BeforeOrAt => order.is_le(),
+            Comparison::AtOrAfter => order.is_ge(),
+            Comparison::After => order.is_gt(),
+        }
+    }
+}
+
 impl TimeTest {
     #[inline]
     fn holds(self, time: Timestamp) -> bool {
-        match self.comparison {
-            Comparison::Before => time < self.time,
-            Comparison::BeforeOrAt => time <= self.time,
-            Comparison::AtOrAfter => time >= self.time,
-            Comparison::After => time > self.time,
-        }
+        self.comparison.holds(time.cmp(&self.time))
     }
 
     /// Whether the header rules out all records. A header bounds its records' times only from above. If its

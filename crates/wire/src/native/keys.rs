@@ -4,6 +4,8 @@ use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 use millstream_base::{Offset, Timestamp};
 
+use uuid::Uuid;
+
 use super::{Field, native, nullable};
 use crate::error::Malformed;
 use crate::input::Input;
@@ -201,4 +203,60 @@ native! {
     }
 }
 
-nullable!(KeyVersion, Offset, Timestamp, i64);
+native! {
+    /// Begins a subscription to the changes of keys: the server delivers the records of these keys as they are committed, as
+    /// answers to [`ReceiveRequest`](super::ReceiveRequest). The subscription ends with its connection.
+    WatchKeysRequest {
+        /// The name of the stream.
+        stream: StrBytes,
+        /// The id of the stream that the positions are of; null without positions.
+        stream_id: Option<Uuid>,
+        /// The first key of the range; empty for the first key of all.
+        from: Bytes,
+        /// The key behind the range; null if the range has no end.
+        until: Option<Bytes>,
+        /// The partitions to watch; empty for all of the stream.
+        partitions: Vec<WatchedPartition>,
+        /// About how many bytes the server delivers at once; a larger chunk comes whole.
+        bytes_max: u32,
+    }
+
+    /// A partition to watch.
+    WatchedPartition {
+        /// The partition.
+        partition: u32,
+        /// The first offset that the client wants; null to begin with the next change.
+        position: Option<Offset>,
+        /// The epoch with which the client got the position; else -1.
+        epoch: i32,
+    }
+
+    /// Answers [`WatchKeysRequest`].
+    #[derive(Default)]
+    WatchKeysResponse {
+        /// How long the client must wait before its next request.
+        throttle_time_ms: u32,
+        /// The error of the whole request: 0, or one of Kafka's error codes.
+        error_code: i16,
+        /// The description of the error.
+        error_message: Option<StrBytes>,
+        /// The number of the subscription on this connection.
+        subscription: u32,
+        /// The id of the stream. A stream that is deleted and made again has another one.
+        stream_id: Uuid,
+        /// The lanes of the subscription, in their order.
+        lanes: Vec<WatchStart>,
+    }
+
+    /// A watched partition, and where the watch begins.
+    WatchStart {
+        /// The partition.
+        partition: u32,
+        /// The first offset that is delivered.
+        position: Offset,
+        /// The epoch of this position, and of all that the subscription delivers.
+        epoch: i32,
+    }
+}
+
+nullable!(KeyVersion, Offset, Timestamp, Uuid, i64);

@@ -12,8 +12,8 @@ const PAGE: &str = include_str!("../../../../docs/protocol.md");
 const COMMON_FIELDS: usize = 3;
 
 /// The types that have no table of fields.
-const PRIMITIVES: [&str; 9] = [
-    "int8", "int16", "int64", "uint32", "uint64", "bool", "string", "bytes", "uuid",
+const PRIMITIVES: [&str; 10] = [
+    "int8", "int16", "int32", "int64", "uint32", "uint64", "bool", "string", "bytes", "uuid",
 ];
 
 /// Name, type and meaning of each field.
@@ -53,6 +53,7 @@ fn messages() -> BTreeMap<&'static str, Fields> {
         GetKeysRequest GetKeysResponse GotKey KeyVersion
         ScanKeysRequest ScanKeysResponse ScannedKey
         PutKeysRequest PutKeysResponse KeyToPut StoredKey
+        WatchKeysRequest WatchKeysResponse WatchedPartition WatchStart
     }
 }
 

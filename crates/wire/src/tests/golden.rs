@@ -252,6 +252,26 @@ fn requests() -> Vec<Request> {
             ],
         }
         .into(),
+        WatchKeysRequest {
+            stream: "users".into(),
+            stream_id: Some(Uuid::from_u128(0x1122)),
+            from: Bytes::from_static(b"a"),
+            until: Some(Bytes::from_static(b"b")),
+            partitions: vec![
+                WatchedPartition {
+                    partition: 3,
+                    position: Some(Offset(300)),
+                    epoch: 2,
+                },
+                WatchedPartition {
+                    partition: 4,
+                    position: None,
+                    epoch: -1,
+                },
+            ],
+            bytes_max: 1 << 20,
+        }
+        .into(),
     ]
 }
 
@@ -471,6 +491,17 @@ fn responses() -> Vec<Response> {
                 newest: Some(Offset(209)),
             }],
             ..PutKeysResponse::default()
+        }
+        .into(),
+        WatchKeysResponse {
+            subscription: 1,
+            stream_id: Uuid::from_u128(0x1122),
+            lanes: vec![WatchStart {
+                partition: 3,
+                position: Offset(300),
+                epoch: 2,
+            }],
+            ..WatchKeysResponse::default()
         }
         .into(),
     ]

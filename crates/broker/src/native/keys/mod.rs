@@ -32,7 +32,7 @@ const ANSWER_BYTES: usize = 2 << 10;
 const KEY_OVERHEAD_BYTES: usize = 512;
 
 /// Returns the stream of this name, if it is keyed.
-fn keyed_stream(log: &Log, name: &str) -> Result<Stream, Refused> {
+pub fn keyed_stream(log: &Log, name: &str) -> Result<Stream, Refused> {
     let stream = stream_named(log, name)?;
     match stream.is_keyed() {
         true => Ok(stream),

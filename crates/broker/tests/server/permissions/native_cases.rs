@@ -110,6 +110,14 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         stream: name(),
         entries: Vec::new(),
     };
+    let watched = WatchKeysRequest {
+        stream: name(),
+        stream_id: None,
+        from: Bytes::new(),
+        until: None,
+        partitions: Vec::new(),
+        bytes_max: 1,
+    };
     let groups = AvailableGroupsRequest { stream, streamlet };
     let object_deleted = DeleteObjectRequest { name: "o".into() };
     vec![
@@ -136,6 +144,7 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         case(0, got_keys, [(Read, topic("t"))]),
         case(0, scanned, [(Read, topic("t"))]),
         case(0, put_keys, [(Write, topic("t"))]),
+        case(0, watched, [(Read, topic("t"))]),
         case(
             0,
             subscribe_request(vec![lanes(&[(0, 0)])]),

@@ -97,6 +97,9 @@ pub enum Record {
         lane: LaneId,
         to: Offset,
         at: Timestamp,
+        /// No deletion at or behind this offset was dropped, if it is the newest version of its key. `None` from an earlier
+        /// program, which did not note it.
+        deletions_from: Option<Offset>,
     },
     /// The journal has a file. Its blocks end at `end`, which is 0 while some may be added.
     JournalFile {
@@ -217,7 +220,13 @@ impl Record {
                 offset: from.0,
                 ..Fields::of_lane(4, lane)
             },
-            Record::Compacted { lane, to, at } => Fields {
+            Record::Compacted {
+                lane,
+                to,
+                at,
+                deletions_from,
+            } => Fields {
+                group: deletions_from.map_or(0, |from| from.0 + 1),
                 offset: to.0,
                 number: at.0.cast_unsigned(),
                 ..Fields::of_lane(5, lane)
@@ -279,6 +288,7 @@ impl Record {
                 lane,
                 to: offset,
                 at: Timestamp(fields.number.cast_signed()),
+                deletions_from: fields.group.checked_sub(1).map(Offset),
             },
             6 => Record::JournalFile {
                 sequence: fields.number,
@@ -361,7 +371,7 @@ mod tests {
     }
 
     /// The fields behind the checksum, for each kind.
-    fn all() -> [(Record, &'static str); 8] {
+    fn all() -> [(Record, &'static str); 9] {
         let (group, offset) = (GroupId(0x44), Offset(0x55));
         [
             (
@@ -396,6 +406,16 @@ mod tests {
                     lane: LANE,
                     to: offset,
                     at: Timestamp(-2),
+                    deletions_from: Some(Offset(0xdd)),
+                },
+                "05000000 1100000000000000 22000000 33000000 de00000000000000 00000000 00000000 5500000000000000 feffffffffffffff",
+            ),
+            (
+                Record::Compacted {
+                    lane: LANE,
+                    to: offset,
+                    at: Timestamp(-2),
+                    deletions_from: None,
                 },
                 "05000000 1100000000000000 22000000 33000000 0000000000000000 00000000 00000000 5500000000000000 feffffffffffffff",
             ),

@@ -35,8 +35,18 @@ pub struct ListedLane {
     groups: Vec<ListedGroup>,
     /// The leader epochs, each with the offset that it begins at. Both rise.
     epochs: Vec<(i32, Offset)>,
-    /// Up to where the lane is compacted, and when that was.
-    compacted: Option<(Offset, Timestamp)>,
+    compacted: Option<ListedCompaction>,
+}
+
+/// What is known of the compaction of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ListedCompaction {
+    /// Up to where the lane is compacted.
+    to: Offset,
+    /// When that was.
+    at: Timestamp,
+    /// See [`Record::Compacted`].
+    deletions_from: Option<Offset>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +83,17 @@ impl Listed {
                 begin(&mut lane.epochs, epoch, from);
                 Ok(())
             }
-            Record::Compacted { lane, to, at } => {
-                self.lanes.entry(lane).or_default().compacted = Some((to, at));
+            Record::Compacted {
+                lane,
+                to,
+                at,
+                deletions_from,
+            } => {
+                self.lanes.entry(lane).or_default().compacted = Some(ListedCompaction {
+                    to,
+                    at,
+                    deletions_from,
+                });
                 Ok(())
             }
             Record::JournalFile {
@@ -113,6 +132,12 @@ impl Listed {
     pub fn epochs(&self, lane: LaneId) -> Vec<(i32, Offset)> {
         let lane = self.lanes.get(&lane);
         lane.map_or_else(Vec::new, |lane| lane.epochs.clone())
+    }
+
+    /// Returns from where on a lane has all deletions: see [`ListedLane::deletions_from`].
+    pub fn deletions_from(&self, lane: LaneId) -> Offset {
+        let lane = self.lanes.get(&lane);
+        lane.map_or(Offset(0), ListedLane::deletions_from)
     }
 
     /// Returns the files of the journal with their sequences, in the order of these.
@@ -174,7 +199,14 @@ impl ListedLane {
 
     /// Returns up to where the lane is compacted, and when that was.
     pub fn compacted(&self) -> Option<(Offset, Timestamp)> {
-        self.compacted
+        self.compacted.map(|known| (known.to, known.at))
+    }
+
+    /// Returns the offset from which on no deletion was dropped that is the newest version of its key. Where an earlier program
+    /// has compacted the lane, it may have dropped all up to the end of that.
+    pub fn deletions_from(&self) -> Offset {
+        let known = self.compacted.as_ref();
+        known.map_or(Offset(0), |known| known.deletions_from.unwrap_or(known.to))
     }
 
     /// Returns the names of the groups' files, in the order of the groups.
@@ -211,9 +243,12 @@ impl ListedLane {
             epoch: *epoch,
             from: *from,
         });
-        let compacted = self
-            .compacted
-            .map(|(to, at)| Record::Compacted { lane, to, at });
+        let compacted = self.compacted.map(|known| Record::Compacted {
+            lane,
+            to: known.to,
+            at: known.at,
+            deletions_from: known.deletions_from,
+        });
         first
             .into_iter()
             .chain(self.groups(lane).map(Record::Group))

@@ -166,6 +166,7 @@ fn the_records_of_a_list_leave_the_same_list() {
             lane: LANE,
             to: Offset(50),
             at: Timestamp(7),
+            deletions_from: Some(Offset(30)),
         },
         Record::JournalFile {
             sequence: 2,

@@ -1,0 +1,61 @@
+//! The positions of watches: whether a watch of keys that has all changes before an offset can go on there.
+
+use millstream_base::Offset;
+
+use crate::error::{LogError, Result};
+use crate::handle::partition::StreamPartition;
+use crate::settings::config::Durability;
+
+/// Reasons of [`LogError::ChangesLost`].
+pub const RECORDS_REMOVED: &str =
+    "retention or an administrator has removed records behind the position";
+const DELETIONS_DROPPED: &str = "compaction has dropped deletions behind the position, since they are older than the setting \
+                                 delete.retention.ms";
+const HISTORY_LOST: &str = "records before the position were lost, for example by a crash, and others may have their offsets now";
+
+impl StreamPartition {
+    /// Returns the epoch of the positions that a watch gets now: see [`check_watch`](Self::check_watch).
+    pub fn watch_epoch(&self) -> i32 {
+        match self.durability() {
+            // All is lost with each stop.
+            Durability::Memory => self.core.run,
+            _ => self.leader_epoch(),
+        }
+    }
+
+    /// Checks that a watch can go on at an offset, which it has got in a certain [epoch](Self::watch_epoch): from there on the
+    /// partition has the newest change of each key that has changed, and the records before it are those of that time.
+    ///
+    /// # Errors
+    /// When that is not so ([`LogError::ChangesLost`]).
+    pub fn check_watch(&self, offset: Offset, epoch: i32) -> Result<()> {
+        let is_of_history = match self.durability() {
+            Durability::Memory => epoch == self.core.run,
+            _ => self.epoch_end(epoch).is_some_and(|(_, end)| offset <= end),
+        };
+        if !is_of_history {
+            return Err(self.changes_lost(offset, HISTORY_LOST));
+        }
+        if offset < self.earliest_offset() {
+            return Err(self.changes_lost(offset, RECORDS_REMOVED));
+        }
+        self.check_deletions(offset)
+    }
+
+    /// Checks that no deletion at or behind an offset was dropped that is the newest version of its key.
+    pub(crate) fn check_deletions(&self, offset: Offset) -> Result<()> {
+        match self.lane.deletions_from() <= offset {
+            true => Ok(()),
+            false => Err(self.changes_lost(offset, DELETIONS_DROPPED)),
+        }
+    }
+
+    pub(crate) fn changes_lost(&self, offset: Offset, why: &'static str) -> LogError {
+        LogError::ChangesLost {
+            stream: self.lane.stream.name.clone(),
+            partition: self.lane.partition,
+            offset,
+            why,
+        }
+    }
+}
