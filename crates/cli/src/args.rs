@@ -23,7 +23,9 @@ pub use self::administration::{
     CompletionArgs, ConfigCommand, DecideArgs, GroupCommand, HealthArgs, ManArgs, ProfileCommand,
     QuotaCommand, TransactionCommand,
 };
-pub use self::kv::{DeleteArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, ScanArgs};
+pub use self::kv::{
+    DeleteArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, RangeArgs, ScanArgs, WatchArgs,
+};
 pub use self::streams::{CopyArgs, ExportArgs, ImportArgs, PurgeArgs};
 use crate::console::{CANNOT_WRITE, tell};
 use crate::exit;

@@ -1,6 +1,8 @@
 //! `millstream kv …`: records by key.
 
-use std::ffi::OsStr;
+mod watch;
+
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -14,7 +16,7 @@ use millstream_client::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::args::{DeleteArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, ScanArgs};
+use crate::args::{DeleteArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, RangeArgs, ScanArgs};
 use crate::console::{CANNOT_WRITE, print, print_json, report, stdout};
 use crate::consume::text;
 use crate::door::with_server;
@@ -34,6 +36,7 @@ fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Resu
         KvCommand::Delete(args) => delete(&args, remote, is_json),
         KvCommand::Incr(args) => incr(&args, remote, is_json),
         KvCommand::Scan(args) => scan(&args, remote, is_json),
+        KvCommand::Watch(args) => watch::watch(&args, remote, is_json),
     }
 }
 
@@ -161,13 +164,7 @@ fn stored_document(key: &OsStr, stored: StoredVersion) -> Map<String, Value> {
 
 fn scan(args: &ScanArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     let stream = remote.client().keyed(&args.stream);
-    let bytes =
-        |text: &Option<std::ffi::OsString>| text.as_ref().map(|text| text.as_bytes().to_vec());
-    let range = match bytes(&args.prefix) {
-        Some(prefix) => KeyRange::prefix(prefix),
-        None => KeyRange::new(bytes(&args.from).unwrap_or_default(), bytes(&args.to)),
-    };
-    let mut scan = stream.scan(range);
+    let mut scan = stream.scan(range_of(&args.range));
     let mut left = args.limit.unwrap_or(u64::MAX);
     // An unknown stream is an error before anything is printed.
     let mut next = wait(remote, &stream, scan.next())?;
@@ -182,6 +179,14 @@ fn scan(args: &ScanArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
         };
     }
     printer.end().context(CANNOT_WRITE)
+}
+
+fn range_of(args: &RangeArgs) -> KeyRange {
+    let bytes = |text: &Option<OsString>| text.as_ref().map(|text| text.as_bytes().to_vec());
+    match bytes(&args.prefix) {
+        Some(prefix) => KeyRange::prefix(prefix),
+        None => KeyRange::new(bytes(&args.from).unwrap_or_default(), bytes(&args.to)),
+    }
 }
 
 /// Prints entries, as lines or as one document.

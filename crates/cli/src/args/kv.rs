@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use millstream_client::WatchPositions;
 
 use crate::values::{number, time};
 
@@ -44,6 +45,16 @@ pub enum KvCommand {
     ///
     /// The fields of --json: entries, each with the fields of `kv get`.
     Scan(ScanArgs),
+    /// Print changes of keys as they are committed
+    ///
+    /// Prints a line for each change: the key, a tab, and the new value; the key alone if it was deleted. It runs until a
+    /// signal or --limit, and then prints the position at which --after goes on, to stderr. Changes of a key come in their order;
+    /// compaction may leave out older ones, but not the newest. Changes that retention makes are not printed.
+    ///
+    /// The fields of --json: events and position. An event has event, position, and for `change` the fields of `kv get`, with a
+    /// value of null for a deletion. With --snapshot, the event `snapshot` says that all events before are void, and `current`
+    /// that the snapshot is complete. A position is null from `snapshot` to `current`.
+    Watch(WatchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -98,6 +109,15 @@ pub struct IncrArgs {
 pub struct ScanArgs {
     /// The stream's name
     pub stream: String,
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// At most this many keys
+    #[arg(long, value_name = "N", value_parser = number(1_u64, None))]
+    pub limit: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct RangeArgs {
     /// Only keys that begin with this text
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"], allow_hyphen_values = true)]
     pub prefix: Option<OsString>,
@@ -107,7 +127,24 @@ pub struct ScanArgs {
     /// End before this key
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub to: Option<OsString>,
-    /// At most this many keys
+}
+
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The stream's name
+    pub stream: String,
+    /// Only this key
+    #[arg(conflicts_with_all = ["prefix", "from", "to"])]
+    pub key: Option<OsString>,
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// Go on at this position, which an earlier watch of the same keys has printed
+    #[arg(long, value_name = "POSITION")]
+    pub after: Option<WatchPositions>,
+    /// Begin with the keys that have a value; with --after only where the server no longer has all changes
+    #[arg(long)]
+    pub snapshot: bool,
+    /// At most this many changes
     #[arg(long, value_name = "N", value_parser = number(1_u64, None))]
     pub limit: Option<u64>,
 }

@@ -9,6 +9,7 @@ mod dead_letters;
 mod flow;
 mod http;
 mod kv;
+mod kv_watch;
 mod listeners;
 mod log_lines;
 mod network;
