@@ -5,6 +5,7 @@ mod gate;
 mod keyed;
 mod metrics;
 mod notify;
+mod watch;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -64,6 +64,21 @@ pub enum RequestError {
          to {ENTRIES_MAX}, each once and percent-encoded"
     )]
     KeysQuery(String),
+    #[error(
+        "the query {0:?} is refused: a watch may have watch or watch=snapshot, after=<position> beside watch, and without a key in \
+         the path prefix=<text>, from=<key> and to=<key>, each once and percent-encoded"
+    )]
+    WatchQuery(String),
+    #[error(
+        "the position is refused: Last-Event-ID, or after in the query, must be the id of an event of an earlier watch, unchanged"
+    )]
+    WatchPosition,
+    #[error("{0} watches are open, which is the most: try again later")]
+    TooManyWatches(usize),
+    #[error(
+        "a watch over HTTP may have at most {0} partitions: watch a key, or use the native protocol"
+    )]
+    WatchedPartitions(usize),
     #[error(transparent)]
     Keyed(#[from] KeyedError),
     #[error("the path is malformed: {0}; names and keys must be percent-encoded UTF-8")]
@@ -220,6 +235,9 @@ impl RequestError {
             | RequestError::Prefix { .. }
             | RequestError::StreamName(_)
             | RequestError::KeysQuery(_)
+            | RequestError::WatchQuery(_)
+            | RequestError::WatchPosition
+            | RequestError::WatchedPartitions(_)
             | RequestError::WriteQuery { .. }
             | RequestError::Tags(_)
             | RequestError::Increment
@@ -232,12 +250,14 @@ impl RequestError {
                 StatusCode::CONFLICT
             }
             RequestError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            RequestError::Keyed(KeyedError::MadeAgain(_)) => StatusCode::GONE,
             RequestError::Host | RequestError::Origin | RequestError::Denied(_) => {
                 StatusCode::FORBIDDEN
             }
             RequestError::LogIn { .. } => StatusCode::UNAUTHORIZED,
             RequestError::NotReady(_)
             | RequestError::Busy
+            | RequestError::TooManyWatches(_)
             | RequestError::Checkpoints
             | RequestError::Rank(
                 AskError::Busy { .. } | AskError::Silent { .. } | AskError::Ended(_),
@@ -269,6 +289,7 @@ impl IntoResponse for RequestError {
             RequestError::LogIn { .. } => &[BASIC],
             RequestError::NotReady(_)
             | RequestError::Busy
+            | RequestError::TooManyWatches(_)
             | RequestError::Checkpoints
             | RequestError::Rank(AskError::Busy { .. } | AskError::Silent { .. })
             | RequestError::BusyBodies

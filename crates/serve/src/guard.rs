@@ -15,6 +15,7 @@ use crate::error::RequestError;
 use crate::gate::{Admission, Visited, Visitor, credentials_of};
 use crate::kv;
 use crate::memory::Memory;
+use crate::watches::Endless;
 
 /// The headers that forbid caches to store answers, and other sites to read them.
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
@@ -156,6 +157,10 @@ impl Rules {
 
     /// Counts an answer's memory until it is sent, so that slow clients cannot use memory without bound.
     async fn hold(&self, response: Response) -> Response {
+        // The queue of its events is short.
+        if response.extensions().get::<Endless>().is_some() {
+            return response;
+        }
         let (parts, body) = response.into_parts();
         // The whole body is in memory already.
         let Ok(bytes) = to_bytes(body, usize::MAX).await else {

@@ -5,13 +5,16 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::{ByteSize, KeyRange, Offset, Timestamp};
+use millstream_base::{ByteSize, KeyRange, Offset, Timestamp, WatchPositions};
 
 /// The threads for blocking work that look-ups of keys may use at once.
 pub const KEY_READERS_MAX: usize = 6;
 
 /// The threads for blocking work that writes of keys may use at once. Writes wait for memory on them, so they have their own.
 pub const KEY_WRITERS_MAX: usize = 2;
+
+/// The threads for blocking work that watches of keys may use at once.
+pub const KEY_WATCHERS_MAX: usize = 2;
 
 /// A request of keys under way.
 pub type KeyedFuture<T> = Pin<Box<dyn Future<Output = Result<T, KeyedError>> + Send>>;
@@ -35,8 +38,67 @@ pub trait KeyedStreams: Send + Sync + 'static {
     /// version is for which the condition does not hold.
     fn change(&self, stream: &str, key: Vec<u8>, write: KeyWrite) -> KeyedFuture<KeyChanged>;
 
+    /// Begins to watch a range of keys. From then on the watch misses no change.
+    fn watch(
+        &self,
+        stream: &str,
+        range: KeyRange,
+        from: WatchFrom,
+    ) -> KeyedFuture<Box<dyn KeyWatch>>;
+
     /// Returns how many records look-ups have passed over, since another partition owns their keys.
     fn misplaced(&self, stream: &str) -> u64;
+}
+
+/// Where a watch begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchFrom {
+    /// With the next change.
+    Now,
+    /// With a snapshot of the keys that have a value.
+    Snapshot,
+    /// At a position.
+    After(WatchPositions),
+}
+
+/// A watch of keys. Where it would miss a change, it says so and makes a snapshot.
+pub trait KeyWatch: Send {
+    /// Waits for the next event. If the future is dropped, no event is lost.
+    ///
+    /// # Errors
+    /// When the stream was deleted, or its records cannot be read: the watch has ended.
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<KeyEvent, KeyedError>> + Send + '_>>;
+
+    /// Returns the position behind the last event; of no use within a snapshot.
+    fn positions(&self) -> WatchPositions;
+
+    /// Returns whether a snapshot has begun and not ended.
+    fn is_in_snapshot(&self) -> bool;
+}
+
+/// An event of a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyEvent {
+    /// The watch has missed changes, and makes a snapshot.
+    ChangesLost {
+        /// The reason.
+        why: String,
+    },
+    /// A snapshot begins, and all events before are void.
+    SnapshotBegins,
+    /// A key has changed, or is in the snapshot.
+    Change {
+        /// The key.
+        key: Bytes,
+        /// The new version.
+        version: KeyedVersion,
+        /// The time of the record.
+        timestamp: Timestamp,
+        /// The value; `None` if the key was deleted.
+        value: Option<Bytes>,
+    },
+    /// The snapshot is complete.
+    SnapshotEnds,
 }
 
 /// The newest version of a key.
@@ -123,6 +185,11 @@ pub enum KeyedError {
     /// The stream is not keyed. The text says so, and what to do.
     #[error("{0}")]
     NotKeyed(String),
+    /// The stream was deleted and made again since a position.
+    #[error(
+        "the stream {0:?} was deleted and made again since this position: begin again without one"
+    )]
+    MadeAgain(String),
     /// There is not enough memory now. The text says so.
     #[error("{0}; try again later")]
     Busy(String),

@@ -1,6 +1,7 @@
 //! The pages of keyed streams, below `/kv`.
 
 mod tags;
+mod watch;
 mod write;
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
@@ -19,12 +20,14 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
+use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
 use crate::shown::Shown;
 
 use self::tags::Tags;
 pub use self::tags::tag_of;
+use self::watch::{Asked, changes};
 pub use self::write::{delete, patch, put, refuse};
 
 /// The path that all of these pages begin with.
@@ -78,15 +81,23 @@ fn parse(path: &str) -> Result<KvPath, RequestError> {
 /// Answers `/kv/<stream>/<key>` with the value, and `/kv/<stream>` with some keys.
 pub async fn page(
     State(shown): State<Shown>,
+    Extension(time): Extension<Arc<ConnectionTime>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, RequestError> {
     let unknown = || RequestError::UnknownPath(uri.path().to_owned());
     let streams = shown.content.keyed().ok_or_else(unknown)?;
     let KvPath { stream, key } = parse(uri.path())?;
+    let query = uri.query().unwrap_or_default();
+    if is_watch(query) {
+        let refused = || RequestError::WatchQuery(query.to_owned());
+        let (range, asked) = parse_watch(query, key).ok_or_else(refused)?;
+        let wanted = (stream, range, asked);
+        return changes(streams, &shown.watches, time, wanted, &headers).await;
+    }
     match key {
         Some(key) => value(streams, stream, key, &headers).await,
-        None => entries(streams, stream, uri.query().unwrap_or_default()).await,
+        None => entries(streams, stream, query).await,
     }
 }
 
@@ -164,6 +175,8 @@ struct Entry<'a> {
     value_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
 }
 
 /// A value that is text.
@@ -207,6 +220,7 @@ async fn entries(
             value,
             value_base64,
             expires_at: found.expires_at,
+            deleted: false,
         }
     });
     Ok(Json(Entries {
@@ -226,39 +240,97 @@ fn text(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
     }
 }
 
-/// Parses a query; `None` if it is malformed. The fields limit the range together.
-fn parse_query(query: &str) -> Option<(KeyRange, usize)> {
-    let mut prefix = None;
-    let mut from = None;
-    let mut until = None;
-    let mut limit = None;
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=')?;
-        let field = match name {
-            "prefix" => &mut prefix,
-            "from" => &mut from,
-            "to" => &mut until,
-            "limit" => &mut limit,
-            _ => return None,
-        };
-        // A form encodes a space as a plus sign.
-        let value = value.replace('+', " ");
-        let value: Vec<u8> = percent_decode_str(&value).collect();
-        if field.replace(value).is_some() {
-            return None;
+/// The fields of a query, decoded.
+#[derive(Default)]
+struct Fields {
+    prefix: Option<Vec<u8>>,
+    from: Option<Vec<u8>>,
+    until: Option<Vec<u8>>,
+    limit: Option<Vec<u8>>,
+    watch: Option<Vec<u8>>,
+    after: Option<Vec<u8>>,
+}
+
+impl Fields {
+    /// Returns the fields; `None` if one is unknown, or there twice.
+    fn of(query: &str) -> Option<Fields> {
+        let mut fields = Fields::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = match pair {
+                "watch" => (pair, ""),
+                pair => pair.split_once('=')?,
+            };
+            let field = match name {
+                "prefix" => &mut fields.prefix,
+                "from" => &mut fields.from,
+                "to" => &mut fields.until,
+                "limit" => &mut fields.limit,
+                "watch" => &mut fields.watch,
+                "after" => &mut fields.after,
+                _ => return None,
+            };
+            // A form encodes a space as a plus sign.
+            let value = value.replace('+', " ");
+            if field
+                .replace(percent_decode_str(&value).collect())
+                .is_some()
+            {
+                return None;
+            }
         }
+        Some(fields)
     }
-    let limit = match limit {
-        Some(limit) => std::str::from_utf8(&limit).ok()?.parse().ok()?,
+
+    /// Returns the range that the fields limit together.
+    fn range(&mut self) -> KeyRange {
+        let mut range = self
+            .prefix
+            .take()
+            .map_or_else(KeyRange::all, KeyRange::prefix);
+        range.from = range.from.max(self.from.take().unwrap_or_default());
+        range.until = match (range.until, self.until.take()) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        range
+    }
+}
+
+/// Parses a query; `None` if it is malformed.
+fn parse_query(query: &str) -> Option<(KeyRange, usize)> {
+    let mut fields = Fields::of(query).filter(|it| it.watch.is_none() && it.after.is_none())?;
+    let limit = match &fields.limit {
+        Some(limit) => std::str::from_utf8(limit).ok()?.parse().ok()?,
         None => ENTRIES_DEFAULT,
     };
-    let mut range = prefix.map_or_else(KeyRange::all, KeyRange::prefix);
-    range.from = range.from.max(from.unwrap_or_default());
-    range.until = match (range.until, until) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
+    let is_limit = (1..=ENTRIES_MAX).contains(&limit);
+    is_limit.then(|| (fields.range(), limit))
+}
+
+/// Returns whether a query asks for changes.
+fn is_watch(query: &str) -> bool {
+    let mut pairs = query.split('&');
+    pairs.any(|pair| pair == "watch" || pair.starts_with("watch="))
+}
+
+/// Parses the query of a watch, perhaps of one key; `None` if it is malformed.
+fn parse_watch(query: &str, key: Option<Vec<u8>>) -> Option<(KeyRange, Asked)> {
+    let mut fields = Fields::of(query).filter(|fields| fields.limit.is_none())?;
+    let asked = match (fields.after.take(), fields.watch.as_deref()?) {
+        (Some(after), b"") => Asked::After(String::from_utf8(after).ok()?),
+        (None, b"") => Asked::Now,
+        (None, b"snapshot") => Asked::Snapshot,
+        _ => return None,
     };
-    (1..=ENTRIES_MAX).contains(&limit).then_some((range, limit))
+    let range = match key {
+        None => fields.range(),
+        Some(key) => {
+            let has_range =
+                fields.prefix.is_some() || fields.from.is_some() || fields.until.is_some();
+            (!has_range).then(|| KeyRange::key(key))?
+        }
+    };
+    Some((range, asked))
 }
 
 #[cfg(test)]
@@ -321,6 +393,44 @@ mod tests {
         ] {
             assert_eq!(parse_query(query), None, "{query}");
         }
+    }
+
+    #[test]
+    fn a_watch_has_a_key_or_a_range_and_perhaps_a_position() {
+        let parsed = |query: &str, key: Option<&str>| {
+            assert!(is_watch(query), "{query}");
+            parse_watch(query, key.map(|key| key.as_bytes().to_vec()))
+        };
+        let all = KeyRange::all();
+        assert_eq!(parsed("watch", None), Some((all.clone(), Asked::Now)));
+        assert_eq!(
+            parsed("watch=snapshot&prefix=a+b", None),
+            Some((KeyRange::prefix("a b"), Asked::Snapshot))
+        );
+        assert_eq!(
+            parsed("from=a&to=b&after=x&watch=", None),
+            Some((
+                KeyRange::new("a", Some(b"b".to_vec())),
+                Asked::After("x".to_owned())
+            ))
+        );
+        assert_eq!(
+            parsed("watch", Some("k")),
+            Some((KeyRange::key("k"), Asked::Now))
+        );
+        for (query, key) in [
+            ("watch=now", None),
+            ("watch&watch", None),
+            ("watch&limit=5", None),
+            ("watch=snapshot&after=x", None),
+            ("watch&prefix=a", Some("k")),
+        ] {
+            assert_eq!(parsed(query, key), None, "{query}");
+        }
+        for query in ["", "watched=1", "prefix=watch"] {
+            assert!(!is_watch(query), "{query}");
+        }
+        assert_eq!(parse_query("after=x"), None);
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | `/state/<flow>/<element>?prefix=<text>&limit=<n>` | up to `n` entries (100, at most 10,000), in the order of their keys |
 //! | `/state/<flow>/<element>?from=<key>&to=<key>&limit=<n>` | the same from one key on and before another |
 //! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`]. PUT stores the body as the new value, DELETE removes the value, and PATCH adds the number in the body |
+//! | `/kv/<stream>/<key>?watch`, `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&watch` | the changes of the key or of the range as they are committed, as server-sent events, see below |
 //! | `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&limit=<n>` | up to `n` keys (100, at most 10,000) that begin with the prefix, from `from` on and before `to`, see below |
 //!
 //! The metrics of a flow are an object with `flow`, `rank`, `ranks` (those that this process has), `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
@@ -60,6 +61,14 @@
 //! takes values that are whole numbers of 64 bits as decimal text; an absent key counts as 0.
 //! A write that is not yet durable after 30 s is answered with 503, and may take effect all the same.
 //!
+//! With `watch` the answer is a stream of [events](https://html.spec.whatwg.org/multipage/server-sent-events.html), as
+//! `EventSource` of browsers reads them. The event `change` has the fields of an entry, and `deleted` in place of a value if
+//! the key was deleted. `watch=snapshot` begins with the event `snapshot`, the keys that have a value, each as a `change`, and
+//! the event `current`. The id of an event is a position: a client that comes back with it in `Last-Event-ID`, or in
+//! `after`, misses no change. Where the node no longer has all changes, the event `reset` says why, and a snapshot follows.
+//! The event `end` says why a watch ends: after 10 minutes in any case. A node has a bound of watches, and disconnects clients
+//! that take no event for 30 s.
+//!
 //! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
 //! the fault and the remedy. Paths other than those of keys answer only GET and HEAD.
 //!
@@ -77,6 +86,7 @@
 mod addresses;
 mod body;
 mod bounds;
+mod connection_time;
 mod error;
 mod gate;
 mod guard;
@@ -90,6 +100,7 @@ mod routes;
 mod server;
 mod shown;
 mod state;
+mod watches;
 
 use std::sync::Arc;
 
@@ -97,8 +108,9 @@ use millstream_flow::Running;
 
 pub use gate::{Admission, Gate, Visited, Visitor};
 pub use keyed::{
-    KEY_READERS_MAX, KEY_WRITERS_MAX, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyWrite,
-    KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
+    KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX, KeyChange, KeyChanged, KeyCondition,
+    KeyEvent, KeyPage, KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue,
+    KeyedVersion, WatchFrom,
 };
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};

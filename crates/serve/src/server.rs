@@ -21,12 +21,14 @@ use tokio_rustls::TlsAcceptor;
 use crate::Content;
 use crate::addresses::Addresses;
 use crate::body::Bodies;
+use crate::connection_time::ConnectionTime;
 use crate::gate::{Gate, Open};
 use crate::guard::Rules;
 use crate::history::History;
-use crate::keyed::{KEY_READERS_MAX, KEY_WRITERS_MAX};
+use crate::keyed::{KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX};
 use crate::routes::router;
 use crate::shown::Shown;
+use crate::watches::Watches;
 
 /// The most open connections. Others wait in the operating system's backlog until one of these ends; the
 /// time-outs below make that certain.
@@ -39,8 +41,8 @@ const REQUEST_HEAD_BYTES_MAX: usize = 16 << 10;
 /// answer.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The longest life of a connection. It then finishes its request and closes, so that a client that reads
-/// slowly cannot hold it for ever.
+/// The longest life of a connection, unless a watch extends it. It then finishes its request and closes, so that a client that
+/// reads slowly cannot hold it for ever.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The time that a closing connection has for its last answer.
@@ -53,7 +55,8 @@ const READERS_MAX: usize = 4;
 const STATE_READERS_MAX: usize = 6;
 
 /// All threads for blocking work.
-const THREADS_MAX: usize = READERS_MAX + KEY_READERS_MAX + KEY_WRITERS_MAX + STATE_READERS_MAX;
+const THREADS_MAX: usize =
+    READERS_MAX + KEY_READERS_MAX + KEY_WRITERS_MAX + KEY_WATCHERS_MAX + STATE_READERS_MAX;
 
 /// The pause between attempts to accept while the machine lacks resources for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
@@ -169,6 +172,7 @@ fn run(
             content: Arc::clone(&content),
             history: Arc::clone(&history),
             bodies: Arc::new(Bodies::new()),
+            watches: Arc::new(Watches::new(stopping.clone())),
             state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
         };
         let router = router(shown, Arc::new(rules));
@@ -260,6 +264,8 @@ async fn admit(
 }
 
 async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Receiver<()>) {
+    let time = Arc::new(ConnectionTime::new(CONNECTION_TIME_MAX));
+    let router = router.layer(Extension(Arc::clone(&time)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_HEAD_TIME_MAX)
@@ -270,7 +276,7 @@ async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Rec
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = stopping.changed() => {}
-        () = sleep(CONNECTION_TIME_MAX) => {}
+        () = time.is_over() => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = timeout(LAST_ANSWER_TIME_MAX, connection).await;

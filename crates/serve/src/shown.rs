@@ -10,6 +10,7 @@ use crate::Content;
 use crate::body::Bodies;
 use crate::error::RequestError;
 use crate::history::History;
+use crate::watches::Watches;
 
 /// The state of all handlers.
 #[derive(Clone)]
@@ -17,6 +18,7 @@ pub struct Shown {
     pub content: Arc<dyn Content>,
     pub history: Arc<History>,
     pub bodies: Arc<Bodies>,
+    pub watches: Arc<Watches>,
     /// Permits to read state: a rank that does not answer holds up no other pages.
     pub state_readers: Arc<Semaphore>,
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::keyed::NodeStreams;
 use super::metrics;
+use super::watch::WatchBounds;
 
 /// How long a view of the node is cached, so that many requests cost one look at the node.
 const LOOK_EVERY: Duration = Duration::from_millis(900);
@@ -31,6 +32,7 @@ pub struct NodeContent {
     rates: Mutex<Rates>,
     key_reads: Arc<KeyReads>,
     key_writes: Threads,
+    key_watches: Arc<WatchBounds>,
 }
 
 /// The state of a node.
@@ -69,6 +71,7 @@ impl NodeContent {
                 KEY_REBUILDS_MAX,
             )),
             key_writes: Threads::new(KEY_WRITERS_MAX),
+            key_watches: Arc::new(WatchBounds::new()),
         }
     }
 
@@ -295,6 +298,7 @@ impl Content for NodeContent {
                 log: log.clone(),
                 reads: Arc::clone(&self.key_reads),
                 writes: self.key_writes.clone(),
+                watches: Arc::clone(&self.key_watches),
             })),
             State::Starting | State::Stopping => None,
         }

@@ -1,6 +1,7 @@
 //! The keyed streams of a node, over HTTP.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::Arc;
 
 use millstream_base::{KeyRange, partition_of_key};
@@ -10,9 +11,11 @@ use millstream_log::{
     Stream, StreamPartition,
 };
 use millstream_serve::{
-    KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage, KeyWrite, KeyedError,
-    KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
+    KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage, KeyWatch, KeyWrite,
+    KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, WatchFrom,
 };
+
+use super::watch::{NodeWatch, WatchBounds};
 
 /// About the most bytes of keys and values in one page, over all partitions.
 const PAGE_BYTES: usize = 2 << 20;
@@ -22,6 +25,7 @@ pub struct NodeStreams {
     pub log: Log,
     pub reads: Arc<KeyReads>,
     pub writes: Threads,
+    pub watches: Arc<WatchBounds>,
 }
 
 impl NodeStreams {
@@ -113,6 +117,21 @@ impl KeyedStreams for NodeStreams {
                 Err(refused) => Err(KeyedError::NotChangeable(refused.to_string())),
             }
         })
+    }
+
+    fn watch(
+        &self,
+        stream: &str,
+        range: KeyRange,
+        from: WatchFrom,
+    ) -> KeyedFuture<Box<dyn KeyWatch>> {
+        let (reads, bounds) = (Arc::clone(&self.reads), Arc::clone(&self.watches));
+        let begun = self
+            .keyed_stream(stream)
+            .and_then(|stream| NodeWatch::begin(stream, range, from, reads, bounds));
+        Box::pin(ready(
+            begun.map(|watch| Box::new(watch) as Box<dyn KeyWatch>),
+        ))
     }
 
     fn misplaced(&self, stream: &str) -> u64 {
@@ -210,7 +229,7 @@ fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
     }
 }
 
-fn failed(error: LogError) -> KeyedError {
+pub fn failed(error: LogError) -> KeyedError {
     match error {
         LogError::UnknownStream { name } => KeyedError::UnknownStream(name),
         LogError::NotKeyed { .. } => KeyedError::NotKeyed(error.to_string()),
@@ -238,7 +257,7 @@ fn may_take_effect(error: KeyedError) -> KeyedError {
 }
 
 /// The error of a request that ended without a result.
-fn ended() -> KeyedError {
+pub fn ended() -> KeyedError {
     KeyedError::Failed("the request failed: see the log of the node".to_owned())
 }
 

@@ -8,6 +8,7 @@ mod damage;
 mod dead_letters;
 mod flow;
 mod http;
+mod http_watch;
 mod kv;
 mod kv_watch;
 mod listeners;

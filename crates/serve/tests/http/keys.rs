@@ -9,11 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::{Credentials, KeyRange, Offset, TcpNetwork, Timestamp};
+use millstream_base::{
+    Credentials, KeyRange, Offset, TcpNetwork, Timestamp, WatchPosition, WatchPositions,
+};
 use millstream_flow::Running;
 use millstream_serve::{
-    Admission, Content, Gate, KeyChange, KeyChanged, KeyCondition, KeyPage, KeyWrite, KeyedError,
-    KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, Metric, Options, Server, Visited, Visitor,
+    Admission, Content, Gate, KeyChange, KeyChanged, KeyCondition, KeyEvent, KeyPage, KeyWatch,
+    KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, Metric, Options,
+    Server, Visited, Visitor, WatchFrom,
 };
 use serde_json::{Value, json};
 use tokio_rustls::rustls::ServerConfig;
@@ -134,9 +137,92 @@ impl KeyedStreams for Streams {
         Box::pin(ready(self.0.lock().unwrap().change(key, write)))
     }
 
+    fn watch(&self, stream: &str, _: KeyRange, from: WatchFrom) -> KeyedFuture<Box<dyn KeyWatch>> {
+        let watch: Result<Box<dyn KeyWatch>, _> = match (stream, from) {
+            ("t", WatchFrom::After(_)) => Err(KeyedError::MadeAgain("t".to_owned())),
+            ("t", _) => Ok(Box::new(OneChange(1))),
+            _ => Err(KeyedError::UnknownStream(stream.to_owned())),
+        };
+        Box::pin(ready(watch))
+    }
+
     fn misplaced(&self, _: &str) -> u64 {
         0
     }
+}
+
+/// A watch that sees one change, and then an error.
+struct OneChange(u64);
+
+impl KeyWatch for OneChange {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<KeyEvent, KeyedError>> + Send + '_>> {
+        self.0 += 1;
+        Box::pin(ready(match self.0 {
+            2 => Ok(KeyEvent::Change {
+                key: "k".into(),
+                version: version(1),
+                timestamp: Timestamp(5),
+                value: None,
+            }),
+            _ => Err(KeyedError::UnknownStream("t".to_owned())),
+        }))
+    }
+
+    fn positions(&self) -> WatchPositions {
+        let position = WatchPosition {
+            partition: 3,
+            next: Offset(self.0),
+            epoch: 0,
+        };
+        WatchPositions {
+            stream: [0; 16],
+            partitions: vec![position],
+        }
+    }
+
+    fn is_in_snapshot(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_watch_sends_its_position_its_changes_and_the_reason_of_its_end() {
+    let server = node();
+    let id = |next| {
+        let mut watch = OneChange(1);
+        watch.0 = next;
+        watch.positions().to_string()
+    };
+    for path in [
+        "/kv/t?watch",
+        "/kv/t/k?watch",
+        "/kv/t?prefix=k&watch=snapshot",
+    ] {
+        let answer = get(&server, path);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.head.contains("content-type: text/event-stream"));
+        // In chunks, each with its size.
+        let lines = answer.body.split("\r\n").skip(1).step_by(2);
+        let body: String = lines.collect();
+        let change =
+            "{\"key\":\"k\",\"partition\":3,\"version\":1,\"timestamp\":5,\"deleted\":true}";
+        let reason = json!({ "reason": KeyedError::UnknownStream("t".to_owned()).to_string() });
+        let expected = format!(
+            "id: {}\n\nevent: change\nid: {}\ndata: {change}\n\nevent: end\ndata: {reason}\n\n",
+            id(1),
+            id(2)
+        );
+        assert_eq!(body, expected);
+    }
+    get(&server, "/kv/none?watch").check_error(404, "unknown stream \"none\"");
+    get(&server, "/kv/t?watch&limit=1").check_error(400, "a watch may have");
+    get(&server, "/kv/t?watch&after=1").check_error(400, "Last-Event-ID");
+    get(&server, &format!("/kv/t?watch&after={}", id(1))).check_error(410, "made again");
+    let header = format!("Last-Event-ID: {}\r\n", id(1));
+    let gone = send(&server, "GET", "/kv/t?watch=snapshot", &header, "");
+    gone.check_error(410, "made again");
+    let head = send(&server, "HEAD", "/kv/t?watch", "", "");
+    assert_eq!((head.status, &*head.body), (200, ""));
 }
 
 #[derive(Default)]

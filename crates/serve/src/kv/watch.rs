@@ -1,0 +1,465 @@
+//! Watches of keys, as server-sent events.
+//!
+//! A task for each watch takes its events and puts them into a short queue, from which the connection sends them. It holds no
+//! thread while it waits.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::body::Frame;
+use millstream_base::{KeyRange, WatchPositions};
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, interval_at, timeout, timeout_at};
+
+use super::{Entry, shown_value, text};
+use crate::connection_time::ConnectionTime;
+use crate::error::RequestError;
+use crate::keyed::{KeyEvent, KeyWatch, KeyedStreams, WatchFrom};
+use crate::watches::{Endless, WATCHES_MAX, Watches};
+
+/// The longest life of a watch. Then its client comes back with the id of the last event, and its rights are checked anew.
+const WATCH_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// The time after which a client is disconnected that takes no event.
+const SLOW_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The time between two signs of life, while nothing changes.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// The events that wait to be sent, beside the one that the connection sends.
+const QUEUED_MAX: usize = 4;
+
+/// The most partitions of a watched range: each event has the position in all of them.
+const PARTITIONS_MAX: usize = 512;
+
+/// The id of the events from the beginning of a snapshot to its end: a client that comes back meanwhile begins it again.
+const OF_SNAPSHOT: &str = "snapshot";
+
+/// The header in which a client names the last event that it has seen.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Keeps proxies from collecting events.
+const UNBUFFERED: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("x-accel-buffering"),
+    HeaderValue::from_static("no"),
+);
+
+/// Where a request wants to begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// With the next change.
+    Now,
+    /// With a snapshot.
+    Snapshot,
+    /// At a position that the text names.
+    After(String),
+}
+
+/// Answers with the changes of a range of keys.
+pub async fn changes(
+    streams: Arc<dyn KeyedStreams>,
+    watches: &Watches,
+    time: Arc<ConnectionTime>,
+    (stream, range, asked): (String, KeyRange, Asked),
+    headers: &HeaderMap,
+) -> Result<Response, RequestError> {
+    let place = watches.take();
+    let place = place.ok_or(RequestError::TooManyWatches(WATCHES_MAX))?;
+    let from = from(asked, headers)?;
+    let watch = streams.watch(&stream, range, from).await?;
+    if watch.positions().partitions.len() > PARTITIONS_MAX {
+        return Err(RequestError::WatchedPartitions(PARTITIONS_MAX));
+    }
+    let mut response = Body::new(begin(watch, watches, time, place)).into_response();
+    response.extensions_mut().insert(Endless);
+    let event_stream = HeaderValue::from_static("text/event-stream");
+    response
+        .headers_mut()
+        .extend([(header::CONTENT_TYPE, event_stream), UNBUFFERED]);
+    Ok(response)
+}
+
+/// Starts the task of a watch. Returns the body that it fills.
+fn begin(
+    mut watch: Box<dyn KeyWatch>,
+    watches: &Watches,
+    time: Arc<ConnectionTime>,
+    place: OwnedSemaphorePermit,
+) -> Events {
+    let (sender, receiver) = mpsc::channel(QUEUED_MAX);
+    let last = Arc::new(Mutex::new(None));
+    let task = Task {
+        sender,
+        last: Arc::clone(&last),
+        time,
+        _place: place,
+    };
+    let mut stopping = watches.stopping();
+    tokio::spawn(async move {
+        let reason = tokio::select! {
+            reason = task.run(&mut *watch) => reason,
+            _ = stopping.changed() => "the server stops",
+        };
+        task.end(reason);
+    });
+    Events { receiver, last }
+}
+
+fn from(asked: Asked, headers: &HeaderMap) -> Result<WatchFrom, RequestError> {
+    let id = headers.get(LAST_EVENT_ID).map(HeaderValue::to_str);
+    let text = match (id, asked) {
+        // What the client has seen since counts.
+        (Some(id), _) if !matches!(id, Ok("")) => id.unwrap_or_default().to_owned(),
+        (_, Asked::After(text)) => text,
+        (_, Asked::Now) => return Ok(WatchFrom::Now),
+        (_, Asked::Snapshot) => return Ok(WatchFrom::Snapshot),
+    };
+    if text == OF_SNAPSHOT {
+        return Ok(WatchFrom::Snapshot);
+    }
+    let positions: Result<WatchPositions, _> = text.parse();
+    positions
+        .map(WatchFrom::After)
+        .map_err(|_| RequestError::WatchPosition)
+}
+
+/// Takes the events of a watch.
+struct Task {
+    sender: mpsc::Sender<Bytes>,
+    /// The event that comes behind all in the queue.
+    last: Arc<Mutex<Option<Bytes>>>,
+    time: Arc<ConnectionTime>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Task {
+    /// Sends events until the watch must end. Returns the reason.
+    async fn run(&self, watch: &mut dyn KeyWatch) -> &'static str {
+        let end = Instant::now() + WATCH_TIME_MAX;
+        match timeout_at(end, self.send_all(watch)).await {
+            Ok(reason) => reason,
+            Err(_) => "come back with the id of the last event: a watch ends after 10 minutes",
+        }
+    }
+
+    async fn send_all(&self, watch: &mut dyn KeyWatch) -> &'static str {
+        let mut id = (!watch.is_in_snapshot()).then(|| watch.positions().to_string());
+        // With an id at once, a client that comes back before the first event misses none.
+        if id.is_some() && !self.send(id_frame(id.as_deref())).await {
+            return SLOW;
+        }
+        let mut silence = interval_at(Instant::now() + SILENCE_MAX, SILENCE_MAX);
+        loop {
+            let next = {
+                let mut next = watch.next();
+                tokio::select! {
+                    next = &mut next => Some(next),
+                    _ = silence.tick() => None,
+                    () = self.sender.closed() => return "",
+                }
+            };
+            let frame = match next {
+                None if watch.is_in_snapshot() => Bytes::from_static(b":\n\n"),
+                None => {
+                    let now = Some(watch.positions().to_string());
+                    let frame = match now == id {
+                        true => Bytes::from_static(b":\n\n"),
+                        false => id_frame(now.as_deref()),
+                    };
+                    id = now;
+                    frame
+                }
+                Some(Ok(event)) => {
+                    id = (!watch.is_in_snapshot()).then(|| watch.positions().to_string());
+                    frame_of(&event, id.as_deref())
+                }
+                Some(Err(error)) => {
+                    self.put_last(&error.to_string());
+                    return "";
+                }
+            };
+            if !self.send(frame).await {
+                return SLOW;
+            }
+        }
+    }
+
+    /// Sends a frame. Returns `false` if the client does not take any for too long.
+    async fn send(&self, frame: Bytes) -> bool {
+        let sent = timeout(SLOW_TIME_MAX, self.sender.send(frame))
+            .await
+            .is_ok();
+        if sent {
+            // The connection lives on as long as its client reads.
+            self.time.extend(SLOW_TIME_MAX + SILENCE_MAX);
+        }
+        sent
+    }
+
+    /// Ends the body behind the queue, with the reason if there is one.
+    fn end(self, reason: &'static str) {
+        if !reason.is_empty() {
+            self.put_last(reason);
+        }
+    }
+
+    fn put_last(&self, reason: &str) {
+        let frame = event("end", None, &json!({ "reason": reason }).to_string());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(frame);
+    }
+}
+
+const SLOW: &str = "the client takes no events: it is too slow";
+
+/// The body of an answer.
+struct Events {
+    receiver: mpsc::Receiver<Bytes>,
+    last: Arc<Mutex<Option<Bytes>>>,
+}
+
+impl HttpBody for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.receiver.poll_recv(context).map(|queued| {
+            let last = || {
+                self.last
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+            };
+            queued.or_else(last).map(|bytes| Ok(Frame::data(bytes)))
+        })
+    }
+}
+
+fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
+    match seen {
+        KeyEvent::ChangesLost { why } => {
+            let reason = json!({ "reason": why }).to_string();
+            event("reset", Some(OF_SNAPSHOT), &reason)
+        }
+        KeyEvent::SnapshotBegins => event("snapshot", Some(OF_SNAPSHOT), "{}"),
+        KeyEvent::SnapshotEnds => event("current", id, "{}"),
+        KeyEvent::Change {
+            key,
+            version,
+            timestamp,
+            value,
+        } => {
+            let (key, key_base64) = text(Some(key));
+            let shown = value.as_deref().and_then(shown_value);
+            let is_text = shown.is_some();
+            let bytes = value.as_deref().filter(|_| !is_text);
+            let entry = Entry {
+                key,
+                key_base64,
+                partition: version.partition,
+                version: version.version,
+                timestamp: *timestamp,
+                value: shown,
+                value_base64: bytes.map(|bytes| BASE64_STANDARD.encode(bytes)),
+                deleted: value.is_none(),
+            };
+            let entry = serde_json::to_string(&entry);
+            event("change", id, &entry.unwrap_or_default())
+        }
+    }
+}
+
+/// Returns a frame that sets the id of the last event, and is no event itself.
+fn id_frame(id: Option<&str>) -> Bytes {
+    format!("id: {}\n\n", id.unwrap_or_default()).into()
+}
+
+/// Returns an event. The data of a value may have line breaks, which are spaces in JSON.
+fn event(name: &str, id: Option<&str>, data: &str) -> Bytes {
+    let mut frame = format!("event: {name}\n");
+    if let Some(id) = id {
+        frame.push_str("id: ");
+        frame.push_str(id);
+        frame.push('\n');
+    }
+    for line in data.split(['\r', '\n']) {
+        frame.push_str("data: ");
+        frame.push_str(line);
+        frame.push('\n');
+    }
+    frame.push('\n');
+    frame.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn, ready};
+
+    use millstream_base::{Offset, Timestamp};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::keyed::{KeyedError, KeyedVersion};
+
+    fn change_of(key: &[u8], value: Option<&[u8]>) -> KeyEvent {
+        KeyEvent::Change {
+            key: Bytes::copy_from_slice(key),
+            version: KeyedVersion {
+                partition: 1,
+                version: Offset(7),
+            },
+            timestamp: Timestamp(5),
+            value: value.map(Bytes::copy_from_slice),
+        }
+    }
+
+    #[track_caller]
+    fn check(key: &[u8], value: Option<&[u8]>, expected: &str) {
+        let frame = frame_of(&change_of(key, value), Some("x"));
+        let expected = format!("event: change\nid: x\n{expected}\n\n");
+        assert_eq!(frame, expected, "{frame:?}");
+    }
+
+    #[test]
+    fn events_have_the_fields_of_an_entry_and_no_line_breaks_within() {
+        let rest = "\"partition\":1,\"version\":7,\"timestamp\":5";
+        check(
+            b"k",
+            Some(b"{\"a\":\r\n1}"),
+            &format!("data: {{\"key\":\"k\",{rest},\"value\":{{\"a\":\ndata: \ndata: 1}}}}"),
+        );
+        check(
+            b"\xff",
+            Some(b"\xfe"),
+            &format!("data: {{\"key_base64\":\"/w==\",{rest},\"value_base64\":\"/g==\"}}"),
+        );
+        check(
+            b"k",
+            None,
+            &format!("data: {{\"key\":\"k\",{rest},\"deleted\":true}}"),
+        );
+        check(
+            b"k",
+            Some(b"two\nlines"),
+            &format!("data: {{\"key\":\"k\",{rest},\"value\":\"two\\nlines\"}}"),
+        );
+        let begins = frame_of(&KeyEvent::SnapshotBegins, None);
+        assert_eq!(begins, "event: snapshot\nid: snapshot\ndata: {}\n\n");
+    }
+
+    /// A watch that always sees a change, or none.
+    struct Steady {
+        has_changes: bool,
+    }
+
+    impl KeyWatch for Steady {
+        fn next(
+            &mut self,
+        ) -> Pin<Box<dyn Future<Output = Result<KeyEvent, KeyedError>> + Send + '_>> {
+            match self.has_changes {
+                true => Box::pin(ready(Ok(change_of(b"k", None)))),
+                false => Box::pin(std::future::pending()),
+            }
+        }
+
+        fn positions(&self) -> WatchPositions {
+            WatchPositions {
+                stream: [0; 16],
+                partitions: Vec::new(),
+            }
+        }
+
+        fn is_in_snapshot(&self) -> bool {
+            false
+        }
+    }
+
+    /// Returns the body of a watch, and the lifetime of its connection.
+    fn begun(has_changes: bool, watches: &Watches) -> (Events, Arc<ConnectionTime>) {
+        let time = Arc::new(ConnectionTime::new(Duration::from_secs(60)));
+        let watch = Box::new(Steady { has_changes });
+        let place = watches.take().unwrap();
+        (begin(watch, watches, Arc::clone(&time), place), time)
+    }
+
+    async fn next(events: &mut Events) -> Option<String> {
+        let frame = poll_fn(|context| Pin::new(&mut *events).poll_frame(context)).await?;
+        let data = frame.unwrap().into_data().unwrap();
+        Some(String::from_utf8(data.to_vec()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_no_events_is_told_and_loses_its_connection() {
+        let (_stop, stopping) = tokio::sync::watch::channel(());
+        let watches = Watches::new(stopping);
+        let (mut events, time) = begun(true, &watches);
+        let start = Instant::now();
+        time.is_over().await;
+        assert!(
+            start.elapsed() <= Duration::from_secs(60),
+            "nothing extends it"
+        );
+        let mut told = Vec::new();
+        while let Some(frame) = next(&mut events).await {
+            told.push(frame);
+        }
+        assert_eq!(told.len(), QUEUED_MAX + 1);
+        assert!(told[QUEUED_MAX].contains("too slow"), "{told:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_watch_gives_signs_of_life_until_its_time_is_over() {
+        let (_stop, stopping) = tokio::sync::watch::channel(());
+        let watches = Watches::new(stopping);
+        let (mut events, time) = begun(false, &watches);
+        let start = Instant::now();
+        assert!(next(&mut events).await.unwrap().starts_with("id: "));
+        let mut signs = 0;
+        let last = loop {
+            match next(&mut events).await.unwrap() {
+                sign if sign == ":\n\n" => signs += 1,
+                last => break last,
+            }
+        };
+        assert!(last.contains("come back"), "{last}");
+        // The last one comes at the same time as the end.
+        assert!((39..=40).contains(&signs), "{signs}");
+        let late = start.elapsed() - WATCH_TIME_MAX;
+        assert!(late < Duration::from_secs(1), "{late:?}");
+        assert_eq!(next(&mut events).await, None);
+        // The connection has lived as long.
+        time.is_over().await;
+        assert!(start.elapsed() > WATCH_TIME_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_and_a_client_that_leaves_end_watches_and_free_their_places() {
+        let (stop, stopping) = tokio::sync::watch::channel(());
+        let watches = Watches::new(stopping);
+        let mut all: Vec<Events> = (0..WATCHES_MAX).map(|_| begun(false, &watches).0).collect();
+        assert!(watches.take().is_none());
+        all.pop();
+        sleep(Duration::from_secs(1)).await;
+        assert!(watches.take().is_some());
+        drop(stop);
+        let start = Instant::now();
+        for events in &mut all {
+            assert!(next(events).await.unwrap().starts_with("id: "));
+            let last = next(events).await.unwrap();
+            assert!(last.contains("the server stops"), "{last}");
+            assert_eq!(next(events).await, None);
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}
