@@ -22,12 +22,13 @@ use serde_json::value::RawValue;
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
+use crate::gate::{Visitor, credentials_of};
 use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
 use crate::shown::Shown;
 
 use self::tags::Tags;
 pub use self::tags::tag_of;
-use self::watch::{Asked, changes};
+use self::watch::{Asked, Reader, changes};
 pub use self::write::{delete, patch, put, refuse};
 
 /// The path that all of these pages begin with.
@@ -82,6 +83,7 @@ fn parse(path: &str) -> Result<KvPath, RequestError> {
 pub async fn page(
     State(shown): State<Shown>,
     Extension(time): Extension<Arc<ConnectionTime>>,
+    Extension(visitor): Extension<Arc<dyn Visitor>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, RequestError> {
@@ -92,7 +94,13 @@ pub async fn page(
     if is_watch(query) {
         let refused = || RequestError::WatchQuery(query.to_owned());
         let (range, asked) = parse_watch(query, key).ok_or_else(refused)?;
-        let wanted = (stream, range, asked);
+        let credentials = headers.get(header::AUTHORIZATION);
+        let reader = Reader {
+            visitor,
+            stream,
+            credentials: credentials.and_then(credentials_of),
+        };
+        let wanted = (reader, range, asked);
         return changes(streams, &shown.watches, time, wanted, &headers).await;
     }
     match key {

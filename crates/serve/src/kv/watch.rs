@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::body::Frame;
-use millstream_base::{KeyRange, WatchPositions};
+use millstream_base::{Credentials, KeyRange, WatchPositions};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, interval_at, timeout, timeout_at};
@@ -23,16 +23,17 @@ use tokio::time::{Instant, interval_at, timeout, timeout_at};
 use super::{Entry, shown_value, text};
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
+use crate::gate::{Admission, Visited, Visitor};
 use crate::keyed::{KeyEvent, KeyWatch, KeyedStreams, WatchFrom};
 use crate::watches::{Endless, WATCHES_MAX, Watches};
 
-/// The longest life of a watch. Then its client comes back with the id of the last event, and its rights are checked anew.
+/// The longest life of a watch. Then its client comes back with the id of the last event.
 const WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// The time after which a client is disconnected that takes no event.
 const SLOW_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The time between two signs of life, while nothing changes.
+/// The time between two signs of life, and between two checks of the right to read.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// The events that wait to be sent, beside the one that the connection sends.
@@ -53,6 +54,21 @@ const UNBUFFERED: (HeaderName, HeaderValue) = (
     HeaderValue::from_static("no"),
 );
 
+/// The right of a visitor to read a stream, which rules may take away.
+pub struct Reader {
+    pub visitor: Arc<dyn Visitor>,
+    pub stream: String,
+    pub credentials: Option<Credentials>,
+}
+
+impl Reader {
+    async fn is_allowed(&self) -> bool {
+        let read = Visited::Read(self.stream.clone());
+        let admitted = Arc::clone(&self.visitor).admit(read, self.credentials.clone());
+        admitted.await == Admission::Allowed
+    }
+}
+
 /// Where a request wants to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -69,17 +85,17 @@ pub async fn changes(
     streams: Arc<dyn KeyedStreams>,
     watches: &Watches,
     time: Arc<ConnectionTime>,
-    (stream, range, asked): (String, KeyRange, Asked),
+    (reader, range, asked): (Reader, KeyRange, Asked),
     headers: &HeaderMap,
 ) -> Result<Response, RequestError> {
     let place = watches.take();
     let place = place.ok_or(RequestError::TooManyWatches(WATCHES_MAX))?;
     let from = from(asked, headers)?;
-    let watch = streams.watch(&stream, range, from).await?;
+    let watch = streams.watch(&reader.stream, range, from).await?;
     if watch.positions().partitions.len() > PARTITIONS_MAX {
         return Err(RequestError::WatchedPartitions(PARTITIONS_MAX));
     }
-    let mut response = Body::new(begin(watch, watches, time, place)).into_response();
+    let mut response = Body::new(begin(watch, watches, reader, time, place)).into_response();
     response.extensions_mut().insert(Endless);
     let event_stream = HeaderValue::from_static("text/event-stream");
     response
@@ -92,6 +108,7 @@ pub async fn changes(
 fn begin(
     mut watch: Box<dyn KeyWatch>,
     watches: &Watches,
+    reader: Reader,
     time: Arc<ConnectionTime>,
     place: OwnedSemaphorePermit,
 ) -> Events {
@@ -100,6 +117,7 @@ fn begin(
     let task = Task {
         sender,
         last: Arc::clone(&last),
+        reader,
         time,
         _place: place,
     };
@@ -137,6 +155,7 @@ struct Task {
     sender: mpsc::Sender<Bytes>,
     /// The event that comes behind all in the queue.
     last: Arc<Mutex<Option<Bytes>>>,
+    reader: Reader,
     time: Arc<ConnectionTime>,
     _place: OwnedSemaphorePermit,
 }
@@ -168,6 +187,9 @@ impl Task {
                 }
             };
             let frame = match next {
+                None if !self.reader.is_allowed().await => {
+                    return "the user may no longer read the stream";
+                }
                 None if watch.is_in_snapshot() => Bytes::from_static(b":\n\n"),
                 None => {
                     let now = Some(watch.positions().to_string());
@@ -310,6 +332,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+    use crate::gate::Open;
     use crate::keyed::{KeyedError, KeyedVersion};
 
     fn change_of(key: &[u8], value: Option<&[u8]>) -> KeyEvent {
@@ -387,10 +410,60 @@ mod tests {
 
     /// Returns the body of a watch, and the lifetime of its connection.
     fn begun(has_changes: bool, watches: &Watches) -> (Events, Arc<ConnectionTime>) {
+        begun_by(Arc::new(Open), has_changes, watches)
+    }
+
+    fn begun_by(
+        visitor: Arc<dyn Visitor>,
+        has_changes: bool,
+        watches: &Watches,
+    ) -> (Events, Arc<ConnectionTime>) {
         let time = Arc::new(ConnectionTime::new(Duration::from_secs(60)));
         let watch = Box::new(Steady { has_changes });
+        let reader = Reader {
+            visitor,
+            stream: "t".to_owned(),
+            credentials: None,
+        };
         let place = watches.take().unwrap();
-        (begin(watch, watches, Arc::clone(&time), place), time)
+        (
+            begin(watch, watches, reader, Arc::clone(&time), place),
+            time,
+        )
+    }
+
+    /// A visitor that may read for some time.
+    struct Until(Instant);
+
+    impl Visitor for Until {
+        fn admit(
+            self: Arc<Self>,
+            _: Visited,
+            _: Option<Credentials>,
+        ) -> Pin<Box<dyn Future<Output = Admission> + Send>> {
+            Box::pin(ready(match Instant::now() < self.0 {
+                true => Admission::Allowed,
+                false => Admission::Denied,
+            }))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_ends_when_its_user_may_no_longer_read() {
+        let (_stop, stopping) = tokio::sync::watch::channel(());
+        let watches = Watches::new(stopping);
+        for has_changes in [false, true] {
+            let start = Instant::now();
+            let visitor = Arc::new(Until(start + 2 * SILENCE_MAX));
+            let (mut events, _time) = begun_by(visitor, has_changes, &watches);
+            let mut last = String::new();
+            while let Some(frame) = next(&mut events).await {
+                last = frame;
+                sleep(Duration::from_millis(10)).await;
+            }
+            assert!(last.contains("may no longer read"), "{last}");
+            assert!(start.elapsed() < 3 * SILENCE_MAX);
+        }
     }
 
     async fn next(events: &mut Events) -> Option<String> {
