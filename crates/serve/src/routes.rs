@@ -20,7 +20,7 @@ use crate::guard::{Rules, guard};
 use crate::history::Throughput;
 use crate::kv;
 use crate::page::page;
-use crate::prometheus;
+use crate::prometheus::{self, Metric, MetricKind};
 use crate::shown::{Shown, flow_names, read, running};
 use crate::state;
 
@@ -51,8 +51,17 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
 }
 
 async fn metrics(shown: Shared) -> Result<impl IntoResponse, RequestError> {
-    let text = read(shown, |Shown { content, .. }| {
-        Ok(prometheus::text(&content.metrics(), &content.flows()))
+    let text = read(shown, |shown| {
+        let Shown {
+            content, watches, ..
+        } = shown;
+        let mut metrics = content.metrics();
+        if content.keyed().is_some() {
+            let help = "Watches of keys that are open over HTTP.";
+            let open = watches.open() as u64;
+            metrics.push(Metric::new("http_watches", MetricKind::Gauge, open, help));
+        }
+        Ok(prometheus::text(&metrics, &content.flows()))
     });
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text.await?))

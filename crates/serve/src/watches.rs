@@ -31,6 +31,11 @@ impl Watches {
         Arc::clone(&self.places).try_acquire_owned().ok()
     }
 
+    /// Returns how many watches are open.
+    pub fn open(&self) -> usize {
+        WATCHES_MAX - self.places.available_permits()
+    }
+
     /// Returns a receiver that changes when the server stops.
     pub fn stopping(&self) -> watch::Receiver<()> {
         self.stopping.clone()

@@ -524,6 +524,7 @@ mod tests {
         assert!(watches.take().is_none());
         all.pop();
         sleep(Duration::from_secs(1)).await;
+        assert_eq!(watches.open(), WATCHES_MAX - 1);
         assert!(watches.take().is_some());
         drop(stop);
         let start = Instant::now();

@@ -221,6 +221,11 @@ fn a_watch_sends_its_position_its_changes_and_the_reason_of_its_end() {
     let header = format!("Last-Event-ID: {}\r\n", id(1));
     let gone = send(&server, "GET", "/kv/t?watch=snapshot", &header, "");
     gone.check_error(410, "made again");
+    let metrics = get(&server, "/metrics");
+    assert!(
+        metrics.body.contains("\nmillstream_http_watches 0\n"),
+        "{metrics:?}"
+    );
     let head = send(&server, "HEAD", "/kv/t?watch", "", "");
     assert_eq!((head.status, &*head.body), (200, ""));
 }
