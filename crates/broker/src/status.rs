@@ -25,6 +25,10 @@ pub struct Status {
     pub logins_refused: u64,
     /// Operations that access rules denied.
     pub denied: u64,
+    /// Dead letters of share groups that were written since the start.
+    pub dead_letters: u64,
+    /// Partitions of share groups with records whose dead letters have to be written.
+    pub dead_letter_partitions: u64,
     /// Memory of requests in progress, in bytes.
     pub requests_bytes: u64,
     /// The bound of `requests_bytes`.
@@ -77,6 +81,8 @@ impl Broker {
             connections_failed: counters.failed.get(),
             logins_refused: self.security().refused_logins(),
             denied: self.security().denied(),
+            dead_letters: self.shares().dead_letters_written(),
+            dead_letter_partitions: self.shares().dead_letters_due() as u64,
             requests_bytes: self.memory().used(),
             requests_bytes_max: self.config().requests_bytes_max as u64,
             answers_bytes: self.answers().used(),

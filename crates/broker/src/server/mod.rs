@@ -176,6 +176,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
+        runtime.spawn(Arc::clone(broker.shares()).write_dead_letters());
         runtime.spawn(report_left_out(Arc::clone(&broker)));
         if let Some(tokens) = broker.security().tokens() {
             runtime.spawn(renew_keys(Arc::clone(tokens)));

@@ -5,8 +5,10 @@ use millstream_base::Offset;
 /// A member's acknowledgement of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The record is finished: accepted, rejected, or not there.
+    /// The record is finished: accepted, or not there.
     Finish,
+    /// No member can process the record.
+    Reject,
     /// The record may be delivered again.
     Release,
     /// The member keeps the record, and its lock begins anew (KIP-1222).
@@ -89,6 +91,7 @@ impl Acknowledgement {
     pub(super) fn verdicts(&self, from: Offset) -> Vec<(Offset, Offset, Verdict)> {
         let verdict = |kind: i8| match kind {
             RELEASE => Verdict::Release,
+            REJECT => Verdict::Reject,
             RENEW => Verdict::Renew,
             _ => Verdict::Finish,
         };

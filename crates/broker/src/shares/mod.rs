@@ -36,6 +36,10 @@
 //! enter the part in flight with their keys before a member acquires them, and a record is blocked, a state beside
 //! Available, until all earlier ones of its key are finished.
 //!
+//! A group may have a [topic for dead letters](ShareSettings::dead_letter_topic). Then a record that would be archived is
+//! dead first, a state beside Acquired, and is archived when its dead letter is durable. It counts as unfinished, so the
+//! next record of its key waits for the letter.
+//!
 //! Around the state machine, [`service`] keeps the states in the log, and answers requests about records.
 //!
 //! The [record](record) of a share-partition holds all that a restart needs. It holds an acquired record as an available
@@ -52,5 +56,7 @@ mod tests;
 
 pub use self::acknowledgement::{Acknowledgement, Refused, checked};
 pub use self::keys::KeyHash;
-pub use self::partition::{AcquiredRun, SharePartition};
-pub use self::settings::{Isolation, OffsetReset, Order, ShareSettings};
+pub use self::partition::{AcquiredRun, DeadRecord, Death, SharePartition};
+pub use self::settings::{
+    DEAD_LETTERS_ENABLE, DEAD_LETTERS_PREFIX, Isolation, OffsetReset, Order, ShareSettings,
+};

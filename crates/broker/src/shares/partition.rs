@@ -28,6 +28,8 @@ pub struct SharePartition {
     end: Offset,
     /// Records in `runs` that are not finished.
     unfinished: u64,
+    /// Records in `runs` that are dead.
+    dead: u64,
     /// No lock times out before this; `None` if there are no locks.
     lock_ends: Option<Duration>,
     /// The keys of the records in `runs`, if the group is ordered by key.
@@ -59,8 +61,27 @@ enum State {
         until: Duration,
         deliveries: u16,
     },
+    /// It is to be archived when its dead letter is durable.
+    Dead { deliveries: u16, why: Death },
     /// Acknowledged or archived.
     Finished,
+}
+
+/// The reason why no member gets a record any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// A member rejected it.
+    Rejected,
+    /// It was delivered as often as may be.
+    Exhausted,
+}
+
+/// A record that is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadRecord {
+    pub offset: Offset,
+    pub deliveries: u16,
+    pub why: Death,
 }
 
 /// Records that a member acquired.
@@ -78,8 +99,15 @@ pub struct AcquiredRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredRun {
     pub records: u64,
-    /// `None` if they are finished.
-    pub deliveries: Option<u16>,
+    pub state: StoredState,
+}
+
+/// The state of a record as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredState {
+    Finished,
+    Unfinished { deliveries: u16 },
+    Dead { deliveries: u16, why: Death },
 }
 
 impl State {
@@ -91,7 +119,14 @@ impl State {
     fn given_back(deliveries: u16, settings: &ShareSettings) -> State {
         match deliveries < settings.deliveries_max {
             true => State::Available { deliveries },
-            false => State::Finished,
+            false => State::dead(deliveries, Death::Exhausted, settings),
+        }
+    }
+
+    fn dead(deliveries: u16, why: Death, settings: &ShareSettings) -> State {
+        match settings.dead_letter_topic {
+            Some(_) => State::Dead { deliveries, why },
+            None => State::Finished,
         }
     }
 }
@@ -104,6 +139,7 @@ impl SharePartition {
             runs: BTreeMap::new(),
             end: start,
             unfinished: 0,
+            dead: 0,
             lock_ends: None,
             keys: None,
             changed: Vec::new(),
@@ -129,6 +165,40 @@ impl SharePartition {
     /// The number of runs.
     pub fn run_count(&self) -> usize {
         self.runs.len()
+    }
+
+    /// Whether there are records whose dead letters have to be written.
+    pub fn has_dead(&self) -> bool {
+        self.dead > 0
+    }
+
+    /// The records whose dead letters have to be written.
+    pub fn dead(&self) -> impl Iterator<Item = DeadRecord> {
+        let runs = self.runs.iter().filter(|_| self.has_dead());
+        runs.flat_map(|(first, run)| {
+            let (deliveries, why) = match run.state {
+                State::Dead { deliveries, why } => (deliveries, Some(why)),
+                _ => (0, None),
+            };
+            why.into_iter().flat_map(move |why| {
+                let offsets = first.0..run.end.0;
+                offsets.map(move |offset| DeadRecord {
+                    offset: Offset(offset),
+                    deliveries,
+                    why,
+                })
+            })
+        })
+    }
+
+    /// Finishes a dead record.
+    pub fn bury(&mut self, record: Offset) {
+        let range = record..Offset(record.0 + 1);
+        self.change(range.clone(), |range, state| {
+            let is_dead = matches!(state, State::Dead { .. });
+            is_dead.then_some((range.end, State::Finished))
+        });
+        self.tidy(range);
     }
 
     /// The earliest time at which a lock may time out.
@@ -214,7 +284,7 @@ impl SharePartition {
             };
             if *deliveries >= settings.deliveries_max {
                 // The process ended during its last delivery, or the limit is lower now.
-                return Some((range.end, State::Finished));
+                return Some((range.end, State::given_back(*deliveries, settings)));
             }
             let count = left.min(range.end.0 - range.start.0);
             if count == 0 {
@@ -307,6 +377,10 @@ impl SharePartition {
                             until,
                             deliveries: *deliveries,
                         };
+                        Some((range.end, state))
+                    }
+                    (State::Acquired { deliveries, .. }, Verdict::Reject) => {
+                        let state = State::dead(*deliveries, Death::Rejected, settings);
                         Some((range.end, state))
                     }
                     (_, _) => Some((range.end, State::Finished)),
@@ -434,37 +508,32 @@ impl SharePartition {
         let mut stored: Vec<StoredRun> = Vec::new();
         for (first, run) in &self.runs {
             let records = run.end.0 - first.0;
-            let deliveries = match run.state {
+            let state = match run.state {
                 State::Available { deliveries }
                 | State::Blocked { deliveries }
-                | State::Acquired { deliveries, .. } => Some(deliveries),
-                State::Finished => None,
+                | State::Acquired { deliveries, .. } => StoredState::Unfinished { deliveries },
+                State::Dead { deliveries, why } => StoredState::Dead { deliveries, why },
+                State::Finished => StoredState::Finished,
             };
             match stored.last_mut() {
-                Some(last) if last.deliveries == deliveries => last.records += records,
-                _ => stored.push(StoredRun {
-                    records,
-                    deliveries,
-                }),
+                Some(last) if last.state == state => last.records += records,
+                _ => stored.push(StoredRun { records, state }),
             }
         }
-        stored.pop_if(|last| last.deliveries == Some(0));
+        stored.pop_if(|last| last.state == StoredState::Unfinished { deliveries: 0 });
         stored
     }
 
     /// Restores a share-partition from the ledger. Records that were acquired become available.
     pub fn restore(start: Offset, stored: impl IntoIterator<Item = StoredRun>) -> SharePartition {
         let mut restored = SharePartition::new(start);
-        for StoredRun {
-            records,
-            deliveries,
-        } in stored
-        {
+        for StoredRun { records, state } in stored {
             let end = Offset(restored.end.0.saturating_add(records));
             if end > restored.end {
-                let state = match deliveries {
-                    None => State::Finished,
-                    Some(deliveries) => State::Available { deliveries },
+                let state = match state {
+                    StoredState::Finished => State::Finished,
+                    StoredState::Unfinished { deliveries } => State::Available { deliveries },
+                    StoredState::Dead { deliveries, why } => State::Dead { deliveries, why },
                 };
                 restored.push(end, state);
             }
@@ -475,9 +544,7 @@ impl SharePartition {
 
     /// Adds a run behind all others.
     fn push(&mut self, end: Offset, state: State) {
-        if !state.is_finished() {
-            self.unfinished += end.0 - self.end.0;
-        }
+        self.add(end.0 - self.end.0, &state);
         if let Some(keys) = &mut self.keys
             && keys.known_to == self.end
         {
@@ -516,18 +583,38 @@ impl SharePartition {
                 self.changed.push(at..to);
             }
             let records = to.0 - at.0;
-            if !run.state.is_finished() {
-                self.unfinished -= records;
-            }
-            if !state.is_finished() {
-                self.unfinished += records;
-            }
-            let rest = std::mem::replace(&mut run.state, state);
+            let rest = std::mem::replace(&mut run.state, state.clone());
             run.end = to;
             if to < end {
-                self.runs.insert(to, Run { end, state: rest });
+                let state = rest.clone();
+                self.runs.insert(to, Run { end, state });
             }
+            self.remove(records, &rest);
+            self.add(records, &state);
             at = to;
+        }
+    }
+
+    /// Counts records with a state.
+    fn add(&mut self, records: u64, state: &State) {
+        match state {
+            State::Finished => {}
+            State::Dead { .. } => {
+                self.dead += records;
+                self.unfinished += records;
+            }
+            _ => self.unfinished += records,
+        }
+    }
+
+    fn remove(&mut self, records: u64, state: &State) {
+        match state {
+            State::Finished => {}
+            State::Dead { .. } => {
+                self.dead -= records;
+                self.unfinished -= records;
+            }
+            _ => self.unfinished -= records,
         }
     }
 
@@ -587,7 +674,7 @@ impl SharePartition {
     #[cfg(test)]
     pub(super) fn check_invariants(&self, settings: &ShareSettings) {
         let mut at = self.start;
-        let mut unfinished = 0;
+        let (mut unfinished, mut dead) = (0, 0);
         let mut last: Option<&State> = None;
         for (first, run) in &self.runs {
             assert_eq!(*first, at, "a gap or an overlap");
@@ -597,6 +684,9 @@ impl SharePartition {
             if !run.state.is_finished() {
                 unfinished += run.end.0 - at.0;
             }
+            if matches!(run.state, State::Dead { .. }) {
+                dead += run.end.0 - at.0;
+            }
             if let State::Acquired { until, .. } = &run.state {
                 assert!(self.lock_ends.is_some_and(|ends| ends <= *until));
             }
@@ -604,7 +694,7 @@ impl SharePartition {
             last = Some(&run.state);
         }
         assert_eq!(at, self.end);
-        assert_eq!(unfinished, self.unfinished);
+        assert_eq!((unfinished, dead), (self.unfinished, self.dead));
         assert!(unfinished <= settings.record_locks_max);
         assert!(self.runs.len() as u64 <= 2 * settings.record_locks_max + 1);
         self.check_order();

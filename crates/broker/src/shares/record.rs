@@ -5,12 +5,14 @@
 //! ```text
 //! kind  key                                   value
 //! 1     group: text, topic u128,              share-partition: start offset u64, count u32, and as many runs: records
-//!       partition i32                         u64, deliveries i16 (0 finished, -1 never delivered)
+//!       partition i32                         u64, deliveries i16 (0 finished, -1 never
+//!                                             delivered; with a dead letter to write: -2n of n, if the last was rejected,
+//!                                             else -2n-1)
 //! ```
 
 use millstream_base::Offset;
 
-use super::partition::{SharePartition, StoredRun};
+use super::partition::{Death, SharePartition, StoredRun, StoredState};
 use crate::groups::{GroupName, Partition, TopicId};
 use crate::ledger::{Reader, Record, RecordError, Writer};
 
@@ -41,15 +43,47 @@ pub fn record(key: &Key, state: Option<&SharePartition>) -> Record {
             let mut writer = Writer::value();
             writer.u64(state.start().0).count(runs.len());
             for run in runs {
-                let deliveries = match run.deliveries {
-                    None => FINISHED,
-                    Some(0) => NEVER_DELIVERED,
-                    Some(deliveries) => i16::try_from(deliveries).unwrap_or(i16::MAX),
-                };
-                writer.u64(run.records).i16(deliveries);
+                writer.u64(run.records).i16(code_of(run.state));
             }
             writer.done()
         }),
+    }
+}
+
+/// The number that stands for a state.
+fn code_of(state: StoredState) -> i16 {
+    // The limit of deliveries is far below that.
+    let number = |deliveries: u16| i16::try_from(deliveries).unwrap_or(i16::MAX);
+    let dead = |deliveries: u16| number(deliveries).clamp(1, i16::MAX / 2) * -2;
+    match state {
+        StoredState::Finished => FINISHED,
+        StoredState::Unfinished { deliveries: 0 } => NEVER_DELIVERED,
+        StoredState::Unfinished { deliveries } => number(deliveries),
+        StoredState::Dead {
+            deliveries,
+            why: Death::Rejected,
+        } => dead(deliveries),
+        StoredState::Dead {
+            deliveries,
+            why: Death::Exhausted,
+        } => dead(deliveries) - 1,
+    }
+}
+
+fn state_of(code: i16) -> StoredState {
+    match code {
+        FINISHED => StoredState::Finished,
+        NEVER_DELIVERED => StoredState::Unfinished { deliveries: 0 },
+        ..NEVER_DELIVERED => StoredState::Dead {
+            deliveries: code.unsigned_abs() / 2,
+            why: match code % 2 {
+                0 => Death::Rejected,
+                _ => Death::Exhausted,
+            },
+        },
+        deliveries => StoredState::Unfinished {
+            deliveries: deliveries.unsigned_abs(),
+        },
     }
 }
 
@@ -68,20 +102,9 @@ pub fn decode(record: Record) -> Result<(Key, Option<SharePartition>), RecordErr
             let start = Offset(reader.u64("start offset")?);
             let mut runs = Vec::new();
             for _ in 0..reader.count("runs")? {
-                let field = "deliveries";
                 let records = reader.u64("records")?;
-                let deliveries = match reader.i16(field)? {
-                    FINISHED => None,
-                    NEVER_DELIVERED => Some(0),
-                    deliveries => {
-                        let deliveries = u16::try_from(deliveries);
-                        Some(deliveries.map_err(|_| RecordError::Invalid { field })?)
-                    }
-                };
-                runs.push(StoredRun {
-                    records,
-                    deliveries,
-                });
+                let state = state_of(reader.i16("deliveries")?);
+                runs.push(StoredRun { records, state });
             }
             Ok(SharePartition::restore(start, runs))
         })

@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+/// The names of topics for dead letters begin with this: Kafka's default of `errors.deadletterqueue.topic.name.prefix`.
+pub const DEAD_LETTERS_PREFIX: &str = "dlq.";
+
+/// The setting of topics that allows dead letters in them.
+pub const DEAD_LETTERS_ENABLE: &str = "errors.deadletterqueue.group.enable";
+
 /// How the broker treats the records of a share group. The defaults are Kafka's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareSettings {
@@ -19,6 +25,11 @@ pub struct ShareSettings {
     pub may_renew: bool,
     /// `share.order`: which records wait for others.
     pub order: Order,
+    /// `errors.deadletterqueue.topic.name`: the topic for the dead letters of records that are rejected or delivered too
+    /// often, if the group has one (KIP-1191).
+    pub dead_letter_topic: Option<String>,
+    /// `errors.deadletterqueue.copy.record.enable`: whether a dead letter has key, value and headers of its record.
+    pub copies_dead_records: bool,
 }
 
 /// Which records of a share-partition wait for others.
@@ -67,6 +78,8 @@ impl Default for ShareSettings {
             record_locks_max: 2000,
             may_renew: true,
             order: Order::None,
+            dead_letter_topic: None,
+            copies_dead_records: false,
         }
     }
 }

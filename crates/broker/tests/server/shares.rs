@@ -4,6 +4,7 @@
 mod administration;
 mod errors;
 mod hostile;
+mod letters;
 mod member;
 mod order;
 mod renewal;

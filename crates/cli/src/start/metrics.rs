@@ -28,6 +28,8 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
         Metric::new("connections_failed_total", Counter, broker.connections_failed, "Connections that were closed for an error of their client, TLS included."),
         Metric::new("logins_refused_total", Counter, broker.logins_refused, "Logins that were refused."),
         Metric::new("denied_total", Counter, broker.denied, "What users wanted to do and no access rule allows."),
+        Metric::new("dead_letters_written_total", Counter, broker.dead_letters, "Dead letters of share groups that were written since the start."),
+        Metric::new("dead_letters_due_partitions", Gauge, broker.dead_letter_partitions, "Partitions of share groups with records whose dead letters have to be written."),
         Metric::new("requests_memory_bytes", Gauge, broker.requests_bytes, "Memory of requests that are being worked on."),
         Metric::new("requests_memory_max_bytes", Gauge, broker.requests_bytes_max, "The bound of that memory."),
         Metric::new("answers_memory_bytes", Gauge, broker.answers_bytes, "Memory of answers, from before they are built until they are written."),

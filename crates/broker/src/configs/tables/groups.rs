@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::configs::setting::Setting;
 use crate::configs::value::Values;
 use crate::groups::{Config, GroupConfig};
-use crate::shares::{Isolation, OffsetReset, Order, ShareSettings};
+use crate::shares::{DEAD_LETTERS_PREFIX, Isolation, OffsetReset, Order, ShareSettings};
 
 /// A setting of groups.
 pub struct GroupSetting {
@@ -90,7 +90,7 @@ const OWN_PACE: &str =
     "Has no effect: the broker assigns when members join, leave or change their subscription.";
 
 /// All settings of groups, by their names.
-pub const SETTINGS: [GroupSetting; 18] = [
+pub const SETTINGS: [GroupSetting; 20] = [
     group(
         "consumer.assignment.interval.ms",
         Values::Int(0, i32::MAX),
@@ -120,6 +120,20 @@ pub const SETTINGS: [GroupSetting; 18] = [
         |started| started.consumer_session_timeout,
         |own, value| own.consumer_session_timeout = Some(value),
     ),
+    group(
+        "errors.deadletterqueue.copy.record.enable",
+        Values::Boolean,
+        "false",
+        "Whether a dead letter of a share group has key, value and headers of its record.",
+    )
+    .shares(|own, value| own.copies_dead_records = value.eq_ignore_ascii_case("true")),
+    group(
+        "errors.deadletterqueue.topic.name",
+        Values::Checked(check_dead_letter_topic),
+        "",
+        "The topic for a dead letter of each record that a share group rejects or that was delivered too often; empty for none. The name begins with dlq. and the topic has errors.deadletterqueue.group.enable=true.",
+    )
+    .shares(|own, value| own.dead_letter_topic = Some(value.to_owned()).filter(|name| !name.is_empty())),
     group(
         "share.assignment.interval.ms",
         Values::Int(0, i32::MAX),
@@ -259,6 +273,16 @@ pub const SETTINGS: [GroupSetting; 18] = [
 /// Parses a number that the change of the setting has validated.
 fn number<T: FromStr>(value: &str, default: T) -> T {
     value.parse().unwrap_or(default)
+}
+
+/// Checks the name of a topic for dead letters.
+fn check_dead_letter_topic(name: &str) -> Result<(), String> {
+    match name.is_empty() || name.starts_with(DEAD_LETTERS_PREFIX) {
+        true => Ok(()),
+        false => Err(format!(
+            "{name:?} does not begin with {DEAD_LETTERS_PREFIX}, as the broker's errors.deadletterqueue.topic.name.prefix asks"
+        )),
+    }
 }
 
 /// Checks a start position of a share group.

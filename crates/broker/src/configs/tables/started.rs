@@ -6,6 +6,7 @@ use super::topics::GROUP_BYTES_DEFAULT;
 use crate::broker::Broker;
 use crate::configs::setting::Setting;
 use crate::configs::value::Values;
+use crate::shares::DEAD_LETTERS_PREFIX;
 
 /// A setting that the broker was started with.
 pub struct StartedSetting {
@@ -31,7 +32,7 @@ const ANY: Values = Values::List(&[]);
 const COUNT: Values = Values::Int(0, i32::MAX);
 
 /// All settings that the broker was started with, by their names.
-pub const SETTINGS: [StartedSetting; 34] = [
+pub const SETTINGS: [StartedSetting; 36] = [
     started(
         "advertised.listeners",
         ANY,
@@ -73,6 +74,20 @@ pub const SETTINGS: [StartedSetting; 34] = [
         "true",
         "Topics can be deleted.",
         |_| "true".to_owned(),
+    ),
+    started(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        Values::Boolean,
+        "false",
+        "Topics for dead letters are not created by themselves.",
+        |_| "false".to_owned(),
+    ),
+    started(
+        "errors.deadletterqueue.topic.name.prefix",
+        ANY,
+        DEAD_LETTERS_PREFIX,
+        "The names of topics for dead letters begin with this.",
+        |_| DEAD_LETTERS_PREFIX.to_owned(),
     ),
     started(
         "fetch.max.bytes",

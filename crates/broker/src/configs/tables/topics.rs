@@ -1,4 +1,4 @@
-//! All settings of topics: those of Kafka 4.3, and ours.
+//! All settings of topics: those of Kafka 4.3, one of Kafka 4.4 for dead letters, and ours.
 
 use millstream_base::ByteSize;
 use millstream_log::{
@@ -10,6 +10,7 @@ use millstream_log::{
 
 use crate::configs::setting::Setting;
 use crate::configs::value::Values;
+use crate::shares::DEAD_LETTERS_ENABLE;
 
 /// The default size of a group: that of a new stream.
 pub const GROUP_BYTES_DEFAULT: &str = "134217728";
@@ -46,6 +47,8 @@ pub enum Reader {
     None,
     /// The log reads the value under the setting's name.
     Log,
+    /// Share groups read it there.
+    Shares,
     /// The stream's config has a field for it.
     Field(Field),
 }
@@ -77,6 +80,11 @@ impl TopicSetting {
         put: fn(&mut StreamConfig, Option<&str>),
     ) -> TopicSetting {
         self.reader = Reader::Field(Field { get, put });
+        self
+    }
+
+    const fn read_by_shares(mut self) -> TopicSetting {
+        self.reader = Reader::Shares;
         self
     }
 
@@ -151,6 +159,13 @@ pub const SETTINGS: [TopicSetting; 35] = [
         "86400000",
         "How long a tombstone stays after its first compaction.",
     ).read_by_log(),
+    topic(
+        DEAD_LETTERS_ENABLE,
+        None,
+        Values::Boolean,
+        "false",
+        "Whether share groups may write dead letters to the topic.",
+    ).read_by_shares(),
     topic(
         FILE_DELETE_DELAY,
         Some("log.segment.delete.delay.ms"),

@@ -89,7 +89,9 @@ impl SharePartition {
             let turn = match self.state_of(*record) {
                 None | Some(State::Finished) => continue,
                 Some(State::Acquired { .. }) => Turn::Out,
-                Some(State::Available { .. } | State::Blocked { .. }) => Turn::Waiting,
+                Some(State::Available { .. } | State::Blocked { .. } | State::Dead { .. }) => {
+                    Turn::Waiting
+                }
             };
             if let Some(keys) = &mut self.keys {
                 keys.insert(*record, *key, turn);
@@ -251,6 +253,7 @@ impl SharePartition {
                     expected += 1;
                     assert_ne!(first, record, "a record is blocked whose turn it is");
                 }
+                Some(State::Dead { .. }) => {}
                 Some(State::Finished) | None => panic!("a finished record has a key"),
             }
         }

@@ -14,6 +14,7 @@
 mod acknowledge;
 mod fetch;
 mod keys;
+mod letters;
 mod offsets;
 mod read;
 mod sessions;
@@ -35,6 +36,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use self::acknowledge::acknowledge;
 pub use self::fetch::fetch;
+use self::letters::Letters;
 pub use self::offsets::{alter_offsets, delete_offsets, describe_offsets};
 pub use self::sessions::Held;
 use self::sessions::Sessions;
@@ -61,6 +63,8 @@ pub struct ShareService {
     /// By group, so that those of a group lie together.
     partitions: Mutex<BTreeMap<Key, Arc<Mutex<Entry>>>>,
     sessions: Sessions,
+    /// The share-partitions whose dead letters have to be written.
+    letters: Letters,
     /// The settings of groups that have other ones than the defaults.
     settings: Mutex<BTreeMap<GroupName, Arc<ShareSettings>>>,
     defaults: Arc<ShareSettings>,
@@ -113,6 +117,7 @@ impl ShareService {
         let service = ShareService {
             partitions: Mutex::default(),
             sessions: Sessions::default(),
+            letters: Letters::default(),
             settings: Mutex::new(shared.collect()),
             defaults: Arc::default(),
             groups,
@@ -130,7 +135,8 @@ impl ShareService {
                 why: format!("the stream holds something else than states of records: {error}"),
             })?;
             if let Some(shares) = shares {
-                partitions.insert(key, Arc::new(Mutex::new(service.entry(shares))));
+                let entry = service.entry(&key, shares);
+                partitions.insert(key, Arc::new(Mutex::new(entry)));
             }
         }
         // A crash may have come between the deletion of a group and that of its states.
@@ -146,10 +152,10 @@ impl ShareService {
                     "cannot remove the states of deleted share groups; the next start tries again: {error}"
                 );
             }
-            gone.iter().for_each(|(_, entry)| {
+            gone.iter().for_each(|(key, entry)| {
                 let mut entry = entry.lock();
                 entry.is_gone = true;
-                service.count(&mut entry);
+                service.count(key, &mut entry);
             });
         }
         Ok(service)
@@ -174,21 +180,22 @@ impl ShareService {
         };
         drop(all);
         self.sessions.ring(&group);
+        self.letters.hurry(&group);
     }
 
-    fn entry(&self, shares: SharePartition) -> Entry {
+    fn entry(&self, key: &Key, shares: SharePartition) -> Entry {
         let mut entry = Entry {
             shares,
             counted: 0,
             begun: None,
             is_gone: false,
         };
-        self.count(&mut entry);
+        self.count(key, &mut entry);
         entry
     }
 
-    /// Counts the runs and keys of a share-partition anew.
-    fn count(&self, entry: &mut Entry) {
+    /// Counts the runs and keys of a share-partition anew, and sees to its dead letters.
+    fn count(&self, key: &Key, entry: &mut Entry) {
         let runs = match entry.is_gone {
             true => 0,
             false => entry.shares.run_count() + entry.shares.key_count(),
@@ -196,6 +203,9 @@ impl ShareService {
         self.runs.fetch_add(runs, Ordering::Relaxed);
         self.runs.fetch_sub(entry.counted, Ordering::Relaxed);
         entry.counted = runs;
+        if entry.shares.has_dead() && !entry.is_gone {
+            self.letters.add(key);
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -255,7 +265,7 @@ impl ShareService {
         }
         let shares = SharePartition::new(start);
         let appended = self.store(key, Some(&shares))?;
-        let mut entry = self.entry(shares);
+        let mut entry = self.entry(key, shares);
         entry.begun = Some(appended);
         let entry = Arc::new(Mutex::new(entry));
         partitions.insert(key.clone(), Arc::clone(&entry));
@@ -275,7 +285,7 @@ impl ShareService {
             Ok(_) => entry.shares = draft,
             Err(_) => entry.shares.forget_keys(),
         }
-        self.count(entry);
+        self.count(key, entry);
         stored
     }
 
@@ -318,11 +328,11 @@ impl ShareService {
     /// Releases all records that a member holds.
     fn release(&self, group: &GroupName, member: &MemberId) {
         let settings = self.settings(group);
-        for (_, entry) in self.of_group(group) {
+        for (key, entry) in self.of_group(group) {
             let mut entry = entry.lock();
             // A restart does the same: the ledger need not know.
             entry.shares.release(member, &settings);
-            self.count(&mut entry);
+            self.count(&key, &mut entry);
         }
     }
 
@@ -342,7 +352,7 @@ impl ShareService {
             }
             durable = Some(self.store(&key, None)?);
             entry.is_gone = true;
-            self.count(&mut entry);
+            self.count(&key, &mut entry);
             drop(entry);
             // No other one has come under the key: it was not free.
             self.partitions.lock().remove(&key);

@@ -297,7 +297,7 @@ impl ShareService {
             let mut kept = kept.lock();
             kept.shares.expire(self.now(), &settings);
             kept.shares.advance(lane.earliest_offset());
-            self.count(&mut kept);
+            self.count(key, &mut kept);
             described.start_offset = kept.shares.start().0 as i64;
             described.lag = kept.shares.lag(lane.high_watermark()) as i64;
         }

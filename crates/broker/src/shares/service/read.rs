@@ -123,7 +123,7 @@ impl ShareService {
                 }
             }
         };
-        self.count(&mut kept);
+        self.count(key, &mut kept);
         read.has_unblocked = kept.shares.unblocked_count() != unblocked;
         let deadlines = [again, kept.shares.next_deadline()].into_iter().flatten();
         read.deadline = deadlines.min();

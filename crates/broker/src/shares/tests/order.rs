@@ -1,5 +1,6 @@
 //! Groups that are ordered by key, against a model that has a state for each record.
 
+use super::super::partition::StoredState;
 use super::*;
 
 /// Offsets of a chunk of the log.
@@ -10,6 +11,7 @@ const CHUNK: u64 = 8;
 enum Known {
     Open(u16),
     Out(usize, Duration, u16),
+    Dead,
     Finished,
 }
 
@@ -39,6 +41,7 @@ impl World {
                 deliveries_max: rng.u16(2..5),
                 record_locks_max: rng.u64(1..30),
                 order: Order::Key,
+                dead_letter_topic: rng.bool().then(|| "dlq.t".to_owned()),
                 ..ShareSettings::default()
             },
             shares: SharePartition::new(Offset(0)),
@@ -64,7 +67,25 @@ impl World {
     fn given_back(&self, deliveries: u16) -> Known {
         match deliveries < self.settings.deliveries_max {
             true => Known::Open(deliveries),
-            false => Known::Finished,
+            false => self.dead(),
+        }
+    }
+
+    fn dead(&self) -> Known {
+        match self.settings.dead_letter_topic {
+            Some(_) => Known::Dead,
+            None => Known::Finished,
+        }
+    }
+
+    /// Writes some dead letters.
+    fn bury(&mut self, letters_max: usize) {
+        let dead: Vec<Offset> = self.shares.dead().map(|dead| dead.offset).collect();
+        let of_model = (0..RECORDS).filter(|at| self.model[*at as usize] == Known::Dead);
+        assert!(of_model.eq(dead.iter().map(|offset| offset.0)));
+        for record in dead.into_iter().take(letters_max) {
+            self.shares.bury(record);
+            self.model[record.0 as usize] = Known::Finished;
         }
     }
 
@@ -139,7 +160,9 @@ impl World {
         for run in stored {
             for _ in 0..run.records {
                 let state = &mut self.model[at as usize];
-                if run.deliveries.is_none() && matches!(state, Known::Open(_)) {
+                let is_dead = matches!(run.state, StoredState::Dead { .. });
+                let is_out = is_dead || run.state == StoredState::Finished;
+                if is_out && matches!(state, Known::Open(_)) {
                     let Known::Open(deliveries) = *state else {
                         unreachable!()
                     };
@@ -147,7 +170,10 @@ impl World {
                         deliveries >= self.settings.deliveries_max,
                         "{at} was finished"
                     );
-                    *state = Known::Finished;
+                    *state = match is_dead {
+                        true => Known::Dead,
+                        false => Known::Finished,
+                    };
                 }
                 at += 1;
             }
@@ -180,6 +206,7 @@ impl World {
         others.find(|other| match self.model[*other] {
             Known::Open(_) => *other < at as usize && !self.markers[*other / CHUNK as usize],
             Known::Out(..) => true,
+            Known::Dead => *other < at as usize,
             Known::Finished => false,
         })
     }
@@ -202,6 +229,7 @@ impl World {
         };
         self.model[at as usize] = match kind {
             2 => self.given_back(deliveries),
+            3 => self.dead(),
             4 => Known::Out(number, self.now + self.settings.record_lock, deliveries),
             _ => Known::Finished,
         };
@@ -253,6 +281,10 @@ impl World {
                 };
             }
             20 => self.settings.deliveries_max = self.rng.u16(2..5),
+            21 => {
+                let letters_max = self.rng.usize(..5);
+                self.bury(letters_max);
+            }
             _ => self.now += self.rng.u32(..20) * SECOND,
         }
     }
@@ -279,6 +311,7 @@ impl World {
                     self.acknowledge(number, *at, 1);
                 }
             }
+            self.bury(usize::MAX);
             if self.shares.start().0 == RECORDS {
                 return;
             }

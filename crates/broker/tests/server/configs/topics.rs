@@ -27,6 +27,7 @@ fn every_setting_of_kafkas_topics_is_taken_and_shown() {
         ("compression.type", "uncompressed"),
         ("compression.zstd.level", "-7"),
         ("delete.retention.ms", "1"),
+        ("errors.deadletterqueue.group.enable", "true"),
         ("file.delete.delay.ms", "0"),
         ("flush.messages", "1"),
         ("flush.ms", "1000"),
