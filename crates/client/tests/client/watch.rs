@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
+use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_client::{
     Client, ClientError, KeyRange, KeyWatch, KeyedStream, ResponseError, WatchEvent, WatchFrom,
     WatchedChange, partition_of_key,
 };
-use millstream_log::{CLEANUP_POLICY, COMPACT, Durability, Log, Stream, StreamConfig};
+use millstream_log::{
+    CLEANUP_POLICY, COMPACT, DELETE_RETENTION, Durability, FILE_DELETE_DELAY, Log, Stream,
+    StreamConfig,
+};
 use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer, TransactionEnd};
 use tokio::time::timeout;
 
@@ -467,6 +470,54 @@ async fn a_watch_that_would_miss_changes_is_told_or_makes_a_snapshot() {
     assert_eq!((fold.snapshots, fold.table.len()), (1, 1));
     table.put("c", "1").await.unwrap();
     check(&mut again, "c", Some("1")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_deletion_is_not_missed() {
+    let node = Node::start();
+    let settings = [
+        (CLEANUP_POLICY, COMPACT),
+        (DELETE_RETENTION, "0"),
+        (FILE_DELETE_DELAY, "0"),
+    ];
+    let owned = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = StreamConfig {
+        segment: ByteSize(64 << 10),
+        group_segments: 1,
+        settings: owned.into(),
+        ..StreamConfig::default()
+    };
+    let stream = node.log().create_stream("t", config).unwrap();
+    let table = node.client().keyed("t");
+    table.put("gone", "v").await.unwrap();
+    table.put("stays", "v").await.unwrap();
+    let watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
+    let position = watch.positions().unwrap().clone();
+    drop(watch);
+    table.delete("gone").await.unwrap();
+    let partition = stream.partition(0).unwrap();
+    let (next, epoch) = (position.partitions[0].next, position.partitions[0].epoch);
+    let mut rounds = 0;
+    while partition.check_watch(next, epoch).is_ok() {
+        rounds += 1;
+        assert!(rounds < 500, "the deletion stays");
+        for _ in 0..20 {
+            table.put("filler", vec![0; 4_000]).await.unwrap();
+        }
+        node.log().compact().unwrap();
+    }
+    let from = WatchFrom::Position(position.clone());
+    let mut watch = table.watch(KeyRange::all(), from);
+    let error = event(&mut watch).await.unwrap_err();
+    assert!(error.to_string().contains(DELETE_RETENTION), "{error}");
+    let mut watch = table.watch(KeyRange::all(), WatchFrom::PositionOrSnapshot(position));
+    let mut fold = Fold::default();
+    fold.finish(&mut watch, &table, 1).await;
+    assert_eq!(
+        (fold.snapshots, fold.table.contains_key(&b"gone"[..])),
+        (1, false)
+    );
+    assert!(fold.table.contains_key(&b"stays"[..]));
 }
 
 #[tokio::test]

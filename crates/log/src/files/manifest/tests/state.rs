@@ -197,3 +197,19 @@ fn the_records_of_a_list_leave_the_same_list() {
         [(2, file(3, Some(Position(90)))), (4, file(5, None))]
     );
 }
+
+#[test]
+fn an_earlier_program_may_have_dropped_deletions_up_to_where_it_has_compacted() {
+    let mut listed = listed();
+    assert_eq!(listed.deletions_from(LANE), Offset(0));
+    for (deletions_from, expected) in [(None, 40), (Some(Offset(15)), 15), (Some(Offset(0)), 0)] {
+        let compacted = Record::Compacted {
+            lane: LANE,
+            to: Offset(40),
+            at: Timestamp(7),
+            deletions_from,
+        };
+        listed.apply(compacted).unwrap();
+        assert_eq!(listed.deletions_from(LANE), Offset(expected));
+    }
+}
