@@ -94,8 +94,10 @@ pub enum KeyEvent {
         version: KeyedVersion,
         /// The time of the record.
         timestamp: Timestamp,
-        /// The value; `None` if the key was deleted.
+        /// The value; `None` if the key was deleted, or the value has ended.
         value: Option<Bytes>,
+        /// When the value ends, if it does. That is no change.
+        expires_at: Option<Timestamp>,
     },
     /// The snapshot is complete.
     SnapshotEnds,

@@ -42,6 +42,7 @@ fn begin(
         epoch: partition.watch_epoch(),
     });
     let lanes = lanes.collect();
+    let ttl = watched.first().and_then(|(partition, _)| partition.ttl());
     let outlet = Outlet::new(Subscription::of_keys(watched, &range));
     let handed_bytes = (request.bytes_max as usize).clamp(1, HANDED_BYTES_MAX);
     let mut reads = Reads::default();
@@ -53,6 +54,7 @@ fn begin(
     Ok(WatchKeysResponse {
         subscription,
         stream_id: stream.uuid(),
+        ttl_ms: ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
         lanes,
         ..WatchKeysResponse::default()
     })

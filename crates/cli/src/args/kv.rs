@@ -49,7 +49,7 @@ pub enum KvCommand {
     ///
     /// Prints a line for each change: the key, a tab, and the new value; the key alone if it was deleted. It runs until a
     /// signal or --limit, and then prints the position at which --after goes on, to stderr. Changes of a key come in their order;
-    /// compaction may leave out older ones, but not the newest. Changes that retention makes are not printed.
+    /// compaction may leave out older ones, but not the newest. What retention removes, and a value that ends, is no change.
     ///
     /// The fields of --json: events and position. An event has event, position, and for `change` the fields of `kv get`, with a
     /// value of null for a deletion. With --snapshot, the event `snapshot` says that all events before are void, and `current`

@@ -157,6 +157,11 @@ fn document(event: &WatchEvent, position: Option<&WatchPositions>) -> Value {
             text("value", change.value.as_deref()),
         ]),
     };
+    if let WatchEvent::Change(change) = event
+        && let Some(end) = change.expires_at
+    {
+        fields.insert("expires_at".to_owned(), json!(end));
+    }
     fields.insert("position".to_owned(), position_of(position));
     Value::Object(fields)
 }

@@ -54,7 +54,7 @@ impl WatchBounds {
     async fn take(
         &self,
         mut subscription: Subscription,
-        partitions: Vec<u32>,
+        partitions: Vec<StreamPartition>,
         count: usize,
     ) -> Option<Received> {
         let _turn = Arc::clone(&self.turns).acquire_owned().await.ok()?;
@@ -326,6 +326,7 @@ impl NodeWatch {
                 },
                 timestamp: entry.version.timestamp,
                 value: Some(entry.version.value),
+                expires_at: entry.version.expires_at,
             })
         });
         self.ready.extend(changes);
@@ -338,7 +339,7 @@ impl NodeWatch {
             return Err(ended());
         }
         if let Some(subscription) = self.subscription.take() {
-            let partitions: Vec<u32> = self.partitions.iter().map(|it| it.index()).collect();
+            let partitions = self.partitions.clone();
             let count = self.stream.partition_count() as usize;
             let bounds = Arc::clone(&self.bounds);
             self.receiving = Some(Box::pin(async move {
@@ -433,7 +434,7 @@ impl Snapshot {
 /// Takes the next changes, and copies them: they must hold no memory of the log.
 fn take(
     subscription: &mut Subscription,
-    partitions: &[u32],
+    partitions: &[StreamPartition],
     count: usize,
 ) -> Result<Taken, SubscriptionError> {
     let handed = match subscription.next(PIECE_BYTES)? {
@@ -441,7 +442,9 @@ fn take(
         Next::Nothing | Next::Busy | Next::End => return Ok(Taken::Nothing),
     };
     let place = handed.place as usize;
-    let partition = partitions.get(place).copied().unwrap_or_default();
+    let Some(partition) = partitions.get(place) else {
+        return Ok(Taken::Nothing);
+    };
     let offsets = handed.from..handed.next;
     let read = read(&handed.chunks.bytes, offsets, partition, count);
     let changes = read.map_err(|error| SubscriptionError {
@@ -454,7 +457,7 @@ fn take(
 fn read(
     chunks: &[u8],
     offsets: Range<Offset>,
-    partition: u32,
+    partition: &StreamPartition,
     count: usize,
 ) -> Result<Vec<KeyEvent>, millstream_record::ChunkError> {
     let (mut changes, mut decompressor) = (Vec::new(), Decompressor::default());
@@ -482,16 +485,20 @@ fn bytes_of(event: &KeyEvent) -> usize {
     }
 }
 
-/// Returns the change that a record is; `None` if look-ups do not find it, since another partition owns its key.
-fn change_of(record: &Record<'_>, partition: u32, count: usize) -> Option<KeyEvent> {
+/// Returns the change that a record is; `None` if look-ups do not find it, since another partition owns its key. A value that has
+/// ended is a deletion.
+fn change_of(record: &Record<'_>, partition: &StreamPartition, count: usize) -> Option<KeyEvent> {
     let key = record.key?;
-    (partition_of_key(key, count) == partition as usize).then(|| KeyEvent::Change {
+    let index = partition.index();
+    let value = partition.value_of(record);
+    (partition_of_key(key, count) == index as usize).then(|| KeyEvent::Change {
         key: Bytes::copy_from_slice(key),
         version: KeyedVersion {
-            partition,
+            partition: index,
             version: record.offset,
         },
         timestamp: record.timestamp,
-        value: record.value.map(Bytes::copy_from_slice),
+        value: value.map(|(value, _)| Bytes::copy_from_slice(value)),
+        expires_at: value.and_then(|(_, end)| end),
     })
 }

@@ -112,6 +112,41 @@ async fn a_watch_sees_the_changes_of_its_keys_alone() {
 }
 
 #[tokio::test]
+async fn a_change_says_when_its_value_ends() {
+    let node = Node::start();
+    create(node.log(), 1);
+    let table = node.client().keyed("t");
+    let mut watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
+    let ttl = Duration::from_secs(1_000);
+    table.put_for("k", "v", ttl).await.unwrap();
+    let of_change = change(&mut watch).await.expires_at;
+    assert!(of_change.is_some());
+    assert_eq!(table.get("k").await.unwrap().unwrap().expires_at, of_change);
+    table.put("k", "v").await.unwrap();
+    assert_eq!(change(&mut watch).await.expires_at, None);
+
+    let set = |config: &mut StreamConfig| {
+        let ttl = (millstream_log::TTL.to_owned(), "500000".to_owned());
+        config.settings.extend([ttl]);
+    };
+    node.log().alter_stream("t", set).unwrap();
+    for from in [WatchFrom::Now, WatchFrom::Snapshot] {
+        let is_snapshot = from == WatchFrom::Snapshot;
+        let mut watch = begun(&table, KeyRange::all(), from).await;
+        match is_snapshot {
+            true => assert_eq!(event(&mut watch).await.unwrap(), WatchEvent::SnapshotBegins),
+            false => drop(table.put("k", "v").await.unwrap()),
+        }
+        let seen = change(&mut watch).await;
+        let end = Timestamp(seen.timestamp.0 + 500_000);
+        assert_eq!(seen.expires_at, Some(end));
+    }
+    let mut watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
+    table.delete("k").await.unwrap();
+    assert_eq!(change(&mut watch).await.expires_at, None);
+}
+
+#[tokio::test]
 async fn a_position_goes_on_behind_the_last_event_also_after_a_restart() {
     let node = Node::start();
     create(node.log(), 2);

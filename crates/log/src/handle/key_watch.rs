@@ -1,9 +1,13 @@
 //! The positions of watches: whether a watch of keys that has all changes before an offset can go on there.
 
-use millstream_base::Offset;
+use std::time::Duration;
+
+use millstream_base::{Offset, Timestamp};
+use millstream_record::Record;
 
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
+use crate::keys::expiry::Life;
 use crate::settings::config::Durability;
 
 /// Reasons of [`LogError::ChangesLost`].
@@ -40,6 +44,19 @@ impl StreamPartition {
             return Err(self.changes_lost(offset, RECORDS_REMOVED));
         }
         self.check_deletions(offset)
+    }
+
+    /// Returns how long values live that name no end of their own.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.lane.stream.limits.ttl()
+    }
+
+    /// Returns the value of a record as look-ups see it now, and when it ends; `None` if there is none, or it has ended.
+    pub fn value_of<'r>(&self, record: &Record<'r>) -> Option<(&'r [u8], Option<Timestamp>)> {
+        let end = Life::of(record).end(self.ttl());
+        let is_over = end.is_some_and(|end| end <= self.core.clock.now());
+        let value = record.value.filter(|_| !is_over)?;
+        Some((value, end))
     }
 
     /// Checks that no deletion at or behind an offset was dropped that is the newest version of its key.

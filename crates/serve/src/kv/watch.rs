@@ -281,6 +281,7 @@ fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
             version,
             timestamp,
             value,
+            expires_at,
         } => {
             let (key, key_base64) = text(Some(key));
             let shown = value.as_deref().and_then(shown_value);
@@ -294,6 +295,7 @@ fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
                 timestamp: *timestamp,
                 value: shown,
                 value_base64: bytes.map(|bytes| BASE64_STANDARD.encode(bytes)),
+                expires_at: *expires_at,
                 deleted: value.is_none(),
             };
             let entry = serde_json::to_string(&entry);
@@ -344,6 +346,7 @@ mod tests {
             },
             timestamp: Timestamp(5),
             value: value.map(Bytes::copy_from_slice),
+            expires_at: value.map(|_| Timestamp(9)),
         }
     }
 
@@ -360,12 +363,16 @@ mod tests {
         check(
             b"k",
             Some(b"{\"a\":\r\n1}"),
-            &format!("data: {{\"key\":\"k\",{rest},\"value\":{{\"a\":\ndata: \ndata: 1}}}}"),
+            &format!(
+                "data: {{\"key\":\"k\",{rest},\"value\":{{\"a\":\ndata: \ndata: 1}},\"expires_at\":9}}"
+            ),
         );
         check(
             b"\xff",
             Some(b"\xfe"),
-            &format!("data: {{\"key_base64\":\"/w==\",{rest},\"value_base64\":\"/g==\"}}"),
+            &format!(
+                "data: {{\"key_base64\":\"/w==\",{rest},\"value_base64\":\"/g==\",\"expires_at\":9}}"
+            ),
         );
         check(
             b"k",
@@ -375,7 +382,7 @@ mod tests {
         check(
             b"k",
             Some(b"two\nlines"),
-            &format!("data: {{\"key\":\"k\",{rest},\"value\":\"two\\nlines\"}}"),
+            &format!("data: {{\"key\":\"k\",{rest},\"value\":\"two\\nlines\",\"expires_at\":9}}"),
         );
         let begins = frame_of(&KeyEvent::SnapshotBegins, None);
         assert_eq!(begins, "event: snapshot\nid: snapshot\ndata: {}\n\n");

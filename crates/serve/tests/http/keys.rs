@@ -163,6 +163,7 @@ impl KeyWatch for OneChange {
                 version: version(1),
                 timestamp: Timestamp(5),
                 value: None,
+                expires_at: None,
             }),
             _ => Err(KeyedError::UnknownStream("t".to_owned())),
         }))

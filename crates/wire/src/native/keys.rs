@@ -244,6 +244,8 @@ native! {
         subscription: u32,
         /// The id of the stream. A stream that is deleted and made again has another one.
         stream_id: Uuid,
+        /// How long values live that name no end of their own, in milliseconds; null for ever.
+        ttl_ms: Option<i64>,
         /// The lanes of the subscription, in their order.
         lanes: Vec<WatchStart>,
     }

@@ -496,6 +496,7 @@ fn responses() -> Vec<Response> {
         WatchKeysResponse {
             subscription: 1,
             stream_id: Uuid::from_u128(0x1122),
+            ttl_ms: Some(1000),
             lanes: vec![WatchStart {
                 partition: 3,
                 position: Offset(300),

@@ -116,7 +116,7 @@ const fn topic(
 }
 
 /// All settings of topics, by their names. Others are refused, as Kafka does.
-pub const SETTINGS: [TopicSetting; 35] = [
+pub const SETTINGS: [TopicSetting; 36] = [
     topic(
         CLEANUP_POLICY,
         Some("log.cleanup.policy"),

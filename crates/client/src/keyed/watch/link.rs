@@ -6,7 +6,9 @@ use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
 
 use bytes::Bytes;
-use millstream_base::{KeyRange, Offset, WatchPosition, WatchPositions, partition_of_key};
+use millstream_base::{
+    KeyRange, Offset, Timestamp, WatchPosition, WatchPositions, partition_of_key,
+};
 use millstream_record::{Chunks, Decompressor, Record};
 use millstream_wire::native::{
     DeliveredChunks, LocalSocketRequest, ReceiveRequest, ReceiveResponse, WatchKeysRequest,
@@ -28,6 +30,9 @@ pub const AHEAD_MAX: usize = 2;
 /// About the bytes of one answer.
 const ANSWER_BYTES: u32 = 1 << 20;
 
+/// The header of a record that names the end of its value.
+const EXPIRES: &[u8] = b"millstream.expires";
+
 type Answer = Pin<Box<dyn Future<Output = Result<ReceiveResponse, ClientError>> + Send>>;
 
 /// A subscription on a connection of its own, which closes when this is dropped.
@@ -39,6 +44,8 @@ pub struct Link {
     lanes: Vec<u32>,
     /// The number of partitions of the stream, which decides who owns a key.
     partition_count: usize,
+    /// How long values live that name no end.
+    ttl_ms: Option<i64>,
     /// The answers under way, the first one first.
     answers: VecDeque<Answer>,
     decompressor: Decompressor,
@@ -116,6 +123,7 @@ impl Link {
             subscription: answer.subscription,
             lanes: answer.lanes.iter().map(|lane| lane.partition).collect(),
             partition_count,
+            ttl_ms: answer.ttl_ms,
             answers: VecDeque::new(),
             decompressor: Decompressor::default(),
         };
@@ -196,9 +204,9 @@ impl Link {
                 partition: i32::try_from(partition).unwrap_or(i32::MAX),
             })
         };
-        let partition_count = self.partition_count;
+        let (partition_count, ttl_ms) = (self.partition_count, self.ttl_ms);
         let mut take = |record: &Record<'_>| {
-            changes.extend(change_of(record, partition, partition_count));
+            changes.extend(change_of(record, partition, partition_count, ttl_ms));
             ControlFlow::Continue(())
         };
         let mut next = delivered.from;
@@ -221,15 +229,35 @@ impl Link {
 }
 
 /// Returns the change that a record is; `None` if look-ups do not find it, since another partition owns its key.
-fn change_of(record: &Record<'_>, partition: u32, partition_count: usize) -> Option<WatchedChange> {
+fn change_of(
+    record: &Record<'_>,
+    partition: u32,
+    partition_count: usize,
+    ttl_ms: Option<i64>,
+) -> Option<WatchedChange> {
     let key = record.key?;
+    let end = end_of(record, ttl_ms);
     (partition_of_key(key, partition_count) == partition as usize).then(|| WatchedChange {
         partition,
         version: record.offset,
         timestamp: record.timestamp,
         key: Bytes::copy_from_slice(key),
         value: record.value.map(Bytes::copy_from_slice),
+        expires_at: end.filter(|_| record.value.is_some()),
     })
+}
+
+/// Returns when the value of a record ends: as the record names it, or else as the stream's setting says.
+fn end_of(record: &Record<'_>, ttl_ms: Option<i64>) -> Option<Timestamp> {
+    let headers = record.headers();
+    let named = headers.filter(|header| header.name == EXPIRES);
+    let named = named.last().and_then(|header| {
+        let text = std::str::from_utf8(header.value?).ok()?;
+        text.parse().ok()
+    });
+    let of_stream = ttl_ms.filter(|_| record.timestamp.0 >= 0);
+    let of_stream = of_stream.map(|ttl_ms| record.timestamp.0.saturating_add(ttl_ms));
+    named.or(of_stream).map(Timestamp)
 }
 
 /// Waits for an answer, as long as the server is reachable. Dropping the future loses nothing.

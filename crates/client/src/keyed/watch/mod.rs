@@ -61,6 +61,8 @@ pub struct WatchedChange {
     pub key: Bytes,
     /// The new value; `None` if the key was deleted.
     pub value: Option<Bytes>,
+    /// When the value ends, if it does. That is no change: from then on look-ups do not find the key.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// The changes of a range of keys: see [`KeyedStream::watch`].
@@ -310,6 +312,7 @@ impl KeyWatch {
                 version,
                 timestamp,
                 value,
+                expires_at,
             } = version(partition, entry.newest);
             Ready::Event(WatchEvent::Change(WatchedChange {
                 partition,
@@ -317,6 +320,7 @@ impl KeyWatch {
                 timestamp,
                 key: entry.key,
                 value: Some(value),
+                expires_at,
             }))
         });
         self.ready.extend(changes);
