@@ -89,7 +89,7 @@ pub struct Ends {
     bytes: BTreeMap<i64, u64>,
     shift: u32,
     all_bytes: u64,
-    /// Whether there is a value that names no end.
+    /// Whether there is a value that names no end, and has one if the stream's setting says so.
     has_endless: bool,
 }
 
@@ -99,7 +99,8 @@ impl Ends {
         self.all_bytes += u64::from(bytes);
         match expires_of(record) {
             _ if record.value.is_none() => {}
-            None => self.has_endless = true,
+            // One without a time never ends.
+            None => self.has_endless |= record.timestamp.0 >= 0,
             Some(end) => {
                 *self.bytes.entry(last_of(end.0, self.shift)).or_default() += u64::from(bytes);
                 while self.bytes.len() > ENDS_MAX {
@@ -125,7 +126,7 @@ impl Ends {
         due.map(|(end, _)| end).or(last).map(Timestamp)
     }
 
-    /// Whether there is a value that names no end.
+    /// Whether there is a value that names no end, and has one if the stream's setting says so.
     pub fn has_endless(&self) -> bool {
         self.has_endless
     }

@@ -269,6 +269,42 @@ fn compaction_removes_values_that_have_ended() {
     }
 }
 
+/// A value without a time never ends, and does not let compaction rewrite its group again and again.
+#[test]
+fn a_value_without_a_time_stays_and_its_group_is_rewritten_once() {
+    let machine = Machine::new();
+    let settings = [
+        (DELETE_RETENTION, "500"),
+        (FILE_DELETE_DELAY, "0"),
+        (TTL, "1000"),
+    ];
+    let partition = create(&machine, &settings);
+    let record = (Some(&b"timeless"[..]), Some(&b"value"[..]));
+    let chunk = chunk_of(
+        &[record],
+        Compression::None,
+        None,
+        false,
+        Timestamp(-1),
+        None,
+    );
+    partition.append(&chunk).unwrap();
+    append_until(&machine, &["session"], None);
+    close_groups(&machine);
+    machine.clock.advance(Duration::from_secs(2));
+    let mut rewritten = Vec::new();
+    for _ in 0..3 {
+        rewritten.push(machine.log().compact().unwrap().groups_before);
+        sync(machine.log());
+    }
+    assert!(
+        rewritten[0] > 0 && rewritten[1..] == [0, 0],
+        "{rewritten:?}"
+    );
+    assert_eq!(keys(&partition), ["timeless"]);
+    assert_eq!(stored(&partition, b"session"), [false]);
+}
+
 /// An older value of the key, in another group, does not come back when the newest has ended.
 #[test]
 fn an_older_value_does_not_come_back() {
