@@ -72,7 +72,7 @@ pub use handle::stream::Stream;
 pub use handle::transactions::ProducerInfo;
 pub use handle::watch::{Watch, Watched};
 pub use ids::LaneId;
-pub use keys::expiry::{EXPIRES, TTL, end_header, end_text};
+pub use keys::expiry::TTL;
 pub use keys::table::KeyStats;
 pub use lane::append::Appended;
 pub use log::Log;

@@ -32,6 +32,7 @@ mod decompressor;
 mod error;
 mod filter;
 mod header;
+mod life;
 mod recompress;
 mod record;
 mod varint;
@@ -48,6 +49,7 @@ pub use header::{
     Attributes, ChunkHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES, Producer, TimestampType,
     set_append_time, set_base_offset, set_place, set_producer,
 };
+pub use life::{EXPIRES, Life, end_header, end_text, later};
 pub use recompress::recompressed;
 pub use record::{
     Header, Headers, Record, Records, SECONDARY_KEY_PREFIX, SecondaryKeys, secondary_key,

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millstream_base::Offset;
-use millstream_record::{ChunkBuilder, Compression, check};
+use millstream_record::{ChunkBuilder, Compression, check, end_header};
 
 use super::decide::{Decision, Moment, Older, decide};
 use super::{ChangeError, Changed, KeyChange, KeyChanges, NewValue};
 use crate::core::Core;
 use crate::error::{LogError, Result};
-use crate::keys::expiry::end_header;
 use crate::keys::index::KeyIndex;
 use crate::keys::tail::KeyTail;
 use crate::lane::LaneState;

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use millstream_base::{Offset, Timestamp};
+use millstream_record::{Life, later};
 
 use super::{ChangeError, KeyChange, KeyCondition, NewValue};
-use crate::keys::expiry::{Life, later};
 use crate::keys::tail::{Content, InTail, KeyTail};
 
 /// The newest version of a key that a look-up has found.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_base::{Offset, Position, ProducerId, Timestamp, partition_of_key};
 use millstream_record::{
-    Chunk, Chunks, EndMarker, Fate, Record, RewriteRules, Rewriter, TransactionEnd,
+    Chunk, Chunks, EndMarker, Fate, Life, Record, RewriteRules, Rewriter, TransactionEnd,
 };
 
 use crate::compact::live::{LiveOffsets, LiveReader};
@@ -15,7 +15,6 @@ use crate::group::Group;
 use crate::group::end::GroupEnd;
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
-use crate::keys::expiry::Life;
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
 use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::lane::LaneState;

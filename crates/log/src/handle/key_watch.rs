@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use millstream_base::{Offset, Timestamp};
-use millstream_record::Record;
+use millstream_record::{Life, Record};
 
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
-use crate::keys::expiry::Life;
 use crate::settings::config::Durability;
 
 /// Reasons of [`LogError::ChangesLost`].

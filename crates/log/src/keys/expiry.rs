@@ -1,79 +1,15 @@
-//! The lives of values: a value may end at a time, from which on its key is absent.
+//! When the values of a group end, and so when compaction has something to remove.
 //!
-//! The end of a value follows from its record alone: the header [`EXPIRES`] names it, or else the record's time and the stream's
-//! setting [`TTL`] do. Look-ups and conditions compare it with the clock, so nothing happens at the end of a value. Later
+//! The end of a value follows from its record, which may [name](millstream_record::EXPIRES) it, and the stream's setting [`TTL`]. Look-ups and conditions compare it with the clock, so nothing happens at the end of a value. Later
 //! compaction makes a tombstone of its record: see [`Ends`].
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use millstream_base::Timestamp;
-use millstream_record::{Header, Record};
-
-/// The header of a record that names the end of its value, in decimal milliseconds since 1970. A value with another text in it
-/// has no end.
-pub const EXPIRES: &str = "millstream.expires";
+use millstream_record::{Life, Record};
 
 /// How long values live that name no end of their own, from their record's time on, in milliseconds; for ever by default.
 pub const TTL: &str = "millstream.keyed.ttl.ms";
-
-/// As much of a record as the end of its value depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
-    pub timestamp: Timestamp,
-    /// The end that the record names.
-    pub expires: Option<Timestamp>,
-}
-
-impl Life {
-    pub fn of(record: &Record<'_>) -> Life {
-        Life {
-            timestamp: record.timestamp,
-            expires: expires_of(record),
-        }
-    }
-
-    /// Returns when the value ends in a stream whose values live so long. One without a time has no end.
-    pub fn end(&self, ttl: Option<Duration>) -> Option<Timestamp> {
-        let of_stream = || match ttl {
-            Some(ttl) if self.timestamp.0 >= 0 => Some(later(self.timestamp, ttl)),
-            _ => None,
-        };
-        self.expires.or_else(of_stream)
-    }
-
-    /// Returns whether the value has ended.
-    pub fn is_over(&self, ttl: Option<Duration>, now: Timestamp) -> bool {
-        self.end(ttl).is_some_and(|end| end <= now)
-    }
-}
-
-/// Returns the end that a record names. Of several headers the last one counts.
-pub fn expires_of(record: &Record<'_>) -> Option<Timestamp> {
-    let headers = record.headers();
-    let named = headers.filter(|header| header.name == EXPIRES.as_bytes());
-    let text = std::str::from_utf8(named.last()?.value?).ok()?;
-    text.parse().ok().map(Timestamp)
-}
-
-/// Returns the text of the header [`EXPIRES`] for a value that lives so long from a time on.
-pub fn end_text(from: Timestamp, ttl: Duration) -> String {
-    later(from, ttl).0.to_string()
-}
-
-/// Returns the header with such a text.
-pub fn end_header(text: &str) -> Header<'_> {
-    Header {
-        name: EXPIRES.as_bytes(),
-        value: Some(text.as_bytes()),
-    }
-}
-
-/// Returns the time so much later, at most the last one.
-pub fn later(time: Timestamp, wait: Duration) -> Timestamp {
-    let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-    Timestamp(time.0.saturating_add(wait))
-}
 
 /// The most different ends that [`Ends`] keeps apart.
 const ENDS_MAX: usize = 1_024;
@@ -97,19 +33,20 @@ impl Ends {
     /// Adds a record of so many bytes.
     pub fn add(&mut self, record: &Record<'_>, bytes: u32) {
         self.all_bytes += u64::from(bytes);
-        match expires_of(record) {
-            _ if record.value.is_none() => {}
-            // One without a time never ends.
-            None => self.has_endless |= record.timestamp.0 >= 0,
-            Some(end) => {
-                *self.bytes.entry(last_of(end.0, self.shift)).or_default() += u64::from(bytes);
-                while self.bytes.len() > ENDS_MAX {
-                    self.shift += 1;
-                    let ends = std::mem::take(&mut self.bytes);
-                    for (end, bytes) in ends {
-                        *self.bytes.entry(last_of(end, self.shift)).or_default() += bytes;
-                    }
-                }
+        if record.value.is_none() {
+            return;
+        }
+        let life = Life::of(record);
+        self.has_endless |= life.follows_stream();
+        let Some(end) = life.expires else {
+            return;
+        };
+        *self.bytes.entry(last_of(end.0, self.shift)).or_default() += u64::from(bytes);
+        while self.bytes.len() > ENDS_MAX {
+            self.shift += 1;
+            let ends = std::mem::take(&mut self.bytes);
+            for (end, bytes) in ends {
+                *self.bytes.entry(last_of(end, self.shift)).or_default() += bytes;
             }
         }
     }
@@ -143,7 +80,9 @@ fn last_of(number: i64, shift: u32) -> i64 {
 #[cfg(test)]
 mod tests {
     use millstream_base::Offset;
-    use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor, set_base_offset};
+    use millstream_record::{
+        Chunk, ChunkBuilder, Compression, Decompressor, end_header, set_base_offset,
+    };
 
     use super::*;
 

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use millstream_base::{GroupId, Offset, Position, ProducerId};
-use millstream_record::{Record, TransactionEnd};
-
-use crate::keys::expiry::Life;
+use millstream_record::{Life, Record, TransactionEnd};
 
 /// The memory that a key takes beside its own bytes, about.
 const KEY_OVERHEAD_BYTES: usize = 96;

@@ -176,7 +176,7 @@ fn a_header_that_is_no_time_gives_no_end() {
     assert_eq!(keys(&partition), ["a"]);
     let text = |text: Option<&'static [u8]>| {
         let header = millstream_record::Header {
-            name: millstream_log::EXPIRES.as_bytes(),
+            name: millstream_record::EXPIRES.as_bytes(),
             value: text,
         };
         let mut builder = millstream_record::ChunkBuilder::new(Compression::None);

@@ -17,9 +17,9 @@ use std::path::Path;
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_log::{
     Background, CLEANUP_POLICY, Durability, KeyRange, Log, LogConfig, LogError, StreamConfig,
-    StreamPartition, end_header,
+    StreamPartition,
 };
-use millstream_record::{ChunkBuilder, Compression, Producer};
+use millstream_record::{ChunkBuilder, Compression, Producer, end_header};
 
 /// Key and value.
 type Record<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);

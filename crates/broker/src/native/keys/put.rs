@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp, partition_of_key};
-use millstream_log::{Appended, Log, LogError, Stream, StreamPartition, end_header, end_text};
-use millstream_record::{ChunkBuilder, Compression};
+use millstream_log::{Appended, Log, LogError, Stream, StreamPartition};
+use millstream_record::{ChunkBuilder, Compression, end_header, end_text};
 use millstream_wire::native::{KeyToPut, PutKeysRequest, PutKeysResponse, StoredKey};
 
 use super::change::{change, check, needs_newest, ttl};

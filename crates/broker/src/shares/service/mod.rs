@@ -74,7 +74,7 @@ pub struct ShareService {
     clock: Arc<dyn Clock>,
     /// The number of runs of all share-partitions, and of keys of their records.
     runs: AtomicUsize,
-    /// Hashes the keys of records. No hash outlives the process, so nobody can choose keys that have the same one.
+    /// Hashes the keys of records. No hash outlives the process, so no producer can choose keys that have the same one.
     key_hasher: RandomState,
     /// The ledger is damaged: nothing is answered, since finished records would be delivered again.
     is_damaged: bool,

@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::{
-    KeyRange, Offset, Timestamp, WatchPosition, WatchPositions, partition_of_key,
-};
-use millstream_record::{Chunks, Decompressor, Record};
+use millstream_base::{KeyRange, Offset, WatchPosition, WatchPositions, partition_of_key};
+use millstream_record::{Chunks, Decompressor, Life, Record};
 use millstream_wire::native::{
     DeliveredChunks, LocalSocketRequest, ReceiveRequest, ReceiveResponse, WatchKeysRequest,
     WatchStart, WatchedPartition,
@@ -30,9 +29,6 @@ pub const AHEAD_MAX: usize = 2;
 /// About the bytes of one answer.
 const ANSWER_BYTES: u32 = 1 << 20;
 
-/// The header of a record that names the end of its value.
-const EXPIRES: &[u8] = b"millstream.expires";
-
 type Answer = Pin<Box<dyn Future<Output = Result<ReceiveResponse, ClientError>> + Send>>;
 
 /// A subscription on a connection of its own, which closes when this is dropped.
@@ -45,7 +41,7 @@ pub struct Link {
     /// The number of partitions of the stream, which decides who owns a key.
     partition_count: usize,
     /// How long values live that name no end.
-    ttl_ms: Option<i64>,
+    ttl: Option<Duration>,
     /// The answers under way, the first one first.
     answers: VecDeque<Answer>,
     decompressor: Decompressor,
@@ -123,7 +119,10 @@ impl Link {
             subscription: answer.subscription,
             lanes: answer.lanes.iter().map(|lane| lane.partition).collect(),
             partition_count,
-            ttl_ms: answer.ttl_ms,
+            ttl: answer
+                .ttl_ms
+                .and_then(|ms| u64::try_from(ms).ok())
+                .map(Duration::from_millis),
             answers: VecDeque::new(),
             decompressor: Decompressor::default(),
         };
@@ -204,9 +203,9 @@ impl Link {
                 partition: i32::try_from(partition).unwrap_or(i32::MAX),
             })
         };
-        let (partition_count, ttl_ms) = (self.partition_count, self.ttl_ms);
+        let (partition_count, ttl) = (self.partition_count, self.ttl);
         let mut take = |record: &Record<'_>| {
-            changes.extend(change_of(record, partition, partition_count, ttl_ms));
+            changes.extend(change_of(record, partition, partition_count, ttl));
             ControlFlow::Continue(())
         };
         let mut next = delivered.from;
@@ -233,10 +232,10 @@ fn change_of(
     record: &Record<'_>,
     partition: u32,
     partition_count: usize,
-    ttl_ms: Option<i64>,
+    ttl: Option<Duration>,
 ) -> Option<WatchedChange> {
     let key = record.key?;
-    let end = end_of(record, ttl_ms);
+    let end = Life::of(record).end(ttl);
     (partition_of_key(key, partition_count) == partition as usize).then(|| WatchedChange {
         partition,
         version: record.offset,
@@ -245,19 +244,6 @@ fn change_of(
         value: record.value.map(Bytes::copy_from_slice),
         expires_at: end.filter(|_| record.value.is_some()),
     })
-}
-
-/// Returns when the value of a record ends: as the record names it, or else as the stream's setting says.
-fn end_of(record: &Record<'_>, ttl_ms: Option<i64>) -> Option<Timestamp> {
-    let headers = record.headers();
-    let named = headers.filter(|header| header.name == EXPIRES);
-    let named = named.last().and_then(|header| {
-        let text = std::str::from_utf8(header.value?).ok()?;
-        text.parse().ok()
-    });
-    let of_stream = ttl_ms.filter(|_| record.timestamp.0 >= 0);
-    let of_stream = of_stream.map(|ttl_ms| record.timestamp.0.saturating_add(ttl_ms));
-    named.or(of_stream).map(Timestamp)
 }
 
 /// Waits for an answer, as long as the server is reachable. Dropping the future loses nothing.

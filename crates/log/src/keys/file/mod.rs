@@ -37,9 +37,7 @@ use std::io;
 use std::time::Duration;
 
 use millstream_base::{Offset, Position, Timestamp};
-use millstream_record::ChunkHeader;
-
-use crate::keys::expiry::Life;
+use millstream_record::{ChunkHeader, Life};
 
 /// Bytes of a block of entries, without its checksum. Only a block with one entry is larger.
 const BLOCK_BYTES: usize = 4096;

@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 use millstream_base::{Offset, Timestamp};
-use millstream_record::Record;
-
-use crate::keys::expiry::{Life, expires_of};
+use millstream_record::{Life, Record};
 
 /// The newest committed version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +49,6 @@ pub fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
         timestamp: record.timestamp,
         value: Bytes::copy_from_slice(value),
         headers: headers.collect(),
-        expires_at: expires_of(record),
+        expires_at: Life::of(record).expires,
     }
 }
