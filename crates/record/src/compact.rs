@@ -81,9 +81,12 @@ pub enum Fate {
 /// let (mut decompressor, mut out) = (Decompressor::default(), Vec::new());
 /// let mut rewriter = Rewriter::new(Offset(0), rules);
 /// let records = chunk.records(&mut decompressor)?;
-/// let newest = |record: &millstream_record::Record<'_>| record.offset == Offset(1);
-/// let fate = |_: &_, record: &_| if newest(record) { Fate::Stays } else { Fate::Goes };
-/// rewriter.push(&chunk, records, fate, &mut out)?;
+/// rewriter.push(
+///     &chunk,
+///     records,
+///     |_, record| if record.offset == Offset(1) { Fate::Stays } else { Fate::Goes },
+///     &mut out,
+/// )?;
 /// rewriter.finish(&mut out)?;
 ///
 /// let new = Chunk::parse(&out)?;
