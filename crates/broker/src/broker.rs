@@ -15,6 +15,7 @@ use crate::counters::Counters;
 use crate::fetch::Sessions;
 use crate::groups::service::{GroupService, LEDGER};
 use crate::key_reads::KeyReads;
+use crate::key_transactions::KeyTransactions;
 use crate::memory::Memory;
 use crate::push::Pins;
 use crate::security::service::{SecurityError, SecurityService};
@@ -43,6 +44,7 @@ pub struct Broker {
     pub(crate) sessions: Sessions,
     pub(crate) native: native::Shared,
     key_reads: Arc<KeyReads>,
+    key_transactions: Arc<KeyTransactions>,
     groups: Arc<GroupService>,
     shares: Arc<ShareService>,
     transactions: Arc<TransactionService>,
@@ -83,22 +85,30 @@ impl Broker {
         let groups =
             GroupService::open(&log, of_groups, Arc::clone(&clock), Arc::clone(&security))?;
         let groups = Arc::new(groups);
+        let key_reads = Arc::new(KeyReads::new(KEY_READS_MAX, KEY_REBUILDS_MAX));
+        let shares = ShareService::open(
+            &log,
+            Arc::clone(&groups),
+            configs::all_share_settings(&configs),
+            Arc::clone(&clock),
+        )?;
+        let transactions = TransactionService::open(&log, Arc::clone(&groups), clock)?;
+        let transactions = Arc::new(transactions);
         let broker = Arc::new(Broker {
             memory: Memory::new(config.requests_bytes_max),
             answers: Arc::new(AnswerMemory::new(config.answers_bytes_max)),
             sessions: Sessions::default(),
             native: native::Shared::default(),
-            key_reads: Arc::new(KeyReads::new(KEY_READS_MAX, KEY_REBUILDS_MAX)),
+            key_transactions: Arc::new(KeyTransactions::new(
+                Arc::clone(&transactions),
+                Arc::clone(&key_reads),
+            )),
+            key_reads,
             // Taken from a stream that is created once: random enough, and it stays the same over
             // restarts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
-            shares: Arc::new(ShareService::open(
-                &log,
-                Arc::clone(&groups),
-                configs::all_share_settings(&configs),
-                Arc::clone(&clock),
-            )?),
-            transactions: Arc::new(TransactionService::open(&log, Arc::clone(&groups), clock)?),
+            shares: Arc::new(shares),
+            transactions,
             pins: Arc::new(Pins::new(log.pool())),
             counters: Counters::default(),
             log_levels: OnceLock::new(),
@@ -125,6 +135,10 @@ impl Broker {
 
     pub(crate) fn key_reads(&self) -> &Arc<KeyReads> {
         &self.key_reads
+    }
+
+    pub(crate) fn key_transactions(&self) -> &Arc<KeyTransactions> {
+        &self.key_transactions
     }
 
     pub(crate) fn configs(&self) -> &ConfigStore {

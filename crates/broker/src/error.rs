@@ -49,7 +49,8 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
         LogError::BadRange { .. }
         | LogError::NotHandedOut { .. }
-        | LogError::NotTheOwner { .. } => ResponseError::InvalidRequest,
+        | LogError::NotTheOwner { .. }
+        | LogError::SameKey { .. } => ResponseError::InvalidRequest,
         _ => ResponseError::UnknownServerError,
     }
 }

@@ -79,6 +79,10 @@ fn passed_over(remote: &Remote, stream: &str) -> String {
 }
 
 fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let stream = remote.client().keyed(&args.stream);
+    if !args.more.is_empty() {
+        return put_together(args, remote, &stream, is_json);
+    }
     let mut read = Vec::new();
     let value = match args.value == "-" {
         true => {
@@ -90,20 +94,58 @@ fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
         }
         false => args.value.as_bytes(),
     };
-    let stream = remote.client().keyed(&args.stream);
-    let key = args.key.as_bytes();
+    let change = put_of(args, &args.key, value);
+    let changed = wait(remote, &stream, change_one(&stream, change))?;
+    report_stored("stored", &args.key, changed.stored, is_json)
+}
+
+/// Puts all keys of the arguments, or none.
+fn put_together(
+    args: &PutArgs,
+    remote: &Remote,
+    stream: &KeyedStream,
+    is_json: bool,
+) -> anyhow::Result<()> {
+    let (more, rest) = args.more.as_chunks::<2>();
+    if let [key] = rest {
+        bail!(
+            "key {key:?} has no value: name each key with its value, as in `kv put STREAM a 1 b 2`"
+        );
+    }
+    let more = more.iter().map(|[key, value]| (key, value));
+    let entries: Vec<_> = [(&args.key, &args.value)].into_iter().chain(more).collect();
+    if let Some((key, _)) = entries.iter().find(|(_, value)| *value == "-") {
+        bail!(
+            "the value of key {key:?} is `-`: only a key that is set alone can have its value from stdin"
+        );
+    }
+    let changes = entries
+        .iter()
+        .map(|(key, value)| put_of(args, key, value.as_bytes()));
+    let changes: Vec<KeyChange> = changes.collect();
+    let stored = wait(remote, stream, stream.change_together(&changes))?;
+    let stored = entries
+        .iter()
+        .zip(stored)
+        .map(|((key, _), changed)| (*key, changed.stored));
+    if is_json {
+        let entries = stored.map(|(key, stored)| Value::Object(stored_document(key, stored)));
+        return print_json(&json!({ "entries": entries.collect::<Vec<_>>() }));
+    }
+    let mut stored = stored.map(|(key, stored)| stored_line("stored", key, stored));
+    print(|out| stored.try_for_each(|line| writeln!(out, "{line}")))
+}
+
+fn put_of(args: &PutArgs, key: &OsStr, value: &[u8]) -> KeyChange {
     let version = args
         .if_version
         .map(|version| Expected::Version(Offset(version)));
-    let expected = version.or(args.if_absent.then_some(Expected::Absent));
-    let change = KeyChange {
-        key: Bytes::copy_from_slice(key),
-        expected,
+    KeyChange {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        expected: version.or(args.if_absent.then_some(Expected::Absent)),
         change: NewValue::Put(Bytes::copy_from_slice(value)),
         ttl: args.ttl,
-    };
-    let changed = wait(remote, &stream, change_one(&stream, change))?;
-    report_stored("stored", &args.key, changed.stored, is_json)
+    }
 }
 
 fn delete(args: &DeleteArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
@@ -145,12 +187,17 @@ fn report_stored(
     stored: StoredVersion,
     is_json: bool,
 ) -> anyhow::Result<()> {
-    let StoredVersion { partition, version } = stored;
+    let document = stored_document(key, stored);
     report(
         is_json,
-        &stored_document(key, stored),
-        format_args!("{what} key {key:?}: partition {partition}, version {version}"),
+        &document,
+        format_args!("{}", stored_line(what, key, stored)),
     )
+}
+
+fn stored_line(what: &str, key: &OsStr, stored: StoredVersion) -> String {
+    let StoredVersion { partition, version } = stored;
+    format!("{what} key {key:?}: partition {partition}, version {version}")
 }
 
 fn stored_document(key: &OsStr, stored: StoredVersion) -> Map<String, Value> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_record::ChunkError;
 use millstream_wire::{ApiKey, EncodeError, FrameError, ResponseError, ResponseFrameError, sasl};
@@ -13,6 +14,9 @@ use crate::reason::{is_denial, reason, servers_that_know};
 
 /// The first bytes of a server's answer in TLS: an alert of version 3.
 const TLS_ALERT: usize = 0x1503;
+
+/// The most bytes of a key that an error names.
+const NAMED_KEY_BYTES_MAX: usize = 100;
 
 /// The reason why a request or a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -87,6 +91,17 @@ pub enum ClientError {
         stream: String,
         /// The newest version of the key; `None` if it has no value.
         newest: Option<Offset>,
+    },
+    /// A change is refused, and so are those that were to be made together with it.
+    #[error(
+        "nothing was changed, since the change of key {:?} is refused: {why}",
+        key_in_words(key)
+    )]
+    NotTogether {
+        /// The key of the change.
+        key: Bytes,
+        /// The reason.
+        why: Box<ClientError>,
     },
     /// The server violates the protocol.
     #[error("the server at {address} does not speak Kafka's protocol: {what}")]
@@ -196,6 +211,15 @@ fn refusal(what: &str, error: ResponseError, message: Option<&str>) -> String {
         Some(message) if message.contains(what) => message.to_owned(),
         Some(message) => format!("{what}: {message}"),
         None => format!("{what}: {}", reason(error)),
+    }
+}
+
+fn key_in_words(key: &[u8]) -> String {
+    let named = key.len().min(NAMED_KEY_BYTES_MAX);
+    let text = String::from_utf8_lossy(&key[..named]).into_owned();
+    match named == key.len() {
+        true => text,
+        false => text + "…",
     }
 }
 

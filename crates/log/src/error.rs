@@ -368,6 +368,18 @@ pub enum LogError {
         /// The partition that owns the key.
         owner: u32,
     },
+    /// Two changes that are to be made together are of the same key.
+    #[error(
+        "changes {first} and {second} for stream {stream} are of the same key: changes that are made together must have different ones"
+    )]
+    SameKey {
+        /// The stream's name.
+        stream: String,
+        /// The number of a change, from 0 on.
+        first: u32,
+        /// The number of the other one.
+        second: u32,
+    },
     /// The streamlet or lane does not exist.
     #[error("stream {stream} has no {what}")]
     UnknownPartition {

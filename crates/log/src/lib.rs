@@ -59,7 +59,9 @@ mod shared_group;
 mod stream;
 mod subscription;
 
-pub use change::{ChangeError, Changed, KeyChange, KeyChanges, KeyCondition, NewValue};
+pub use change::{
+    ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, KeyCondition, NewValue,
+};
 pub use compact::PassReport;
 pub use compact::stats::{CompactionStats, LogCompaction};
 pub use error::{KEY_BYTES_MAX, LogError, NAMED_RECORDS_MAX, Result};

@@ -5,7 +5,7 @@ mod accept;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use millstream_base::{Clock, Listener, Network, Random};
@@ -24,6 +24,9 @@ use crate::security::{PEER_LINES_EVERY, Tls, TlsError, TokenCheck};
 
 /// The most time that connections have to answer their pending requests when the broker ends.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// The longest that a start waits for the end of the broker's own transactions.
+const RECOVERY_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Worker threads for each core: one of them may wait for the disk.
 const THREADS_PER_CORE: usize = 2;
@@ -176,6 +179,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
+        recover_key_transactions(&runtime, &broker);
         runtime.spawn(Arc::clone(broker.shares()).write_dead_letters());
         runtime.spawn(report_left_out(Arc::clone(&broker)));
         if let Some(tokens) = broker.security().tokens() {
@@ -199,6 +203,18 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
             broker,
         })
     }
+}
+
+/// Waits until the broker's own transactions of the run before have ended: they hold back look-ups.
+fn recover_key_transactions(runtime: &Runtime, broker: &Broker) {
+    let transactions = Arc::clone(broker.key_transactions());
+    let (done, recovered) = mpsc::channel();
+    runtime.spawn(async move {
+        transactions.recover().await;
+        let _ = done.send(());
+    });
+    // One that cannot be ended now is tried again by the coordinator.
+    let _ = recovered.recv_timeout(RECOVERY_WAIT_MAX);
 }
 
 /// A running broker, on threads of its own, until it is stopped or dropped.

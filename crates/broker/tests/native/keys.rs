@@ -48,6 +48,7 @@ fn put_request(stream: &'static str, entries: &[(&str, Option<&str>)]) -> PutKey
     PutKeysRequest {
         stream: stream.into(),
         entries: entries.collect(),
+        all_or_none: false,
     }
 }
 
@@ -273,6 +274,7 @@ fn change(client: &mut Client, entries: Vec<KeyToPut>) -> Vec<StoredKey> {
     let request = PutKeysRequest {
         stream: "t".into(),
         entries,
+        all_or_none: false,
     };
     let response = ask!(client, PutKeys, request);
     assert_eq!(response.error_code, 0, "{response:?}");
@@ -416,6 +418,7 @@ fn a_request_behind_a_change_comes_after_it() {
         let request = PutKeysRequest {
             stream: "t".into(),
             entries: vec![entry("a", Some("changed"), expected, newest)],
+            all_or_none: false,
         };
         client.send(request);
         client.send(put_request("t", &[("a", Some("put"))]));

@@ -40,6 +40,7 @@ fn put(client: &mut Client, entries: &[(&'static str, Option<&'static str>)]) {
     let request = PutKeysRequest {
         stream: "t".into(),
         entries: entries.collect(),
+        all_or_none: false,
     };
     assert_eq!(ask!(client, PutKeys, request).error_code, 0);
 }

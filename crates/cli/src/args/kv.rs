@@ -18,12 +18,13 @@ pub enum KvCommand {
     /// The fields of --json: key, partition, version, the offset of its record, timestamp, in milliseconds since 1970,
     /// value, and expires_at, when the value ends, if it does. Bytes that are not UTF-8 are in key_base64 and value_base64.
     Get(KeyArgs),
-    /// Set the value of a key
+    /// Set the value of a key, or of several keys together
     ///
     /// Returns when the new version is as durable as the stream's setting asks for. With a condition that does not hold,
-    /// nothing is stored, the error names the newest version, and the exit code is 1.
+    /// nothing is stored, the error names the newest version, and the exit code is 1. Several keys are all set or none, also if
+    /// the server is killed meanwhile.
     ///
-    /// The fields of --json: key, partition and version, the offset of its record.
+    /// The fields of --json: key, partition and version, the offset of its record; with several keys entries, each with these.
     Put(PutArgs),
     /// Delete a key
     ///
@@ -73,10 +74,13 @@ pub struct PutArgs {
     pub key: OsString,
     /// The value; all bytes of stdin for `-`
     pub value: OsString,
+    /// More keys, each with its value, which are set together with the first one
+    #[arg(value_names = ["KEY", "VALUE"], num_args = 2.., conflicts_with = "if_version")]
+    pub more: Vec<OsString>,
     /// Only if this is the newest version of the key
     #[arg(long, value_name = "N", conflicts_with = "if_absent")]
     pub if_version: Option<u64>,
-    /// Only if the key has no value
+    /// Only if the key has no value; of several keys, none of them
     #[arg(long)]
     pub if_absent: bool,
     /// The time after which the value ends: from then on the key is absent

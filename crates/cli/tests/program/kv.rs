@@ -102,6 +102,35 @@ fn use_keys(node: &impl Node) {
     ];
     node.run(&both, b"").assert_fails(2, &["--if-absent"]);
 
+    // Several keys at once: all of them, or none.
+    let put = ["kv", "put", "t", "k1", "1", "k2", "-2", "k3", "x"];
+    let stored = done(&put, b"").text();
+    let keys: Vec<&str> = stored
+        .lines()
+        .filter_map(|line| line.split('"').nth(1))
+        .collect();
+    assert_eq!(keys, ["k1", "k2", "k3"], "{stored}");
+    assert_eq!(done(&["kv", "get", "t", "k2"], b"").text(), "-2");
+    let again = ["kv", "put", "t", "k4", "4", "k2", "5", "--if-absent"];
+    node.run(&again, b"")
+        .assert_fails(1, &["nothing was changed", "\"k2\"", "another version"]);
+    node.run(&["kv", "get", "t", "k4"], b"")
+        .assert_fails(1, &["no key"]);
+    let stored = done(&["kv", "put", "t", "k4", "4", "k5", "5", "--json"], b"").json();
+    assert_eq!(stored["entries"][1]["key"], "k5");
+    assert!(stored["entries"][0]["version"].is_u64(), "{stored}");
+    node.run(&["kv", "put", "t", "a", "1", "b"], b"")
+        .assert_fails(2, &["[KEY] [VALUE]"]);
+    node.run(&["kv", "put", "t", "a", "1", "b", "2", "c"], b"")
+        .assert_fails(1, &["key \"c\" has no value"]);
+    node.run(&["kv", "put", "t", "a", "1", "b", "-"], b"x")
+        .assert_fails(1, &["\"b\"", "stdin"]);
+    node.run(&["kv", "put", "t", "a", "1", "a", "2"], b"")
+        .assert_fails(1, &["of the same key"]);
+    for key in ["k1", "k2", "k3", "k4", "k5"] {
+        done(&["kv", "delete", "t", key], b"");
+    }
+
     // Values that end.
     done(&["kv", "put", "t", "gone", "1", "--ttl", "1ms"], b"");
     let put = ["kv", "put", "t", "eve", "1", "--if-absent", "--ttl", "90s"];

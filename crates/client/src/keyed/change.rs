@@ -153,8 +153,58 @@ impl KeyedStream {
         outcome.unwrap_or(Err(ClientError::Closed))
     }
 
-    /// Changes keys, each if its condition holds: those of one partition in their order. Returns the outcome of each change; there
-    /// is no transaction, so some may be made although others are refused.
+    /// Changes keys of any partitions together: all of them, or none if the condition of one does not hold. They are of different
+    /// keys, at most 1,024; those of one partition fit into one chunk (the stream's setting `max.message.bytes`). Returns when
+    /// all are durable, whatever the stream's setting asks for, and look-ups see them. A reader may meanwhile see the keys of one
+    /// partition change before those of another.
+    ///
+    /// ```no_run
+    /// # async fn example(client: millstream_client::Client) -> Result<(), millstream_client::ClientError> {
+    /// use millstream_client::{KeyChange, NewValue};
+    ///
+    /// let accounts = client.keyed("accounts");
+    /// let add = |key: &'static str, amount| KeyChange {
+    ///     key: key.into(),
+    ///     expected: None,
+    ///     change: NewValue::Add(amount),
+    ///     ttl: None,
+    /// };
+    /// accounts.change_together(&[add("ann", -5), add("bob", 5)]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::NotTogether`] if a change is refused: none is made then. After other errors, all changes may be made, or none.
+    pub async fn change_together(
+        &self,
+        changes: &[KeyChange],
+    ) -> Result<Vec<ChangedKey>, ClientError> {
+        let request = PutKeysRequest {
+            stream: text(&self.name),
+            entries: changes.iter().map(entry).collect(),
+            all_or_none: true,
+        };
+        let answer = self.ask(request).await?;
+        self.check(WRITE, answer.error_code, answer.error_message.as_deref())?;
+        self.check_count(answer.entries.len(), changes.len()..=changes.len())?;
+        let not_attempted = ResponseError::OperationNotAttempted.code();
+        let mut outcomes = answer.entries.iter().enumerate();
+        let refused = outcomes.find(|(_, stored)| ![0, not_attempted].contains(&stored.error_code));
+        if let Some((number, stored)) = refused
+            && let Err(why) = self.outcome(stored)
+        {
+            return Err(ClientError::NotTogether {
+                key: changes[number].key.clone(),
+                why: Box::new(why),
+            });
+        }
+        let outcomes = answer.entries.iter().map(|stored| self.outcome(stored));
+        outcomes.collect()
+    }
+
+    /// Changes keys, each if its condition holds: those of one partition in their order. Returns the outcome of each change; some
+    /// may be made although others are refused, unlike with [`change_together`](Self::change_together).
     ///
     /// # Errors
     /// When the stream does not exist or is not keyed, or the server does not answer. Changes may be made even so.
@@ -184,6 +234,7 @@ impl KeyedStream {
             let request = PutKeysRequest {
                 stream: text(&self.name),
                 entries: (first..first + sent).map(&entry).collect(),
+                all_or_none: false,
             };
             let answer = self.ask(request).await?;
             self.check(WRITE, answer.error_code, answer.error_message.as_deref())?;

@@ -15,6 +15,7 @@ mod push_local;
 mod push_paths;
 mod secure;
 mod support;
+mod together;
 mod transactional;
 mod transactions;
 mod watch;

@@ -1,14 +1,14 @@
 //! Decides about changes of keys, and appends those that hold, as one step.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use millstream_base::Offset;
-use millstream_record::{ChunkBuilder, Compression, check, end_header};
+use millstream_base::{Offset, Sequence};
+use millstream_record::{ChunkBuilder, Compression, Producer, check, end_header};
 
 use super::decide::{Decision, Moment, Older, decide};
-use super::{ChangeError, Changed, KeyChange, KeyChanges, NewValue};
+use super::{ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, NewValue, Unit};
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::keys::index::KeyIndex;
@@ -31,22 +31,27 @@ const TRIES_MAX: usize = 1_000;
 const READS_MAX: usize = 3;
 
 /// The lane of changes, and its index.
-struct Place<'a> {
-    core: &'a Core,
-    lane: &'a Arc<LaneState>,
-    index: &'a KeyIndex,
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub core: &'a Core,
+    pub lane: &'a Arc<LaneState>,
+    pub index: &'a KeyIndex,
+}
+
+/// Changes of different keys, which go into one chunk.
+#[derive(Clone, Copy)]
+struct Batch<'a> {
+    changes: &'a [KeyChange<'a>],
+    unit: Unit,
 }
 
 /// Decides about changes in their order, and appends those that hold. `look_up` returns the newest version of a change's key
 /// that look-ups see; it may wait for I/O.
 pub fn change_keys(
-    core: &Core,
-    lane: &Arc<LaneState>,
-    index: &KeyIndex,
+    place: Place<'_>,
     changes: &[KeyChange<'_>],
     look_up: impl Fn(&KeyChange<'_>) -> Result<Option<Older>>,
 ) -> KeyChanges {
-    let place = Place { core, lane, index };
     let mut all = KeyChanges {
         outcomes: Vec::with_capacity(changes.len()),
         answer_at: Offset(0),
@@ -55,7 +60,11 @@ pub fn change_keys(
         && !rest.is_empty()
     {
         let together = &rest[..count_together(rest)];
-        match place.change(together, &look_up) {
+        let batch = Batch {
+            changes: together,
+            unit: Unit::Each,
+        };
+        match place.change(batch, &look_up) {
             Ok(changed) => {
                 all.outcomes.extend(changed.outcomes);
                 all.answer_at = all.answer_at.max(changed.answer_at);
@@ -68,6 +77,31 @@ pub fn change_keys(
         }
     }
     all
+}
+
+/// Decides about changes of different keys, and appends all of them, or none if one is refused.
+///
+/// # Errors
+/// When two changes are of the same key, or the chunk cannot be stored.
+pub fn change_keys_together(
+    place: Place<'_>,
+    changes: &[KeyChange<'_>],
+    transaction: Option<ChangeTransaction>,
+    look_up: impl Fn(&KeyChange<'_>) -> Result<Option<Older>>,
+) -> Result<KeyChanges> {
+    let mut numbers = HashMap::new();
+    for (second, change) in (0..).zip(changes) {
+        if let Some(first) = numbers.insert(change.key, second) {
+            let stream = place.lane.stream.name.clone();
+            return Err(LogError::SameKey {
+                stream,
+                first,
+                second,
+            });
+        }
+    }
+    let unit = Unit::Together(transaction);
+    place.change(Batch { changes, unit }, look_up)
 }
 
 /// Returns how many of the first changes go into one chunk. They are of different keys: a later change of a key compares with
@@ -91,21 +125,26 @@ impl Place<'_> {
     /// Makes changes of different keys.
     fn change(
         &self,
-        changes: &[KeyChange<'_>],
+        batch: Batch<'_>,
         look_up: impl Fn(&KeyChange<'_>) -> Result<Option<Older>>,
     ) -> Result<KeyChanges> {
-        if !changes.iter().any(KeyChange::is_conditional) {
-            return self.append(changes);
+        let Batch { changes, unit } = batch;
+        if !unit.is_exclusive() && !changes.iter().any(KeyChange::is_conditional) {
+            return self.append(batch);
         }
+        let older = |change: &KeyChange<'_>| match change.is_conditional() {
+            true => look_up(change),
+            false => Ok(None),
+        };
         let started = Instant::now();
         for _ in 0..TRIES_MAX {
             let seen = self.lane.last_stable_offset();
-            let older = changes.iter().map(&look_up).collect::<Result<Vec<_>>>()?;
+            let older = changes.iter().map(older).collect::<Result<Vec<_>>>()?;
             let mut tail = self.index.tail();
             if !self.bring_up(&mut tail, seen)? {
                 continue;
             }
-            match self.decide_and_append(&mut tail, changes, &older)? {
+            match self.decide_and_append(&mut tail, batch, &older)? {
                 Attempt::Done(changes) => return Ok(changes),
                 Attempt::Overtaken => {}
                 Attempt::NeedsBuffer => {
@@ -121,9 +160,9 @@ impl Place<'_> {
     }
 
     /// Makes changes without a condition.
-    fn append(&self, changes: &[KeyChange<'_>]) -> Result<KeyChanges> {
+    fn append(&self, batch: Batch<'_>) -> Result<KeyChanges> {
         let tail = KeyTail::default();
-        let mut decided = self.decide(&tail, changes, &vec![None; changes.len()])?;
+        let mut decided = self.decide(&tail, batch, &vec![None; batch.changes.len()])?;
         let chunk = decided.chunk.finish(None)?;
         let appended = append_to_lane(self.core, self.lane, &check(chunk)?, chunk)?;
         Ok(KeyChanges {
@@ -166,23 +205,31 @@ impl Place<'_> {
     fn decide_and_append(
         &self,
         tail: &mut KeyTail,
-        changes: &[KeyChange<'_>],
+        batch: Batch<'_>,
         older: &[Option<Older>],
     ) -> Result<Attempt> {
+        let Batch { changes, unit } = batch;
         let Decided {
             outcomes,
             mut chunk,
             answer_at,
-        } = self.decide(tail, changes, older)?;
-        if chunk.is_empty() {
-            let outcomes = outcomes.into_iter().filter_map(Result::err).map(Err);
+        } = self.decide(tail, batch, older)?;
+        let is_stored = match unit {
+            Unit::Each => !chunk.is_empty(),
+            Unit::Together(_) => outcomes.iter().all(Result::is_ok),
+        };
+        if !is_stored {
+            let refused = outcomes.into_iter().map(|outcome| match outcome {
+                Ok(_) => Err(ChangeError::NotAlone),
+                Err(why) => Err(why),
+            });
             return Ok(Attempt::Done(KeyChanges {
-                outcomes: outcomes.collect(),
+                outcomes: refused.collect(),
                 answer_at,
             }));
         }
         let (core, lane) = (self.core, self.lane);
-        let chunk = chunk.finish(None)?;
+        let chunk = chunk.finish(unit.producer())?;
         check_size(lane, chunk)?;
         let header = check(chunk)?;
         let decided_at = tail.next();
@@ -209,19 +256,17 @@ impl Place<'_> {
     }
 
     /// Decides about changes, and makes the chunk of those that hold.
-    fn decide(
-        &self,
-        tail: &KeyTail,
-        changes: &[KeyChange<'_>],
-        older: &[Option<Older>],
-    ) -> Result<Decided> {
+    fn decide(&self, tail: &KeyTail, batch: Batch<'_>, older: &[Option<Older>]) -> Result<Decided> {
+        let Batch { changes, unit } = batch;
         let moment = Moment {
             now: self.core.clock.now(),
             ttl: self.lane.stream.limits.ttl(),
             earliest: self.lane.earliest_offset(),
+            is_exclusive: unit.is_exclusive(),
         };
         // The stream's own codec takes effect when the chunk is appended.
         let mut chunk = ChunkBuilder::new(Compression::None);
+        chunk.set_transactional(unit.is_exclusive());
         let mut answer_at = Offset(0);
         let mut outcomes = Vec::with_capacity(changes.len());
         for (change, older) in changes.iter().zip(older) {
@@ -255,6 +300,25 @@ impl Place<'_> {
             stream: self.lane.stream.name.clone(),
             partition: self.lane.partition,
         }
+    }
+}
+
+impl Unit {
+    /// Whether also changes without a condition refuse the keys of other open transactions.
+    fn is_exclusive(self) -> bool {
+        matches!(self, Unit::Together(Some(_)))
+    }
+
+    /// The producer of the chunk, which is its first one in the partition.
+    fn producer(self) -> Option<Producer> {
+        let Unit::Together(transaction) = self else {
+            return None;
+        };
+        transaction.map(|transaction| Producer {
+            id: transaction.producer,
+            epoch: transaction.epoch,
+            sequence: Sequence(0),
+        })
     }
 }
 

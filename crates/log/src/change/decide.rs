@@ -43,6 +43,8 @@ pub struct Moment {
     pub ttl: Option<Duration>,
     /// Versions before it have been deleted.
     pub earliest: Offset,
+    /// Whether also changes without a condition refuse the keys of open transactions.
+    pub is_exclusive: bool,
 }
 
 /// Decides about a change of a key. `older` is the key's newest version before the tail; `None` if it had no value.
@@ -52,12 +54,18 @@ pub fn decide<'a>(
     older: Option<Older>,
     moment: &Moment,
 ) -> Decision<'a> {
-    let Moment { now, ttl, earliest } = *moment;
+    let Moment {
+        now, ttl, earliest, ..
+    } = *moment;
     let new_end = change.ttl.map(|ttl| later(now, ttl));
+    let in_tail = tail.get(change.key, earliest);
     if !change.is_conditional() {
-        return store(change.value, None, new_end);
+        return match moment.is_exclusive && in_tail == InTail::Undecided {
+            true => refuse(ChangeError::Undecided, Offset(0)),
+            false => store(change.value, None, new_end),
+        };
     }
-    let (newest, settled_at) = match tail.get(change.key, earliest) {
+    let (newest, settled_at) = match in_tail {
         InTail::Undecided => return refuse(ChangeError::Undecided, Offset(0)),
         InTail::Older => (older, Offset(0)),
         InTail::Newest(version) => {

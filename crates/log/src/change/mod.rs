@@ -14,17 +14,21 @@
 //!    the stream's setting asks for.
 //!
 //! Unconditional puts and deletes go with the others and need none of this.
+//!
+//! Changes that are made *together* are in one chunk. In a transaction, which makes changes in several partitions together, also
+//! unconditional ones refuse a key that another open transaction has written: else two of them could end in one order in one
+//! partition, and in the other order in another.
 
 mod append;
 mod decide;
 
 use std::time::Duration;
 
-use millstream_base::Offset;
+use millstream_base::{Offset, ProducerEpoch, ProducerId};
 
 use crate::error::LogError;
 
-pub(crate) use self::append::change_keys;
+pub(crate) use self::append::{Place, change_keys, change_keys_together};
 pub(crate) use self::decide::Older;
 
 /// A change of a key.
@@ -109,6 +113,9 @@ pub enum ChangeError {
         "a transaction that has not ended has written the key: try again when it has (`millstream transaction list`)"
     )]
     Undecided,
+    /// Another change, which this one is to be made together with, is refused.
+    #[error("another change is refused, and they are made together or not at all")]
+    NotAlone,
     /// The log has an error.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -119,6 +126,24 @@ fn newest_in_words(newest: Option<Offset>) -> String {
         Some(newest) => format!("the newest version of the key is {newest}"),
         None => "the key has no value".to_owned(),
     }
+}
+
+/// A transaction that changes keys. It has no record in the partition yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeTransaction {
+    /// Its producer.
+    pub producer: ProducerId,
+    /// The producer's epoch: each transaction has its own.
+    pub epoch: ProducerEpoch,
+}
+
+/// Which changes are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Each that is not refused.
+    Each,
+    /// All of them, or none.
+    Together(Option<ChangeTransaction>),
 }
 
 /// The outcomes of changes.

@@ -2,7 +2,9 @@
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
 
-use crate::change::{KeyChange, KeyChanges, Older, change_keys};
+use crate::change::{
+    ChangeTransaction, KeyChange, KeyChanges, Older, Place, change_keys, change_keys_together,
+};
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
 use crate::handle::stream::Stream;
@@ -226,14 +228,38 @@ impl StreamPartition {
     /// When the stream is not keyed, a key is too long, or another partition owns it; nothing is changed then. Errors of later
     /// steps are among the outcomes.
     pub fn change(&self, changes: &[KeyChange<'_>]) -> Result<KeyChanges> {
+        let place = self.place_of_changes(changes)?;
+        Ok(change_keys(place, changes, |change| self.look_up(change)))
+    }
+
+    /// Changes keys, all different ones, if the conditions of all hold: either all outcomes are changes, or none. The new
+    /// versions are in one chunk, so look-ups see all of them or none. In a transaction, they see them when it is committed; its
+    /// changes refuse keys that other open transactions have written, also if they have no condition.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change); when two changes are of the same key, or the changes are too large for one chunk; and with
+    /// the errors of an append. Nothing is changed then.
+    pub fn change_together(
+        &self,
+        changes: &[KeyChange<'_>],
+        transaction: Option<ChangeTransaction>,
+    ) -> Result<KeyChanges> {
+        let place = self.place_of_changes(changes)?;
+        change_keys_together(place, changes, transaction, |change| self.look_up(change))
+    }
+
+    /// Returns the place of changes, if this partition may make them.
+    fn place_of_changes(&self, changes: &[KeyChange<'_>]) -> Result<Place<'_>> {
         self.check_keyed()?;
         let partitions = self.partitions();
         for (n, change) in (0..).zip(changes) {
             self.check_owned(n, change.key, partitions)?;
         }
-        let index = self.lane.key_index(partitions);
-        let look_up = |change: &KeyChange<'_>| self.look_up(change);
-        Ok(change_keys(&self.core, &self.lane, index, changes, look_up))
+        Ok(Place {
+            core: &self.core,
+            lane: &self.lane,
+            index: self.lane.key_index(partitions),
+        })
     }
 
     fn check_owned(&self, number: u32, key: &[u8], partitions: u32) -> Result<()> {

@@ -49,19 +49,14 @@ impl LaneState {
     ) -> Result<AppendStep> {
         let head = self.head.lock();
         self.check_open(context)?;
-        if let Verdict::Duplicate(base_offset) = head.producers.check(header)? {
-            return Ok(AppendStep::Done(Appended {
-                base_offset,
-                next_offset: base_offset.plus(u64::from(header.last_offset_delta) + 1),
-                duplicate: true,
-                append_time: None,
-            }));
+        match stored_before(&head, header)? {
+            Some(duplicate) => Ok(AppendStep::Done(duplicate)),
+            None => self.store(context, head, header, chunk, None),
         }
-        self.store(context, head, header, chunk, None)
     }
 
-    /// Appends a chunk of no producer, whose header and checksum were checked, if `accept` accepts the end of the lane,
-    /// under the lane's lock. `None` if it does not.
+    /// Appends a chunk whose header and checksum were checked, if `accept` accepts the end of the lane, under the lane's lock.
+    /// `None` if it does not.
     pub fn append_if(
         self: &Arc<Self>,
         context: &AppendContext,
@@ -71,6 +66,9 @@ impl LaneState {
     ) -> Result<Option<AppendStep>> {
         let head = self.head.lock();
         self.check_open(context)?;
+        if let Some(duplicate) = stored_before(&head, header)? {
+            return Ok(Some(AppendStep::Done(duplicate)));
+        }
         match accept(&LaneEnd::of(&head))? {
             true => self.store(context, head, header, chunk, None).map(Some),
             false => Ok(None),
@@ -289,4 +287,18 @@ impl LaneState {
         });
         Ok(true)
     }
+}
+
+/// Returns the first append of a chunk that its producer sends again.
+#[inline]
+fn stored_before(head: &Head, header: &ChunkHeader) -> Result<Option<Appended>> {
+    let Verdict::Duplicate(base_offset) = head.producers.check(header)? else {
+        return Ok(None);
+    };
+    Ok(Some(Appended {
+        base_offset,
+        next_offset: base_offset.plus(u64::from(header.last_offset_delta) + 1),
+        duplicate: true,
+        append_time: None,
+    }))
 }

@@ -150,6 +150,8 @@ native! {
         stream: StrBytes,
         /// The keys, at most 1,024; the broker appends them in this order.
         entries: Vec<KeyToPut>,
+        /// Whether all entries are stored or none. They are of different keys then.
+        all_or_none: bool,
     }
 
     /// A key and its new value.

@@ -250,6 +250,7 @@ fn requests() -> Vec<Request> {
                     ..KeyToPut::default()
                 },
             ],
+            all_or_none: true,
         }
         .into(),
         WatchKeysRequest {

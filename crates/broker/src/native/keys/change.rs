@@ -15,6 +15,7 @@ use super::put::refuse;
 use super::{check_key, not_done};
 use crate::broker::Broker;
 use crate::error::response_error;
+use crate::key_transactions::KeyTransactions;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
 
@@ -46,6 +47,7 @@ struct Waiting {
 /// is as durable as the stream's setting requires.
 pub fn change(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>) -> Reply {
     let reads = Arc::clone(broker.key_reads());
+    let transactions = Arc::clone(broker.key_transactions());
     Reply::Alone(Box::pin(async move {
         let mut response = PutKeysResponse {
             entries: vec![StoredKey::default(); entries.len()],
@@ -61,7 +63,7 @@ pub fn change(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>) -> R
             (response, waiting)
         });
         match changed.await {
-            Some((response, waiting)) => Reply::later(answer(response, waiting)),
+            Some((response, waiting)) => Reply::later(answer(transactions, response, waiting)),
             None => PutKeysResponse::from(not_done()).into(),
         }
     }))
@@ -133,15 +135,19 @@ fn change_share(
     }
 }
 
+pub fn condition(entry: &KeyToPut) -> KeyCondition {
+    match entry.condition {
+        native::KeyCondition::None => KeyCondition::Any,
+        native::KeyCondition::Absent => KeyCondition::Absent,
+        native::KeyCondition::Version => KeyCondition::Version(entry.version),
+        native::KeyCondition::Present => KeyCondition::Present,
+    }
+}
+
 fn of_entry(entry: &KeyToPut) -> KeyChange<'_> {
     KeyChange {
         key: &entry.key,
-        condition: match entry.condition {
-            native::KeyCondition::None => KeyCondition::Any,
-            native::KeyCondition::Absent => KeyCondition::Absent,
-            native::KeyCondition::Version => KeyCondition::Version(entry.version),
-            native::KeyCondition::Present => KeyCondition::Present,
-        },
+        condition: condition(entry),
         value: match (&entry.value, entry.add) {
             (_, Some(number)) => NewValue::Add(number),
             (Some(value), None) => NewValue::Put(value),
@@ -151,7 +157,7 @@ fn of_entry(entry: &KeyToPut) -> KeyChange<'_> {
     }
 }
 
-fn fill(entry: &mut StoredKey, outcome: Result<Changed, ChangeError>) {
+pub fn fill(entry: &mut StoredKey, outcome: Result<Changed, ChangeError>) {
     let refused = match outcome {
         Ok(changed) => {
             entry.version = changed.version;
@@ -169,6 +175,7 @@ fn fill(entry: &mut StoredKey, outcome: Result<Changed, ChangeError>) {
             ResponseError::InvalidRequest
         }
         ChangeError::Undecided => ResponseError::ConcurrentTransactions,
+        ChangeError::NotAlone => ResponseError::OperationNotAttempted,
         ChangeError::Log(error) => response_error(error),
     };
     let refused = Refused::new(code, refused.to_string());
@@ -178,10 +185,15 @@ fn fill(entry: &mut StoredKey, outcome: Result<Changed, ChangeError>) {
 
 /// Waits until everything is as durable as it has to be before the answer, also the versions because of which conditions do
 /// not hold.
-async fn answer(mut response: PutKeysResponse, waiting: Vec<Waiting>) -> PutKeysResponse {
+async fn answer(
+    transactions: Arc<KeyTransactions>,
+    mut response: PutKeysResponse,
+    waiting: Vec<Waiting>,
+) -> PutKeysResponse {
     for Waiting { share, answer_at } in waiting {
-        if let Err(error) = share.partition.answered(answer_at).await {
-            refuse(&mut response, &share.places, &error.into());
+        match share.partition.answered(answer_at).await {
+            Ok(()) => transactions.seen(&share.partition, answer_at).await,
+            Err(error) => refuse(&mut response, &share.places, &error.into()),
         }
     }
     response

@@ -4,6 +4,7 @@ mod change;
 mod get;
 mod put;
 mod scan;
+mod together;
 
 use std::sync::Arc;
 

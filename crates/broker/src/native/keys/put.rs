@@ -9,8 +9,10 @@ use millstream_record::{ChunkBuilder, Compression, end_header, end_text};
 use millstream_wire::native::{KeyToPut, PutKeysRequest, PutKeysResponse, StoredKey};
 
 use super::change::{change, check, needs_newest, ttl};
+use super::together::put_together;
 use super::{KEYS_MAX, keyed_stream};
 use crate::broker::Broker;
+use crate::key_transactions::KeyTransactions;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
 
@@ -34,10 +36,15 @@ pub fn put(broker: &Arc<Broker>, request: PutKeysRequest) -> Reply {
         Ok(stream) => stream,
         Err(refused) => return PutKeysResponse::from(refused).into(),
     };
+    if request.all_or_none {
+        return put_together(broker, stream, request.entries);
+    }
     if request.entries.iter().any(needs_newest) {
         return change(broker, stream, request.entries);
     }
-    let mut puts = Puts::new(&stream, request.entries.len(), broker.log().clock().now());
+    let transactions = Arc::clone(broker.key_transactions());
+    let now = broker.log().clock().now();
+    let mut puts = Puts::new(&stream, &transactions, request.entries.len(), now);
     for (partition, entries) in puts.by_partition(&request.entries) {
         puts.put_partition(partition, &entries, &request.entries);
     }
@@ -46,7 +53,7 @@ pub fn put(broker: &Arc<Broker>, request: PutKeysRequest) -> Reply {
     } = puts;
     match waiting.is_empty() {
         true => response.into(),
-        false => Reply::later(acknowledge(response, waiting)),
+        false => Reply::later(acknowledge(transactions, response, waiting)),
     }
 }
 
@@ -60,6 +67,7 @@ fn stream_to_put(log: &Log, request: &PutKeysRequest) -> Result<Stream, Refused>
 /// The entries of a request, as they are appended.
 struct Puts<'a> {
     stream: &'a Stream,
+    transactions: &'a KeyTransactions,
     now: Timestamp,
     chunk: ChunkBuilder,
     response: PutKeysResponse,
@@ -67,9 +75,15 @@ struct Puts<'a> {
 }
 
 impl<'a> Puts<'a> {
-    fn new(stream: &'a Stream, count: usize, now: Timestamp) -> Puts<'a> {
+    fn new(
+        stream: &'a Stream,
+        transactions: &'a KeyTransactions,
+        count: usize,
+        now: Timestamp,
+    ) -> Puts<'a> {
         Puts {
             stream,
+            transactions,
             now,
             // The stream's own codec takes effect when the chunk is appended.
             chunk: ChunkBuilder::new(Compression::None),
@@ -139,7 +153,7 @@ impl<'a> Puts<'a> {
                 for (place, offset) in places.iter().zip(appended.base_offset.0..) {
                     self.response.entries[*place].version = Offset(offset);
                 }
-                if !partition.answers_at_once() {
+                if !partition.answers_at_once() || self.transactions.are_open() {
                     self.waiting.push(Waiting {
                         entries: places,
                         partition: partition.clone(),
@@ -165,11 +179,21 @@ pub fn refuse(response: &mut PutKeysResponse, places: &[usize], refused: &Refuse
     }
 }
 
-/// Waits until everything is as durable as it has to be before the answer.
-async fn acknowledge(mut response: PutKeysResponse, waiting: Vec<Waiting>) -> PutKeysResponse {
-    for wait in waiting {
-        if let Err(error) = wait.partition.acknowledged(&wait.appended).await {
-            refuse(&mut response, &wait.entries, &error.into());
+/// Waits until everything is as durable as it has to be before the answer, and look-ups see it.
+async fn acknowledge(
+    transactions: Arc<KeyTransactions>,
+    mut response: PutKeysResponse,
+    waiting: Vec<Waiting>,
+) -> PutKeysResponse {
+    for Waiting {
+        entries,
+        partition,
+        appended,
+    } in waiting
+    {
+        match partition.acknowledged(&appended).await {
+            Ok(()) => transactions.seen(&partition, appended.next_offset).await,
+            Err(error) => refuse(&mut response, &entries, &error.into()),
         }
     }
     response

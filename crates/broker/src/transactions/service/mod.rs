@@ -23,7 +23,8 @@ use crate::groups::service::GroupService;
 use crate::groups::{self, GroupName, Moment, RequestId};
 use crate::ledger::Ledger;
 use crate::transactions::{
-    Action, Answer, Config, Coordinator, Ending, Outcome, Report, Request, TopicPartition,
+    Action, Answer, Config, Coordinator, Ending, Outcome, Report, Request, State, TopicPartition,
+    TransactionalId, VerifyPartitions,
 };
 
 /// The stream that holds the transactions.
@@ -64,7 +65,8 @@ struct AtWork {
 }
 
 /// The ledger cannot store transactions at the moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("transactions cannot be stored at the moment: see the log of the server")]
 pub struct Unavailable;
 
 impl TransactionService {
@@ -138,6 +140,47 @@ impl TransactionService {
             coordinator.handle(now, RequestId(0), verify)
         });
         append(verified.and_then(|answer| answer.ok_or(Unavailable)))
+    }
+
+    /// As [`append`](Self::append), for the broker's own transactions, on a thread that may block. `None` if the coordinator
+    /// does not permit it.
+    pub fn append_blocking<T>(
+        self: &Arc<Self>,
+        verify: VerifyPartitions,
+        append: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let now = moment(&*self.clock);
+        let _appending = self.appending.blocking_read();
+        let verify = Request::VerifyPartitions(verify);
+        let verified = self.step(&mut self.at_work.lock(), now, |coordinator| {
+            coordinator.handle(now, RequestId(0), verify)
+        });
+        let Ok(Some(Answer::VerifyPartitions(verified))) = verified else {
+            return None;
+        };
+        let is_permitted = verified.iter().all(|(_, result)| result.is_ok());
+        is_permitted.then(append)
+    }
+
+    /// Waits until the last transaction of an id has ended in all of its partitions and groups.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub async fn ended(self: &Arc<Self>, id: &TransactionalId) -> Result<(), Unavailable> {
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            answered.as_mut().enable();
+            let describe = Request::DescribeTransactions(vec![id.clone()]);
+            let Answer::DescribeTransactions(described) = self.ask(describe).await? else {
+                return Err(Unavailable);
+            };
+            let is_ending = |state| matches!(state, State::PrepareCommit | State::PrepareAbort);
+            let mut states = described.into_iter().filter_map(|(_, found)| found.ok());
+            if !states.any(|found| is_ending(found.state)) {
+                return Ok(());
+            }
+            answered.await;
+        }
     }
 
     /// Sends a request to the coordinator; returns the answer once its records are durable.

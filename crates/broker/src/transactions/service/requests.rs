@@ -19,6 +19,7 @@ use super::{TransactionService, abort, describe, offsets};
 use crate::broker::Broker;
 use crate::groups::service::GroupService;
 use crate::groups::{GroupName, Partition, TopicName};
+use crate::key_transactions::is_own_id;
 use crate::reply::Reply;
 use crate::transactions::{
     AddOffsets, AddPartitions, Answer, EndTransaction, InitProducerId, Outcome, Producer, Request,
@@ -105,7 +106,8 @@ async fn init(
             .with_producer_epoch(-1)
             .into()
     };
-    if request.keep_prepared_txn {
+    let id = request.transactional_id.as_ref();
+    if request.keep_prepared_txn || id.is_some_and(|id| is_own_id(id)) {
         return Ok(refused(TransactionError::InvalidRequest));
     }
     let expected = match version >= 3 {

@@ -109,6 +109,7 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
     let put_keys = PutKeysRequest {
         stream: name(),
         entries: Vec::new(),
+        all_or_none: true,
     };
     let watched = WatchKeysRequest {
         stream: name(),

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use millstream_base::{Offset, partition_of_key};
-use millstream_log::{ChangeError, Changed, KeyChange, KeyCondition, LogError, NewValue};
+use millstream_base::{Offset, ProducerEpoch, ProducerId, partition_of_key};
+use millstream_log::{
+    ChangeError, ChangeTransaction, Changed, KeyChange, KeyCondition, LogError, NewValue,
+};
 
 use super::partition::{Batch, ModelPartition, ModelRecord};
-use super::{World, add};
+use super::{TRANSACTIONAL, World, add};
 
 /// The newest appended version of a key.
 enum Newest {
@@ -23,6 +25,17 @@ enum Outcome {
     NotANumber(u64),
     Overflow(i64),
     Undecided,
+    NotAlone,
+}
+
+/// The time of a change, and the partition as it is then.
+#[derive(Clone, Copy)]
+struct Moment {
+    earliest: u64,
+    now: i64,
+    ttl: Option<i64>,
+    /// Whether also changes without a condition refuse the keys of open transactions.
+    is_exclusive: bool,
 }
 
 impl World<'_> {
@@ -34,9 +47,14 @@ impl World<'_> {
         let owned = owned.filter(|key| partition_of_key(key, partitions) == n);
         let owned: Vec<Vec<u8>> = owned.cloned().collect();
         let count = self.rng.usize(1..6);
-        let keys: Vec<_> = (0..count)
+        let mut keys: Vec<_> = (0..count)
             .filter_map(|_| self.rng.choice(&owned).cloned())
             .collect();
+        let is_together = self.rng.u8(..3) == 0;
+        if is_together {
+            keys.sort_unstable();
+            keys.dedup();
+        }
         let values: Vec<Vec<u8>> = (0..count)
             .map(|_| self.rng.i64(-5..5).to_string().into_bytes())
             .collect();
@@ -49,15 +67,16 @@ impl World<'_> {
                     Newest::Value(version, ..) if self.rng.u8(..4) > 0 => version,
                     _ => self.rng.u64(..=self.partitions[n].next),
                 };
-                let condition = match self.rng.u8(..4) {
-                    0 => KeyCondition::Any,
+                // If one of several is refused, all are.
+                let condition = match self.rng.u8(..if is_together { 12 } else { 4 }) {
+                    0 | 4.. => KeyCondition::Any,
                     1 => KeyCondition::Present,
                     2 => KeyCondition::Absent,
                     _ => KeyCondition::Version(Offset(version)),
                 };
-                let value = match self.rng.u8(..4) {
+                let value = match self.rng.u8(..if is_together { 10 } else { 4 }) {
                     0 => NewValue::Delete,
-                    1 => NewValue::Put(value),
+                    1 | 4.. => NewValue::Put(value),
                     2 => NewValue::Add(self.rng.i64(-5..5)),
                     _ => NewValue::Add(i64::MAX - 3),
                 };
@@ -70,39 +89,137 @@ impl World<'_> {
                 }
             })
             .collect();
-        let (ttl, now) = (self.ttl, self.now_ms());
-        let changed = partition.change(&changes)?;
-        for (change, outcome) in changes.iter().zip(changed.outcomes) {
-            let model = &mut self.partitions[n];
-            let (expected, expires) = model.outcome(change, earliest, ttl, now);
-            let found = match &outcome {
-                Err(ChangeError::Log(error)) => return Err(error.clone()),
-                Ok(Changed { version, sum }) => {
-                    assert_eq!(version.0, model.next);
-                    Outcome::Stored(match change.value {
-                        NewValue::Put(value) => Some(value.to_vec()),
-                        NewValue::Delete => None,
-                        NewValue::Add(_) => sum.map(|sum| sum.to_string().into_bytes()),
-                    })
-                }
-                Err(ChangeError::OtherVersion { newest }) => {
-                    Outcome::OtherVersion(newest.map(|newest| newest.0))
-                }
-                Err(ChangeError::NotANumber { newest }) => Outcome::NotANumber(newest.0),
-                Err(ChangeError::Overflow { value }) => Outcome::Overflow(*value),
-                Err(ChangeError::Undecided) => Outcome::Undecided,
-            };
-            assert_eq!(found, expected, "{change:?}");
-            if let Outcome::Stored(value) = found {
-                add(&self.seen.changes, 1);
-                model.append_change(change.key, value, now, expires);
-            } else {
-                add(&self.seen.refused_changes, 1);
-            }
+        let moment = Moment {
+            earliest,
+            now: self.now_ms(),
+            ttl: self.ttl,
+            is_exclusive: false,
+        };
+        match is_together {
+            true => self.change_together(n, &changes, moment)?,
+            false => self.change_each(n, &changes, moment)?,
         }
         self.note(format!("{} changes", changes.len()));
         Ok(())
     }
+
+    fn change_each(
+        &mut self,
+        n: usize,
+        changes: &[KeyChange<'_>],
+        moment: Moment,
+    ) -> Result<(), LogError> {
+        let changed = self.partition(n)?.change(changes)?;
+        for (change, outcome) in changes.iter().zip(changed.outcomes) {
+            let model = &mut self.partitions[n];
+            let (expected, expires) = model.outcome(change, moment);
+            if let Ok(Changed { version, .. }) = outcome {
+                assert_eq!(version.0, model.next);
+            }
+            let found = shown(change, outcome)?;
+            assert_eq!(found, expected, "{change:?}");
+            if let Outcome::Stored(value) = found {
+                add(&self.seen.changes, 1);
+                // A crash may take away some of the changes of one call, if two are of the same key.
+                model.batches.push(Batch {
+                    producer: 0,
+                    epoch: 0,
+                    sequence: 0,
+                    base: model.next,
+                    count: 1,
+                    is_transactional: false,
+                });
+                model.append_change(change.key, value, None, moment.now, expires);
+            } else {
+                add(&self.seen.refused_changes, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all changes or none, perhaps in a transaction that has no record in the partition yet.
+    fn change_together(
+        &mut self,
+        n: usize,
+        changes: &[KeyChange<'_>],
+        moment: Moment,
+    ) -> Result<(), LogError> {
+        let id = self.rng.i64(TRANSACTIONAL);
+        let model = &self.partitions[n];
+        let is_open = model.transactions().open.contains_key(&id);
+        let epoch = model.next_of(id).0 + 1;
+        let producer = (!is_open && self.rng.bool()).then_some(id);
+        let transaction = producer.map(|id| ChangeTransaction {
+            producer: ProducerId(id),
+            epoch: ProducerEpoch(epoch),
+        });
+        let moment = Moment {
+            is_exclusive: transaction.is_some(),
+            ..moment
+        };
+        let outcomes = changes.iter().map(|change| model.outcome(change, moment));
+        let mut outcomes: Vec<_> = outcomes.collect();
+        let is_stored = |(outcome, _): &_| matches!(outcome, Outcome::Stored(_));
+        let are_stored = outcomes.iter().all(is_stored) && !changes.is_empty();
+        if !are_stored {
+            for outcome in outcomes.iter_mut().filter(|outcome| is_stored(outcome)) {
+                outcome.0 = Outcome::NotAlone;
+            }
+        }
+        let changed = self.partition(n)?.change_together(changes, transaction)?;
+        assert_eq!(changed.outcomes.len(), changes.len());
+        let model = &mut self.partitions[n];
+        if are_stored {
+            model.batches.push(Batch {
+                producer: producer.unwrap_or(0),
+                epoch: if producer.is_some() { epoch } else { 0 },
+                sequence: 0,
+                base: model.next,
+                count: changes.len() as u64,
+                is_transactional: producer.is_some(),
+            });
+        }
+        for ((change, outcome), (expected, expires)) in
+            changes.iter().zip(changed.outcomes).zip(outcomes)
+        {
+            if let Ok(Changed { version, .. }) = outcome {
+                assert_eq!(version.0, model.next);
+            }
+            let found = shown(change, outcome)?;
+            assert_eq!(found, expected, "{change:?} in {transaction:?}");
+            match found {
+                Outcome::Stored(value) => {
+                    model.append_change(change.key, value, producer, moment.now, expires);
+                    add(&self.seen.together, 1);
+                }
+                Outcome::NotAlone => add(&self.seen.refused_together, 1),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The outcome of a change, as the model has it.
+fn shown(
+    change: &KeyChange<'_>,
+    outcome: Result<Changed, ChangeError>,
+) -> Result<Outcome, LogError> {
+    Ok(match outcome {
+        Err(ChangeError::Log(error)) => return Err(error),
+        Ok(Changed { sum, .. }) => Outcome::Stored(match change.value {
+            NewValue::Put(value) => Some(value.to_vec()),
+            NewValue::Delete => None,
+            NewValue::Add(_) => sum.map(|sum| sum.to_string().into_bytes()),
+        }),
+        Err(ChangeError::OtherVersion { newest }) => {
+            Outcome::OtherVersion(newest.map(|newest| newest.0))
+        }
+        Err(ChangeError::NotANumber { newest }) => Outcome::NotANumber(newest.0),
+        Err(ChangeError::Overflow { value }) => Outcome::Overflow(value),
+        Err(ChangeError::Undecided) => Outcome::Undecided,
+        Err(ChangeError::NotAlone) => Outcome::NotAlone,
+    })
 }
 
 impl ModelPartition {
@@ -130,18 +247,17 @@ impl ModelPartition {
     }
 
     /// The right outcome, and the end that the new record names.
-    fn outcome(
-        &self,
-        change: &KeyChange<'_>,
-        earliest: u64,
-        ttl: Option<i64>,
-        now: i64,
-    ) -> (Outcome, Option<i64>) {
+    fn outcome(&self, change: &KeyChange<'_>, moment: Moment) -> (Outcome, Option<i64>) {
+        let Moment {
+            earliest, now, ttl, ..
+        } = moment;
         let end = change.ttl.map(|ttl| now + ttl.as_millis() as i64);
         let is_free =
             change.condition == KeyCondition::Any && !matches!(change.value, NewValue::Add(_));
         let newest = match self.newest(change.key, earliest, ttl, now) {
-            Newest::Undecided if !is_free => return (Outcome::Undecided, None),
+            Newest::Undecided if moment.is_exclusive || !is_free => {
+                return (Outcome::Undecided, None);
+            }
             Newest::Undecided | Newest::None => None,
             Newest::Value(offset, value, expires) => Some((offset, value, expires)),
         };
@@ -178,6 +294,7 @@ impl ModelPartition {
         &mut self,
         key: &[u8],
         value: Option<Vec<u8>>,
+        producer: Option<i64>,
         timestamp: i64,
         expires: Option<i64>,
     ) {
@@ -185,18 +302,9 @@ impl ModelPartition {
             offset: self.next,
             key: key.to_vec(),
             value,
-            producer: None,
+            producer,
             timestamp,
             expires,
-        });
-        // A crash may take away some of the changes of one call, if two are of the same key.
-        self.batches.push(Batch {
-            producer: 0,
-            epoch: 0,
-            sequence: 0,
-            base: self.next,
-            count: 1,
-            is_transactional: false,
         });
         self.next += 1;
     }

@@ -38,6 +38,8 @@ struct Seen {
     lookups: AtomicU64,
     changes: AtomicU64,
     refused_changes: AtomicU64,
+    together: AtomicU64,
+    refused_together: AtomicU64,
     removed_groups: AtomicU64,
     rebuilt_key_files: AtomicU64,
     compacted_groups: AtomicU64,
@@ -95,8 +97,10 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
     // The least counts of ten cases.
     let counts = [
         (&seen.lookups, 1_000),
-        (&seen.changes, 300),
+        (&seen.changes, 250),
         (&seen.refused_changes, 300),
+        (&seen.together, 60),
+        (&seen.refused_together, 100),
         (&seen.removed_groups, 10),
         (&seen.rebuilt_key_files, 20),
         (&seen.compacted_groups, 80),

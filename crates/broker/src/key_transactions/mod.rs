@@ -1,0 +1,281 @@
+//! Changes of keys that are made together, or not at all.
+//!
+//! Changes of one partition are one chunk. Changes of several partitions are a transaction, whose producer is the broker. These
+//! hold, whatever connections end and whenever the broker is killed:
+//!
+//! 1. **A transaction is committed only when all of its records are durable**, whatever the stream's setting asks for: after a
+//!    crash it has all of its records, or is aborted.
+//! 2. **Transactions that share keys do not deadlock**: each changes its partitions in their order, so it waits only for one that
+//!    has come further.
+//! 3. **A write is answered when look-ups see it.** A transaction holds back the last stable offset (LSO) of its partitions, so
+//!    writes behind it wait for its end: see [`KeyTransactions::seen`]. They do not wait for transactions of clients.
+//! 4. **A start ends the transactions of the run before**, before it serves anything.
+//!
+//! A transaction that was begun is ended also if the connection of its request ends before.
+
+mod producers;
+mod transact;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_base::{Offset, partition_of_key};
+use millstream_log::{
+    ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, KeyCondition, LaneId, LogError,
+    NewValue, Stream, StreamPartition,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use self::producers::Producers;
+use crate::groups::{Partition, TopicName};
+use crate::key_reads::{KeyReads, Threads};
+use crate::transactions::TopicPartition;
+use crate::transactions::service::TransactionService;
+
+pub(crate) use self::producers::is_own_id;
+
+/// The threads that change keys together.
+const THREADS_MAX: usize = 16;
+
+/// A change of a key, with its bytes.
+#[derive(Debug, Clone)]
+pub struct OwnedChange {
+    /// The key.
+    pub key: Bytes,
+    /// The condition for the change.
+    pub condition: KeyCondition,
+    /// The new value, unless a number is added; `None` deletes the key.
+    pub value: Option<Bytes>,
+    /// The number to add.
+    pub add: Option<i64>,
+    /// How long the new value lives; `None` for as long as the stream's setting says.
+    pub ttl: Option<Duration>,
+}
+
+impl OwnedChange {
+    fn borrowed(&self) -> KeyChange<'_> {
+        KeyChange {
+            key: &self.key,
+            condition: self.condition,
+            value: match (&self.value, self.add) {
+                (_, Some(number)) => NewValue::Add(number),
+                (Some(value), None) => NewValue::Put(value),
+                (None, None) => NewValue::Delete,
+            },
+            ttl: self.ttl,
+        }
+    }
+}
+
+/// The outcome of one of several changes: all are stored, or none.
+pub type ChangeOutcome = Result<Changed, ChangeError>;
+
+/// The reason why changes were not made together.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TogetherError {
+    /// Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] LogError),
+    /// Nothing was changed: the broker cannot begin a transaction now.
+    #[error("the server cannot begin a transaction now ({0}); nothing was changed: try again")]
+    NoTransaction(String),
+    /// Perhaps all was changed.
+    #[error("{0}; either all of the changes take effect or none: read the keys first")]
+    Unknown(String),
+}
+
+/// Changes keys together, with transactions of the broker.
+pub struct KeyTransactions {
+    service: Arc<TransactionService>,
+    reads: Arc<KeyReads>,
+    threads: Threads,
+    producers: Producers,
+    open: Open,
+}
+
+impl KeyTransactions {
+    pub(crate) fn new(service: Arc<TransactionService>, reads: Arc<KeyReads>) -> KeyTransactions {
+        KeyTransactions {
+            service,
+            reads,
+            threads: Threads::new(THREADS_MAX),
+            producers: Producers::default(),
+            open: Open::default(),
+        }
+    }
+
+    /// Makes all changes of a stream's keys, or none. Returns their outcomes, in their order, when they are durable and look-ups
+    /// see them.
+    ///
+    /// # Errors
+    /// When two changes are of the same key, the changes of a partition are too large for a chunk, or they cannot be stored.
+    pub async fn change(
+        self: &Arc<Self>,
+        stream: &Stream,
+        changes: Vec<OwnedChange>,
+    ) -> Result<Vec<ChangeOutcome>, TogetherError> {
+        let shares = shares(stream, changes)?;
+        let partitions = shares.iter().map(|share| share.partition.clone());
+        let partitions: Vec<StreamPartition> = partitions.collect();
+        self.reads.catch_up(&partitions).await;
+        let this = Arc::clone(self);
+        let made = tokio::spawn(async move {
+            match shares.len() {
+                0 | 1 => this.change_one(shares).await,
+                _ => this.transact(shares).await,
+            }
+        });
+        let made = made.await;
+        made.unwrap_or_else(|_| Err(TogetherError::Unknown(ENDED.to_owned())))
+    }
+
+    /// Changes keys of one partition.
+    async fn change_one(
+        &self,
+        mut shares: Vec<Share>,
+    ) -> Result<Vec<ChangeOutcome>, TogetherError> {
+        let Some(share) = shares.pop() else {
+            return Ok(Vec::new());
+        };
+        let share = Arc::new(share);
+        let changed = self.threads.run({
+            let share = Arc::clone(&share);
+            move || share.change(None)
+        });
+        let changed = changed.await;
+        let changed = changed.ok_or_else(|| TogetherError::Unknown(ENDED.to_owned()))??;
+        let unknown = |error: LogError| TogetherError::Unknown(error.to_string());
+        let partition = &share.partition;
+        let answered = partition.answered(changed.answer_at).await;
+        answered.map_err(unknown)?;
+        self.seen(partition, changed.answer_at).await;
+        Ok(share.in_order(changed.outcomes))
+    }
+
+    /// Whether transactions of the broker are open, which may hold back records that were appended before.
+    pub(crate) fn are_open(&self) -> bool {
+        self.open.transactions.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until look-ups see the records before an offset, as far as transactions of the broker hold them back.
+    pub async fn seen(&self, partition: &StreamPartition, until: Offset) {
+        self.open.wait(partition, until).await;
+    }
+}
+
+/// The error of a task that has panicked, or that the end of the program has ended.
+const ENDED: &str = "the request failed: see the log of the server";
+
+/// The changes of one partition.
+struct Share {
+    name: TopicPartition,
+    partition: StreamPartition,
+    changes: Vec<OwnedChange>,
+    /// Their places in the request.
+    places: Vec<usize>,
+}
+
+impl Share {
+    fn of(stream: &Stream, partition: u32) -> Result<Share, LogError> {
+        Ok(Share {
+            name: TopicPartition {
+                topic: TopicName::from(stream.name()),
+                partition: Partition(partition as i32),
+            },
+            partition: stream.partition(partition)?,
+            changes: Vec::new(),
+            places: Vec::new(),
+        })
+    }
+
+    fn change(&self, transaction: Option<ChangeTransaction>) -> Result<KeyChanges, LogError> {
+        let changes: Vec<KeyChange<'_>> = self.changes.iter().map(OwnedChange::borrowed).collect();
+        self.partition.change_together(&changes, transaction)
+    }
+
+    /// Returns the outcomes in the order of the request, of which this is the only share.
+    fn in_order(&self, outcomes: Vec<ChangeOutcome>) -> Vec<ChangeOutcome> {
+        let mut outcomes: Vec<_> = self.places.iter().zip(outcomes).collect();
+        outcomes.sort_unstable_by_key(|(place, _)| **place);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+}
+
+/// Returns the changes by their partitions, in the order of these.
+fn shares(stream: &Stream, changes: Vec<OwnedChange>) -> Result<Vec<Share>, LogError> {
+    let partitions = stream.partition_count() as usize;
+    let mut shares: BTreeMap<u32, Share> = BTreeMap::new();
+    for (place, change) in changes.into_iter().enumerate() {
+        let index = partition_of_key(&change.key, partitions) as u32;
+        let share = match shares.entry(index) {
+            Entry::Occupied(share) => share.into_mut(),
+            Entry::Vacant(free) => free.insert(Share::of(stream, index)?),
+        };
+        share.changes.push(change);
+        share.places.push(place);
+    }
+    Ok(shares.into_values().collect())
+}
+
+/// The partitions that open transactions of the broker change.
+#[derive(Default)]
+struct Open {
+    /// The number of transactions, so that most writes find out without the lock that there is none.
+    transactions: AtomicUsize,
+    lanes: Mutex<HashMap<LaneId, usize>>,
+    ended: Notify,
+}
+
+/// The partitions of an open transaction, until it is dropped.
+struct OpenTransaction<'a> {
+    open: &'a Open,
+    lanes: Vec<LaneId>,
+}
+
+impl Open {
+    /// Takes note of a transaction before it has its first record.
+    fn begin(&self, shares: &[Arc<Share>]) -> OpenTransaction<'_> {
+        let lanes: Vec<LaneId> = shares.iter().map(|share| share.partition.id()).collect();
+        let mut open = self.lanes.lock();
+        for lane in &lanes {
+            *open.entry(*lane).or_default() += 1;
+        }
+        self.transactions.fetch_add(1, Ordering::SeqCst);
+        OpenTransaction { open: self, lanes }
+    }
+
+    async fn wait(&self, partition: &StreamPartition, until: Offset) {
+        // A transaction that holds the records back was counted before its first record was appended.
+        while self.transactions.load(Ordering::SeqCst) > 0 {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let is_open = self.lanes.lock().contains_key(&partition.id());
+            if !is_open || partition.last_stable_offset() >= until {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for OpenTransaction<'_> {
+    fn drop(&mut self) {
+        let mut open = self.open.lanes.lock();
+        for lane in &self.lanes {
+            if let Some(count) = open.get_mut(lane) {
+                *count -= 1;
+                if *count == 0 {
+                    open.remove(lane);
+                }
+            }
+        }
+        drop(open);
+        self.open.transactions.fetch_sub(1, Ordering::SeqCst);
+        self.open.ended.notify_waiters();
+    }
+}
