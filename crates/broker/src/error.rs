@@ -12,7 +12,9 @@ pub fn response_error(error: &LogError) -> ResponseError {
         }
         LogError::Exists { .. } => ResponseError::TopicAlreadyExists,
         LogError::BadName { .. } => ResponseError::InvalidTopicException,
-        LogError::BadSetting { .. } | LogError::NotKeyed { .. } => ResponseError::InvalidConfig,
+        LogError::BadSetting { .. }
+        | LogError::NotKeyed { .. }
+        | LogError::NoSecondaryIndex { .. } => ResponseError::InvalidConfig,
         LogError::KeyedNotGrown { .. } => ResponseError::InvalidPartitions,
         LogError::Chunk(error) => chunk_error(error),
         LogError::EmptyChunk

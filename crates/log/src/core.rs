@@ -26,7 +26,7 @@ use crate::memory::pool::{Arena, Pool};
 use crate::persist::key_turn::KeyTurn;
 use crate::read::context::ReadContext;
 use crate::recovery::unfinished::UnfinishedRecovery;
-use crate::settings::compaction::{KEYED_GROUP_BYTES_MAX, is_compacted, ttl};
+use crate::settings::compaction::{KEYED_GROUP_BYTES_MAX, is_compacted, secondary, ttl};
 use crate::settings::config::{Durability, LogConfig, StreamConfig};
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, StreamDefaults, has_policy};
 use crate::settings::intake::Intake;
@@ -188,6 +188,10 @@ impl Core {
             run_bytes_max: RUN_BYTES_MAX.min(self.journal.block_bytes_max() / 2),
             needs_keys,
             ttl: ttl(&config.settings),
+            secondary: match needs_keys {
+                true => secondary(&config.settings),
+                false => Arc::default(),
+            },
             intake: Intake::of(|name| config.settings.get(name).map(String::as_str)),
         }
     }

@@ -9,6 +9,8 @@ use millstream_base::{
 };
 use millstream_record::ChunkError;
 
+use crate::keys::secondary::name::SECONDARY;
+
 /// An error of the log.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LogError {
@@ -294,6 +296,19 @@ pub enum LogError {
     NotKeyed {
         /// The stream's name.
         stream: String,
+    },
+    /// The stream has no index of these secondary keys.
+    #[error(
+        "stream {stream} has no index of secondary keys named {name:?}; it has {known}; add the name with \
+         `millstream config set stream/{stream} {SECONDARY}=NAME,...`"
+    )]
+    NoSecondaryIndex {
+        /// The stream's name.
+        stream: String,
+        /// The name that was asked for.
+        name: String,
+        /// The names that the stream has.
+        known: String,
     },
     /// A keyed stream gets no more partitions: most of its keys would get other owners.
     #[error(

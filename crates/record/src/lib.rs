@@ -52,5 +52,6 @@ pub use header::{
 pub use life::{EXPIRES, Life, end_header, end_text, later};
 pub use recompress::recompressed;
 pub use record::{
-    Header, Headers, Record, Records, SECONDARY_KEY_PREFIX, SecondaryKeys, secondary_key,
+    Header, Headers, Record, Records, SECONDARY_KEY_PREFIX, SECONDARY_KEYS_MAX, SecondaryKeys,
+    secondary_key,
 };

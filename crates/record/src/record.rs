@@ -17,6 +17,10 @@ const HEADER_BYTES_MIN: usize = 2;
 /// The prefix of the names of headers that are secondary keys.
 pub const SECONDARY_KEY_PREFIX: &str = "k.";
 
+/// The most secondary keys of a record that indexes have, over all names: the first ones. Producers of this workspace send no
+/// more.
+pub const SECONDARY_KEYS_MAX: usize = 64;
+
 /// The name of the header that holds the secondary key `name`.
 ///
 /// ```

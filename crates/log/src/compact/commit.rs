@@ -16,6 +16,7 @@ use crate::files::manifest::Record;
 use crate::group::Group;
 use crate::group::stored::StoredGroup;
 use crate::ids::{Generation, GroupName};
+use crate::keys::kind::KeyKind;
 use crate::read::keys::update::check_stored;
 use crate::read::seek::position_in;
 
@@ -115,7 +116,7 @@ impl Pass<'_> {
             damage: None,
         };
         let group = Group::stored(name, first.identity(), first.leader_epoch(), stored);
-        group.note_key_file(rewritten.keys);
+        group.note_key_file(&KeyKind::Primary, rewritten.keys);
         Arc::new(group)
     }
 

@@ -15,6 +15,7 @@ use crate::keys::file::merge::KeyMerge;
 use crate::keys::file::read::{KeyFile, ReadBytes};
 use crate::keys::file::write::{KeyFileWriter, LeftOut};
 use crate::keys::file::{Horizons, KeyFileError, Version};
+use crate::keys::kind::KeyKind;
 
 /// The most live offsets in memory: 32 MiB.
 pub const LIVE_MAX: usize = 4 << 20;
@@ -185,7 +186,7 @@ impl<'a> RangeKeys<'a> {
             Ok(file)
         };
         let file = create().map_err(|error: io::Error| unreadable(error.into()))?;
-        let mut writer = KeyFileWriter::new(&*file, &name);
+        let mut writer = KeyFileWriter::new(&*file, &name, &KeyKind::Primary);
         for_each_merged(self.dir, sources, &mut |key, version| {
             Ok(writer.add(key, version)?)
         })?;

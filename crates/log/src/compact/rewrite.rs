@@ -17,6 +17,7 @@ use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
 use crate::keys::file::{KeyCounts, KeyFileError};
+use crate::keys::kind::KeyKind;
 use crate::lane::LaneState;
 use crate::lane::head::is_entry_due;
 use crate::producers::ProducerState;
@@ -117,7 +118,14 @@ impl Rewrite<'_> {
             reads: self.reads,
             lane: self.lane,
             output,
-            sorter: KeySorter::new(disk, path, self.name, range.end, SORTED_BYTES_MAX),
+            sorter: KeySorter::new(
+                disk,
+                path,
+                self.name,
+                KeyKind::Primary,
+                range.end,
+                SORTED_BYTES_MAX,
+            ),
             keys_path: &self.keys_path,
             aborted: &aborted,
             state: EntryState {

@@ -87,6 +87,7 @@ impl DataDir {
             manifest: OnceLock::new(),
             open_group_files: Arc::default(),
             stream_dirs: Mutex::default(),
+            secondary: Mutex::default(),
         };
         Ok((dir, format))
     }

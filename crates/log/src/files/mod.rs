@@ -9,6 +9,7 @@
 //! streams/<stream>/<streamlet>-<lane>-<group>-<first offset>.log           the same of format 2: chunks, one after another
 //!                                                    ….index               see `index`
 //!                                                    ….keys                see `keys::file`; .keys.new and .keys.<n>.new are not finished
+//!                                                    ….by-<name>           the same of secondary keys with this name
 //! aside/torn.<start>.<stream>-<group's name>.<position>              the torn end that a start truncated from a file
 //! aside/<…>                                                          files and parts of files that `repair` took away
 //! ```
@@ -26,6 +27,7 @@ mod marker;
 pub mod stream_dirs;
 pub mod upgrade;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -37,6 +39,7 @@ use parking_lot::Mutex;
 use crate::error::{LogError, Result};
 use crate::files::manifest::Manifest;
 use crate::ids::GroupName;
+use crate::keys::secondary::name::SecondaryName;
 
 pub use crate::files::marker::FORMAT;
 
@@ -55,6 +58,9 @@ const STREAMS: &str = "streams";
 const LOG: &str = "log";
 const INDEX: &str = "index";
 const KEYS: &str = "keys";
+
+/// The beginning of the ending of a file of secondary keys; the name of their index follows.
+const KEYS_BY: &str = "by-";
 
 /// The folder for the torn ends of files, and for files that `repair` takes away.
 pub const ASIDE: &str = "aside";
@@ -76,6 +82,8 @@ pub struct DataDir {
     pub open_group_files: Arc<AtomicUsize>,
     /// Streams whose folders exist, and whether that is durable.
     stream_dirs: Mutex<HashMap<StreamId, bool>>,
+    /// The indexes of secondary keys for which a stream's folder may have files.
+    secondary: Mutex<HashMap<StreamId, BTreeSet<SecondaryName>>>,
 }
 
 impl DataDir {

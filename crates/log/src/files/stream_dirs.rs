@@ -6,8 +6,10 @@ use hashbrown::HashSet;
 use millstream_base::StreamId;
 
 use crate::error::{LogError, Result};
-use crate::files::{DataDir, INDEX, KEYS, LOG, list};
+use crate::files::key_files::key_file_ending;
+use crate::files::{DataDir, INDEX, LOG, list};
 use crate::ids::GroupName;
+use crate::keys::kind::KeyKind;
 
 /// The files in a stream's folder, in no particular order.
 #[derive(Debug, Default)]
@@ -16,20 +18,10 @@ pub struct GroupFiles {
     pub groups: Vec<GroupName>,
     /// Groups that have an index and no file.
     pub lone_indexes: Vec<GroupName>,
-    /// Groups that have a key file and no file.
+    /// Groups that have a key file and no file; once for each key file.
     pub lone_keys: Vec<GroupName>,
     /// Names of key files that were not finished.
     pub unfinished: Vec<String>,
-}
-
-/// Returns whether a name ends as that of a key file that is not finished: `keys.new`, or `keys.<number>.new` for a part
-/// of it.
-pub fn is_unfinished_keys(ending: &str) -> bool {
-    let part = ending
-        .strip_prefix(KEYS)
-        .and_then(|rest| rest.strip_suffix(".new"));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    part.is_some_and(|part| part.is_empty() || part.strip_prefix('.').is_some_and(is_number))
 }
 
 impl DataDir {
@@ -105,8 +97,17 @@ impl DataDir {
             match parsed {
                 Some((group, LOG)) => files.groups.push(group),
                 Some((group, INDEX)) => files.lone_indexes.push(group),
-                Some((group, KEYS)) => files.lone_keys.push(group),
-                Some((_, ending)) if is_unfinished_keys(ending) => files.unfinished.push(name),
+                Some((group, ending))
+                    if let Some((kind, is_finished)) = key_file_ending(ending) =>
+                {
+                    if let KeyKind::Secondary(index) = &kind {
+                        self.note_secondary(stream, index);
+                    }
+                    match is_finished {
+                        true => files.lone_keys.push(group),
+                        false => files.unfinished.push(name),
+                    }
+                }
                 _ => {
                     return Err(LogError::ForeignFile {
                         path: path.join(name),
@@ -122,11 +123,15 @@ impl DataDir {
 
     /// Removes the files of a group that the manifest does not list any more.
     pub fn remove_group_files(&self, name: &GroupName) -> Result<()> {
-        for path in [
+        let secondary = self.secondary_of(name.lane.stream).into_iter();
+        let secondary = secondary.map(KeyKind::Secondary);
+        let key_files = secondary.map(|kind| self.key_file_path(name, &kind));
+        let others = [
             self.keys_path(name),
             self.index_path(name),
             self.group_path(name),
-        ] {
+        ];
+        for path in key_files.chain(others) {
             match self.disk.remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(LogError::io("remove", path, error));
@@ -140,6 +145,7 @@ impl DataDir {
     /// Removes a stream's folder and all in it.
     pub fn remove_stream_dir(&self, stream: StreamId) -> Result<()> {
         self.stream_dirs.lock().remove(&stream);
+        self.secondary.lock().remove(&stream);
         let path = self.stream_dir(stream);
         let names = match self.disk.list(&path) {
             Ok(names) => names,

@@ -74,10 +74,8 @@ pub struct Group {
     index: RwLock<Option<SparseIndex>>,
     /// Whether the index in memory was used since the cache last asked.
     index_used: AtomicBool,
-    /// Its key file.
+    /// Its key files.
     keys: RwLock<GroupKeys>,
-    /// Whether the key file in memory was used since the cache last asked.
-    keys_used: AtomicBool,
     file: Mutex<GroupFile>,
     /// Held while the file is synced: of two syncs at a time only one would learn of a failed write.
     /// Taken before the lock of `file`, which is free meanwhile, so that the file can be written.
@@ -106,7 +104,6 @@ impl Group {
             index: RwLock::new(Some(SparseIndex::default())),
             index_used: AtomicBool::new(false),
             keys: RwLock::default(),
-            keys_used: AtomicBool::new(false),
             file: Mutex::new(GroupFile {
                 open: None,
                 index: None,

@@ -12,7 +12,7 @@ use crate::keys::table::KeyStats;
 use crate::keys::tail::Content;
 use crate::produce::append::is_found_by;
 use crate::read::keys::find::find_key;
-use crate::read::keys::scan::scan_keys;
+use crate::read::keys::scan::scan_index;
 use crate::read::keys::update::current_index;
 use crate::read::keys::version::KeyVersion;
 use crate::read::keys::versions::{Wanted, read_versions};
@@ -138,7 +138,7 @@ impl StreamPartition {
     }
 
     /// Returns a version with its end, unless its value has ended.
-    fn alive(&self, version: KeyVersion) -> Option<KeyVersion> {
+    pub(crate) fn alive(&self, version: KeyVersion) -> Option<KeyVersion> {
         let expires_at = version.life().end(self.ttl());
         let is_over = expires_at.is_some_and(|end| end <= self.core.clock.now());
         (!is_over).then_some(KeyVersion {
@@ -149,7 +149,7 @@ impl StreamPartition {
 
     /// Looks again if the records that the index has named were compacted away before they were read: then there are newer
     /// ones.
-    fn look<R>(&self, look: impl Fn() -> Result<R>) -> Result<R> {
+    pub(crate) fn look<R>(&self, look: impl Fn() -> Result<R>) -> Result<R> {
         loop {
             let swaps = self.lane.swaps();
             match look() {
@@ -320,9 +320,10 @@ impl StreamPartition {
     }
 
     fn scan_and_read(&self, range: &KeyRange, limit: usize, bytes_max: usize) -> Result<KeyScan> {
-        let found = scan_keys(
+        let found = scan_index(
             &self.core.reads,
             &self.lane,
+            self.lane.key_index(self.partitions()),
             || self.partitions(),
             range,
             limit,
@@ -366,11 +367,11 @@ impl StreamPartition {
     }
 
     /// How many partitions the stream has.
-    fn partitions(&self) -> u32 {
+    pub(crate) fn partitions(&self) -> u32 {
         self.lane.stream.partition_count()
     }
 
-    fn check_keyed(&self) -> Result<()> {
+    pub(crate) fn check_keyed(&self) -> Result<()> {
         match self.core.is_keyed(&self.lane.stream) {
             true => Ok(()),
             false => Err(LogError::NotKeyed {

@@ -9,6 +9,7 @@ pub mod keys;
 pub mod partition;
 pub mod partition_reads;
 pub mod readers;
+pub mod secondary;
 pub mod stream;
 pub mod transactions;
 pub mod watch;

@@ -8,15 +8,17 @@ use millstream_record::{ChunkError, Record, Records};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
 use crate::keys::file::KeyCounts;
+use crate::keys::kind::KeyKind;
 use crate::keys::table::{KeyStats, KeyTable};
 use crate::keys::tail::KeyTail;
 
 /// How many records are added before lookups that wait have their turn.
 const RECORDS_AT_ONCE: usize = 1_000;
 
-/// The key index of a lane.
+/// A key index of a lane: of its keys, or of secondary keys.
 #[derive(Debug)]
 pub struct KeyIndex {
+    kind: KeyKind,
     /// Changed by the thread that has the lock `updating`. Never locked during I/O.
     table: RwLock<KeyTable>,
     /// Held by the thread that reads on, also during I/O. Locked before `table`.
@@ -61,9 +63,11 @@ pub struct Update<'a> {
 
 impl KeyIndex {
     /// An empty index of one of `partitions` partitions, for which there may be key files.
-    pub fn new(partition: u32, partitions: u32, has_files: bool) -> KeyIndex {
+    pub fn new(kind: KeyKind, partition: u32, partitions: u32, has_files: bool) -> KeyIndex {
+        let table = KeyTable::new(kind.clone(), partition, partitions, has_files);
         KeyIndex {
-            table: RwLock::new(KeyTable::new(partition, partitions, has_files)),
+            kind,
+            table: RwLock::new(table),
             updating: Mutex::new(()),
             building: Mutex::new(()),
             tail: Mutex::default(),
@@ -71,6 +75,11 @@ impl KeyIndex {
             counters: Counters::default(),
             epoch: AtomicU64::new(0),
         }
+    }
+
+    /// Which keys it has.
+    pub fn kind(&self) -> &KeyKind {
+        &self.kind
     }
 
     /// Lets `look` see the table, if it holds all records before `until`, and keys have their owners among `partitions`.

@@ -35,6 +35,8 @@
 pub mod expiry;
 pub mod file;
 pub mod index;
+pub mod kind;
 pub mod scan;
+pub mod secondary;
 pub mod table;
 pub mod tail;

@@ -7,6 +7,9 @@ use millstream_record::Record;
 use serde::Serialize;
 
 use crate::keys::file::KeyCounts;
+use crate::keys::kind::KeyKind;
+use crate::keys::secondary::name::SecondaryName;
+use crate::keys::secondary::{entry, indexed_keys, is_left_out};
 
 /// The memory that a key takes beside its own bytes, about: its place in the map, whose nodes are not full, and what the
 /// allocator adds.
@@ -25,6 +28,7 @@ pub struct Newest {
 /// The newest versions of the keys that a partition owns, of the records behind the key files.
 #[derive(Debug)]
 pub struct KeyTable {
+    kind: KeyKind,
     partition: u32,
     /// The number of partitions by which keys have their owners.
     partitions: u32,
@@ -37,6 +41,7 @@ pub struct KeyTable {
     /// How many of the keys have no value.
     tombstones: u64,
     misplaced: u64,
+    /// Records without a key; of secondary keys, those with some that the index leaves out.
     without_key: u64,
     /// Key files have all records before this offset.
     covered: Offset,
@@ -74,8 +79,9 @@ pub struct KeyStats {
 
 impl KeyTable {
     /// An empty table of one of `partitions` partitions, for which there may be key files.
-    pub fn new(partition: u32, partitions: u32, has_files: bool) -> KeyTable {
+    pub fn new(kind: KeyKind, partition: u32, partitions: u32, has_files: bool) -> KeyTable {
         KeyTable {
+            kind,
             partition,
             partitions,
             has_files,
@@ -92,7 +98,8 @@ impl KeyTable {
 
     /// An empty table of the same partition, now one of `partitions`.
     pub fn emptied(&self, partitions: u32) -> KeyTable {
-        KeyTable::new(self.partition, partitions, self.has_files)
+        let kind = self.kind.clone();
+        KeyTable::new(kind, self.partition, partitions, self.has_files)
     }
 
     pub fn partitions(&self) -> u32 {
@@ -139,6 +146,10 @@ impl KeyTable {
 
     /// Adds the next committed record. `false` if it has no key, or one of another partition.
     pub fn add(&mut self, record: &Record<'_>) -> bool {
+        if let KeyKind::Secondary(name) = &self.kind {
+            let name = name.clone();
+            return self.add_secondary(record, &name);
+        }
         let Some(key) = record.key else {
             self.without_key += 1;
             return false;
@@ -159,6 +170,34 @@ impl KeyTable {
             bytes: record_bytes(record),
             is_tombstone,
         };
+        self.put(key, newest);
+        true
+    }
+
+    /// Adds the secondary keys of the next committed record, as [`add`](Self::add) does. Entries of the key's older versions
+    /// stay: look-ups pass over them.
+    fn add_secondary(&mut self, record: &Record<'_>, name: &SecondaryName) -> bool {
+        let Some(key) = record.key.filter(|key| self.owns(key)) else {
+            return false;
+        };
+        if record.value.is_none() {
+            return true;
+        }
+        self.without_key += u64::from(is_left_out(record, name));
+        let newest = Newest {
+            offset: record.offset,
+            bytes: record_bytes(record),
+            is_tombstone: false,
+        };
+        let mut bytes = Vec::new();
+        for secondary in indexed_keys(record, name) {
+            entry::encode(secondary, key, &mut bytes);
+            self.put(&bytes, newest);
+        }
+        true
+    }
+
+    fn put(&mut self, key: &[u8], newest: Newest) {
         let before = match self.newest.get_mut(key) {
             Some(known) => std::mem::replace(known, newest).is_tombstone,
             None => {
@@ -167,9 +206,8 @@ impl KeyTable {
                 false
             }
         };
-        self.tombstones += u64::from(is_tombstone);
+        self.tombstones += u64::from(newest.is_tombstone);
         self.tombstones -= u64::from(before);
-        true
     }
 
     /// Whether the partition owns a key.
@@ -297,7 +335,7 @@ mod tests {
     #[test]
     fn the_newest_record_of_a_key_counts_also_one_without_value() {
         for has_files in [false, true] {
-            let mut table = KeyTable::new(0, 1, has_files);
+            let mut table = KeyTable::new(KeyKind::Primary, 0, 1, has_files);
             add(
                 &mut table,
                 &[put("a"), put("b"), put("a"), (None, Some("x"))],
@@ -329,7 +367,7 @@ mod tests {
         let key = "foobar";
         let owner = partition_of_key(key.as_bytes(), 3) as u32;
         for partition in 0..3 {
-            let mut table = KeyTable::new(partition, 3, true);
+            let mut table = KeyTable::new(KeyKind::Primary, partition, 3, true);
             add(&mut table, &[put(key)]);
             let is_owner = partition == owner;
             assert_eq!(found(&table, key).is_some(), is_owner);
@@ -339,7 +377,7 @@ mod tests {
 
     #[test]
     fn the_first_keys_end_behind_one_more_value_than_asked_for() {
-        let mut table = KeyTable::new(0, 1, true);
+        let mut table = KeyTable::new(KeyKind::Primary, 0, 1, true);
         let records = [
             put("a"),
             put("b"),
@@ -369,7 +407,7 @@ mod tests {
 
     #[test]
     fn removed_and_covered_versions_are_dropped_when_they_are_many() {
-        let mut table = KeyTable::new(0, 1, true);
+        let mut table = KeyTable::new(KeyKind::Primary, 0, 1, true);
         add(
             &mut table,
             &[put("a"), (Some("b"), None), put("c"), put("a")],
@@ -394,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_key_file_takes_the_place_of_records_that_were_added_in_part() {
-        let mut table = KeyTable::new(0, 1, true);
+        let mut table = KeyTable::new(KeyKind::Primary, 0, 1, true);
         add(&mut table, &[put("a"), (None, None), put("b")]);
         let counts = KeyCounts {
             without_key: 1,

@@ -23,6 +23,7 @@ pub mod persist_signal;
 pub mod reader_position;
 pub mod replaced;
 pub mod residents;
+pub mod secondary;
 pub mod shared;
 pub mod start;
 pub mod stored;
@@ -45,12 +46,14 @@ use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::ids::LaneId;
 use crate::keys::index::KeyIndex;
+use crate::keys::kind::KeyKind;
 use crate::keys::table::KeyStats;
 use crate::lane::end::LaneEnd;
 use crate::lane::epochs::Epochs;
 use crate::lane::fetch_ends::FetchEnds;
 use crate::lane::head::{Head, OpenGroup};
 use crate::lane::reader_position::ReaderPosition;
+use crate::lane::secondary::SecondaryIndexes;
 use crate::lane::shared::{StreamShared, StreamletShared};
 use crate::lane::start::LaneStart;
 use crate::lane::stored::StoredLane;
@@ -117,6 +120,8 @@ pub struct LaneState {
     swaps: AtomicU64,
     /// The index of its keys. Made by the first lookup, or with the first key file.
     keys: OnceLock<Box<KeyIndex>>,
+    /// The indexes of its secondary keys, made as that one is.
+    secondary: SecondaryIndexes,
     /// Figures about its compaction, from the first look of the thread that compacts on. Changed by that thread.
     compaction_stats: Mutex<Option<Box<CompactionStats>>>,
 }
@@ -187,6 +192,7 @@ impl LaneState {
             changing_groups: Mutex::new(()),
             swaps: AtomicU64::new(0),
             keys: OnceLock::new(),
+            secondary: SecondaryIndexes::default(),
             compaction_stats: Mutex::default(),
         }
     }
@@ -372,7 +378,8 @@ impl LaneState {
         self.stream.keyed.note_index();
         self.keys.get_or_init(|| {
             let has_files = !self.is_memory_only();
-            Box::new(KeyIndex::new(self.partition, partitions, has_files))
+            let (kind, partition) = (KeyKind::Primary, self.partition);
+            Box::new(KeyIndex::new(kind, partition, partitions, has_files))
         })
     }
 
@@ -383,21 +390,7 @@ impl LaneState {
 
     /// Returns the size of the index of the lane's keys, if there is one.
     pub fn key_stats(&self) -> Option<KeyStats> {
-        let index = self.made_key_index()?;
-        let (covered, mut stats) = (index.covered(), index.stats());
-        for group in self.groups() {
-            if group.end().is_none_or(|end| end.offset > covered) {
-                break;
-            }
-            if let Some(counts) = group.key_counts() {
-                stats.files += 1;
-                stats.file_bytes += counts.file_bytes;
-                stats.keys += counts.keys - counts.tombstones;
-                stats.misplaced += counts.misplaced;
-                stats.without_key += counts.without_key;
-            }
-        }
-        Some(stats)
+        self.made_key_index().map(|index| self.stats_of(index))
     }
 
     /// Returns figures about its compaction, if it is compacted.

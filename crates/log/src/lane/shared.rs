@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use event_listener::Event;
 use millstream_base::StreamId;
+use millstream_record::SECONDARY_KEYS_MAX;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
+use crate::keys::secondary::SECONDARY_KEY_BYTES_MAX;
 use crate::settings::config::{Durability, StreamConfig};
 use crate::settings::limits::LiveLimits;
 
@@ -42,6 +44,8 @@ pub struct KeyedState {
     has_indexes: AtomicBool,
     /// Whether a warning has named records in partitions that do not own their keys.
     has_warned: AtomicBool,
+    /// Whether a warning has named records with more secondary keys than indexes have.
+    has_warned_of_left_out: AtomicBool,
 }
 
 impl KeyedState {
@@ -61,6 +65,19 @@ impl KeyedState {
                 records,
                 "another partition owns the keys of these records, so lookups by key do not find them; let producers that use \
                  librdkafka set partitioner=murmur2_random, and write the records again"
+            );
+        }
+    }
+
+    /// Warns of records with secondary keys that an index leaves out, once for the stream: the index has found them.
+    pub fn note_left_out(&self, stream: &str, partition: u32, records: u64) {
+        if records > 0 && !self.has_warned_of_left_out.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                stream,
+                partition,
+                records,
+                "these records have more than {SECONDARY_KEYS_MAX} secondary keys (headers k.<name>), or one of more than \
+                 {SECONDARY_KEY_BYTES_MAX} bytes; lookups by those do not find them, so write the records again with fewer"
             );
         }
     }

@@ -129,6 +129,8 @@ impl Inner {
             drop(lane.compacting.lock());
             // Key files that are being made; none is begun from here on.
             lane.made_key_index().inspect(|index| drop(index.build()));
+            let secondary = lane.secondary_indexes();
+            secondary.iter().for_each(|index| drop(index.build()));
             for group in lane.groups() {
                 group.remove(&self.core.dir)?;
                 lane.remove_first(group.id);

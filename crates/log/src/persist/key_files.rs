@@ -3,9 +3,16 @@
 
 use std::sync::{Arc, Weak};
 
+use millstream_base::Offset;
+
 use crate::core::Core;
+use crate::group::Group;
+use crate::group::end::GroupEnd;
+use crate::keys::index::KeyIndex;
+use crate::keys::kind::KeyKind;
+use crate::keys::secondary::name::SecondaryName;
 use crate::lane::LaneState;
-use crate::read::keys::cover::{ensure_key_file, next_group};
+use crate::read::keys::cover::{ensure_key_file, first_without_file, next_group};
 use crate::stream::StreamState;
 
 /// How many lanes a step looks at: some 5 ms of work each second. With more lanes a turn takes several steps; till then
@@ -36,6 +43,9 @@ impl Core {
                 return false;
             }
             worked |= self.build_next_key_file(&lane);
+            for name in &*lane.stream.limits.secondary() {
+                worked |= self.build_next_secondary(&lane, name);
+            }
         }
         worked
     }
@@ -47,6 +57,7 @@ impl Core {
         for stream in streams {
             let shared = &stream.shared;
             if self.is_keyed(shared) {
+                self.drop_secondary(&stream);
                 lanes.extend(stream.made_lanes().iter().map(Arc::downgrade));
             } else if shared.keyed.take_indexes() {
                 forget_tables(&stream);
@@ -62,20 +73,78 @@ impl Core {
             return false;
         };
         let partitions = lane.stream.partition_count();
-        let index = lane.key_index(partitions);
-        let Some(counts) = ensure_key_file(&self.reads, lane, index, &group, &end) else {
+        self.cover_group(lane, lane.key_index(partitions), &group, &end)
+    }
+
+    /// Makes sure that the next group of a lane has a file of these secondary keys.
+    fn build_next_secondary(&self, lane: &LaneState, name: &SecondaryName) -> bool {
+        let made = lane.made_secondary_index(name);
+        let covered = made.map_or_else(Offset::default, |index| index.covered());
+        let kind = KeyKind::Secondary(name.clone());
+        let index = || lane.secondary_index(name, lane.stream.partition_count());
+        if let Some(group) = first_without_file(lane, &kind, covered)
+            && let Some(end) = group.end()
+        {
+            return ensure_key_file(&self.reads, lane, &index(), &group, &end).is_some();
+        }
+        match next_group(lane, covered) {
+            Some((group, end)) => self.cover_group(lane, &index(), &group, &end),
+            None => false,
+        }
+    }
+
+    /// Makes sure that a group has the key file of an index, and lets it stand for the records of the group.
+    fn cover_group(
+        &self,
+        lane: &LaneState,
+        index: &KeyIndex,
+        group: &Arc<Group>,
+        end: &GroupEnd,
+    ) -> bool {
+        let Some(counts) = ensure_key_file(&self.reads, lane, index, group, end) else {
             return false;
         };
         let update = index.update();
-        update.set_partitions(partitions);
+        update.set_partitions(lane.stream.partition_count());
         // A lookup may have found a damaged key file meanwhile.
         let earliest = lane.earliest_offset();
         let first = update.covered().max(earliest);
-        if group.first_offset <= first && first < end.offset && group.key_counts().is_some() {
+        let is_there = group.counts_of(index.kind()).is_some();
+        if group.first_offset <= first && first < end.offset && is_there {
             update.cover(end.offset, &counts);
             update.sweep(earliest);
         }
         true
+    }
+
+    /// Drops the indexes of secondary keys that a stream has no more, with their files. One that fails is tried again in the
+    /// next turn.
+    fn drop_secondary(&self, stream: &StreamState) {
+        let Some(_right) = self.reads.key_files.begin_build() else {
+            return;
+        };
+        let (id, wanted) = (stream.shared.id, stream.shared.limits.secondary());
+        let lanes = stream.made_lanes();
+        let taken = lanes.iter();
+        let taken: Vec<Arc<KeyIndex>> = taken
+            .flat_map(|lane| lane.take_secondary_indexes(&wanted))
+            .collect();
+        let stored = self.dir.secondary_of(id).into_iter();
+        let unwanted: Vec<SecondaryName> = stored.filter(|name| !wanted.contains(name)).collect();
+        if unwanted.is_empty() || stream.is_removed() {
+            return;
+        }
+        // Files that are being made.
+        taken.iter().for_each(|index| drop(index.build()));
+        for name in unwanted {
+            for group in lanes.iter().flat_map(|lane| lane.groups()) {
+                group.forget_secondary(&name);
+            }
+            if let Err(error) = self.dir.remove_secondary(id, &name) {
+                tracing::warn!(stream = %stream.shared.name, index = %&*name, %error,
+                    "the files of an index of secondary keys cannot be removed now");
+            }
+        }
     }
 }
 
@@ -84,10 +153,13 @@ fn forget_tables(stream: &StreamState) {
     for lane in stream.made_lanes() {
         if let Some(index) = lane.made_key_index() {
             index.update().forget();
-            lane.groups()
-                .iter()
-                .for_each(|group| group.forget_loaded_keys());
         }
+        for index in lane.secondary_indexes() {
+            index.update().forget();
+        }
+        lane.groups()
+            .iter()
+            .for_each(|group| group.forget_loaded_keys());
     }
 }
 

@@ -227,7 +227,7 @@ impl Repair {
         let next = GroupId(last.max(journal_last).max(id.0) + 1);
         // They may depend on the ends of transactions that are taken away.
         self.dir
-            .remove_key_files(stream, |name| name.lane == lane)?;
+            .remove_key_files(stream, |name, _| name.lane == lane)?;
 
         // The list is without them before they go: until then they would be missed. From then on they look as if they had
         // just been begun, and are damaged as before.

@@ -101,7 +101,7 @@ pub fn salvage(
             repair.take_from_journal()?;
             // They may depend on the ends of transactions that are taken away.
             for stream in repair.dir.list_streams()? {
-                repair.dir.remove_key_files(stream, |_| true)?;
+                repair.dir.remove_key_files(stream, |_, _| true)?;
             }
         }
     }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Timestamp;
 
 use crate::keys::expiry::TTL;
+use crate::keys::secondary::name::{SECONDARY, SecondaryName, names_of};
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, has_policy, is_without_retention};
 
 /// How long a record stays at least before it may be compacted, in milliseconds.
@@ -34,6 +36,13 @@ pub fn is_compacted(settings: &BTreeMap<String, String>) -> bool {
 pub fn ttl(settings: &BTreeMap<String, String>) -> Option<Duration> {
     let ms = number::<i64>(settings, TTL)?;
     u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// Returns the indexes of secondary keys of a stream: see [`SECONDARY`].
+pub fn secondary(settings: &BTreeMap<String, String>) -> Arc<[SecondaryName]> {
+    settings
+        .get(SECONDARY)
+        .map_or_else(Arc::default, |names| names_of(names))
 }
 
 /// When a compacted stream is compacted, and how long its tombstones and replaced files stay. The defaults are Kafka's.

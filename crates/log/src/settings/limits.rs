@@ -1,17 +1,19 @@
 //! Limits of a stream's chunks, segments and groups, which follow its settings.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 
+use crate::keys::secondary::name::SecondaryName;
 use crate::settings::intake::Intake;
 
 /// The number for values without an end.
 const NO_TTL: u64 = u64::MAX;
 
 /// The bounds of a stream's chunks and groups.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// The largest chunk.
     pub chunk_bytes_max: usize,
@@ -25,6 +27,8 @@ pub struct Limits {
     pub needs_keys: bool,
     /// How long values of keys live that name no end of their own.
     pub ttl: Option<Duration>,
+    /// The indexes of secondary keys.
+    pub secondary: Arc<[SecondaryName]>,
     /// How chunks are changed and checked before they are stored, if they are.
     pub intake: Option<Intake>,
 }
@@ -39,6 +43,7 @@ pub struct LiveLimits {
     needs_keys: AtomicBool,
     /// In milliseconds; [`NO_TTL`] for ever.
     ttl: AtomicU64,
+    secondary: RwLock<Arc<[SecondaryName]>>,
     /// Whether there is an intake, so that appends without one take no lock.
     has_intake: AtomicBool,
     intake: RwLock<Option<Intake>>,
@@ -52,6 +57,7 @@ impl LiveLimits {
             group_bytes_max: AtomicU64::new(limits.group_bytes_max),
             needs_keys: AtomicBool::new(limits.needs_keys),
             ttl: AtomicU64::new(ttl_ms(limits.ttl)),
+            secondary: RwLock::new(limits.secondary),
             has_intake: AtomicBool::new(limits.intake.is_some()),
             intake: RwLock::new(limits.intake),
         }
@@ -65,6 +71,7 @@ impl LiveLimits {
         self.group_bytes_max.store(limits.group_bytes_max, relaxed);
         self.needs_keys.store(limits.needs_keys, relaxed);
         self.ttl.store(ttl_ms(limits.ttl), relaxed);
+        *self.secondary.write() = limits.secondary;
         *self.intake.write() = limits.intake;
         self.has_intake.store(limits.intake.is_some(), relaxed);
     }
@@ -92,6 +99,11 @@ impl LiveLimits {
     pub fn ttl(&self) -> Option<Duration> {
         let ttl = self.ttl.load(Ordering::Relaxed);
         (ttl != NO_TTL).then_some(Duration::from_millis(ttl))
+    }
+
+    /// The indexes of secondary keys that the stream shall have.
+    pub fn secondary(&self) -> Arc<[SecondaryName]> {
+        Arc::clone(&self.secondary.read())
     }
 
     pub fn group_bytes_max(&self) -> u64 {

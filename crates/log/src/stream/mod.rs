@@ -337,6 +337,7 @@ mod tests {
             run_bytes_max: 1 << 20,
             needs_keys: false,
             ttl: None,
+            secondary: Arc::default(),
             intake: None,
         };
         let shape = |streamlets, lanes| Shape { streamlets, lanes };

@@ -9,6 +9,7 @@ mod limits;
 mod machine;
 mod model;
 mod owners;
+mod secondary;
 mod threads;
 mod watch;
 
@@ -19,7 +20,7 @@ use millstream_log::{
     Background, CLEANUP_POLICY, Durability, KeyRange, Log, LogConfig, LogError, StreamConfig,
     StreamPartition,
 };
-use millstream_record::{ChunkBuilder, Compression, Producer, end_header};
+use millstream_record::{ChunkBuilder, Compression, Header, Producer, end_header, secondary_key};
 
 /// Key and value.
 type Record<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
@@ -79,12 +80,38 @@ fn chunk_of(
     timestamp: Timestamp,
     expires: Option<i64>,
 ) -> Vec<u8> {
+    let transaction = (producer, is_transactional);
+    tagged_chunk_of(records, &[], compression, transaction, timestamp, expires)
+}
+
+/// The name of an index, and a secondary key in it.
+type Tag = (&'static str, Vec<u8>);
+
+/// As [`chunk_of`], with secondary keys for the first records.
+fn tagged_chunk_of(
+    records: &[Record<'_>],
+    tags: &[Vec<Tag>],
+    compression: Compression,
+    (producer, is_transactional): (Option<Producer>, bool),
+    timestamp: Timestamp,
+    expires: Option<i64>,
+) -> Vec<u8> {
     let mut builder = ChunkBuilder::new(compression);
     builder.set_transactional(is_transactional);
     let expires = expires.map(|end| end.to_string());
-    let header = expires.as_deref().map(end_header);
-    for (key, value) in records {
-        let pushed = builder.push(timestamp, *key, *value, header.as_slice());
+    let end = expires.as_deref().map(end_header);
+    let tags = tags
+        .iter()
+        .map(Vec::as_slice)
+        .chain(std::iter::repeat(&[][..]));
+    for ((key, value), tags) in records.iter().zip(tags) {
+        let names: Vec<String> = tags.iter().map(|(name, _)| secondary_key(name)).collect();
+        let tags = names.iter().zip(tags).map(|(name, (_, tag))| Header {
+            name: name.as_bytes(),
+            value: Some(tag),
+        });
+        let headers: Vec<Header<'_>> = end.into_iter().chain(tags).collect();
+        let pushed = builder.push(timestamp, *key, *value, &headers);
         pushed.unwrap();
     }
     builder.finish(producer).unwrap().to_vec()
@@ -151,5 +178,45 @@ fn try_scan(
             }
             None => return Ok(found),
         }
+    }
+}
+
+/// Secondary key, key, offset and value of each record of a range of secondary keys.
+type Found = Vec<(Vec<u8>, Vec<u8>, u64, Vec<u8>)>;
+
+/// All records of a range of secondary keys, by look-ups of at most `limit` records and `bytes_max` bytes.
+fn try_find(
+    partition: &StreamPartition,
+    name: &str,
+    range: &KeyRange,
+    limit: usize,
+    bytes_max: usize,
+) -> Result<Found, LogError> {
+    let mut found: Found = Vec::new();
+    let mut from = None;
+    loop {
+        let page = partition.find_by(name, range, from.as_ref(), limit, bytes_max)?;
+        assert!(page.entries.len() <= limit);
+        found.extend(page.entries.into_iter().map(|entry| {
+            let version = entry.version;
+            (
+                entry.secondary,
+                entry.key,
+                version.offset.0,
+                version.value.to_vec(),
+            )
+        }));
+        let Some(next) = page.next else {
+            return Ok(found);
+        };
+        let is_behind = |last: &(Vec<u8>, Vec<u8>, u64, Vec<u8>)| {
+            (&last.0, &last.1) < (&next.secondary, &next.key)
+        };
+        assert!(
+            found.last().is_none_or(is_behind),
+            "it goes on behind what was found"
+        );
+        assert!(from.is_none_or(|from| from < next), "it goes on");
+        from = Some(next);
     }
 }

@@ -4,8 +4,8 @@ use millstream_base::ByteSize;
 use millstream_log::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLEANUP_POLICY, COMPACT, COMPACTION_LAG_MAX,
     COMPACTION_LAG_MIN, COMPRESSION, DELETE, DELETE_RETENTION, DIRTY_RATIO_MIN, Durability,
-    FILE_DELETE_DELAY, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, StreamConfig,
-    TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, TTL, ZSTD_LEVEL,
+    FILE_DELETE_DELAY, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, SECONDARY, StreamConfig,
+    TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, TTL, ZSTD_LEVEL, refuse_secondary,
 };
 
 use crate::configs::setting::Setting;
@@ -116,7 +116,7 @@ const fn topic(
 }
 
 /// All settings of topics, by their names. Others are refused, as Kafka does.
-pub const SETTINGS: [TopicSetting; 36] = [
+pub const SETTINGS: [TopicSetting; 37] = [
     topic(
         CLEANUP_POLICY,
         Some("log.cleanup.policy"),
@@ -384,6 +384,13 @@ pub const SETTINGS: [TopicSetting; 36] = [
         "-1",
         "How long the values of a compacted topic live, from their record's time on; -1 for ever. Then look-ups find their keys absent, and compaction removes them. A record that names the end of its value in a header keeps that.",
     ).refusing(refuse_no_life).read_by_log(),
+    topic(
+        SECONDARY,
+        None,
+        Values::Text,
+        "",
+        "The indexes of secondary keys of a compacted topic, up to 8 names separated by commas. A record is found by its headers k.<name>. The server makes a new index of the data that is there, and removes the files of one that is no longer named.",
+    ).refusing(refuse_secondary).read_by_log(),
 ];
 
 fn refuse_no_life(ttl: &str) -> Option<String> {

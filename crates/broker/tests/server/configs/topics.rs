@@ -64,8 +64,8 @@ fn every_setting_of_kafkas_topics_is_taken_and_shown() {
         let all = describe(&mut client, (TOPIC, topic)).configs;
         assert_eq!(
             all.len(),
-            settings.len() + 2,
-            "ours are millstream.durability and millstream.keyed.ttl.ms"
+            settings.len() + 3,
+            "ours are millstream.durability, millstream.keyed.secondary and millstream.keyed.ttl.ms"
         );
         for (name, value) in settings {
             let found = all.iter().find(|config| *config.name == *name).unwrap();

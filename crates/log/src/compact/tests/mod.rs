@@ -24,6 +24,7 @@ use crate::index::entry::{EntryKind, IndexEntry};
 use crate::index::file::Index;
 use crate::index::sparse::SparseIndex;
 use crate::keys::file::read::KeyFile;
+use crate::keys::kind::KeyKind;
 use crate::producers::transactions::AbortedTransaction;
 use crate::recovery::producers::producers_behind;
 
@@ -397,7 +398,7 @@ fn check_keys(
     expected: &[ModelRecord],
 ) {
     let file = world.disk.open(Path::new("/keys"), Access::Read).unwrap();
-    let keys = KeyFile::open(&*file, name, rewritten.end.offset).unwrap();
+    let keys = KeyFile::open(&*file, name, &KeyKind::Primary, rewritten.end.offset).unwrap();
     let mut cursor = keys.cursor(&*file, &[]).unwrap();
     let with_keys = expected.iter().filter(|record| record.key.is_some());
     let by_key: BTreeMap<&[u8], &ModelRecord> = with_keys

@@ -1,7 +1,8 @@
 //! Key files: the keys of a closed group, sorted, each with its newest record.
 //!
 //! ```text
-//! header 64     "MSKEYS01" | stream 8 | group 8 | first offset 8 | streamlet 4 | lane 4 | generation 4 | zero 16 | CRC 4
+//! header 64     "MSKEYS01" | stream 8 | group 8 | first offset 8 | streamlet 4 | lane 4 | generation 4 | kind 8 |
+//!               zero 8 | CRC 4
 //! blocks        of up to 4 KiB, a longer entry alone: entries in the order of their keys, CRC 4
 //!   entry       shared prefix | bytes behind it | these | offset − first offset, 2 bits of flags | position of the chunk |
 //!               bytes of the record
@@ -17,6 +18,10 @@
 //! value and headers. A horizon is the smallest one of the group's chunks, -1 without one; earlier programs wrote 0 for both.
 //! The end of values is the time in ms when so many have ended that a rewrite is worth it, 0 if none ends.
 //! Checksums are CRC-32C.
+//!
+//! A group has a file of this format for each index of [secondary keys](super::secondary), too. Its keys are
+//! [entries](super::secondary::entry), of records with a value alone, and its records without key are those with secondary keys
+//! that the index leaves out. The kind is 0 in the file of the keys, and else the xxHash64 of the index's name.
 //!
 //! A key file follows from its group alone. So one that is damaged, or of another group, is made anew, and readers return
 //! damage as an error that names the place.
@@ -68,7 +73,7 @@ pub struct KeyCounts {
     pub keys: u64,
     /// Entries without a value.
     pub tombstones: u64,
-    /// Records of the group without a key, which have no entry.
+    /// Records of the group without a key, which have no entry. Of secondary keys: those with some that the index leaves out.
     pub without_key: u64,
     /// Records of the group whose keys other partitions owned.
     pub misplaced: u64,

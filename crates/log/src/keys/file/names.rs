@@ -4,6 +4,7 @@ use millstream_base::{Offset, Timestamp, crc32c};
 
 use super::{Horizons, KeyCounts};
 use crate::ids::GroupName;
+use crate::keys::kind::KeyKind;
 
 const MAGIC: [u8; 8] = *b"MSKEYS01";
 const END_MAGIC: [u8; 8] = *b"MSKEYEND";
@@ -14,9 +15,9 @@ pub const FOOTER_BYTES: usize = 96;
 const HEADER_CRC: usize = HEADER_BYTES - 4;
 const FOOTER_CRC: usize = FOOTER_BYTES - 12;
 
-pub fn encode_header(name: &GroupName) -> [u8; HEADER_BYTES] {
+pub fn encode_header(name: &GroupName, kind: &KeyKind) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
-    let fields: [&[u8]; 7] = [
+    let fields: [&[u8]; 8] = [
         &MAGIC,
         &name.lane.stream.0.to_le_bytes(),
         &name.id.0.to_le_bytes(),
@@ -24,6 +25,7 @@ pub fn encode_header(name: &GroupName) -> [u8; HEADER_BYTES] {
         &name.lane.streamlet.0.to_le_bytes(),
         &name.lane.lane.0.to_le_bytes(),
         &name.generation.0.to_le_bytes(),
+        &kind.id().to_le_bytes(),
     ];
     put(&mut header, &fields);
     let crc = crc32c(&header[..HEADER_CRC]);

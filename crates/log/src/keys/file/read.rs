@@ -9,6 +9,7 @@ use super::filter;
 use super::names::{FOOTER_BYTES, Footer, HEADER_BYTES, encode_header};
 use super::{CRC_BYTES, FILTER_BLOCKS, KeyCounts, KeyFileError, Version};
 use crate::ids::GroupName;
+use crate::keys::kind::KeyKind;
 
 /// The bytes of a key file.
 pub trait ReadBytes {
@@ -47,10 +48,11 @@ impl KeyFile {
     pub fn open(
         file: &dyn DiskFile,
         name: &GroupName,
+        kind: &KeyKind,
         end: Offset,
     ) -> Result<KeyFile, KeyFileError> {
         let damaged = KeyFileError::damaged;
-        let (footer, footer_at) = read_footer(file, name, end)?;
+        let (footer, footer_at) = read_footer(file, name, kind, end)?;
         let bytes = read_part(file, footer.filters, footer_at)?;
         let list_at = (footer.blocks - footer.filters) as usize;
         let filters = read_filters(&bytes[..list_at]);
@@ -68,7 +70,7 @@ impl KeyFile {
         })
     }
 
-    /// Reads the block list alone: then the file is only good for cursors, and any key may be in it.
+    /// Reads the block list of the group's keys alone: then the file is only good for cursors, and any key may be in it.
     ///
     /// # Errors
     /// As [`KeyFile::open`].
@@ -77,7 +79,7 @@ impl KeyFile {
         name: &GroupName,
         end: Offset,
     ) -> Result<KeyFile, KeyFileError> {
-        let (footer, footer_at) = read_footer(file, name, end)?;
+        let (footer, footer_at) = read_footer(file, name, &KeyKind::Primary, end)?;
         let bytes = read_part(file, footer.blocks, footer_at)?;
         let blocks = read_blocks(&bytes, footer.filters);
         Ok(KeyFile {
@@ -95,9 +97,10 @@ impl KeyFile {
     pub fn read_counts(
         file: &dyn DiskFile,
         name: &GroupName,
+        kind: &KeyKind,
         end: Offset,
     ) -> Result<KeyCounts, KeyFileError> {
-        let (footer, _) = read_footer(file, name, end)?;
+        let (footer, _) = read_footer(file, name, kind, end)?;
         Ok(footer.counts)
     }
 
@@ -278,6 +281,7 @@ pub fn key_hash(key: &[u8]) -> u64 {
 fn read_footer(
     file: &dyn DiskFile,
     name: &GroupName,
+    kind: &KeyKind,
     end: Offset,
 ) -> Result<(Footer, u64), KeyFileError> {
     let damaged = KeyFileError::damaged;
@@ -286,7 +290,7 @@ fn read_footer(
     };
     let mut header = [0; HEADER_BYTES];
     file.read_full_at(&mut header, 0)?;
-    if header != encode_header(name) {
+    if header != encode_header(name, kind) {
         return Err(damaged(0, "its header is not that of the group"));
     }
     let mut footer = [0; FOOTER_BYTES];

@@ -14,6 +14,9 @@ use super::write::{KeyFileWriter, LeftOut};
 use super::{Horizons, KeyCounts, KeyFileError, Version};
 use crate::ids::GroupName;
 use crate::keys::expiry::Ends;
+use crate::keys::kind::KeyKind;
+use crate::keys::secondary::name::SecondaryName;
+use crate::keys::secondary::{entry, indexed_keys, is_left_out};
 use crate::keys::table::record_bytes;
 
 /// The most memory for keys that are sorted.
@@ -28,6 +31,7 @@ const RUNS_MAX: usize = 16;
 pub struct KeySorter<'a> {
     disk: &'a dyn Disk,
     name: GroupName,
+    kind: KeyKind,
     /// The end of the group, which is that of all runs, too.
     end: Offset,
     /// The file to write. Runs have this path with a number before the last ending.
@@ -37,23 +41,27 @@ pub struct KeySorter<'a> {
     left_out: LeftOut,
     horizons: Horizons,
     ends: Ends,
+    /// The last entry of a secondary key.
+    entry: Vec<u8>,
     /// Runs that are on disk. Each has newer records than those before.
     runs: Vec<PathBuf>,
     runs_made: usize,
 }
 
 impl<'a> KeySorter<'a> {
-    /// Begins the key file of a group that ends at `end`. `path` is the file to write; one that is there is overwritten.
+    /// Begins the key file of a group that ends at `end`, with keys of this kind. `path` is the file to write; one that is there is overwritten.
     pub fn new(
         disk: &'a dyn Disk,
         path: PathBuf,
         name: GroupName,
+        kind: KeyKind,
         end: Offset,
         bytes_max: usize,
     ) -> KeySorter<'a> {
         KeySorter {
             disk,
             name,
+            kind,
             end,
             path,
             bytes_max,
@@ -61,6 +69,7 @@ impl<'a> KeySorter<'a> {
             left_out: LeftOut::default(),
             horizons: Horizons::default(),
             ends: Ends::default(),
+            entry: Vec::new(),
             runs: Vec::new(),
             runs_made: 0,
         }
@@ -89,6 +98,10 @@ impl<'a> KeySorter<'a> {
         chunk: Position,
         is_owned: impl Fn(&[u8]) -> bool,
     ) -> Result<(), KeyFileError> {
+        if let KeyKind::Secondary(name) = &self.kind {
+            let name = name.clone();
+            return self.add_secondary(record, &name, chunk, is_owned);
+        }
         let Some(key) = record.key else {
             self.add_without_key();
             return Ok(());
@@ -108,6 +121,34 @@ impl<'a> KeySorter<'a> {
     /// Counts a record without a key.
     pub fn add_without_key(&mut self) {
         self.left_out.without_key += 1;
+    }
+
+    /// Adds the secondary keys of the next record.
+    fn add_secondary(
+        &mut self,
+        record: &Record<'_>,
+        name: &SecondaryName,
+        chunk: Position,
+        is_owned: impl Fn(&[u8]) -> bool,
+    ) -> Result<(), KeyFileError> {
+        let Some(key) = record.key.filter(|_| record.value.is_some()) else {
+            return Ok(());
+        };
+        self.left_out.without_key += u64::from(is_left_out(record, name));
+        let version = Version {
+            offset: record.offset,
+            chunk,
+            bytes: record_bytes(record),
+            is_tombstone: false,
+            is_misplaced: !is_owned(key),
+        };
+        let mut bytes = std::mem::take(&mut self.entry);
+        for secondary in indexed_keys(record, name) {
+            entry::encode(secondary, key, &mut bytes);
+            self.add(&bytes, version)?;
+        }
+        self.entry = bytes;
+        Ok(())
     }
 
     /// Takes note of a chunk of the group.
@@ -167,7 +208,7 @@ impl<'a> KeySorter<'a> {
     /// Writes the keys in memory.
     fn write_sorted(&self, path: &Path) -> Result<(Box<dyn DiskFile>, KeyCounts), KeyFileError> {
         let file = self.create(path)?;
-        let mut writer = KeyFileWriter::new(&*file, &self.name);
+        let mut writer = KeyFileWriter::new(&*file, &self.name, &self.kind);
         for reference in self.keys.sorted() {
             let (key, version) = self.keys.get(&reference);
             writer.add(key, version)?;
@@ -182,13 +223,13 @@ impl<'a> KeySorter<'a> {
         let files = paths.map(|run| self.disk.open(run, Access::Read));
         let files: Vec<Box<dyn DiskFile>> = files.collect::<Result<_, _>>()?;
         let runs = files.iter();
-        let runs = runs.map(|file| KeyFile::open(&**file, &self.name, self.end));
+        let runs = runs.map(|file| KeyFile::open(&**file, &self.name, &self.kind, self.end));
         let runs: Vec<KeyFile> = runs.collect::<Result<_, _>>()?;
         let cursors = runs.iter().zip(&files);
         let cursors = cursors.map(|(run, file)| run.cursor(&**file, &[]));
         let mut merge = KeyMerge::new(cursors.collect::<Result<_, _>>()?);
         let to = self.create(path)?;
-        let mut writer = KeyFileWriter::new(&*to, &self.name);
+        let mut writer = KeyFileWriter::new(&*to, &self.name, &self.kind);
         while let Some(version) = merge.advance()? {
             writer.add(merge.key(), &version)?;
         }

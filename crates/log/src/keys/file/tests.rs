@@ -18,6 +18,8 @@ use super::sort::KeySorter;
 use super::write::{KeyFileWriter, LeftOut};
 use super::{Horizons, KeyCounts, KeyFileError, Version};
 use crate::ids::{Generation, GroupName, LaneId};
+use crate::keys::kind::KeyKind;
+use crate::keys::secondary::name::SecondaryName;
 
 /// A file in memory.
 #[derive(Default)]
@@ -93,7 +95,7 @@ fn name() -> GroupName {
 
 fn write(entries: &Entries) -> MemoryFile {
     let file = MemoryFile::default();
-    let mut writer = KeyFileWriter::new(&file, &name());
+    let mut writer = KeyFileWriter::new(&file, &name(), &KeyKind::Primary);
     for (key, version) in entries {
         writer.add(key, version).unwrap();
     }
@@ -102,7 +104,7 @@ fn write(entries: &Entries) -> MemoryFile {
 }
 
 fn open(file: &MemoryFile) -> Result<KeyFile, KeyFileError> {
-    KeyFile::open(file, &name(), END)
+    KeyFile::open(file, &name(), &KeyKind::Primary, END)
 }
 
 fn get(key_file: &KeyFile, file: &MemoryFile, key: &[u8]) -> Result<Option<Version>, KeyFileError> {
@@ -186,8 +188,8 @@ proptest! {
             horizons: Some(HORIZONS),
             file_bytes: file.len().unwrap(),
         };
-        prop_assert_eq!(KeyFile::read_counts(&file, &name(), END).unwrap(), counts);
-        let other_end = KeyFile::open(&file, &name(), END.plus(1));
+        prop_assert_eq!(KeyFile::read_counts(&file, &name(), &KeyKind::Primary, END).unwrap(), counts);
+        let other_end = KeyFile::open(&file, &name(), &KeyKind::Primary, END.plus(1));
         prop_assert!(other_end.is_err_and(is_damage));
         for until in entries.keys().chain(&absent) {
             let range = KeyRange::new(Vec::new(), Some(until.clone()));
@@ -240,7 +242,7 @@ proptest! {
         let path = Path::new("/group.keys.new");
         // What an interrupted attempt has left.
         disk.write_file(path, &[7; 10_000]).unwrap();
-        let mut sorter = KeySorter::new(&disk, path.to_owned(), name(), END, bytes_max);
+        let mut sorter = KeySorter::new(&disk, path.to_owned(), name(), KeyKind::Primary, END, bytes_max);
         let mut expected = Entries::new();
         let mut left_out = LeftOut::default();
         for (n, (key, kind)) in records.into_iter().enumerate() {
@@ -325,7 +327,14 @@ proptest! {
 fn sort_repeated(records: u64, keys: u64, bytes_max: usize) -> usize {
     let disk = SimDisk::new(0);
     let path = Path::new("/group.keys.new");
-    let mut sorter = KeySorter::new(&disk, path.to_owned(), name(), END, bytes_max);
+    let mut sorter = KeySorter::new(
+        &disk,
+        path.to_owned(),
+        name(),
+        KeyKind::Primary,
+        END,
+        bytes_max,
+    );
     let version = |n: u64| Version {
         offset: Offset(FIRST + n),
         chunk: Position(n),
@@ -389,13 +398,16 @@ fn many_blocks_have_several_filters_and_are_searched() {
 }
 
 #[test]
-fn a_file_of_another_group_is_refused() {
+fn a_file_of_another_group_or_of_other_keys_is_refused() {
     let file = write(&Entries::new());
+    let name_of = |name| SecondaryName::parse(name).unwrap();
+    let kind = KeyKind::Secondary(name_of("city"));
+    assert!(KeyFile::open(&file, &name(), &kind, END).is_err());
     let other = GroupName {
         generation: Generation(6),
         ..name()
     };
-    let refused = KeyFile::open(&file, &other, END).unwrap_err();
+    let refused = KeyFile::open(&file, &other, &KeyKind::Primary, END).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "damaged at byte 0: its header is not that of the group"
@@ -405,7 +417,7 @@ fn a_file_of_another_group_is_refused() {
 #[test]
 fn horizons_are_read_and_those_of_earlier_programs_are_unknown() {
     let horizons = |file: &MemoryFile| {
-        let counts = KeyFile::read_counts(file, &name(), END).unwrap();
+        let counts = KeyFile::read_counts(file, &name(), &KeyKind::Primary, END).unwrap();
         counts.horizons
     };
     let file = write(&Entries::new());

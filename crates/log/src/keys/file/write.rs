@@ -9,6 +9,7 @@ use super::filter;
 use super::names::{Footer, encode_header};
 use super::{BLOCK_BYTES, FILTER_BLOCKS, Horizons, KeyCounts, Version};
 use crate::ids::GroupName;
+use crate::keys::kind::KeyKind;
 
 /// Bytes that are collected for one write.
 const WRITE_BYTES: usize = 64 << 10;
@@ -44,12 +45,12 @@ pub struct KeyFileWriter<'a> {
 
 impl<'a> KeyFileWriter<'a> {
     /// Begins the key file of a group. `file` is empty.
-    pub fn new(file: &'a dyn DiskFile, name: &GroupName) -> KeyFileWriter<'a> {
+    pub fn new(file: &'a dyn DiskFile, name: &GroupName, kind: &KeyKind) -> KeyFileWriter<'a> {
         KeyFileWriter {
             file,
             first_offset: name.first_offset,
             written: 0,
-            buffer: encode_header(name).to_vec(),
+            buffer: encode_header(name, kind).to_vec(),
             block: Vec::new(),
             last_key: Vec::new(),
             blocks: 0,

@@ -1,4 +1,4 @@
-//! Makes the key file of a closed group from the group's chunks.
+//! Makes a key file of a closed group from the group's chunks.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use crate::group::Group;
 use crate::group::end::GroupEnd;
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
 use crate::keys::file::{KeyCounts, KeyFileError};
+use crate::keys::kind::KeyKind;
 use crate::lane::LaneState;
 use crate::read::aborted::aborted_transactions;
 use crate::read::context::ReadContext;
@@ -20,7 +21,7 @@ use crate::read::keys::update::{check_stored, in_chunk};
 /// How many bytes of chunks are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Makes the key file of a group, with the committed records that the lane still has. All transactions with records in the
+/// Makes a key file of a group, with the committed records that the lane still has. All transactions with records in the
 /// group have ended. The caller has the right to make key files of the lane.
 ///
 /// # Errors
@@ -28,6 +29,7 @@ const READ_BYTES: usize = 1 << 20;
 pub fn build_key_file(
     reads: &ReadContext,
     lane: &LaneState,
+    kind: &KeyKind,
     group: &Arc<Group>,
     end: &GroupEnd,
 ) -> Result<KeyCounts> {
@@ -37,9 +39,13 @@ pub fn build_key_file(
     // With the right to make key files: before it is given back, the stream's folder stays.
     check_stored(lane)?;
     let (dir, name) = (&reads.dir, group.name());
-    let path = dir.unfinished_keys_path(&name);
-    let sorted = sort_keys(reads, lane, group, end).and_then(|counts| {
-        let named = dir.disk.rename(&path, &dir.keys_path(&name));
+    if let KeyKind::Secondary(index) = kind {
+        dir.note_secondary(lane.id.stream, index);
+    }
+    let path = dir.unfinished_key_file_path(&name, kind);
+    let finished = dir.key_file_path(&name, kind);
+    let sorted = sort_keys(reads, lane, kind, group, end).and_then(|counts| {
+        let named = dir.disk.rename(&path, &finished);
         named.map_err(|error| LogError::io("rename", &path, error))?;
         Ok(counts)
     });
@@ -47,7 +53,7 @@ pub fn build_key_file(
         let _ = dir.disk.remove_file(&path);
     } else if group.is_removed_for_good() {
         // Perhaps the removal of the group has missed it.
-        let _ = dir.disk.remove_file(&dir.keys_path(&name));
+        let _ = dir.disk.remove_file(&finished);
     }
     sorted
 }
@@ -56,11 +62,12 @@ pub fn build_key_file(
 fn sort_keys(
     reads: &ReadContext,
     lane: &LaneState,
+    kind: &KeyKind,
     group: &Arc<Group>,
     end: &GroupEnd,
 ) -> Result<KeyCounts> {
     let name = group.name();
-    let path = reads.dir.unfinished_keys_path(&name);
+    let path = reads.dir.unfinished_key_file_path(&name, kind);
     let written = |error| match error {
         KeyFileError::Io(error) => LogError::io("write", &path, error),
         KeyFileError::Damaged { position, what } => {
@@ -68,7 +75,8 @@ fn sort_keys(
         }
     };
     let disk = &*reads.dir.disk;
-    let mut sorter = KeySorter::new(disk, path.clone(), name, end.offset, SORTED_BYTES_MAX);
+    let (kind, file) = (kind.clone(), path.clone());
+    let mut sorter = KeySorter::new(disk, file, name, kind, end.offset, SORTED_BYTES_MAX);
     // Deleted records may be damaged.
     let start = lane.start.place().filter(|start| start.is_in(group));
     let first_offset = group.first_offset.max(lane.earliest_offset());

@@ -12,11 +12,13 @@ use crate::group::end::GroupEnd;
 use crate::keys::file::read::KeyFile;
 use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::keys::index::{KeyIndex, Update};
+use crate::keys::kind::KeyKind;
+use crate::keys::table::KeyStats;
 use crate::lane::LaneState;
 use crate::read::context::ReadContext;
 use crate::read::keys::build::build_key_file;
 use crate::read::keys::files::{Unreadable, is_out_of_files, named};
-use crate::read::keys::update::note_misplaced;
+use crate::read::keys::update::note_left_out;
 
 /// How long no key files of a lane are made after that has failed.
 const RETRY_AFTER: Duration = Duration::from_secs(15);
@@ -38,7 +40,7 @@ pub fn next_group(lane: &LaneState, covered: Offset) -> Option<(Arc<Group>, Grou
     is_ready.then_some((group, end))
 }
 
-/// Makes sure that a group has a key file. Returns its counts; `None` if it cannot be made now, which is logged.
+/// Makes sure that a group has the key file of an index. Returns its counts; `None` if it cannot be made now, which is logged.
 pub fn ensure_key_file(
     reads: &ReadContext,
     lane: &LaneState,
@@ -46,27 +48,27 @@ pub fn ensure_key_file(
     group: &Arc<Group>,
     end: &GroupEnd,
 ) -> Option<KeyCounts> {
-    if let Some(counts) = group.key_counts() {
+    let kind = index.kind();
+    if let Some(counts) = group.counts_of(kind) {
         return Some(counts);
     }
     let _building = index.build();
     // Another thread may have made it meanwhile.
-    if let Some(counts) = group.key_counts() {
+    if let Some(counts) = group.counts_of(kind) {
         return Some(counts);
     }
-    let mut is_lost = group.has_damaged_keys();
+    let mut is_lost = group.has_damaged_keys(kind);
     if !is_lost {
-        match group.read_key_counts(&reads.dir, end) {
+        match group.read_key_counts(&reads.dir, kind, end) {
             Ok(counts) => {
-                group.note_key_file(counts);
-                reads.compaction_marks.add(lane.id);
+                note_file(reads, lane, group, kind, counts);
                 warn_of_lost(lane, group, index.count_found());
                 return Some(counts);
             }
             Err(KeyFileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if is_out_of_files(&error) => return None,
             Err(error) => {
-                warn_of_damage(reads, lane, group, error);
+                warn_of_damage(reads, lane, group, kind, error);
                 is_lost = true;
             }
         }
@@ -75,10 +77,9 @@ pub fn ensure_key_file(
     if !index.may_build(now) {
         return None;
     }
-    match build_key_file(reads, lane, group, end) {
+    match build_key_file(reads, lane, kind, group, end) {
         Ok(counts) => {
-            group.note_key_file(counts);
-            reads.compaction_marks.add(lane.id);
+            note_file(reads, lane, group, kind, counts);
             index.count_built(is_lost);
             Some(counts)
         }
@@ -90,6 +91,20 @@ pub fn ensure_key_file(
             index.note_failure(reads.clock.now(), now + RETRY_AFTER);
             None
         }
+    }
+}
+
+fn note_file(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Group,
+    kind: &KeyKind,
+    counts: KeyCounts,
+) {
+    group.note_key_file(kind, counts);
+    // Compaction goes by the file of the keys.
+    if *kind == KeyKind::Primary {
+        reads.compaction_marks.add(lane.id);
     }
 }
 
@@ -113,7 +128,12 @@ pub fn cover_next(
     };
     match ensure_key_file(reads, lane, index, &group, &end) {
         Some(counts) => {
-            note_misplaced(lane, counts.misplaced);
+            let stats = KeyStats {
+                misplaced: counts.misplaced,
+                without_key: counts.without_key,
+                ..KeyStats::default()
+            };
+            note_left_out(lane, index.kind(), &stats);
             update.cover(end.offset, &counts);
             true
         }
@@ -136,7 +156,7 @@ pub fn give_up_file(
     let Unreadable { group, used, error } = unreadable;
     *losses += 1;
     if *losses > LOSSES_MAX || is_out_of_files(&error) {
-        return Err(named(&reads.dir, &group, error));
+        return Err(named(&reads.dir, &group, index.kind(), error));
     }
     if group.is_removed_for_good() {
         std::thread::yield_now();
@@ -158,7 +178,7 @@ pub fn give_up_found(
     error: KeyFileError,
 ) -> Result<()> {
     if is_out_of_files(&error) {
-        return Err(named(&reads.dir, group, error));
+        return Err(named(&reads.dir, group, index.kind(), error));
     }
     lose_file(reads, lane, index, group, None, error);
     Ok(())
@@ -172,15 +192,47 @@ fn lose_file(
     used: Option<&Arc<KeyFile>>,
     error: KeyFileError,
 ) {
-    let update = index.update();
-    if group.lose_key_file(used) {
-        warn_of_damage(reads, lane, group, error);
+    let (update, kind) = (index.update(), index.kind());
+    if group.lose_key_file(kind, used) {
+        warn_of_damage(reads, lane, group, kind, error);
         update.uncover(group.first_offset);
+    } else if let Some(first) = first_without_file(lane, kind, update.covered()) {
+        update.uncover(first.first_offset);
     }
 }
 
-fn warn_of_damage(reads: &ReadContext, lane: &LaneState, group: &Group, error: KeyFileError) {
-    let path = reads.dir.keys_path(&group.name());
+/// Returns the first group before an offset that is not known to have a key file. Compaction writes no file of secondary keys
+/// for a group that it puts in the place of others.
+pub fn first_without_file(lane: &LaneState, kind: &KeyKind, covered: Offset) -> Option<Arc<Group>> {
+    let earliest = lane.earliest_offset();
+    let is_stored = |group: &Group| group.end().is_some_and(|end| end.offset > earliest);
+    let groups = lane.groups().into_iter();
+    let mut before = groups.take_while(|group| group.first_offset < covered);
+    before.find(|group| is_stored(group) && group.counts_of(kind).is_none())
+}
+
+/// Returns how many groups of a lane could have a key file and are not known to have one.
+pub fn groups_without_file(lane: &LaneState, kind: &KeyKind) -> u64 {
+    if lane.is_memory_only() {
+        return 0;
+    }
+    let (earliest, stable) = (lane.earliest_offset(), lane.stable_for_good());
+    let is_ready = |end: &GroupEnd| end.offset > earliest && end.offset <= stable;
+    let is_left = |group: &&Arc<Group>| {
+        let is_whole = group.is_settled() && group.damage().is_none();
+        is_whole && group.end().as_ref().is_some_and(is_ready) && group.counts_of(kind).is_none()
+    };
+    lane.groups().iter().filter(is_left).count() as u64
+}
+
+fn warn_of_damage(
+    reads: &ReadContext,
+    lane: &LaneState,
+    group: &Group,
+    kind: &KeyKind,
+    error: KeyFileError,
+) {
+    let path = reads.dir.key_file_path(&group.name(), kind);
     tracing::warn!(stream = %lane.stream.name, partition = lane.partition, path = %path.display(), %error,
         "a key file is damaged or lost; it is made anew from its group");
 }

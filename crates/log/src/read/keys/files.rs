@@ -14,6 +14,7 @@ use crate::files::DataDir;
 use crate::group::Group;
 use crate::keys::file::KeyFileError;
 use crate::keys::file::read::{KeyFile, ReadBytes};
+use crate::keys::kind::KeyKind;
 
 /// The most memory for filters and block lists, over all groups.
 const CACHED_BYTES_MAX: usize = 64 << 20;
@@ -32,13 +33,14 @@ pub struct KeyFiles {
 #[derive(Debug, Default)]
 struct Cached {
     /// The group that the cache looked at longest ago comes first. With the bytes in memory.
-    groups: VecDeque<(Weak<Group>, usize)>,
+    groups: VecDeque<(Weak<Group>, KeyKind, usize)>,
     bytes: usize,
 }
 
 /// The key file of a group, of which memory has filters and block list.
 pub struct OpenKeyFile {
     pub group: Arc<Group>,
+    kind: KeyKind,
     pub keys: Arc<KeyFile>,
     dir: Arc<DataDir>,
 }
@@ -61,11 +63,11 @@ impl KeyFiles {
         }
     }
 
-    /// Returns the key file of a closed group; reads the parts that memory does not have.
-    pub fn open(&self, group: &Arc<Group>) -> Result<OpenKeyFile, Unreadable> {
-        let keys = match group.loaded_keys() {
+    /// Returns a key file of a closed group; reads the parts that memory does not have.
+    pub fn open(&self, group: &Arc<Group>, kind: &KeyKind) -> Result<OpenKeyFile, Unreadable> {
+        let keys = match group.loaded_keys(kind) {
             Some(keys) => keys,
-            None => self.load(group).map_err(|error| Unreadable {
+            None => self.load(group, kind).map_err(|error| Unreadable {
                 group: Arc::clone(group),
                 used: None,
                 error,
@@ -73,43 +75,46 @@ impl KeyFiles {
         };
         Ok(OpenKeyFile {
             group: Arc::clone(group),
+            kind: kind.clone(),
             keys,
             dir: Arc::clone(&self.dir),
         })
     }
 
-    fn load(&self, group: &Arc<Group>) -> Result<Arc<KeyFile>, KeyFileError> {
+    fn load(&self, group: &Arc<Group>, kind: &KeyKind) -> Result<Arc<KeyFile>, KeyFileError> {
         let Some(end) = group.end() else {
             return Err(io::Error::from(io::ErrorKind::NotFound).into());
         };
         let (name, disk) = (group.name(), &self.dir.disk);
-        let file = disk.open(&self.dir.keys_path(&name), Access::Read)?;
-        let keys = Arc::new(KeyFile::open(&*file, &name, end.offset)?);
-        if group.set_loaded_keys(Arc::clone(&keys)) {
-            self.add(group, keys.memory_bytes());
+        let file = disk.open(&self.dir.key_file_path(&name, kind), Access::Read)?;
+        let keys = Arc::new(KeyFile::open(&*file, &name, kind, end.offset)?);
+        if group.set_loaded_keys(kind, Arc::clone(&keys)) {
+            self.add(group, kind, keys.memory_bytes());
         }
         Ok(keys)
     }
 
-    fn add(&self, group: &Arc<Group>, bytes: usize) {
+    fn add(&self, group: &Arc<Group>, kind: &KeyKind, bytes: usize) {
         let mut cached = self.cached.lock();
-        cached.groups.push_back((Arc::downgrade(group), bytes));
+        let place = (Arc::downgrade(group), kind.clone(), bytes);
+        cached.groups.push_back(place);
         cached.bytes += bytes;
         // Lookups mark each at most once more meanwhile, so this ends.
         for _ in 0..2 * cached.groups.len() {
             if cached.bytes <= CACHED_BYTES_MAX {
                 break;
             }
-            let Some((oldest, bytes)) = cached.groups.pop_front() else {
+            let Some((oldest, kind, bytes)) = cached.groups.pop_front() else {
                 break;
             };
             match oldest.upgrade() {
-                Some(oldest) if oldest.keys_are_used() => {
-                    cached.groups.push_back((Arc::downgrade(&oldest), bytes));
+                Some(oldest) if oldest.keys_are_used(&kind) => {
+                    let place = (Arc::downgrade(&oldest), kind, bytes);
+                    cached.groups.push_back(place);
                 }
                 oldest => {
                     cached.bytes -= bytes;
-                    oldest.inspect(|group| group.forget_loaded_keys());
+                    oldest.inspect(|group| group.forget_loaded(&kind));
                 }
             }
         }
@@ -137,7 +142,7 @@ impl KeyFiles {
 /// It has no open file between two reads, since lanes may have more groups than a process may have open files.
 impl ReadBytes for OpenKeyFile {
     fn read_bytes(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        let path = self.dir.keys_path(&self.group.name());
+        let path = self.dir.key_file_path(&self.group.name(), &self.kind);
         let file = self.dir.disk.open(&path, Access::Read)?;
         file.read_full_at(buffer, position)
     }
@@ -164,9 +169,9 @@ pub fn is_out_of_files(error: &KeyFileError) -> bool {
     code.is_some_and(|code| codes.iter().any(|known| known.raw_os_error() == code))
 }
 
-/// Returns the error of a group's key file, with its path.
-pub fn named(dir: &DataDir, group: &Group, error: KeyFileError) -> LogError {
-    let path = dir.keys_path(&group.name());
+/// Returns the error of a key file of a group, with its path.
+pub fn named(dir: &DataDir, group: &Group, kind: &KeyKind, error: KeyFileError) -> LogError {
+    let path = dir.key_file_path(&group.name(), kind);
     match error {
         KeyFileError::Io(error) => LogError::io("read", path, error),
         KeyFileError::Damaged { position, what } => {

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::group::Group;
 use crate::keys::file::Version;
 use crate::keys::file::read::key_hash;
+use crate::keys::kind::KeyKind;
 use crate::lane::LaneState;
 use crate::read::context::ReadContext;
 use crate::read::keys::cover::give_up_file;
@@ -110,7 +111,7 @@ fn find_in_group(
     key: &[u8],
     hash: u64,
 ) -> std::result::Result<Option<Version>, Unreadable> {
-    let file = reads.key_files.open(group)?;
+    let file = reads.key_files.open(group, &KeyKind::Primary)?;
     let Some(block) = file.keys.block_with(key, hash) else {
         return Ok(None);
     };

@@ -5,7 +5,8 @@ use millstream_record::{Chunk, ChunkError, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::keys::index::{KeyIndex, Update};
-use crate::keys::table::KeyTable;
+use crate::keys::kind::KeyKind;
+use crate::keys::table::{KeyStats, KeyTable};
 use crate::lane::LaneState;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::aborted::aborted_transactions;
@@ -31,11 +32,26 @@ pub fn look_at_keys<R>(
     partitions: impl Fn() -> u32,
     look: impl Fn(&KeyTable) -> R,
 ) -> Result<R> {
+    let index = lane.key_index(partitions());
+    look_at_index(reads, lane, index, partitions, look)
+}
+
+/// As [`look_at_keys`], for any of a lane's key indexes.
+///
+/// # Errors
+/// As there.
+pub fn look_at_index<R>(
+    reads: &ReadContext,
+    lane: &LaneState,
+    index: &KeyIndex,
+    partitions: impl Fn() -> u32,
+    look: impl Fn(&KeyTable) -> R,
+) -> Result<R> {
     let until = lane.last_stable_offset();
     loop {
         check_stored(lane)?;
+        lane.stream.keyed.note_index();
         let partitions = partitions();
-        let index = lane.key_index(partitions);
         if let Some(seen) = index.look(until, partitions, &look) {
             if until >= lane.durable_offset() {
                 // Newer versions may be among lost chunks.
@@ -87,13 +103,13 @@ fn update(
         let from = update.next().max(earliest);
         if from >= until {
             update.advance(from);
-            note_misplaced(lane, index.stats().misplaced);
+            note_left_out(lane, index.kind(), &index.stats());
             return Ok(());
         }
         if cover_next(reads, lane, index, &update, until) {
             continue;
         }
-        let added = add_next(reads, lane, &update, from..until);
+        let added = add_next(reads, lane, index.kind(), &update, from..until);
         match added {
             Ok(()) if update.next() > from => tries = 0,
             Err(error) if tries == TRIES_MAX || !may_be_removed(lane, from, &error) => {
@@ -109,32 +125,44 @@ fn update(
     }
 }
 
-/// Takes note of how many records of a lane have keys of other partitions.
-pub fn note_misplaced(lane: &LaneState, records: u64) {
+/// Takes note of the records of a lane that look-ups do not find: those with keys of other partitions, or with secondary keys
+/// that the index leaves out.
+pub fn note_left_out(lane: &LaneState, kind: &KeyKind, stats: &KeyStats) {
     let stream = &lane.stream;
-    stream
-        .keyed
-        .note_misplaced(&stream.name, lane.partition, records);
+    let (keyed, name, partition) = (&stream.keyed, &stream.name, lane.partition);
+    match kind {
+        KeyKind::Primary => keyed.note_misplaced(name, partition, stats.misplaced),
+        KeyKind::Secondary(_) => keyed.note_left_out(name, partition, stats.without_key),
+    }
 }
 
 /// Adds the next records of a range of offsets.
 fn add_next(
     reads: &ReadContext,
     lane: &LaneState,
+    kind: &KeyKind,
     update: &Update<'_>,
     offsets: std::ops::Range<Offset>,
 ) -> Result<()> {
     let (from, until) = (offsets.start, offsets.end);
     let fetched = fetch(reads, lane, from, until, READ_BYTES, AtLeast::OneChunk)?;
     let aborted = aborted_transactions(reads, lane, from, fetched.next)?;
-    add_chunks(reads, lane, update, from, &fetched, &aborted)
+    let added = Added { kind, from };
+    add_chunks(reads, lane, update, added, &fetched, &aborted)
+}
+
+/// The records to add to an index.
+#[derive(Clone, Copy)]
+struct Added<'a> {
+    kind: &'a KeyKind,
+    from: Offset,
 }
 
 fn add_chunks(
     reads: &ReadContext,
     lane: &LaneState,
     update: &Update<'_>,
-    from: Offset,
+    added: Added<'_>,
     fetched: &Fetched,
     aborted: &[AbortedTransaction],
 ) -> Result<()> {
@@ -144,7 +172,7 @@ fn add_chunks(
             let header = chunk.header();
             let is_control = header.attributes.is_control();
             if !is_control && !aborted.iter().any(|aborted| aborted.holds(header)) {
-                add_chunk(reads, lane, update, from, &chunk)?;
+                add_chunk(reads, lane, update, added, &chunk)?;
             }
             update.advance(header.next_offset());
         }
@@ -156,15 +184,17 @@ fn add_chunk(
     reads: &ReadContext,
     lane: &LaneState,
     update: &Update<'_>,
-    from: Offset,
+    added: Added<'_>,
     chunk: &Chunk<'_>,
 ) -> Result<()> {
     let wait_max = reads.decompression_wait_max;
     let added = reads
         .decompression
         .with_records(chunk, wait_max, |records| {
-            update.add(records, from, |record| {
-                reads.hot_keys.renew(lane.id, record, update.epoch());
+            update.add(records, added.from, |record| {
+                if *added.kind == KeyKind::Primary {
+                    reads.hot_keys.renew(lane.id, record, update.epoch());
+                }
             })
         });
     let added = added.and_then(|added| added.map_err(LogError::Chunk));

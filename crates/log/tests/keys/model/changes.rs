@@ -302,6 +302,7 @@ impl ModelPartition {
             offset: self.next,
             key: key.to_vec(),
             value,
+            tags: Vec::new(),
             producer,
             timestamp,
             expires,

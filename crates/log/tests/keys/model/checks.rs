@@ -84,6 +84,7 @@ impl World<'_> {
             assert!(stats.keys >= expected.len() as u64);
             assert_eq!(stats.indexed_to, partition.last_stable_offset());
             add(&self.seen.lookups, expected.len() as u64);
+            self.check_all_tags(n)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ mod changes;
 mod checks;
 mod lives;
 mod partition;
+mod secondary;
 mod steps;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use millstream_base::ByteSize;
 use millstream_log::{
-    DELETE_RETENTION, DIRTY_RATIO_MIN, Durability, FILE_DELETE_DELAY, Log, LogError, Stream,
-    StreamPartition, TTL,
+    DELETE_RETENTION, DIRTY_RATIO_MIN, Durability, FILE_DELETE_DELAY, Log, LogError, SECONDARY,
+    Stream, StreamPartition, TTL,
 };
 use millstream_sim::{Notes, for_each_seed};
 
@@ -36,6 +37,7 @@ const REST_STEPS_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 struct Seen {
     lookups: AtomicU64,
+    tags: AtomicU64,
     changes: AtomicU64,
     refused_changes: AtomicU64,
     together: AtomicU64,
@@ -97,6 +99,7 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
     // The least counts of ten cases.
     let counts = [
         (&seen.lookups, 1_000),
+        (&seen.tags, 1_000),
         (&seen.changes, 250),
         (&seen.refused_changes, 300),
         (&seen.together, 60),
@@ -144,6 +147,7 @@ impl World<'_> {
         if let Some(ttl) = ttl {
             set(TTL, &ttl.to_string());
         }
+        set(SECONDARY, "tag");
         machine.log().create_stream("s", config.clone()).unwrap();
         let keys = (0..30).map(|n: u8| match n {
             0 => Vec::new(),

@@ -3,15 +3,23 @@
 use std::collections::BTreeMap;
 
 use millstream_base::partition_of_key;
+use millstream_record::SECONDARY_KEYS_MAX;
+
+use crate::Tag;
 
 /// Each key with a value: the offset and the value.
 pub type Table = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
+/// Each secondary key and the key that has it: the offset and the value.
+pub type Tagged = BTreeMap<(Vec<u8>, Vec<u8>), (u64, Vec<u8>)>;
 
 #[derive(Debug)]
 pub struct ModelRecord {
     pub offset: u64,
     pub key: Vec<u8>,
     pub value: Option<Vec<u8>>,
+    /// The secondary keys.
+    pub tags: Vec<Tag>,
     /// The producer, if the record is part of a transaction.
     pub producer: Option<i64>,
     pub timestamp: i64,
@@ -173,6 +181,40 @@ impl ModelPartition {
             }
         }
         table
+    }
+
+    /// Offset and value of each secondary key of this name, with the key that has it and belongs to this partition.
+    pub fn tagged(
+        &self,
+        name: &str,
+        records: std::ops::Range<u64>,
+        partition: usize,
+        partitions: usize,
+        (ttl, now): (Option<i64>, i64),
+    ) -> Tagged {
+        let mut newest = BTreeMap::new();
+        for record in self.committed(records.end) {
+            let is_owned = partition_of_key(&record.key, partitions) == partition;
+            if is_owned && record.offset >= records.start {
+                newest.insert(&record.key, record);
+            }
+        }
+        let mut tagged = Tagged::new();
+        for record in newest.into_values() {
+            let Some(value) = record
+                .value
+                .as_ref()
+                .filter(|_| !record.has_ended(ttl, now))
+            else {
+                continue;
+            };
+            let tags = record.tags.iter().take(SECONDARY_KEYS_MAX);
+            for (_, tag) in tags.filter(|(other, _)| *other == name) {
+                let found = (record.offset, value.clone());
+                tagged.insert((tag.clone(), record.key.clone()), found);
+            }
+        }
+        tagged
     }
 
     /// The epoch and the next sequence of a producer.

@@ -1,6 +1,5 @@
 //! The steps of a history.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
@@ -9,7 +8,7 @@ use millstream_record::{Compression, EndMarker, Producer, TransactionEnd};
 
 use super::partition::{Batch, Marker, ModelPartition, ModelRecord, Verdict};
 use super::{PARTITIONS_MAX, PRODUCERS, TRANSACTIONAL, World, add};
-use crate::{Record, chunk_of, while_not_keyed};
+use crate::{Record, tagged_chunk_of, while_not_keyed};
 
 /// Key and value.
 type OwnedRecord = (Option<Vec<u8>>, Option<Vec<u8>>);
@@ -20,7 +19,9 @@ impl World<'_> {
         let step = self.rng.u8(..100);
         self.note(format!("step {step} of partition {n}"));
         match step {
-            0..=41 => self.append(n)?,
+            0..=39 => self.append(n)?,
+            40 => self.check_tags(n)?,
+            41 => self.change_indexes()?,
             42..=48 => self.change(n)?,
             49..=60 => self.end_transaction(n)?,
             61..=66 => self.rest(),
@@ -31,7 +32,8 @@ impl World<'_> {
             }
             71..=73 => self.delete(n)?,
             74..=76 => add(&self.seen.removed_groups, self.log().apply_retention()?),
-            77..=81 => self.check_some(n)?,
+            77..=79 => self.check_some(n)?,
+            80..=81 => self.check_tags(n)?,
             82..=85 => self.compact()?,
             86 => self.compact_what_is_due()?,
             87 => self.check_log(n)?,
@@ -91,11 +93,12 @@ impl World<'_> {
         });
         let timestamp = self.now_ms() - self.rng.i64(0..1_000);
         let expires = (self.rng.u8(..3) == 0).then(|| self.now_ms() + self.rng.i64(-500..8_000));
-        let chunk = chunk_of(
+        let tags = self.draw_tags(records.len());
+        let chunk = tagged_chunk_of(
             &borrowed,
+            &tags,
             compression,
-            producer,
-            batch.is_transactional,
+            (producer, batch.is_transactional),
             Timestamp(timestamp),
             expires,
         );
@@ -119,16 +122,18 @@ impl World<'_> {
         assert!(has_all_keys);
         let model = &mut self.partitions[n];
         let offsets = batch.base..;
-        let stored = offsets
-            .zip(records)
-            .map(|(offset, (key, value))| ModelRecord {
-                offset,
-                key: key.expect("all have one"),
-                value,
-                producer: batch.is_transactional.then_some(id),
-                timestamp,
-                expires,
-            });
+        let stored =
+            offsets
+                .zip(records.into_iter().zip(tags))
+                .map(|(offset, ((key, value), tags))| ModelRecord {
+                    offset,
+                    key: key.expect("all have one"),
+                    value,
+                    tags,
+                    producer: batch.is_transactional.then_some(id),
+                    timestamp,
+                    expires,
+                });
         model.records.extend(stored);
         model.next += batch.count;
         model.batches.push(batch);
@@ -351,7 +356,8 @@ impl World<'_> {
 
     /// Removes some key files, and changes some bits of others.
     pub fn damage_key_files(&mut self) {
-        let paths: Vec<PathBuf> = self.machine.files("keys");
+        let endings = ["keys", "by-tag", "by-other"];
+        let paths = endings.map(|ending| self.machine.files(ending)).concat();
         for path in paths {
             let len = self
                 .machine
