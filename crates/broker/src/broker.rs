@@ -137,7 +137,8 @@ impl Broker {
         &self.key_reads
     }
 
-    pub(crate) fn key_transactions(&self) -> &Arc<KeyTransactions> {
+    /// Returns the changes of keys that are made together.
+    pub fn key_transactions(&self) -> &Arc<KeyTransactions> {
         &self.key_transactions
     }
 

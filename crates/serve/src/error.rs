@@ -140,6 +140,12 @@ pub enum RequestError {
          and not beside If-Match"
     )]
     Tags(HeaderName),
+    #[error(
+        "the body must be a JSON array of changes, such as [{{\"key\": \"a\", \"value\": 1}}]: {0}"
+    )]
+    Changes(String),
+    #[error("the body is too large: all changes may have {} together", millstream_base::ByteSize(*.0 as u64))]
+    LargeChanges(usize),
     #[error("the body of a PATCH must be a whole number, such as 1 or -5, from -2^63 to 2^63-1")]
     Increment,
     #[error("the body of the request did not arrive within {} s, so nothing was stored", .0.as_secs())]
@@ -241,6 +247,7 @@ impl RequestError {
             | RequestError::WriteQuery { .. }
             | RequestError::Tags(_)
             | RequestError::Increment
+            | RequestError::Changes(_)
             | RequestError::TornBody => StatusCode::BAD_REQUEST,
             RequestError::NoCheckpoints { .. }
             | RequestError::LiveOnly { .. }
@@ -271,7 +278,12 @@ impl RequestError {
             RequestError::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
             RequestError::Keyed(KeyedError::OtherVersion { .. }) => StatusCode::PRECONDITION_FAILED,
             RequestError::WriteHeader(_) => StatusCode::NOT_IMPLEMENTED,
-            RequestError::Keyed(KeyedError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            RequestError::Keyed(KeyedError::TooLarge { .. }) | RequestError::LargeChanges(_) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
+            RequestError::Keyed(KeyedError::NotTogether { why, .. }) => {
+                RequestError::Keyed((**why).clone()).status()
+            }
             RequestError::Keyed(KeyedError::DiskFull(_)) => StatusCode::INSUFFICIENT_STORAGE,
         }
     }

@@ -38,6 +38,13 @@ pub trait KeyedStreams: Send + Sync + 'static {
     /// version is for which the condition does not hold.
     fn change(&self, stream: &str, key: Vec<u8>, write: KeyWrite) -> KeyedFuture<KeyChanged>;
 
+    /// Makes all changes, which are of different keys, or none. Ends when they are durable and look-ups see them.
+    fn change_together(
+        &self,
+        stream: &str,
+        changes: Vec<(Vec<u8>, KeyWrite)>,
+    ) -> KeyedFuture<Vec<KeyChanged>>;
+
     /// Begins to watch a range of keys. From then on the watch misses no change.
     fn watch(
         &self,
@@ -213,6 +220,14 @@ pub enum KeyedError {
     /// The value of the key does not let it change so now. The text says why.
     #[error("{0}")]
     NotChangeable(String),
+    /// A change is refused, and so are those that were to be made together with it.
+    #[error("nothing was changed, since change {number} is refused: {why}")]
+    NotTogether {
+        /// The number of the change, from 0 on.
+        number: usize,
+        /// The reason.
+        why: Box<KeyedError>,
+    },
     /// The disk is full. The text says so.
     #[error("{0}")]
     DiskFull(String),

@@ -1,6 +1,7 @@
 //! The pages of keyed streams, below `/kv`.
 
 mod tags;
+mod together;
 mod watch;
 mod write;
 
@@ -28,6 +29,7 @@ use crate::shown::Shown;
 
 use self::tags::Tags;
 pub use self::tags::tag_of;
+pub use self::together::post;
 use self::watch::{Asked, Reader, changes};
 pub use self::write::{delete, patch, put, refuse};
 
@@ -54,7 +56,12 @@ pub fn stream_of(path: &str) -> Option<String> {
     Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
 }
 
-/// Returns whether a path names a key, so that requests may write there.
+/// Returns whether requests may write at a path: keys of a stream, or one key.
+pub fn is_written(path: &str) -> bool {
+    path.strip_prefix(ROOT).is_some_and(|rest| !rest.is_empty())
+}
+
+/// Returns whether a path names a key.
 pub fn names_key(path: &str) -> bool {
     let rest = path.strip_prefix(ROOT);
     rest.is_some_and(|rest| rest.contains('/'))

@@ -29,7 +29,7 @@ type Answer<T> = Result<Json<T>, RequestError>;
 
 pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
     let kv = get(kv::page).put(kv::put).delete(kv::delete);
-    let kv = kv.patch(kv::patch).fallback(kv::refuse);
+    let kv = kv.patch(kv::patch).post(kv::post).fallback(kv::refuse);
     Router::new()
         .route("/", get(page))
         .route("/healthz", get(|| async { "ok" }))

@@ -294,8 +294,9 @@ impl Content for NodeContent {
 
     fn keyed(&self) -> Option<Arc<dyn KeyedStreams>> {
         match &*self.state.read() {
-            State::Serving { log, .. } => Some(Arc::new(NodeStreams {
+            State::Serving { log, broker } => Some(Arc::new(NodeStreams {
                 log: log.clone(),
+                transactions: Arc::clone(broker.key_transactions()),
                 reads: Arc::clone(&self.key_reads),
                 writes: self.key_writes.clone(),
                 watches: Arc::clone(&self.key_watches),

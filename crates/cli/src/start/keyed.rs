@@ -5,10 +5,10 @@ use std::future::ready;
 use std::sync::Arc;
 
 use millstream_base::{KeyRange, partition_of_key};
-use millstream_broker::{KeyReads, Threads};
+use millstream_broker::{KeyReads, KeyTransactions, OwnedChange, Threads, TogetherError};
 use millstream_log::{
-    ChangeError, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion, Log, LogError, NewValue,
-    Stream, StreamPartition,
+    ChangeError, Changed, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion, Log, LogError,
+    NewValue, Stream, StreamPartition,
 };
 use millstream_serve::{
     KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage, KeyWatch, KeyWrite,
@@ -23,6 +23,7 @@ const PAGE_BYTES: usize = 2 << 20;
 /// The keyed streams of a log.
 pub struct NodeStreams {
     pub log: Log,
+    pub transactions: Arc<KeyTransactions>,
     pub reads: Arc<KeyReads>,
     pub writes: Threads,
     pub watches: Arc<WatchBounds>,
@@ -84,6 +85,7 @@ impl KeyedStreams for NodeStreams {
     fn change(&self, stream: &str, key: Vec<u8>, write: KeyWrite) -> KeyedFuture<KeyChanged> {
         let stream = self.keyed_stream(stream);
         let (reads, writes) = (Arc::clone(&self.reads), self.writes.clone());
+        let transactions = Arc::clone(&self.transactions);
         Box::pin(async move {
             let stream = stream?;
             let partition = partition_of_key(&key, stream.partition_count() as usize) as u32;
@@ -104,17 +106,42 @@ impl KeyedStreams for NodeStreams {
                 Ok(_) => may_take_effect(failed(error)),
                 Err(_) => failed(error),
             })?;
-            let version = |version| KeyedVersion { partition, version };
-            match outcome {
-                Ok(changed) => Ok(KeyChanged {
-                    version: version(changed.version),
-                    sum: changed.sum,
-                }),
-                Err(ChangeError::OtherVersion { newest }) => Err(KeyedError::OtherVersion {
-                    newest: newest.map(version),
-                }),
-                Err(ChangeError::Log(error)) => Err(failed(error)),
-                Err(refused) => Err(KeyedError::NotChangeable(refused.to_string())),
+            transactions.seen(&owner, changed.answer_at).await;
+            key_changed(partition, outcome)
+        })
+    }
+
+    fn change_together(
+        &self,
+        stream: &str,
+        changes: Vec<(Vec<u8>, KeyWrite)>,
+    ) -> KeyedFuture<Vec<KeyChanged>> {
+        let stream = self.keyed_stream(stream);
+        let transactions = Arc::clone(&self.transactions);
+        Box::pin(async move {
+            let stream = stream?;
+            let count = stream.partition_count() as usize;
+            let partitions: Vec<u32> = changes
+                .iter()
+                .map(|(key, _)| partition_of_key(key, count) as u32)
+                .collect();
+            let changes = changes.into_iter().map(owned_change).collect();
+            let outcomes = transactions.change(&stream, changes).await;
+            let outcomes = outcomes.map_err(not_made)?;
+            let refused = outcomes.iter().position(
+                |outcome| matches!(outcome, Err(why) if !matches!(why, ChangeError::NotAlone)),
+            );
+            let mut changed = partitions
+                .into_iter()
+                .zip(outcomes)
+                .map(|(partition, outcome)| key_changed(partition, outcome));
+            match refused {
+                None => changed.collect(),
+                Some(number) => {
+                    let why = changed.nth(number).and_then(Result::err);
+                    let why = Box::new(why.unwrap_or_else(ended));
+                    Err(KeyedError::NotTogether { number, why })
+                }
             }
         })
     }
@@ -214,6 +241,52 @@ fn key_change<'a>(key: &'a [u8], write: &'a KeyWrite) -> KeyChange<'a> {
             Change::Add(number) => NewValue::Add(*number),
         },
         ttl: write.ttl,
+    }
+}
+
+fn owned_change((key, write): (Vec<u8>, KeyWrite)) -> OwnedChange {
+    let condition = key_change(&key, &write).condition;
+    let (value, add) = match write.change {
+        Change::Put(value) => (Some(value), None),
+        Change::Delete => (None, None),
+        Change::Add(number) => (None, Some(number)),
+    };
+    OwnedChange {
+        key: key.into(),
+        condition,
+        value,
+        add,
+        ttl: write.ttl,
+    }
+}
+
+fn key_changed(
+    partition: u32,
+    outcome: Result<Changed, ChangeError>,
+) -> Result<KeyChanged, KeyedError> {
+    let version = |version| KeyedVersion { partition, version };
+    match outcome {
+        Ok(changed) => Ok(KeyChanged {
+            version: version(changed.version),
+            sum: changed.sum,
+        }),
+        Err(ChangeError::OtherVersion { newest }) => Err(KeyedError::OtherVersion {
+            newest: newest.map(version),
+        }),
+        Err(ChangeError::Log(error)) => Err(failed(error)),
+        Err(refused) => Err(KeyedError::NotChangeable(refused.to_string())),
+    }
+}
+
+/// The error of changes that were not made together.
+fn not_made(error: TogetherError) -> KeyedError {
+    match error {
+        TogetherError::Refused(error @ LogError::SameKey { .. }) => {
+            KeyedError::NotChangeable(error.to_string())
+        }
+        TogetherError::Refused(error) => failed(error),
+        TogetherError::NoTransaction(_) => KeyedError::Busy(error.to_string()),
+        TogetherError::Unknown(_) => KeyedError::Failed(error.to_string()),
     }
 }
 

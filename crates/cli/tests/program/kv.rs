@@ -389,6 +389,46 @@ fn keys_are_written_over_http() {
     assert_eq!(body(&deleted, 204, ""), "");
     body(&get(&http, "/kv/a%2Fb/bob"), 404, "");
 
+    // Several keys at once: all of them, or none.
+    let post = |body: &str| send_with(&http, "POST", "/kv/a%2Fb", "", body.as_bytes());
+    let made = post(
+        r#"[{"key": "t1", "value": {"n": 1}}, {"key": "t2", "text": "x", "if_absent": true}, {"key": "t3", "add": 5}]"#,
+    );
+    let made: Value = serde_json::from_str(&body(&made, 200, "application/json")).unwrap();
+    assert_eq!(made["entries"][2]["sum"], 5);
+    assert!(made["entries"][0]["version"].is_u64(), "{made}");
+    assert_eq!(body(&get(&http, "/kv/a%2Fb/t1"), 200, ""), r#"{"n": 1}"#);
+    assert_eq!(body(&get(&http, "/kv/a%2Fb/t2"), 200, "text/plain"), "x");
+    for (changes, status, part) in [
+        (
+            r#"[{"key":"t1","delete":true},{"key":"t2","text":"y","if_absent":true}]"#,
+            412,
+            "change 1",
+        ),
+        (
+            r#"[{"key":"t1","delete":true},{"key":"t2","add":1}]"#,
+            409,
+            "not a whole number",
+        ),
+        (
+            r#"[{"key":"t1","delete":true},{"key":"t1","add":1}]"#,
+            409,
+            "of the same key",
+        ),
+        (
+            r#"[{"key":"t1","delete":true},{"key":"t2"}]"#,
+            400,
+            "change 1 must have",
+        ),
+    ] {
+        let refused = body(&post(changes), status, "");
+        assert!(refused.contains(part), "{changes}: {refused}");
+        assert_eq!(body(&get(&http, "/kv/a%2Fb/t1"), 200, ""), r#"{"n": 1}"#);
+    }
+    let elsewhere = send_with(&http, "POST", "/kv/a%2Fb/t1", "", b"[]");
+    body(&elsewhere, 405, "allow: GET, HEAD, PUT");
+    body(&send_with(&http, "POST", "/kv/none", "", b"[]"), 404, "");
+
     // A write that was answered survives the process, which SIGKILL ends here.
     drop(server);
     let (_server, http) = start(dir.path(), &[]);

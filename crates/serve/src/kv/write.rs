@@ -13,7 +13,7 @@ use millstream_base::Offset;
 use tokio::time::timeout;
 
 use super::tags::{Tags, tag_of};
-use super::{KvPath, parse};
+use super::{KvPath, names_key, parse};
 use crate::body::discard_unless_awaited;
 use crate::error::RequestError;
 use crate::keyed::{KeyChange, KeyChanged, KeyCondition, KeyWrite, KeyedError, KeyedStreams};
@@ -87,13 +87,16 @@ pub async fn patch(State(shown): State<Shown>, request: Request) -> Result<Respo
     Ok((headers, sum).into_response())
 }
 
-/// Refuses the methods that a key does not have.
+/// Refuses the methods that a key, or a stream, does not have.
 pub async fn refuse(State(shown): State<Shown>, method: Method, uri: Uri) -> RequestError {
     match shown.content.keyed() {
         None => RequestError::UnknownPath(uri.path().to_owned()),
         Some(_) => RequestError::Method {
             method: method.to_string(),
-            allowed: "GET, HEAD, PUT, PATCH, DELETE",
+            allowed: match names_key(uri.path()) {
+                true => "GET, HEAD, PUT, PATCH, DELETE",
+                false => "GET, HEAD, POST",
+            },
         },
     }
 }
@@ -146,7 +149,10 @@ fn target<'a>(
     let unknown = || RequestError::UnknownPath(head.uri.path().to_owned());
     let streams = shown.content.keyed().ok_or_else(unknown)?;
     let KvPath { stream, key } = parse(head.uri.path())?;
-    let key = key.ok_or_else(unknown)?;
+    let key = key.ok_or_else(|| RequestError::Method {
+        method: head.method.to_string(),
+        allowed: "GET, HEAD, POST",
+    })?;
     let query = head.uri.query().filter(|query| !query.is_empty());
     let ttl = match query {
         Some(query) => Some(ttl(query, field).ok_or_else(|| RequestError::WriteQuery {
@@ -155,10 +161,7 @@ fn target<'a>(
         })?),
         None => None,
     };
-    let mut refused = REFUSED_HEADERS.iter();
-    if let Some(name) = refused.find(|name| head.headers.contains_key(*name)) {
-        return Err(RequestError::WriteHeader(name.clone()));
-    }
+    check_headers(&head.headers)?;
     let condition = condition(&head.headers)?;
     let value_bytes_max = streams.value_bytes_max(&stream)?;
     Ok(Target {
@@ -169,6 +172,15 @@ fn target<'a>(
         condition,
         ttl,
     })
+}
+
+/// Refuses the headers that change the meaning of a write, but not here.
+pub fn check_headers(headers: &HeaderMap) -> Result<(), RequestError> {
+    let mut refused = REFUSED_HEADERS.iter();
+    match refused.find(|name| headers.contains_key(*name)) {
+        Some(name) => Err(RequestError::WriteHeader(name.clone())),
+        None => Ok(()),
+    }
 }
 
 /// Parses a query that says how long the new value lives.
@@ -244,7 +256,8 @@ impl Target<'_> {
     }
 }
 
-async fn in_time<T>(
+/// Waits for a write, not too long.
+pub async fn in_time<T>(
     write: impl Future<Output = Result<T, RequestError>>,
 ) -> Result<T, RequestError> {
     let written = timeout(WRITE_TIME_MAX, write).await;
