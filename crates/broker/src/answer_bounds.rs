@@ -94,6 +94,7 @@ pub fn bound(
         | Request::ReadChunks(_)
         | Request::GetKeys(_)
         | Request::ScanKeys(_)
+        | Request::FindKeys(_)
         | Request::Receive(_) => Bound::Late,
         Request::JoinGroup(_)
         | Request::SyncGroup(_)

@@ -147,6 +147,7 @@ pub fn has_error(response: &Response) -> bool {
         R::ScanKeys(response) => response.error_code != 0,
         R::PutKeys(response) => response.error_code != 0 || any_error!(response.entries),
         R::WatchKeys(response) => response.error_code != 0,
+        R::FindKeys(response) => response.error_code != 0,
     }
 }
 

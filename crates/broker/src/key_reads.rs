@@ -40,6 +40,9 @@ impl Threads {
     }
 }
 
+/// A partition, and the name of an index of its secondary keys; `None` stands for the index of its keys.
+type Turn = (LaneId, Option<String>);
+
 /// Look-ups of keys.
 #[derive(Debug)]
 pub struct KeyReads {
@@ -48,7 +51,7 @@ pub struct KeyReads {
     /// The threads for rebuilds.
     rebuilds: Arc<Semaphore>,
     /// A lock for each partition whose index is being rebuilt.
-    turns: Mutex<HashMap<LaneId, Weak<AsyncMutex<()>>>>,
+    turns: Mutex<HashMap<Turn, Weak<AsyncMutex<()>>>>,
 }
 
 impl KeyReads {
@@ -64,7 +67,18 @@ impl KeyReads {
     /// Lets the indexes of these partitions read on if they are far behind. A look-up reports the error of a read that fails.
     pub async fn catch_up(&self, partitions: impl IntoIterator<Item = &StreamPartition>) {
         for partition in partitions {
-            self.rebuild(partition).await;
+            self.rebuild(partition, None).await;
+        }
+    }
+
+    /// As [`catch_up`](Self::catch_up), for an index of secondary keys. It may be new, so that all records are to be read.
+    pub async fn catch_up_secondary(
+        &self,
+        partitions: impl IntoIterator<Item = &StreamPartition>,
+        name: &str,
+    ) {
+        for partition in partitions {
+            self.rebuild(partition, Some(name)).await;
         }
     }
 
@@ -78,12 +92,13 @@ impl KeyReads {
     }
 
     /// Lets one index read on, unless another look-up has let it do so meanwhile.
-    async fn rebuild(&self, partition: &StreamPartition) {
-        if !is_far_behind(partition) {
+    async fn rebuild(&self, partition: &StreamPartition, name: Option<&str>) {
+        let name = name.map(str::to_owned);
+        if !is_far_behind(partition, name.as_deref()) {
             return;
         }
-        let turn = self.turn(partition.id()).lock_owned().await;
-        if !is_far_behind(partition) {
+        let turn = self.turn((partition.id(), name.clone())).lock_owned().await;
+        if !is_far_behind(partition, name.as_deref()) {
             return;
         }
         let Ok(thread) = Arc::clone(&self.rebuilds).acquire_owned().await else {
@@ -93,12 +108,22 @@ impl KeyReads {
         // The thread keeps the turn also if the request ends before.
         let rebuild = spawn_blocking(move || {
             let _held = (turn, thread);
-            partition.scan(&KeyRange::all(), 0, 0).err()
+            match name {
+                None => drop(partition.scan(&KeyRange::all(), 0, 0)),
+                // No range has fewer records.
+                Some(name) => drop(partition.find_by(
+                    &name,
+                    &KeyRange::new("a", Some(Vec::new())),
+                    None,
+                    1,
+                    0,
+                )),
+            }
         });
         let _ = rebuild.await;
     }
 
-    fn turn(&self, partition: LaneId) -> Arc<AsyncMutex<()>> {
+    fn turn(&self, partition: Turn) -> Arc<AsyncMutex<()>> {
         let mut turns = self.turns.lock();
         if let Some(turn) = turns.get(&partition).and_then(Weak::upgrade) {
             return turn;
@@ -110,8 +135,11 @@ impl KeyReads {
     }
 }
 
-fn is_far_behind(partition: &StreamPartition) -> bool {
-    let indexed = partition.keys_indexed_to();
+fn is_far_behind(partition: &StreamPartition, name: Option<&str>) -> bool {
+    let indexed = match name {
+        None => partition.keys_indexed_to(),
+        Some(name) => partition.secondary_indexed_to(name),
+    };
     let from = indexed.max(partition.earliest_offset());
     partition.last_stable_offset().0.saturating_sub(from.0) > BEHIND_MAX
 }
@@ -142,7 +170,7 @@ mod tests {
         }
         let appended = partition.append(builder.finish(None).unwrap()).unwrap();
         partition.acknowledge(&appended).unwrap();
-        assert!(is_far_behind(&partition));
+        assert!(is_far_behind(&partition, None));
         partition
     }
 
@@ -162,8 +190,8 @@ mod tests {
         drop(request);
         // This one waits for the only thread.
         reads.catch_up([&second]).await;
-        assert!(!is_far_behind(&first));
-        assert!(!is_far_behind(&second));
+        assert!(!is_far_behind(&first, None));
+        assert!(!is_far_behind(&second, None));
         assert_eq!(reads.rebuilds.available_permits(), 1);
     }
 

@@ -57,6 +57,7 @@ pub fn traffic_of(api: ApiKey) -> Option<Traffic> {
         | ApiKey::ReadChunks
         | ApiKey::GetKeys
         | ApiKey::ScanKeys
+        | ApiKey::FindKeys
         | ApiKey::Receive => Some(Traffic::Consumed),
         _ => None,
     }
@@ -74,6 +75,7 @@ pub fn tell(response: &mut Response, wait: Duration) -> bool {
         Response::ReadChunks(response) => response.throttle_time_ms = millis as u32,
         Response::GetKeys(response) => response.throttle_time_ms = millis as u32,
         Response::ScanKeys(response) => response.throttle_time_ms = millis as u32,
+        Response::FindKeys(response) => response.throttle_time_ms = millis as u32,
         Response::PutKeys(response) => response.throttle_time_ms = millis as u32,
         Response::Receive(response) => response.throttle_time_ms = millis as u32,
         _ => return false,

@@ -145,6 +145,7 @@ fn put_of(args: &PutArgs, key: &OsStr, value: &[u8]) -> KeyChange {
         expected: version.or(args.if_absent.then_some(Expected::Absent)),
         change: NewValue::Put(Bytes::copy_from_slice(value)),
         ttl: args.ttl,
+        secondary: Vec::new(),
     }
 }
 
@@ -167,6 +168,7 @@ fn incr(args: &IncrArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
         expected: None,
         change: NewValue::Add(args.by),
         ttl: args.ttl,
+        secondary: Vec::new(),
     };
     let changed = wait(remote, &stream, change_one(&stream, change))?;
     let sum = changed.sum.context("the server returned no sum")?;

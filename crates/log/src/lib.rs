@@ -77,7 +77,7 @@ pub use handle::watch::{Watch, Watched};
 pub use ids::LaneId;
 pub use keys::expiry::TTL;
 pub use keys::secondary::SECONDARY_KEY_BYTES_MAX;
-pub use keys::secondary::name::{INDEXES_MAX, SECONDARY, refuse_secondary};
+pub use keys::secondary::name::{INDEXES_MAX, SECONDARY, is_secondary_name, refuse_secondary};
 pub use keys::table::KeyStats;
 pub use lane::append::Appended;
 pub use log::Log;

@@ -5,6 +5,7 @@
 //! `docs/protocol.md` describes all fields, and a test holds it against the comments here.
 
 mod chunks;
+mod find_keys;
 mod groups;
 mod keys;
 mod objects;
@@ -12,6 +13,7 @@ mod push;
 mod streams;
 
 pub use chunks::*;
+pub use find_keys::*;
 pub use groups::*;
 pub use keys::*;
 pub use objects::*;

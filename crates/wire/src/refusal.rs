@@ -178,6 +178,7 @@ impl Refusal {
             Request::ScanKeys(_) => native_refusal!(self, ScanKeysResponse),
             Request::PutKeys(_) => native_refusal!(self, PutKeysResponse),
             Request::WatchKeys(_) => native_refusal!(self, WatchKeysResponse),
+            Request::FindKeys(_) => native_refusal!(self, FindKeysResponse),
         }
     }
 }

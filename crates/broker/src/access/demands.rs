@@ -169,6 +169,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::ScanKeys(request) => topic(Read, &request.stream),
         Request::PutKeys(request) => topic(Write, &request.stream),
         Request::WatchKeys(request) => topic(Read, &request.stream),
+        Request::FindKeys(request) => topic(Read, &request.stream),
         Request::Subscribe(request) => each(&request.sources, |source| {
             if let Some(asked) = &source.shared_group {
                 group(Read, &asked.name)?;

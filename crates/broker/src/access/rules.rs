@@ -73,6 +73,7 @@ pub fn checks(api: ApiKey) -> &'static [Check] {
         | ApiKey::ScanKeys
         | ApiKey::PutKeys
         | ApiKey::WatchKeys
+        | ApiKey::FindKeys
         | ApiKey::Subscribe
         | ApiKey::Receive => &[Whole],
 

@@ -28,6 +28,7 @@ use millstream_log::{
     ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, KeyCondition, LaneId, LogError,
     NewValue, Stream, StreamPartition,
 };
+use millstream_record::Header;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -55,10 +56,21 @@ pub struct OwnedChange {
     pub add: Option<i64>,
     /// How long the new value lives; `None` for as long as the stream's setting says.
     pub ttl: Option<Duration>,
+    /// The secondary keys of the new version, each with the name of its header.
+    pub secondary: Vec<(String, Bytes)>,
 }
 
 impl OwnedChange {
-    fn borrowed(&self) -> KeyChange<'_> {
+    fn headers(&self) -> Vec<Header<'_>> {
+        let keys = self.secondary.iter();
+        let headers = keys.map(|(name, key)| Header {
+            name: name.as_bytes(),
+            value: Some(key),
+        });
+        headers.collect()
+    }
+
+    fn borrowed<'a>(&'a self, secondary: &'a [Header<'a>]) -> KeyChange<'a> {
         KeyChange {
             key: &self.key,
             condition: self.condition,
@@ -68,6 +80,7 @@ impl OwnedChange {
                 (None, None) => NewValue::Delete,
             },
             ttl: self.ttl,
+            secondary,
         }
     }
 }
@@ -194,7 +207,10 @@ impl Share {
     }
 
     fn change(&self, transaction: Option<ChangeTransaction>) -> Result<KeyChanges, LogError> {
-        let changes: Vec<KeyChange<'_>> = self.changes.iter().map(OwnedChange::borrowed).collect();
+        let headers: Vec<Vec<Header<'_>>> = self.changes.iter().map(OwnedChange::headers).collect();
+        let changes = self.changes.iter().zip(&headers);
+        let changes = changes.map(|(change, headers)| change.borrowed(headers));
+        let changes: Vec<KeyChange<'_>> = changes.collect();
         self.partition.change_together(&changes, transaction)
     }
 

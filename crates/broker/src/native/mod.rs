@@ -57,6 +57,7 @@ pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: 
         Request::GetKeys(request) => keys::get(broker, client, request),
         Request::ScanKeys(request) => keys::scan(broker, client, request),
         Request::PutKeys(request) => keys::put(broker, request),
+        Request::FindKeys(request) => keys::find(broker, client, request),
         Request::WatchKeys(request) => push::watch_keys(broker, client, &request),
         Request::LocalSocket(_) => push::local_socket(broker).into(),
         Request::Subscribe(request) => push::subscribe(broker, client, request),

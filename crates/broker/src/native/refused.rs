@@ -71,7 +71,7 @@ refusals! {
     NextGroupsResponse NextSegmentsResponse AvailableGroupsResponse AvailableSegmentsResponse
     CommitCursorsResponse ReleaseGroupsResponse
     PutObjectResponse GetObjectResponse ListObjectsResponse DeleteObjectResponse
-    GetKeysResponse ScanKeysResponse PutKeysResponse WatchKeysResponse
+    GetKeysResponse ScanKeysResponse PutKeysResponse WatchKeysResponse FindKeysResponse
     SubscribeResponse ReceiveResponse UnsubscribeResponse
 }
 

@@ -563,3 +563,144 @@ fn partitions_of_keyed_streams_report_their_compaction() {
     );
     assert_eq!(compaction.fault, None);
 }
+
+/// A stream with an index of cities.
+fn with_cities() -> StreamSettings {
+    let mut settings = keyed(Durability::Async, 1);
+    settings.further.push(FurtherSetting {
+        name: "millstream.keyed.secondary".into(),
+        value: "city".into(),
+    });
+    settings
+}
+
+fn find_request(ranges: &[(&'static str, Option<&'static str>)], keys_max: u32) -> FindKeysRequest {
+    let ranges = ranges.iter().map(|(from, until)| SecondaryRange {
+        from: (*from).into(),
+        until: until.map(Bytes::from),
+    });
+    FindKeysRequest {
+        stream: "t".into(),
+        partition: 0,
+        index: "city".into(),
+        ranges: ranges.collect(),
+        from: None,
+        keys_max,
+        bytes_max: 1 << 20,
+    }
+}
+
+fn in_city(key: &'static str, cities: &[&'static str], condition: KeyCondition) -> KeyToPut {
+    let secondary = cities.iter().map(|city| SecondaryKey {
+        name: "city".into(),
+        key: (*city).into(),
+    });
+    KeyToPut {
+        key: key.into(),
+        value: Some(Bytes::from_static(b"v")),
+        condition,
+        secondary: secondary.collect(),
+        ..KeyToPut::default()
+    }
+}
+
+#[test]
+fn keys_are_found_by_secondary_keys_that_they_still_have() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", with_cities());
+    // Also a conditional change stores them.
+    let (any, absent) = (KeyCondition::None, KeyCondition::Absent);
+    let request = PutKeysRequest {
+        stream: "t".into(),
+        entries: vec![
+            in_city("ann", &["Namur"], any),
+            in_city("bob", &["Namur", "Turin"], absent),
+            in_city("cid", &["Turin"], any),
+            in_city("ann", &["Turin"], any),
+            in_city("dan", &["Accra"], any),
+        ],
+        all_or_none: false,
+    };
+    let response = ask!(client, PutKeys, request);
+    assert!(
+        response.entries.iter().all(|entry| entry.error_code == 0),
+        "{response:?}"
+    );
+
+    let pairs = |response: &FindKeysResponse| -> String {
+        assert_eq!(response.error_code, 0, "{response:?}");
+        let keys = response.keys.iter();
+        let pairs = keys.map(|found| {
+            let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+            format!("{} {}", text(&found.secondary), text(&found.key))
+        });
+        pairs.collect::<Vec<_>>().join(", ")
+    };
+    let all = ask!(client, FindKeys, find_request(&[("", None)], 100));
+    assert_eq!(
+        pairs(&all),
+        "Accra dan, Namur bob, Turin ann, Turin bob, Turin cid"
+    );
+    assert_eq!(all.next, None);
+    let ranges = [("Accra", Some("Accra\0")), ("Turin", Some("Turin\0"))];
+    let page = ask!(client, FindKeys, find_request(&ranges, 2));
+    assert_eq!(pairs(&page), "Accra dan, Turin ann");
+    let mut rest = find_request(&ranges, 2);
+    rest.from = page.next;
+    let rest = ask!(client, FindKeys, rest);
+    assert_eq!(
+        (pairs(&rest).as_str(), rest.next),
+        ("Turin bob, Turin cid", None)
+    );
+}
+
+#[test]
+fn wrong_secondary_keys_are_refused_with_a_reason() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", with_cities());
+    let mut many = in_city("many", &["x"; 1_000], KeyCondition::None);
+    let refusal = |client: &mut Client, entry: KeyToPut| {
+        let good = in_city("good", &["Namur"], KeyCondition::None);
+        let request = PutKeysRequest {
+            stream: "t".into(),
+            entries: vec![entry, good],
+            all_or_none: false,
+        };
+        let entries = ask!(client, PutKeys, request).entries;
+        assert_eq!(
+            (entries[0].error_code, entries[1].error_code),
+            (INVALID_REQUEST, 0)
+        );
+        entries[0].error_message.as_ref().unwrap().to_string()
+    };
+    let told = refusal(&mut client, many.clone());
+    assert_eq!(
+        told,
+        "the entry has 1000 secondary keys, and may have at most 64"
+    );
+    many.secondary.truncate(1);
+    many.secondary[0].key = vec![b'x'; 4097].into();
+    assert!(refusal(&mut client, many.clone()).contains("4097 bytes"));
+    many.secondary[0].name = "a b".into();
+    assert!(refusal(&mut client, many.clone()).contains("no name"));
+    many.secondary[0].name = "city".into();
+    many.value = None;
+    assert!(refusal(&mut client, many).contains("deletes its key"));
+
+    let mut error = |request: FindKeysRequest| ask!(client, FindKeys, request).error_code;
+    let mut other = find_request(&[], 1);
+    other.index = "zip".into();
+    assert_eq!(error(other), INVALID_CONFIG);
+    assert_eq!(error(find_request(&[], 0)), INVALID_REQUEST);
+    assert_eq!(
+        error(find_request(&[("b", None), ("c", None)], 1)),
+        INVALID_REQUEST
+    );
+    assert_eq!(
+        error(find_request(&[("a", Some("b")); 300], 1)),
+        INVALID_REQUEST
+    );
+    assert_eq!(error(find_request(&[], 1)), 0);
+}

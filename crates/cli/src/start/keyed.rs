@@ -241,6 +241,7 @@ fn key_change<'a>(key: &'a [u8], write: &'a KeyWrite) -> KeyChange<'a> {
             Change::Add(number) => NewValue::Add(*number),
         },
         ttl: write.ttl,
+        secondary: &[],
     }
 }
 
@@ -257,6 +258,7 @@ fn owned_change((key, write): (Vec<u8>, KeyWrite)) -> OwnedChange {
         value,
         add,
         ttl: write.ttl,
+        secondary: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_wire::ResponseError;
-use millstream_wire::native::{KeyCondition, KeyToPut, PutKeysRequest, StoredKey};
+use millstream_wire::native::{KeyCondition, KeyToPut, PutKeysRequest, SecondaryKey, StoredKey};
 
 use super::{KeyedStream, StoredVersion, WRITE, batch};
 use crate::client::text;
@@ -23,6 +23,9 @@ pub struct KeyChange {
     /// How long the new value lives, at least 1 ms; `None` for as long as the stream's setting `millstream.keyed.ttl.ms` says. The
     /// value that a number is added to keeps its end. A deletion has none.
     pub ttl: Option<Duration>,
+    /// The secondary keys of the new version, at most 64: names, and keys of at most 4 KiB. They take the place of the older
+    /// version's. A deletion has none.
+    pub secondary: Vec<(String, Bytes)>,
 }
 
 /// The version that a key must have when it changes.
@@ -105,6 +108,32 @@ impl KeyedStream {
         Ok(changed.stored)
     }
 
+    /// Stores a value with secondary keys, each with the name of its index: [`find`](Self::find) finds the key by them, if the
+    /// stream's setting `millstream.keyed.secondary` has the name. [`KeyChange`] has secondary keys, too.
+    ///
+    /// # Errors
+    /// When there are more than 64, one has more than 4 KiB, or a name is none; as [`put`](Self::put).
+    pub async fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        secondary: &[(&str, &[u8])],
+    ) -> Result<StoredVersion, ClientError> {
+        let secondary = secondary.iter();
+        let secondary =
+            secondary.map(|(name, key)| (String::from(*name), Bytes::copy_from_slice(key)));
+        let change = KeyChange {
+            key: Bytes::copy_from_slice(key.as_ref()),
+            expected: None,
+            change: NewValue::Put(Bytes::copy_from_slice(value.as_ref())),
+            ttl: None,
+            secondary: secondary.collect(),
+        };
+        let outcomes = self.change_many(&[change]).await?;
+        let outcome = outcomes.into_iter().next();
+        Ok(outcome.unwrap_or(Err(ClientError::Closed))?.stored)
+    }
+
     /// Deletes a key, if this is its newest version.
     ///
     /// # Errors
@@ -147,6 +176,7 @@ impl KeyedStream {
             expected,
             change,
             ttl,
+            secondary: Vec::new(),
         };
         let outcomes = self.change_many(std::slice::from_ref(&change)).await?;
         let outcome = outcomes.into_iter().next();
@@ -168,6 +198,7 @@ impl KeyedStream {
     ///     expected: None,
     ///     change: NewValue::Add(amount),
     ///     ttl: None,
+    ///     secondary: Vec::new(),
     /// };
     /// accounts.change_together(&[add("ann", -5), add("bob", 5)]).await?;
     /// # Ok(())
@@ -213,8 +244,10 @@ impl KeyedStream {
         changes: &[KeyChange],
     ) -> Result<Vec<Result<ChangedKey, ClientError>>, ClientError> {
         let size = |place: usize| {
-            let KeyChange { key, change, .. } = &changes[place];
-            key.len() + bytes_of(change)
+            let change = &changes[place];
+            let secondary = change.secondary.iter();
+            let secondary = secondary.map(|(name, key)| name.len() + key.len());
+            change.key.len() + bytes_of(&change.change) + secondary.sum::<usize>()
         };
         let entry = |place: usize| entry(&changes[place]);
         self.put_entries(changes.len(), size, entry).await
@@ -282,6 +315,10 @@ fn entry(change: &KeyChange) -> KeyToPut {
         NewValue::Delete => (None, None),
         NewValue::Add(number) => (None, Some(*number)),
     };
+    let secondary = change.secondary.iter().map(|(name, key)| SecondaryKey {
+        name: text(name),
+        key: key.clone(),
+    });
     KeyToPut {
         key: change.key.clone(),
         value,
@@ -289,6 +326,7 @@ fn entry(change: &KeyChange) -> KeyToPut {
         condition,
         version,
         ttl_ms: change.ttl.map(milliseconds),
+        secondary: secondary.collect(),
     }
 }
 

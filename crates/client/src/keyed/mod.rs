@@ -1,6 +1,7 @@
 //! Streams whose records are found by key.
 
 mod change;
+mod find;
 mod scan;
 mod watch;
 
@@ -16,6 +17,7 @@ use crate::client::{Client, text};
 use crate::error::ClientError;
 
 pub use change::{ChangedKey, Expected, KeyChange, NewValue};
+pub use find::{FoundKey, SecondaryScan};
 pub use scan::{KeyEntry, KeyScan};
 pub use watch::{KeyWatch, WatchEvent, WatchFrom, WatchedChange};
 

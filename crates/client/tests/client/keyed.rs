@@ -7,7 +7,7 @@ use millstream_base::{Clock, SystemClock, Timestamp};
 use millstream_client::{
     ClientError, Expected, KeyChange, KeyRange, NewValue, ResponseError, StoredVersion,
 };
-use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
+use millstream_log::{CLEANUP_POLICY, COMPACT, SECONDARY, StreamConfig};
 
 use crate::support::{Node, produce};
 
@@ -152,6 +152,7 @@ async fn many_changes_each_have_an_outcome() {
             expected: expected.filter(|_| number % 3 == 0),
             change: change(number),
             ttl: None,
+            secondary: Vec::new(),
         });
         keys.collect()
     };
@@ -338,4 +339,68 @@ async fn records_of_a_producer_are_found_by_key_and_other_streams_are_refused() 
     let entries = [(&*long, Some("v")), ("a", Some("v"))];
     let outcomes = client.keyed("t").put_many(&entries).await.unwrap();
     assert!(outcomes[0].is_err() && outcomes[1].is_ok());
+}
+
+#[tokio::test]
+async fn keys_are_found_by_secondary_keys_over_all_partitions() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 3);
+    let table = client.keyed("t");
+    let found = table.find("city", &["Namur"]).next().await;
+    assert_eq!(
+        found.unwrap_err().response_error(),
+        Some(ResponseError::InvalidConfig)
+    );
+
+    // The index is made of data that is there.
+    table
+        .put_with("ann", "1", &[("city", b"Namur"), ("zip", b"5000")])
+        .await
+        .unwrap();
+    let changes = (0..2_500).map(|number: u32| KeyChange {
+        key: format!("{number:04}").into(),
+        expected: None,
+        change: NewValue::Put("v".into()),
+        ttl: None,
+        secondary: vec![("city".to_owned(), format!("city {}", number % 2).into())],
+    });
+    let changes: Vec<KeyChange> = changes.collect();
+    let stored = table.change_many(&changes).await.unwrap();
+    assert!(stored.iter().all(Result::is_ok));
+    let names = |config: &mut StreamConfig| {
+        config
+            .settings
+            .insert(SECONDARY.to_owned(), "city".to_owned());
+    };
+    node.log().alter_stream("t", names).unwrap();
+
+    let mut scan = table.scan_by("city", KeyRange::prefix("city "));
+    for city in 0..2 {
+        for number in (0..2_500).filter(|number| number % 2 == city) {
+            let found = scan.next().await.unwrap().unwrap();
+            assert_eq!(found.secondary, format!("city {city}"));
+            assert_eq!(found.key, format!("{number:04}"));
+        }
+    }
+    assert_eq!(scan.next().await.unwrap(), None);
+    let mut found = table.find("city", &["none", "Namur", "Namur"]);
+    let ann = found.next().await.unwrap().unwrap();
+    assert_eq!(
+        (&ann.key[..], &ann.newest.value[..]),
+        (&b"ann"[..], &b"1"[..])
+    );
+    assert_eq!(found.next().await.unwrap(), None);
+
+    table.put("ann", "2").await.unwrap();
+    assert_eq!(table.find("city", &["Namur"]).next().await.unwrap(), None);
+    let none: [&str; 0] = [];
+    assert_eq!(table.find("city", &none).next().await.unwrap(), None);
+    let many: Vec<String> = (0..700).map(|n| format!("city {n}")).collect();
+    let mut found = table.find("city", &many);
+    let mut count = 0;
+    while found.next().await.unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 2_500);
 }

@@ -36,6 +36,7 @@ fn change(key: &str, change: NewValue, expected: Option<Expected>) -> KeyChange 
         expected,
         change,
         ttl: None,
+        secondary: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millstream_base::{Offset, Sequence};
-use millstream_record::{ChunkBuilder, Compression, Producer, check, end_header};
+use millstream_record::{ChunkBuilder, Compression, Header, Producer, check, end_header};
 
 use super::decide::{Decision, Moment, Older, decide};
 use super::{ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, NewValue, Unit};
@@ -115,10 +115,17 @@ fn count_together(changes: &[KeyChange<'_>]) -> usize {
             NewValue::Put(value) => value.len(),
             NewValue::Delete | NewValue::Add(_) => 0,
         };
-        bytes += RECORD_OVERHEAD_BYTES + change.key.len() + value;
+        let headers = change.secondary.iter().map(header_bytes).sum::<usize>();
+        bytes += RECORD_OVERHEAD_BYTES + change.key.len() + value + headers;
         keys.insert(change.key) && bytes <= CHUNK_BYTES && change.is_conditional() == is_conditional
     });
     together.count().max(1)
+}
+
+/// The bytes of a header in a record, at most.
+fn header_bytes(header: &Header<'_>) -> usize {
+    const LENGTHS: usize = 10;
+    LENGTHS + header.name.len() + header.value.map_or(0, <[u8]>::len)
 }
 
 impl Place<'_> {
@@ -277,9 +284,11 @@ impl Place<'_> {
                     expires,
                 } => {
                     let end = expires.map(|end| end.0.to_string());
-                    let header = end.as_deref().map(end_header);
+                    let end = end.as_deref().map(end_header).into_iter();
+                    let secondary = change.secondary.iter().filter(|_| value.is_some());
+                    let headers: Vec<Header<'_>> = end.chain(secondary.copied()).collect();
                     let (key, value) = (Some(change.key), value.as_deref());
-                    chunk.push(moment.now, key, value, header.as_slice())?;
+                    chunk.push(moment.now, key, value, &headers)?;
                     Ok(sum)
                 }
                 Decision::Refuse { why, settled_at } => {

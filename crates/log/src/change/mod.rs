@@ -25,6 +25,7 @@ mod decide;
 use std::time::Duration;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId};
+use millstream_record::Header;
 
 use crate::error::LogError;
 
@@ -43,6 +44,9 @@ pub struct KeyChange<'a> {
     /// How long the new value lives; `None` for as long as the stream's setting says ([`TTL`](crate::TTL)). The value that a
     /// number is added to keeps its end.
     pub ttl: Option<Duration>,
+    /// The secondary keys of the new record, as headers: see [`secondary_key`](millstream_record::secondary_key). They take the
+    /// place of the older version's. A deletion has none.
+    pub secondary: &'a [Header<'a>],
 }
 
 /// The demand of a change on the newest version of its key.

@@ -216,7 +216,7 @@ impl StreamPartition {
     /// let config = StreamConfig { settings, ..StreamConfig::default() };
     /// let partition = log.create_stream("counts", config)?.partition(0)?;
     ///
-    /// let add = KeyChange { key: b"visits", condition: KeyCondition::Any, value: NewValue::Add(2), ttl: None };
+    /// let add = KeyChange { key: b"visits", condition: KeyCondition::Any, value: NewValue::Add(2), ttl: None, secondary: &[] };
     /// let first = KeyChange { condition: KeyCondition::Absent, ..add };
     /// let outcomes = partition.change(&[add, add, first])?.outcomes;
     /// assert_eq!(outcomes[1].as_ref().unwrap().sum, Some(4));

@@ -146,6 +146,58 @@ impl StreamPartition {
         }
     }
 
+    /// As [`find_by`](Self::find_by), in ranges that follow each other: each ends before the next one begins.
+    ///
+    /// # Errors
+    /// As [`find_by`](Self::find_by).
+    pub fn find_in(
+        &self,
+        name: &str,
+        ranges: &[KeyRange],
+        from: Option<&SecondaryPosition>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<SecondaryScan> {
+        self.check_keyed()?;
+        self.secondary_name(name)?;
+        let mut all = SecondaryScan {
+            entries: Vec::new(),
+            next: None,
+        };
+        let (limit, mut bytes_left) = (limit.clamp(1, SCAN_KEYS_MAX), bytes_max);
+        for range in ranges {
+            let until = range.until.as_ref();
+            if from.is_some_and(|from| until.is_some_and(|until| *until <= from.secondary)) {
+                continue;
+            }
+            if all.entries.len() == limit || bytes_left == 0 && !all.entries.is_empty() {
+                all.next = Some(SecondaryPosition {
+                    secondary: range.from.clone(),
+                    key: Vec::new(),
+                });
+                break;
+            }
+            let page = self.find_by(name, range, from, limit - all.entries.len(), bytes_left)?;
+            let bytes = |entry: &SecondaryEntry| {
+                entry.secondary.len() + bytes_of(&entry.key, &entry.version)
+            };
+            bytes_left = bytes_left.saturating_sub(page.entries.iter().map(bytes).sum());
+            all.entries.extend(page.entries);
+            all.next = page.next;
+            if all.next.is_some() {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the offset before which an index of secondary keys has all records, as the look-ups so far have left it.
+    pub fn secondary_indexed_to(&self, name: &str) -> Offset {
+        let name = self.secondary_name(name).ok();
+        let index = name.and_then(|name| self.lane.made_secondary_index(&name));
+        index.map_or(Offset(0), |index| index.next())
+    }
+
     /// Returns the next candidates, each with the newest version of its key if that may have the secondary key.
     fn look_at_candidates(
         &self,

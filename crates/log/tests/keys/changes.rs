@@ -36,6 +36,7 @@ fn put<'a>(key: &'a str, value: &'a str, condition: KeyCondition) -> KeyChange<'
         condition,
         value: NewValue::Put(value.as_bytes()),
         ttl: None,
+        secondary: &[],
     }
 }
 

@@ -43,6 +43,7 @@ fn put_for<'a>(key: &'a str, value: NewValue<'a>, ttl: Option<u64>) -> KeyChange
         condition: KeyCondition::Any,
         value,
         ttl: ttl.map(Duration::from_millis),
+        secondary: &[],
     }
 }
 

@@ -6,7 +6,7 @@ use millstream_base::{Offset, Timestamp};
 
 use uuid::Uuid;
 
-use super::{Field, native, nullable};
+use super::{Field, SecondaryKey, native, nullable};
 use crate::error::Malformed;
 use crate::input::Input;
 use crate::pieces::Output;
@@ -172,6 +172,9 @@ native! {
         /// How long the new value lives, in milliseconds from 1 on; null for as long as the stream's setting says. A number that
         /// is added to a value leaves its end as it is. Null where the key is deleted.
         ttl_ms: Option<i64>,
+        /// The secondary keys of the new version, at most 64; they take the place of the older version's. None where the key is
+        /// deleted.
+        secondary: Vec<SecondaryKey>,
     }
 
     /// Answers [`PutKeysRequest`] after all versions are as durable as the stream's setting requires.

@@ -52,8 +52,9 @@ fn messages() -> BTreeMap<&'static str, Fields> {
         UnsubscribeRequest UnsubscribeResponse
         GetKeysRequest GetKeysResponse GotKey KeyVersion
         ScanKeysRequest ScanKeysResponse ScannedKey
-        PutKeysRequest PutKeysResponse KeyToPut StoredKey
+        PutKeysRequest PutKeysResponse KeyToPut SecondaryKey StoredKey
         WatchKeysRequest WatchKeysResponse WatchedPartition WatchStart
+        FindKeysRequest FindKeysResponse SecondaryRange SecondaryPlace FoundKey
     }
 }
 

@@ -230,6 +230,10 @@ fn requests() -> Vec<Request> {
                 KeyToPut {
                     key: Bytes::from_static(b"ann"),
                     value: Some(Bytes::from_static(b"{}")),
+                    secondary: vec![SecondaryKey {
+                        name: "city".into(),
+                        key: Bytes::from_static(b"Namur"),
+                    }],
                     ..KeyToPut::default()
                 },
                 KeyToPut {
@@ -270,6 +274,22 @@ fn requests() -> Vec<Request> {
                     epoch: -1,
                 },
             ],
+            bytes_max: 1 << 20,
+        }
+        .into(),
+        FindKeysRequest {
+            stream: "users".into(),
+            partition: 3,
+            index: "city".into(),
+            ranges: vec![SecondaryRange {
+                from: Bytes::from_static(b"Namur"),
+                until: None,
+            }],
+            from: Some(SecondaryPlace {
+                secondary: Bytes::from_static(b"Turin"),
+                key: Bytes::from_static(b"ann"),
+            }),
+            keys_max: 100,
             bytes_max: 1 << 20,
         }
         .into(),
@@ -504,6 +524,19 @@ fn responses() -> Vec<Response> {
                 epoch: 2,
             }],
             ..WatchKeysResponse::default()
+        }
+        .into(),
+        FindKeysResponse {
+            keys: vec![FoundKey {
+                secondary: Bytes::from_static(b"Namur"),
+                key: Bytes::from_static(b"ann"),
+                newest: key_version(),
+            }],
+            next: Some(SecondaryPlace {
+                secondary: Bytes::from_static(b"Turin"),
+                key: Bytes::from_static(b"bob"),
+            }),
+            ..FindKeysResponse::default()
         }
         .into(),
     ]

@@ -8,10 +8,12 @@ use millstream_base::{Offset, partition_of_key};
 use millstream_log::{
     ChangeError, Changed, KeyChange, KeyCondition, NewValue, Stream, StreamPartition,
 };
+use millstream_record::Header;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{self, KeyToPut, PutKeysResponse, StoredKey};
 
 use super::put::refuse;
+use super::secondary::{Secondary, check_secondary};
 use super::{check_key, not_done};
 use crate::broker::Broker;
 use crate::error::response_error;
@@ -96,6 +98,7 @@ fn shares(stream: &Stream, entries: &[KeyToPut], response: &mut PutKeysResponse)
 /// Checks key and value of an entry.
 pub fn check(entry: &KeyToPut) -> Result<(), Refused> {
     check_key(&entry.key)?;
+    check_secondary(entry)?;
     let refused = |why| Err(Refused::new(ResponseError::InvalidRequest, why));
     match entry.ttl_ms {
         Some(..=0) => return refused("a time to live must have 1 ms or more"),
@@ -118,7 +121,13 @@ fn change_share(
     entries: &[KeyToPut],
     response: &mut PutKeysResponse,
 ) -> Option<Waiting> {
-    let changes = share.places.iter().map(|place| of_entry(&entries[*place]));
+    let secondary = share.places.iter();
+    let secondary = secondary.map(|place| Secondary::of(&entries[*place]));
+    let secondary: Vec<Secondary<'_>> = secondary.collect();
+    let headers = secondary.iter().map(|keys| keys.headers().collect());
+    let headers: Vec<Vec<Header<'_>>> = headers.collect();
+    let changes = share.places.iter().zip(&headers);
+    let changes = changes.map(|(place, headers)| of_entry(&entries[*place], headers));
     let changes: Vec<KeyChange<'_>> = changes.collect();
     match share.partition.change(&changes) {
         Ok(changed) => {
@@ -144,7 +153,7 @@ pub fn condition(entry: &KeyToPut) -> KeyCondition {
     }
 }
 
-fn of_entry(entry: &KeyToPut) -> KeyChange<'_> {
+fn of_entry<'a>(entry: &'a KeyToPut, secondary: &'a [Header<'a>]) -> KeyChange<'a> {
     KeyChange {
         key: &entry.key,
         condition: condition(entry),
@@ -154,6 +163,7 @@ fn of_entry(entry: &KeyToPut) -> KeyChange<'_> {
             (None, None) => NewValue::Delete,
         },
         ttl: ttl(entry),
+        secondary,
     }
 }
 

@@ -1,9 +1,11 @@
 //! Records of keyed streams, by their keys.
 
 mod change;
+mod find;
 mod get;
 mod put;
 mod scan;
+mod secondary;
 mod together;
 
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use millstream_log::{KEY_BYTES_MAX, Log, LogError, Stream};
 use millstream_wire::native::KeyVersion;
 use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
+pub use self::find::find;
 pub use self::get::get;
 pub use self::put::put;
 pub use self::scan::scan;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp, partition_of_key};
 use millstream_log::{Appended, Log, LogError, Stream, StreamPartition};
-use millstream_record::{ChunkBuilder, Compression, end_header, end_text};
+use millstream_record::{ChunkBuilder, Compression, Header, end_header, end_text};
 use millstream_wire::native::{KeyToPut, PutKeysRequest, PutKeysResponse, StoredKey};
 
 use super::change::{change, check, needs_newest, ttl};
+use super::secondary::Secondary;
 use super::together::put_together;
 use super::{KEYS_MAX, keyed_stream};
 use crate::broker::Broker;
@@ -120,15 +121,16 @@ impl<'a> Puts<'a> {
         for &place in places {
             let KeyToPut { key, value, .. } = &entries[place];
             let value = value.as_deref();
+            let secondary = Secondary::of(&entries[place]);
             let bytes = RECORD_OVERHEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len);
+            let bytes = bytes + secondary.bytes();
             if self.chunk.len() + bytes > chunk_bytes {
                 self.append(&partition, std::mem::take(&mut begun));
             }
             let end = ttl(&entries[place]).map(|ttl| end_text(self.now, ttl));
-            let header = end.as_deref().map(end_header);
-            let pushed = self
-                .chunk
-                .push(self.now, Some(key), value, header.as_slice());
+            let end = end.as_deref().map(end_header).into_iter();
+            let headers: Vec<Header<'_>> = end.chain(secondary.headers()).collect();
+            let pushed = self.chunk.push(self.now, Some(key), value, &headers);
             match pushed {
                 Ok(()) => begun.push(place),
                 Err(error) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use millstream_base::partition_of_key;
 use millstream_log::Stream;
+use millstream_record::secondary_key;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{KeyToPut, PutKeysResponse, StoredKey};
 
@@ -56,9 +57,12 @@ fn check_all(entries: &[KeyToPut]) -> Result<(), Refused> {
 }
 
 fn of_entry(entry: KeyToPut) -> OwnedChange {
+    let secondary = entry.secondary.iter();
+    let secondary = secondary.map(|key| (secondary_key(&key.name), key.key.clone()));
     OwnedChange {
         condition: condition(&entry),
         ttl: ttl(&entry),
+        secondary: secondary.collect(),
         key: entry.key,
         value: entry.value,
         add: entry.add,

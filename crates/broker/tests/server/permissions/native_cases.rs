@@ -106,6 +106,15 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         keys_max: 1,
         bytes_max: 1,
     };
+    let found = FindKeysRequest {
+        stream: name(),
+        partition: 0,
+        index: "city".into(),
+        ranges: Vec::new(),
+        from: None,
+        keys_max: 1,
+        bytes_max: 1,
+    };
     let put_keys = PutKeysRequest {
         stream: name(),
         entries: Vec::new(),
@@ -144,6 +153,7 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         case(0, object_deleted, [(Delete, topic("o"))]),
         case(0, got_keys, [(Read, topic("t"))]),
         case(0, scanned, [(Read, topic("t"))]),
+        case(0, found, [(Read, topic("t"))]),
         case(0, put_keys, [(Write, topic("t"))]),
         case(0, watched, [(Read, topic("t"))]),
         case(

@@ -40,6 +40,11 @@ impl fmt::Debug for SecondaryName {
     }
 }
 
+/// Returns whether an index of secondary keys can have this name.
+pub fn is_secondary_name(name: &str) -> bool {
+    SecondaryName::parse(name).is_some()
+}
+
 /// Returns why a value of [`SECONDARY`] is refused; `None` if it is a list of names, which may be empty.
 pub fn refuse_secondary(names: &str) -> Option<String> {
     let mut known = Vec::new();

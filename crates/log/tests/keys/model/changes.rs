@@ -86,6 +86,7 @@ impl World<'_> {
                     value,
                     ttl: (self.rng.u8(..3) == 0)
                         .then(|| Duration::from_millis(self.rng.u64(..8_000))),
+                    secondary: &[],
                 }
             })
             .collect();
