@@ -1,5 +1,6 @@
 //! `millstream kv …`: records by key.
 
+mod find;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
@@ -36,6 +37,7 @@ fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Resu
         KvCommand::Delete(args) => delete(&args, remote, is_json),
         KvCommand::Incr(args) => incr(&args, remote, is_json),
         KvCommand::Scan(args) => scan(&args, remote, is_json),
+        KvCommand::Find(args) => find::find(&args, remote, is_json),
         KvCommand::Watch(args) => watch::watch(&args, remote, is_json),
     }
 }
@@ -145,8 +147,12 @@ fn put_of(args: &PutArgs, key: &OsStr, value: &[u8]) -> KeyChange {
         expected: version.or(args.if_absent.then_some(Expected::Absent)),
         change: NewValue::Put(Bytes::copy_from_slice(value)),
         ttl: args.ttl,
-        secondary: Vec::new(),
+        secondary: args.secondary.iter().map(secondary).collect(),
     }
+}
+
+fn secondary((name, key): &(String, OsString)) -> (String, Bytes) {
+    (name.clone(), Bytes::copy_from_slice(key.as_bytes()))
 }
 
 fn delete(args: &DeleteArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {

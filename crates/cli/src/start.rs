@@ -1,6 +1,7 @@
 //! `millstream start`: serves the node's streams over the network, and its state over HTTP.
 
 mod content;
+mod found;
 mod gate;
 mod keyed;
 mod metrics;

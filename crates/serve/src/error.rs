@@ -65,6 +65,12 @@ pub enum RequestError {
     )]
     KeysQuery(String),
     #[error(
+        "the query {0:?} is refused: beside by=<name> it may be key=<secondary key>, up to {KEYS_MAX} times, or any of prefix=<text>, \
+         from=<secondary key> and to=<secondary key>, and limit=<n>, a number from 1 to {ENTRIES_MAX}, and page=<next of an earlier \
+         answer>; each but key once, and percent-encoded"
+    )]
+    FindQuery(String),
+    #[error(
         "the query {0:?} is refused: a watch may have watch or watch=snapshot, after=<position> beside watch, and without a key in \
          the path prefix=<text>, from=<key> and to=<key>, each once and percent-encoded"
     )]
@@ -201,7 +207,10 @@ fn right(visited: &Visited) -> String {
 /// The queries that a write may have.
 fn may_be(may_live: bool) -> &'static str {
     match may_live {
-        true => "it may be ttl_ms=<n>, how many milliseconds the new value lives, from 1 to 2^63-1",
+        true => {
+            "it may be ttl_ms=<n>, how many milliseconds the new value lives, from 1 to 2^63-1, and k.<name>=<secondary key>, \
+             percent-encoded"
+        }
         false => "a deletion has none",
     }
 }
@@ -241,6 +250,8 @@ impl RequestError {
             | RequestError::Prefix { .. }
             | RequestError::StreamName(_)
             | RequestError::KeysQuery(_)
+            | RequestError::FindQuery(_)
+            | RequestError::Keyed(KeyedError::Secondary(_))
             | RequestError::WatchQuery(_)
             | RequestError::WatchPosition
             | RequestError::WatchedPartitions(_)

@@ -28,6 +28,18 @@ pub trait KeyedStreams: Send + Sync + 'static {
     /// values are large.
     fn scan(&self, stream: &str, range: KeyRange, limit: usize) -> KeyedFuture<KeyPage>;
 
+    /// Finds keys by their secondary keys in ranges that follow each other, over all partitions, in the order of the secondary keys,
+    /// then of the keys: at most `limit`, and fewer if their values are large or few candidates are right. `from` is where an
+    /// earlier page says that the search goes on.
+    fn find(
+        &self,
+        stream: &str,
+        index: String,
+        ranges: Vec<KeyRange>,
+        from: Option<FoundPlace>,
+        limit: usize,
+    ) -> KeyedFuture<FoundPage>;
+
     /// Returns the most bytes that a value may have, before it is read from a client.
     ///
     /// # Errors
@@ -132,6 +144,9 @@ pub struct KeyedVersion {
     pub version: Offset,
 }
 
+/// Secondary keys, each with the name of its index.
+pub type SecondaryKeys = Vec<(String, Vec<u8>)>;
+
 /// A change of a key, if a condition holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyWrite {
@@ -141,6 +156,8 @@ pub struct KeyWrite {
     pub change: KeyChange,
     /// How long the new value lives; `None` for as long as the stream's setting says. The value that a number is added to keeps its end.
     pub ttl: Option<Duration>,
+    /// The secondary keys of the new version, each with its name.
+    pub secondary: SecondaryKeys,
 }
 
 /// What must hold of a key before it changes.
@@ -185,6 +202,24 @@ pub struct KeyPage {
     pub next: Option<Vec<u8>>,
 }
 
+/// A place in the order of secondary keys and keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FoundPlace {
+    /// The secondary key.
+    pub secondary: Vec<u8>,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+/// Some keys that were found by their secondary keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPage {
+    /// The keys in the order of their places, each with its newest version.
+    pub entries: Vec<(FoundPlace, KeyedValue)>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<FoundPlace>,
+}
+
 /// The reason why a request of keys failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KeyedError {
@@ -194,6 +229,9 @@ pub enum KeyedError {
     /// The stream is not keyed. The text says so, and what to do.
     #[error("{0}")]
     NotKeyed(String),
+    /// The secondary keys of a write are wrong. The text says why.
+    #[error("{0}")]
+    Secondary(String),
     /// The stream was deleted and made again since a position.
     #[error(
         "the stream {0:?} was deleted and made again since this position: begin again without one"

@@ -1,5 +1,6 @@
 //! The pages of keyed streams, below `/kv`.
 
+mod find;
 mod tags;
 mod together;
 mod watch;
@@ -27,6 +28,7 @@ use crate::gate::{Visitor, credentials_of};
 use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
 use crate::shown::Shown;
 
+use self::find::{found, is_find};
 use self::tags::Tags;
 pub use self::tags::tag_of;
 pub use self::together::post;
@@ -112,6 +114,7 @@ pub async fn page(
     }
     match key {
         Some(key) => value(streams, stream, key, &headers).await,
+        None if is_find(query) => found(streams, stream, query).await,
         None => entries(streams, stream, query).await,
     }
 }
@@ -178,6 +181,10 @@ struct Entries<'a> {
 #[derive(Serialize)]
 struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
+    secondary: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secondary_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
@@ -220,30 +227,35 @@ async fn entries(
     let page = streams.scan(&stream, range, limit).await?;
     let KeyPage { entries, next } = &page;
     let (next, next_base64) = text(next.as_deref());
-    let entries = entries.iter().map(|(key, found)| {
-        let (key, key_base64) = text(Some(key));
-        let value = shown_value(&found.value);
-        let value_base64 = value
-            .is_none()
-            .then(|| BASE64_STANDARD.encode(&found.value));
-        Entry {
-            key,
-            key_base64,
-            partition: found.version.partition,
-            version: found.version.version,
-            timestamp: found.timestamp,
-            value,
-            value_base64,
-            expires_at: found.expires_at,
-            deleted: false,
-        }
-    });
+    let entries = entries.iter().map(|(key, found)| entry(None, key, found));
     Ok(Json(Entries {
         entries: entries.collect(),
         next,
         next_base64,
     })
     .into_response())
+}
+
+fn entry<'a>(secondary: Option<&'a [u8]>, key: &'a [u8], found: &'a KeyedValue) -> Entry<'a> {
+    let (secondary, secondary_base64) = text(secondary);
+    let (key, key_base64) = text(Some(key));
+    let value = shown_value(&found.value);
+    let value_base64 = value
+        .is_none()
+        .then(|| BASE64_STANDARD.encode(&found.value));
+    Entry {
+        secondary,
+        secondary_base64,
+        key,
+        key_base64,
+        partition: found.version.partition,
+        version: found.version.version,
+        timestamp: found.timestamp,
+        value,
+        value_base64,
+        expires_at: found.expires_at,
+        deleted: false,
+    }
 }
 
 /// Returns bytes as text, or in base64 if they are not UTF-8.

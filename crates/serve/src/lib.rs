@@ -108,9 +108,9 @@ use millstream_flow::Running;
 
 pub use gate::{Admission, Gate, Visited, Visitor};
 pub use keyed::{
-    KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX, KeyChange, KeyChanged, KeyCondition,
-    KeyEvent, KeyPage, KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue,
-    KeyedVersion, WatchFrom,
+    FoundPage, FoundPlace, KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX, KeyChange,
+    KeyChanged, KeyCondition, KeyEvent, KeyPage, KeyWatch, KeyWrite, KeyedError, KeyedFuture,
+    KeyedStreams, KeyedValue, KeyedVersion, SecondaryKeys, WatchFrom,
 };
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};

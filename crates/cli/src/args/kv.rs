@@ -46,6 +46,14 @@ pub enum KvCommand {
     ///
     /// The fields of --json: entries, each with the fields of `kv get`.
     Scan(ScanArgs),
+    /// Find keys by their secondary keys
+    ///
+    /// Prints a line for each key whose newest version has one of the secondary keys: the secondary key, a tab, the key, a tab, and
+    /// the value. They come in the order of the secondary keys, then of the keys. The stream's setting
+    /// millstream.keyed.secondary must have the name of the index. A key with several secondary keys comes once for each.
+    ///
+    /// The fields of --json: entries, each with secondary and the fields of `kv get`.
+    Find(FindArgs),
     /// Print changes of keys as they are committed
     ///
     /// Prints a line for each change: the key, a tab, and the new value; the key alone if it was deleted. It runs until a
@@ -86,6 +94,31 @@ pub struct PutArgs {
     /// The time after which the value ends: from then on the key is absent
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub ttl: Option<Duration>,
+    /// A secondary key, by which `kv find` finds the key; up to 64 times
+    #[arg(long, value_name = "NAME=KEY", value_parser = secondary)]
+    pub secondary: Vec<(String, OsString)>,
+}
+
+fn secondary(text: &str) -> Result<(String, OsString), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, key) = pair.ok_or("must be a name and a key, such as city=Namur")?;
+    Ok((name.to_owned(), key.into()))
+}
+
+#[derive(Debug, Args)]
+pub struct FindArgs {
+    /// The stream's name
+    pub stream: String,
+    /// The name of the index
+    pub index: String,
+    /// The secondary keys; without them, those of the range
+    #[arg(conflicts_with_all = ["prefix", "from", "to"])]
+    pub secondary: Vec<OsString>,
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// At most this many keys
+    #[arg(long, value_name = "N", value_parser = number(1_u64, None))]
+    pub limit: Option<u64>,
 }
 
 #[derive(Debug, Args)]

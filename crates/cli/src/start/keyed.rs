@@ -8,17 +8,19 @@ use millstream_base::{KeyRange, partition_of_key};
 use millstream_broker::{KeyReads, KeyTransactions, OwnedChange, Threads, TogetherError};
 use millstream_log::{
     ChangeError, Changed, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion, Log, LogError,
-    NewValue, Stream, StreamPartition,
+    NewValue, Stream, StreamPartition, refuse_secondary_keys,
 };
+use millstream_record::{Header, secondary_key};
 use millstream_serve::{
-    KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage, KeyWatch, KeyWrite,
-    KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, WatchFrom,
+    FoundPage, FoundPlace, KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage,
+    KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, WatchFrom,
 };
 
+use super::found::found;
 use super::watch::{NodeWatch, WatchBounds};
 
 /// About the most bytes of keys and values in one page, over all partitions.
-const PAGE_BYTES: usize = 2 << 20;
+pub const PAGE_BYTES: usize = 2 << 20;
 
 /// The keyed streams of a log.
 pub struct NodeStreams {
@@ -78,6 +80,26 @@ impl KeyedStreams for NodeStreams {
         })
     }
 
+    fn find(
+        &self,
+        stream: &str,
+        index: String,
+        ranges: Vec<KeyRange>,
+        from: Option<FoundPlace>,
+        limit: usize,
+    ) -> KeyedFuture<FoundPage> {
+        let (stream, reads) = (self.keyed_stream(stream), Arc::clone(&self.reads));
+        Box::pin(async move {
+            let stream = stream?;
+            let partitions = (0..stream.partition_count()).map(|index| stream.partition(index));
+            let partitions = partitions.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+            reads.catch_up(&partitions).await;
+            reads.catch_up_secondary(&partitions, &index).await;
+            let find = move || found(&partitions, &index, &ranges, from, limit);
+            reads.run(find).await.ok_or_else(ended)?.map_err(failed)
+        })
+    }
+
     fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError> {
         Ok(self.keyed_stream(stream)?.chunk_bytes_max())
     }
@@ -88,6 +110,7 @@ impl KeyedStreams for NodeStreams {
         let transactions = Arc::clone(&self.transactions);
         Box::pin(async move {
             let stream = stream?;
+            check_secondary(&write)?;
             let partition = partition_of_key(&key, stream.partition_count() as usize) as u32;
             let owner = stream.partition(partition).map_err(failed)?;
             // Only these look up the key.
@@ -96,7 +119,11 @@ impl KeyedStreams for NodeStreams {
             }
             let changed = writes.run({
                 let owner = owner.clone();
-                move || owner.change(&[key_change(&key, &write)])
+                move || {
+                    let names: Vec<String> = names(&write);
+                    let headers = headers(&names, &write);
+                    owner.change(&[key_change(&key, &write, &headers)])
+                }
             });
             let mut changed = changed.await.ok_or_else(ended)?.map_err(failed)?;
             // Also a version for which the condition does not hold is as durable then.
@@ -121,6 +148,9 @@ impl KeyedStreams for NodeStreams {
         Box::pin(async move {
             let stream = stream?;
             let count = stream.partition_count() as usize;
+            for (number, (_, write)) in changes.iter().enumerate() {
+                check_secondary(write).map_err(|why| not_together(number, why))?;
+            }
             let partitions: Vec<u32> = changes
                 .iter()
                 .map(|(key, _)| partition_of_key(key, count) as u32)
@@ -139,8 +169,7 @@ impl KeyedStreams for NodeStreams {
                 None => changed.collect(),
                 Some(number) => {
                     let why = changed.nth(number).and_then(Result::err);
-                    let why = Box::new(why.unwrap_or_else(ended));
-                    Err(KeyedError::NotTogether { number, why })
+                    Err(not_together(number, why.unwrap_or_else(ended)))
                 }
             }
         })
@@ -226,27 +255,63 @@ impl Merged {
     }
 }
 
-fn key_change<'a>(key: &'a [u8], write: &'a KeyWrite) -> KeyChange<'a> {
+fn names(write: &KeyWrite) -> Vec<String> {
+    let names = write.secondary.iter();
+    names.map(|(name, _)| secondary_key(name)).collect()
+}
+
+fn headers<'a>(names: &'a [String], write: &'a KeyWrite) -> Vec<Header<'a>> {
+    let keys = names.iter().zip(&write.secondary);
+    let headers = keys.map(|(name, (_, key))| Header {
+        name: name.as_bytes(),
+        value: Some(key),
+    });
+    headers.collect()
+}
+
+fn key_change<'a>(
+    key: &'a [u8],
+    write: &'a KeyWrite,
+    secondary: &'a [Header<'a>],
+) -> KeyChange<'a> {
     KeyChange {
         key,
-        condition: match write.condition {
-            Condition::Any => KeyCondition::Any,
-            Condition::Absent => KeyCondition::Absent,
-            Condition::Present => KeyCondition::Present,
-            Condition::Version(version) => KeyCondition::Version(version),
-        },
+        condition: log_condition(write.condition),
         value: match &write.change {
             Change::Put(value) => NewValue::Put(value),
             Change::Delete => NewValue::Delete,
             Change::Add(number) => NewValue::Add(*number),
         },
         ttl: write.ttl,
-        secondary: &[],
+        secondary,
+    }
+}
+
+/// Checks the secondary keys of a write.
+fn check_secondary(write: &KeyWrite) -> Result<(), KeyedError> {
+    let keys = write.secondary.iter();
+    let keys = keys.map(|(name, key)| (&**name, &**key));
+    refuse_secondary_keys(keys).map_or(Ok(()), |why| Err(KeyedError::Secondary(why)))
+}
+
+fn not_together(number: usize, why: KeyedError) -> KeyedError {
+    let why = Box::new(why);
+    KeyedError::NotTogether { number, why }
+}
+
+fn log_condition(condition: Condition) -> KeyCondition {
+    match condition {
+        Condition::Any => KeyCondition::Any,
+        Condition::Absent => KeyCondition::Absent,
+        Condition::Present => KeyCondition::Present,
+        Condition::Version(version) => KeyCondition::Version(version),
     }
 }
 
 fn owned_change((key, write): (Vec<u8>, KeyWrite)) -> OwnedChange {
-    let condition = key_change(&key, &write).condition;
+    let condition = log_condition(write.condition);
+    let secondary = write.secondary.into_iter();
+    let secondary = secondary.map(|(name, key)| (secondary_key(&name), key.into()));
     let (value, add) = match write.change {
         Change::Put(value) => (Some(value), None),
         Change::Delete => (None, None),
@@ -258,7 +323,7 @@ fn owned_change((key, write): (Vec<u8>, KeyWrite)) -> OwnedChange {
         value,
         add,
         ttl: write.ttl,
-        secondary: Vec::new(),
+        secondary: secondary.collect(),
     }
 }
 
@@ -292,7 +357,7 @@ fn not_made(error: TogetherError) -> KeyedError {
     }
 }
 
-fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
+pub fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
     KeyedValue {
         version: KeyedVersion {
             partition,
@@ -307,7 +372,9 @@ fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
 pub fn failed(error: LogError) -> KeyedError {
     match error {
         LogError::UnknownStream { name } => KeyedError::UnknownStream(name),
-        LogError::NotKeyed { .. } => KeyedError::NotKeyed(error.to_string()),
+        LogError::NotKeyed { .. } | LogError::NoSecondaryIndex { .. } => {
+            KeyedError::NotKeyed(error.to_string())
+        }
         LogError::ReadBudget
         | LogError::DecompressionBusy { .. }
         | LogError::PoolExhausted { .. }

@@ -190,6 +190,128 @@ fn use_keys(node: &impl Node) {
         .assert_fails(2, &["from 1"]);
 }
 
+/// Puts keys with secondary keys, and finds them.
+fn use_secondary_keys(node: &Server) {
+    let done = |args: &[&str]| node.run(args).assert_done();
+    done(&["stream", "create", "u", "--keyed", "--lanes", "3"]);
+    let put = |key: &str, value: &str, secondary: &str| {
+        done(&["kv", "put", "u", key, value, "--secondary", secondary]);
+    };
+    put("ann", "1", "city=Namur");
+    node.run(&["kv", "find", "u", "city", "Namur"])
+        .assert_fails(
+            1,
+            &[
+                "no index of secondary keys named \"city\"",
+                "millstream.keyed.secondary",
+            ],
+        );
+    done(&[
+        "config",
+        "set",
+        "stream/u",
+        "millstream.keyed.secondary=city",
+    ]);
+    put("bob", "2", "city=Turin");
+    put("cid", "3", "city=Namur");
+    put("dan", "4", "city=Accra=1");
+    let find = |args: &[&str]| done(&[&["kv", "find", "u", "city"], args].concat()).text();
+    assert_eq!(find(&["Namur"]), "Namur\tann\t1\nNamur\tcid\t3\n");
+    put("ann", "5", "city=Turin");
+    assert_eq!(
+        find(&["Turin", "Namur", "x"]),
+        "Namur\tcid\t3\nTurin\tann\t5\nTurin\tbob\t2\n"
+    );
+    assert_eq!(find(&["--prefix", "A"]), "Accra=1\tdan\t4\n");
+    assert_eq!(
+        find(&["--from", "B", "--to", "O", "--limit", "1"]),
+        "Namur\tcid\t3\n"
+    );
+    assert_eq!(find(&[]).lines().count(), 4);
+    let found = done(&["kv", "find", "u", "city", "Namur", "--json"]).json();
+    let entry = &found["entries"][0];
+    assert_eq!(
+        (&entry["secondary"], &entry["key"], &entry["value"]),
+        (&json!("Namur"), &json!("cid"), &json!("3"))
+    );
+    let many: Vec<String> = (0..65).map(|n| format!("--secondary=n={n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    node.run(&[&["kv", "put", "u", "x", "1"], &many[..]].concat())
+        .assert_fails(1, &["65 secondary keys", "at most 64"]);
+    node.run(&["kv", "put", "u", "x", "1", "--secondary", "n"])
+        .assert_fails(2, &["such as city=Namur"]);
+    node.run(&[
+        "config",
+        "set",
+        "stream/u",
+        "millstream.keyed.secondary=a b",
+    ])
+    .assert_fails(1, &["no name of an index"]);
+}
+
+#[test]
+fn keys_are_found_by_secondary_keys() {
+    let dir = tempdir().unwrap();
+    use_secondary_keys(&Server::start(dir.path(), &[]));
+}
+
+#[test]
+fn keys_are_found_by_secondary_keys_over_http() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    server
+        .run(&["stream", "create", "u", "--keyed", "--lanes", "3"])
+        .assert_done();
+    let names = "millstream.keyed.secondary=city";
+    server
+        .run(&["config", "set", "stream/u", names])
+        .assert_done();
+    for n in 0..9 {
+        let path = format!("/kv/u/{n}?k.city=city+{}", n % 3);
+        assert_status(&send_with(&http, "PUT", &path, "", b"{\"n\":1}"), 204);
+    }
+    let many = "k.city=x&".repeat(65);
+    let refused = send_with(
+        &http,
+        "PUT",
+        &format!("/kv/u/x?{}", many.trim_end_matches('&')),
+        "",
+        b"1",
+    );
+    assert_status(&refused, 400);
+    let mut found = Vec::new();
+    let mut page = String::new();
+    loop {
+        let answer = get_json(
+            &http,
+            &format!("/kv/u?by=city&key=city+2&key=city+0&limit=2{page}"),
+        );
+        let entries = answer["entries"].as_array().unwrap();
+        assert!(entries.len() <= 2);
+        found.extend(entries.iter().map(|entry| {
+            assert_eq!(entry["value"], json!({"n": 1}));
+            format!(
+                "{} {}",
+                entry["secondary"].as_str().unwrap(),
+                entry["key"].as_str().unwrap()
+            )
+        }));
+        match answer["next"].as_str() {
+            Some(next) => page = format!("&page={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(
+        found,
+        [
+            "city 0 0", "city 0 3", "city 0 6", "city 2 2", "city 2 5", "city 2 8"
+        ]
+    );
+    let prefix = get_json(&http, "/kv/u?by=city&prefix=city+1");
+    assert_eq!(prefix["entries"].as_array().unwrap().len(), 3);
+    assert_status(&get(&http, "/kv/u?by=zip"), 409);
+}
+
 #[test]
 fn keys_are_used_on_a_server() {
     let dir = tempdir().unwrap();

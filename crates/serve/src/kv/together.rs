@@ -1,5 +1,6 @@
 //! Changes of several keys together: `POST /kv/<stream>`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
@@ -46,6 +47,9 @@ struct Change<'a> {
     #[serde(default)]
     if_present: bool,
     ttl_ms: Option<i64>,
+    /// By the names of their indexes.
+    #[serde(default)]
+    secondary: BTreeMap<String, Vec<String>>,
 }
 
 /// A change that was made.
@@ -169,10 +173,15 @@ impl Change<'_> {
             (Some(_), KeyChange::Delete) => return Err("deletes its key, so it has no ttl_ms"),
             (Some(ms), _) => Some(Duration::from_millis(ms.unsigned_abs())),
         };
+        let secondary = self.secondary.into_iter().flat_map(|(name, keys)| {
+            let keys = keys.into_iter();
+            keys.map(move |key| (name.clone(), key.into_bytes()))
+        });
         let write = KeyWrite {
             condition,
             change,
             ttl,
+            secondary: secondary.collect(),
         };
         Ok((key, write))
     }
@@ -192,7 +201,7 @@ mod tests {
             {"key": "a", "value": {"n": 1.50}, "if_version": 7},
             {"key_base64": "/wA=", "text": "x", "if_absent": true, "ttl_ms": 5},
             {"key": "", "value_base64": "/w==", "if_present": true},
-            {"key": "n", "add": -3},
+            {"key": "n", "add": -3, "secondary": {"city": ["Bonn", "Ulm"]}},
             {"key": "d", "delete": true}
         ]"#;
         let changes = changes_of(body).unwrap();
@@ -213,6 +222,9 @@ mod tests {
         ];
         assert_eq!(shown.collect::<Vec<_>>(), expected);
         assert_eq!(changes[1].1.ttl, Some(Duration::from_millis(5)));
+        let keys = [("city", "Bonn"), ("city", "Ulm")];
+        let keys = keys.map(|(name, key)| (name.to_owned(), key.as_bytes().to_vec()));
+        assert_eq!(changes[3].1.secondary, keys);
         assert_eq!(changes_of(b"[]").unwrap(), []);
     }
 

@@ -288,6 +288,8 @@ fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
             let is_text = shown.is_some();
             let bytes = value.as_deref().filter(|_| !is_text);
             let entry = Entry {
+                secondary: None,
+                secondary_base64: None,
                 key,
                 key_base64,
                 partition: version.partition,

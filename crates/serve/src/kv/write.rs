@@ -10,13 +10,16 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use millstream_base::Offset;
+use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
 
 use super::tags::{Tags, tag_of};
 use super::{KvPath, names_key, parse};
 use crate::body::discard_unless_awaited;
 use crate::error::RequestError;
-use crate::keyed::{KeyChange, KeyChanged, KeyCondition, KeyWrite, KeyedError, KeyedStreams};
+use crate::keyed::{
+    KeyChange, KeyChanged, KeyCondition, KeyWrite, KeyedError, KeyedStreams, SecondaryKeys,
+};
 use crate::shown::Shown;
 
 /// The time for a write, which ends before the server closes the connection.
@@ -27,6 +30,9 @@ const NUMBER_BYTES_MAX: usize = 32;
 
 /// The field of a query that says how long a value lives, in milliseconds.
 const TTL: &str = "ttl_ms";
+
+/// The beginning of the fields of a query that are secondary keys.
+const SECONDARY: &str = "k.";
 
 /// The number of no version.
 const NO_VERSION: Offset = Offset(u64::MAX);
@@ -115,6 +121,7 @@ struct Target<'a> {
     value_bytes_max: usize,
     condition: Condition<'a>,
     ttl: Option<Duration>,
+    secondary: Vec<(String, Vec<u8>)>,
 }
 
 enum Condition<'a> {
@@ -154,12 +161,12 @@ fn target<'a>(
         allowed: "GET, HEAD, POST",
     })?;
     let query = head.uri.query().filter(|query| !query.is_empty());
-    let ttl = match query {
-        Some(query) => Some(ttl(query, field).ok_or_else(|| RequestError::WriteQuery {
+    let (ttl, secondary) = match query {
+        Some(query) => fields(query, field).ok_or_else(|| RequestError::WriteQuery {
             query: query.to_owned(),
             may_live: field.is_some(),
-        })?),
-        None => None,
+        })?,
+        None => (None, Vec::new()),
     };
     check_headers(&head.headers)?;
     let condition = condition(&head.headers)?;
@@ -171,6 +178,7 @@ fn target<'a>(
         value_bytes_max,
         condition,
         ttl,
+        secondary,
     })
 }
 
@@ -181,6 +189,24 @@ pub fn check_headers(headers: &HeaderMap) -> Result<(), RequestError> {
         Some(name) => Err(RequestError::WriteHeader(name.clone())),
         None => Ok(()),
     }
+}
+
+/// Parses a query: how long the new value lives, and its secondary keys. Where there is no `field`, a write has neither.
+fn fields(query: &str, field: Option<&str>) -> Option<(Option<Duration>, SecondaryKeys)> {
+    let (mut life, mut secondary) = (None, Vec::new());
+    for pair in query.split('&') {
+        match pair.strip_prefix(SECONDARY) {
+            Some(pair) if field.is_some() => {
+                let (name, key) = pair.split_once('=')?;
+                let name = percent_decode_str(name).decode_utf8().ok()?;
+                let key = key.replace('+', " ");
+                secondary.push((name.into_owned(), percent_decode_str(&key).collect()));
+            }
+            _ if life.is_none() => life = Some(ttl(pair, field)?),
+            _ => return None,
+        }
+    }
+    Some((life, secondary))
 }
 
 /// Parses a query that says how long the new value lives.
@@ -251,6 +277,7 @@ impl Target<'_> {
             condition,
             change,
             ttl: self.ttl,
+            secondary: self.secondary.clone(),
         };
         self.streams.change(stream, key, write).await
     }
@@ -294,6 +321,14 @@ mod tests {
             assert_eq!(ms(query), None, "{query}");
         }
         assert_eq!(ttl("ttl_ms=1", None), None);
+        let key = |name: &str, key: &str| (name.to_owned(), key.as_bytes().to_vec());
+        let both = fields("k.city=La+Paz&ttl_ms=7&k.zip=%3D1", Some(TTL));
+        let keys = vec![key("city", "La Paz"), key("zip", "=1")];
+        assert_eq!(both, Some((Some(Duration::from_millis(7)), keys)));
+        for query in ["k.city", "k.city=a&x=1", "ttl_ms=1&ttl_ms=2", "k.%FF=a"] {
+            assert_eq!(fields(query, Some(TTL)), None, "{query}");
+        }
+        assert_eq!(fields("k.city=a", None), None, "a deletion has none");
     }
 
     #[test]

@@ -14,9 +14,9 @@ use millstream_base::{
 };
 use millstream_flow::Running;
 use millstream_serve::{
-    Admission, Content, Gate, KeyChange, KeyChanged, KeyCondition, KeyEvent, KeyPage, KeyWatch,
-    KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, Metric, Options,
-    Server, Visited, Visitor, WatchFrom,
+    Admission, Content, FoundPage, FoundPlace, Gate, KeyChange, KeyChanged, KeyCondition, KeyEvent,
+    KeyPage, KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
+    Metric, Options, Server, Visited, Visitor, WatchFrom,
 };
 use serde_json::{Value, json};
 use tokio_rustls::rustls::ServerConfig;
@@ -39,6 +39,8 @@ struct Stored {
     is_overtaken: bool,
     /// How long the last value lives.
     ttl: Option<Duration>,
+    /// The secondary keys of the last value.
+    secondary: Vec<(String, Vec<u8>)>,
     /// Whether look-ups see no version yet, as behind an open transaction.
     is_behind: bool,
 }
@@ -49,8 +51,10 @@ impl Stored {
             condition,
             change,
             ttl,
+            secondary,
         } = write;
         self.ttl = ttl;
+        self.secondary = secondary;
         // Another writer comes before this change.
         if std::mem::take(&mut self.is_overtaken) {
             let offset = self.offset();
@@ -120,6 +124,17 @@ impl KeyedStreams for Streams {
 
     fn scan(&self, _: &str, _: KeyRange, _: usize) -> KeyedFuture<KeyPage> {
         Box::pin(ready(Err(KeyedError::Failed("no test scans".to_owned()))))
+    }
+
+    fn find(
+        &self,
+        _: &str,
+        _: String,
+        _: Vec<KeyRange>,
+        _: Option<FoundPlace>,
+        _: usize,
+    ) -> KeyedFuture<FoundPage> {
+        Box::pin(ready(Err(KeyedError::Failed("no test finds".to_owned()))))
     }
 
     fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError> {
@@ -661,6 +676,28 @@ impl Visitor for Readers {
         self.0.lock().unwrap().push(visited);
         Box::pin(ready(admission))
     }
+}
+
+#[test]
+fn a_write_may_have_secondary_keys_in_its_query() {
+    let node = Node::default();
+    let stored = Arc::clone(&node.0);
+    let server = start_with(Arc::new(node));
+    let path = "/kv/t/a?k.city=La+Paz&ttl_ms=9&k.city=%FF";
+    assert_eq!(send(&server, "PUT", path, "", "1").status, 204);
+    let key = |key: &[u8]| ("city".to_owned(), key.to_vec());
+    let stored = stored.lock().unwrap();
+    assert_eq!(stored.secondary, [key(b"La Paz"), key(b"\xff")]);
+    assert_eq!(stored.ttl, Some(Duration::from_millis(9)));
+    drop(stored);
+    for query in ["k.city", "city=a", "k.city=a&ttl_ms=0"] {
+        let refused = send(&server, "PUT", &format!("/kv/t/a?{query}"), "", "1");
+        refused.check_error(400, "k.<name>=<secondary key>");
+    }
+    let refused = send(&server, "DELETE", "/kv/t/a?k.city=a", "", "");
+    refused.check_error(400, "a deletion has none");
+    let refused = get(&server, "/kv/t?by=city&key=a&from=b");
+    refused.check_error(400, "by=<name>");
 }
 
 #[test]

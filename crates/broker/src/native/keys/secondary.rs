@@ -1,7 +1,7 @@
 //! The secondary keys of keys that are put.
 
-use millstream_log::{SECONDARY_KEY_BYTES_MAX, is_secondary_name};
-use millstream_record::{Header, SECONDARY_KEYS_MAX, secondary_key};
+use millstream_log::refuse_secondary_keys;
+use millstream_record::{Header, secondary_key};
 use millstream_wire::ResponseError;
 use millstream_wire::native::KeyToPut;
 
@@ -39,29 +39,13 @@ impl<'a> Secondary<'a> {
 /// Checks the secondary keys of an entry.
 pub fn check_secondary(entry: &KeyToPut) -> Result<(), Refused> {
     let refused = |why| Err(Refused::new(ResponseError::InvalidRequest, why));
-    let count = entry.secondary.len();
-    if count > SECONDARY_KEYS_MAX {
-        return refused(format!(
-            "the entry has {count} secondary keys, and may have at most {SECONDARY_KEYS_MAX}"
-        ));
-    }
-    if count > 0 && entry.value.is_none() && entry.add.is_none() {
-        return refused("the entry deletes its key, so it cannot have secondary keys".to_owned());
-    }
-    for key in &entry.secondary {
-        if !is_secondary_name(&key.name) {
-            return refused(format!(
-                "{:?} is no name of secondary keys: a name has 1 to 64 letters, digits, _ and -",
-                &*key.name
-            ));
+    let keys = entry.secondary.iter();
+    let keys = keys.map(|key| (&*key.name, &key.key[..]));
+    match refuse_secondary_keys(keys) {
+        Some(why) => refused(why),
+        None if entry.secondary.is_empty() || entry.value.is_some() || entry.add.is_some() => {
+            Ok(())
         }
-        let bytes = key.key.len();
-        if bytes > SECONDARY_KEY_BYTES_MAX {
-            return refused(format!(
-                "a secondary key named {:?} has {bytes} bytes, and may have at most {SECONDARY_KEY_BYTES_MAX}",
-                &*key.name
-            ));
-        }
+        None => refused("the entry deletes its key, so it cannot have secondary keys".to_owned()),
     }
-    Ok(())
 }

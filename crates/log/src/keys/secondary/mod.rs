@@ -12,10 +12,40 @@ pub mod name;
 
 use millstream_record::{Record, SECONDARY_KEYS_MAX};
 
-use self::name::SecondaryName;
+use self::name::{SecondaryName, is_secondary_name};
 
 /// The longest secondary key that an index has.
 pub const SECONDARY_KEY_BYTES_MAX: usize = 4 << 10;
+
+/// Returns why the secondary keys of a new record, with their names, are refused; `None` if they are right.
+pub fn refuse_secondary_keys<'a>(
+    keys: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> Option<String> {
+    let mut count = 0;
+    let mut why = None;
+    for (name, key) in keys {
+        count += 1;
+        if !is_secondary_name(name) {
+            why.get_or_insert_with(|| {
+                format!("{name:?} is no name of secondary keys: a name has 1 to 64 letters, digits, _ and -")
+            });
+        }
+        let bytes = key.len();
+        if bytes > SECONDARY_KEY_BYTES_MAX {
+            why.get_or_insert_with(|| {
+                format!(
+                    "a secondary key named {name:?} has {bytes} bytes, and may have at most {SECONDARY_KEY_BYTES_MAX}"
+                )
+            });
+        }
+    }
+    match count > SECONDARY_KEYS_MAX {
+        true => Some(format!(
+            "the entry has {count} secondary keys, and may have at most {SECONDARY_KEYS_MAX}"
+        )),
+        false => why,
+    }
+}
 
 /// Returns the secondary keys of a record that an index of this name has: of the first [`SECONDARY_KEYS_MAX`] of the record,
 /// whatever their names are.
