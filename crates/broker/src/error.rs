@@ -34,6 +34,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         LogError::OffsetOutOfRange { .. }
         | LogError::CursorRemoved { .. }
         | LogError::ChangesLost { .. }
+        | LogError::VersionNotKept { .. }
         | LogError::BadCursor { .. } => ResponseError::OffsetOutOfRange,
         // Clients try again.
         LogError::PoolExhausted { .. }

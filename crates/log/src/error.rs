@@ -11,6 +11,13 @@ use millstream_record::ChunkError;
 
 use crate::keys::secondary::name::SECONDARY;
 
+fn oldest_version(oldest: Option<Offset>) -> String {
+    match oldest {
+        Some(oldest) => format!("its oldest version behind that offset is {oldest}"),
+        None => "it has no version behind that offset".to_owned(),
+    }
+}
+
 /// An error of the log.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LogError {
@@ -441,6 +448,23 @@ pub enum LogError {
         partition: u32,
         /// The position of the watch.
         offset: Offset,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The version of a key at an offset is not known: the log no longer has all older versions.
+    #[error(
+        "partition {partition} of stream {stream} no longer has the version of the key at offset {at}: {why}; {}",
+        oldest_version(*.oldest)
+    )]
+    VersionNotKept {
+        /// The stream's name.
+        stream: String,
+        /// The partition.
+        partition: u32,
+        /// The offset that the caller asked for.
+        at: Offset,
+        /// The oldest version behind that offset; `None` if there is none.
+        oldest: Option<Offset>,
         /// The reason.
         why: &'static str,
     },

@@ -67,6 +67,7 @@ pub use compact::stats::{CompactionStats, LogCompaction};
 pub use error::{KEY_BYTES_MAX, LogError, NAMED_RECORDS_MAX, Result};
 pub use files::{FORMAT, SOCKET};
 pub use handle::info::{PartitionInfo, StreamInfo};
+pub use handle::key_history::{HISTORY_VERSIONS_MAX, HistoryVersion, KeyHistory};
 pub use handle::keys::{KeyEntry, KeyScan, SCAN_KEYS_MAX};
 pub use handle::partition::StreamPartition;
 pub use handle::readers::{PartitionReader, ReadChunks, ReadStart, StreamReader};

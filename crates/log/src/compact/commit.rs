@@ -11,6 +11,7 @@ use crate::compact::live::LiveReader;
 use crate::compact::output::NewFiles;
 use crate::compact::pass::Pass;
 use crate::compact::rewrite::{Rewrite, Rewritten, producers_at};
+use crate::compact::runs::records_of;
 use crate::error::{LogError, Result};
 use crate::files::manifest::Record;
 use crate::group::Group;
@@ -19,6 +20,17 @@ use crate::ids::{Generation, GroupName};
 use crate::keys::kind::KeyKind;
 use crate::read::keys::update::check_stored;
 use crate::read::seek::position_in;
+
+/// Whether a rewritten group lacks records of the groups of its run, perhaps only markers or aborted ones.
+fn lacks_records(run: &[Arc<Group>], rewritten: &Rewritten) -> bool {
+    let records = run.iter().map(|group| {
+        let (counts, end) = (group.key_counts()?, group.end()?);
+        let offsets = group.first_offset..end.offset;
+        Some(records_of(group.is_rewritten(), &counts, offsets))
+    });
+    let left = rewritten.keys.keys + rewritten.keys.without_key;
+    records.sum::<Option<u64>>() != Some(left)
+}
 
 impl Pass<'_> {
     /// Rewrites the groups of a run into one, and puts it in their place. `None` if groups of it were taken away meanwhile, or
@@ -76,11 +88,18 @@ impl Pass<'_> {
             by: name,
             last: last.id,
         };
-        // Listed first, so that no crash leaves a group without the note of what it lacks.
+        let versions_from = live.range_end();
+        let is_lossy = lane.versions_from() < versions_from && lacks_records(run, &rewritten);
+        // Listed first, so that no crash leaves a group without the notes of what it lacks.
         let noted = rewritten
             .dropped_to
             .map(|to| self.note_of_dropped(lane.deletions_from().max(to)));
-        let records: Vec<Record> = noted.into_iter().chain([replaced]).collect();
+        let versions = is_lossy.then_some(Record::VersionsFrom {
+            lane: lane.id,
+            from: versions_from,
+        });
+        let noted = noted.into_iter().chain(versions);
+        let records: Vec<Record> = noted.chain([replaced]).collect();
         let manifest = core.dir.manifest();
         let appended = match manifest.append(&records) {
             Err(error) if error.is_disk_full() => return Err(error),
@@ -92,6 +111,9 @@ impl Pass<'_> {
         // A reader that finds the new group then also finds what it lacks.
         if let Some(to) = rewritten.dropped_to {
             lane.raise_deletions_from(to);
+        }
+        if is_lossy {
+            lane.raise_versions_from(versions_from);
         }
         lane.replace_groups(run, &group, start);
         let now = core.clock.monotonic();

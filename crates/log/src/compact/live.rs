@@ -337,6 +337,11 @@ impl<'a> LiveReader<'a> {
         }
     }
 
+    /// Returns the end of the range: no record behind it makes others go.
+    pub fn range_end(&self) -> Offset {
+        self.keys.range.end
+    }
+
     /// Returns the key file that made the last call fail, if one did.
     pub fn take_unreadable(&mut self) -> Option<Unreadable> {
         self.unreadable.take()

@@ -12,7 +12,7 @@ use crate::settings::config::Durability;
 /// Reasons of [`LogError::ChangesLost`].
 pub const RECORDS_REMOVED: &str =
     "retention or an administrator has removed records behind the position";
-const DELETIONS_DROPPED: &str = "compaction has dropped deletions behind the position, since they are older than the setting \
+pub const DELETIONS_DROPPED: &str = "compaction has dropped deletions behind the position, since they are older than the setting \
                                  delete.retention.ms";
 const HISTORY_LOST: &str = "records before the position were lost, for example by a crash, and others may have their offsets now";
 

@@ -4,6 +4,7 @@
 //! then. Handles know how chunks are appended and read, and neither how a log is opened nor how streams are made.
 
 pub mod info;
+pub mod key_history;
 pub mod key_watch;
 pub mod keys;
 pub mod partition;

@@ -104,6 +104,10 @@ pub struct LaneState {
     /// Compaction has dropped no deletion from here on that is the newest version of its key. Raised (`Release`) by compaction
     /// before a group takes its place that lacks one; loaded (`Acquire`) by watches after they have read.
     deletions_from: AtomicU64,
+    /// Each record because of which compaction has dropped an older one of its key is before this offset. Raised (`Release`) by
+    /// compaction before a group takes its place that lacks records; loaded (`Acquire`) by look-ups of older versions after they
+    /// have read.
+    versions_from: AtomicU64,
     /// Its start, if records were deleted from it.
     pub start: LaneStart,
     /// The transactions that hold back consumers of committed records.
@@ -184,6 +188,7 @@ impl LaneState {
             truncated_bytes: stored.truncated_bytes,
             epochs: Epochs::new(stored.epochs),
             deletions_from: AtomicU64::new(stored.deletions_from.0),
+            versions_from: AtomicU64::new(stored.versions_from.0),
             start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),
@@ -371,6 +376,17 @@ impl LaneState {
     /// Notes that a deletion before `offset` was dropped. A group without it takes its place afterwards.
     pub fn raise_deletions_from(&self, offset: Offset) {
         self.deletions_from.fetch_max(offset.0, Ordering::Release);
+    }
+
+    /// Returns the offset before which all records are that made compaction drop older ones of their keys.
+    pub fn versions_from(&self) -> Offset {
+        Offset(self.versions_from.load(Ordering::Acquire))
+    }
+
+    /// Notes that records were dropped since there are newer ones of their keys before `offset`. A group without them takes its
+    /// place afterwards.
+    pub fn raise_versions_from(&self, offset: Offset) {
+        self.versions_from.fetch_max(offset.0, Ordering::Release);
     }
 
     /// Returns the index of the lane's keys, which may be empty, and may be of another number of partitions.

@@ -36,6 +36,8 @@ pub struct StoredLane {
     pub epochs: Vec<(i32, Offset)>,
     /// From where on it has all deletions that are newest versions.
     pub deletions_from: Offset,
+    /// Before which offset records are that made compaction drop older ones of their keys.
+    pub versions_from: Offset,
     pub fault: Option<LogError>,
 }
 

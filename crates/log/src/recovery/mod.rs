@@ -217,8 +217,11 @@ impl Recovered {
 
     /// Takes out a lane of a stream with this identity.
     pub fn take(&mut self, dir: &DataDir, lane: LaneId, identity: Uuid) -> StoredLane {
-        let listed = |listed: &Listed| (listed.epochs(lane), listed.deletions_from(lane));
-        let (epochs, deletions_from) = dir.manifest().look_at(listed);
+        let listed = |listed: &Listed| {
+            let [deletions, versions] = [listed.deletions_from(lane), listed.versions_from(lane)];
+            (listed.epochs(lane), deletions, versions)
+        };
+        let (epochs, deletions_from, versions_from) = dir.manifest().look_at(listed);
         let Some(recovered) = self.lanes.remove(&lane) else {
             return StoredLane {
                 epochs,
@@ -230,6 +233,7 @@ impl Recovered {
         let mut stored = recovered.into_stored(dir, identity, epochs);
         // A repair may have taken the records from an earlier offset on away.
         stored.deletions_from = deletions_from.min(stored.next_offset);
+        stored.versions_from = versions_from.min(stored.next_offset);
         if was_whole && stored.fault.is_some() {
             self.has_foreign = true;
             if is_untorn {

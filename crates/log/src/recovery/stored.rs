@@ -91,6 +91,7 @@ impl RecoveredLane {
             truncated_bytes: self.truncated_bytes,
             epochs,
             deletions_from: Offset(0),
+            versions_from: Offset(0),
             fault,
         }
     }

@@ -3,6 +3,7 @@
 mod changes;
 mod compaction;
 mod files;
+mod history;
 mod hot;
 mod lifetimes;
 mod limits;

@@ -109,6 +109,9 @@ pub enum Record {
     },
     /// A file of the journal is obsolete.
     JournalReleased { sequence: u64 },
+    /// Compaction may have dropped records of keys that have newer ones before this offset, and no others, apart from deletions
+    /// that were the newest versions of their keys.
+    VersionsFrom { lane: LaneId, from: Offset },
     /// The end of the records that the manifest began with.
     End { count: u64 },
 }
@@ -192,7 +195,8 @@ impl Record {
             Record::Group(name) | Record::Replaced { by: name, .. } => Some(name.lane.stream),
             Record::First { lane, .. }
             | Record::Epoch { lane, .. }
-            | Record::Compacted { lane, .. } => Some(lane.stream),
+            | Record::Compacted { lane, .. }
+            | Record::VersionsFrom { lane, .. } => Some(lane.stream),
             Record::JournalFile { .. } | Record::JournalReleased { .. } | Record::End { .. } => {
                 None
             }
@@ -246,6 +250,10 @@ impl Record {
                 kind: 7,
                 number: sequence,
                 ..Fields::default()
+            },
+            Record::VersionsFrom { lane, from } => Fields {
+                offset: from.0,
+                ..Fields::of_lane(9, lane)
             },
             Record::End { count } => Fields {
                 kind: 8,
@@ -301,6 +309,7 @@ impl Record {
             8 => Record::End {
                 count: fields.number,
             },
+            9 => Record::VersionsFrom { lane, from: offset },
             _ => return None,
         })
     }
@@ -371,7 +380,7 @@ mod tests {
     }
 
     /// The fields behind the checksum, for each kind.
-    fn all() -> [(Record, &'static str); 9] {
+    fn all() -> [(Record, &'static str); 10] {
         let (group, offset) = (GroupId(0x44), Offset(0x55));
         [
             (
@@ -426,6 +435,13 @@ mod tests {
                     end: Position(0xcc),
                 },
                 "06000000 0000000000000000 00000000 00000000 aa00000000000000 00000000 00000000 cc00000000000000 9900000000000000",
+            ),
+            (
+                Record::VersionsFrom {
+                    lane: LANE,
+                    from: offset,
+                },
+                "09000000 1100000000000000 22000000 33000000 0000000000000000 00000000 00000000 5500000000000000 0000000000000000",
             ),
             (
                 Record::JournalReleased { sequence: 0x99 },

@@ -36,6 +36,8 @@ pub struct ListedLane {
     /// The leader epochs, each with the offset that it begins at. Both rise.
     epochs: Vec<(i32, Offset)>,
     compacted: Option<ListedCompaction>,
+    /// See [`Record::VersionsFrom`]. `None` where no compaction of this program has dropped a record.
+    versions_from: Option<Offset>,
 }
 
 /// What is known of the compaction of a lane.
@@ -96,6 +98,10 @@ impl Listed {
                 });
                 Ok(())
             }
+            Record::VersionsFrom { lane, from } => {
+                self.lanes.entry(lane).or_default().versions_from = Some(from);
+                Ok(())
+            }
             Record::JournalFile {
                 sequence,
                 secret,
@@ -138,6 +144,12 @@ impl Listed {
     pub fn deletions_from(&self, lane: LaneId) -> Offset {
         let lane = self.lanes.get(&lane);
         lane.map_or(Offset(0), ListedLane::deletions_from)
+    }
+
+    /// Returns from where on a lane has all versions of keys: see [`ListedLane::versions_from`].
+    pub fn versions_from(&self, lane: LaneId) -> Offset {
+        let lane = self.lanes.get(&lane);
+        lane.map_or(Offset(0), ListedLane::versions_from)
     }
 
     /// Returns the files of the journal with their sequences, in the order of these.
@@ -209,6 +221,17 @@ impl ListedLane {
         known.map_or(Offset(0), |known| known.deletions_from.unwrap_or(known.to))
     }
 
+    /// Returns the offset before which all records are that made compaction drop older ones of their keys. Where an earlier
+    /// program has rewritten a group, or a repair has made the list anew, they may be anywhere.
+    pub fn versions_from(&self) -> Offset {
+        let is_rewritten = |group: &ListedGroup| group.generation.is_rewritten();
+        self.versions_from
+            .unwrap_or_else(|| match self.groups.iter().any(is_rewritten) {
+                true => Offset(u64::MAX),
+                false => Offset(0),
+            })
+    }
+
     /// Returns the names of the groups' files, in the order of the groups.
     pub fn groups(&self, lane: LaneId) -> impl Iterator<Item = GroupName> {
         self.groups.iter().map(move |group| GroupName {
@@ -249,11 +272,14 @@ impl ListedLane {
             at: known.at,
             deletions_from: known.deletions_from,
         });
+        let versions = self.versions_from;
+        let versions = versions.map(|from| Record::VersionsFrom { lane, from });
         first
             .into_iter()
             .chain(self.groups(lane).map(Record::Group))
             .chain(epochs)
             .chain(compacted)
+            .chain(versions)
     }
 
     fn add(&mut self, name: GroupName) -> Result<(), String> {

@@ -105,7 +105,8 @@ pub fn groups_before<'a>(
     })
 }
 
-fn find_in_group(
+/// Returns the newest version of a key in a group that has a key file.
+pub fn find_in_group(
     reads: &ReadContext,
     group: &Arc<Group>,
     key: &[u8],

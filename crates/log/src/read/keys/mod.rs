@@ -4,6 +4,7 @@ pub mod build;
 pub mod cover;
 pub mod files;
 pub mod find;
+pub mod history;
 pub mod hot;
 pub mod scan;
 pub mod tail;

@@ -136,7 +136,7 @@ impl World<'_> {
     }
 
     /// Whether a value has ended so long ago that a pass may have made a tombstone of its record.
-    fn may_lose_value(&self, record: &ModelRecord) -> bool {
+    pub fn may_lose_value(&self, record: &ModelRecord) -> bool {
         let retention = self.delete_retention.as_millis() as i64;
         record.has_ended(self.ttl, self.now_ms() - retention)
     }

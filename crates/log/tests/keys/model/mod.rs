@@ -2,6 +2,7 @@
 
 mod changes;
 mod checks;
+mod history;
 mod lives;
 mod partition;
 mod secondary;
@@ -54,6 +55,10 @@ struct Seen {
     dropped_markers: AtomicU64,
     ended_values: AtomicU64,
     dropped_values: AtomicU64,
+    versions_at: AtomicU64,
+    versions_not_kept: AtomicU64,
+    whole_histories: AtomicU64,
+    histories_with_gaps: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, more: u64) {
@@ -100,7 +105,7 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
     let counts = [
         (&seen.lookups, 1_000),
         (&seen.tags, 1_000),
-        (&seen.changes, 250),
+        (&seen.changes, 200),
         (&seen.refused_changes, 300),
         (&seen.together, 60),
         (&seen.refused_together, 100),
@@ -116,6 +121,10 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
         (&seen.dropped_markers, 300),
         (&seen.ended_values, 300),
         (&seen.dropped_values, 100),
+        (&seen.versions_at, 20),
+        (&seen.versions_not_kept, 100),
+        (&seen.whole_histories, 5),
+        (&seen.histories_with_gaps, 30),
     ];
     for (count, of_ten) in counts {
         let is_enough = count.load(Ordering::Relaxed) * 10 >= cases * of_ten;

@@ -109,6 +109,8 @@ pub struct ModelPartition {
     pub maybe_deleted_to: u64,
     /// Whether a start may have forgotten the producers of deleted records.
     pub has_restarted: bool,
+    /// No pass has taken a record from here on.
+    pub passed_to: u64,
     /// From when on a pass may drop the tombstone or the marker at an offset. One that no pass has seen stays.
     pub may_go_at: BTreeMap<u64, i64>,
 }

@@ -47,6 +47,32 @@ fn groups(listed: &Listed) -> Vec<GroupName> {
     listed.lane(LANE).unwrap().groups(LANE).collect()
 }
 
+/// An earlier program did not note because of which records a group lacks others.
+#[test]
+fn a_lane_with_rewritten_groups_lacks_versions_up_to_where_compaction_has_noted() {
+    let mut listed = Listed::default();
+    assert_eq!(listed.versions_from(LANE), Offset(0));
+    let rewritten = GroupName {
+        lane: LANE,
+        id: GroupId(1),
+        first_offset: Offset(0),
+        generation: Generation::FIRST.rewritten(),
+    };
+    listed.apply(Record::Group(rewritten)).unwrap();
+    assert_eq!(listed.versions_from(LANE), Offset(u64::MAX));
+    let noted = Record::VersionsFrom {
+        lane: LANE,
+        from: Offset(30),
+    };
+    listed.apply(noted).unwrap();
+    assert_eq!(listed.versions_from(LANE), Offset(30));
+    let mut again = Listed::default();
+    for record in listed.records() {
+        again.apply(record).unwrap();
+    }
+    assert_eq!(again, listed);
+}
+
 #[test]
 fn groups_before_the_first_are_no_longer_listed() {
     let mut listed = listed();
