@@ -51,6 +51,7 @@ pub fn put(durable: bool, numbers: &[u64], version: u64) -> Result<Bytes> {
     let request = PutKeysRequest {
         stream: text(topic(durable)),
         entries: entries.collect(),
+        all_or_none: false,
     };
     frame(VERSION, request.into())
 }
