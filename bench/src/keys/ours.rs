@@ -37,6 +37,7 @@ pub fn get(durable: bool, numbers: &[u64]) -> Result<Bytes> {
     let request = GetKeysRequest {
         stream: text(topic(durable)),
         keys: numbers.iter().map(|number| bytes(&key(*number))).collect(),
+        at: Vec::new(),
     };
     frame(VERSION, request.into())
 }

@@ -95,6 +95,7 @@ pub fn bound(
         | Request::GetKeys(_)
         | Request::ScanKeys(_)
         | Request::FindKeys(_)
+        | Request::KeyHistory(_)
         | Request::Receive(_) => Bound::Late,
         Request::JoinGroup(_)
         | Request::SyncGroup(_)

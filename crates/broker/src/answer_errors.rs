@@ -145,6 +145,7 @@ pub fn has_error(response: &Response) -> bool {
         R::Unsubscribe(response) => response.error_code != 0,
         R::GetKeys(response) => response.error_code != 0 || any_error!(response.keys),
         R::ScanKeys(response) => response.error_code != 0,
+        R::KeyHistory(response) => response.error_code != 0,
         R::PutKeys(response) => response.error_code != 0 || any_error!(response.entries),
         R::WatchKeys(response) => response.error_code != 0,
         R::FindKeys(response) => response.error_code != 0,

@@ -31,6 +31,9 @@ pub const OFFSETS: &str = "__consumer_offsets";
 /// The threads that look up keys.
 const KEY_READS_MAX: usize = 32;
 
+/// The threads that look up older versions of keys at the same time.
+const KEY_OLDER_READS_MAX: usize = 4;
+
 /// The threads that read partitions for their first look-ups.
 const KEY_REBUILDS_MAX: usize = 4;
 
@@ -85,7 +88,11 @@ impl Broker {
         let groups =
             GroupService::open(&log, of_groups, Arc::clone(&clock), Arc::clone(&security))?;
         let groups = Arc::new(groups);
-        let key_reads = Arc::new(KeyReads::new(KEY_READS_MAX, KEY_REBUILDS_MAX));
+        let key_reads = Arc::new(KeyReads::new(
+            KEY_READS_MAX,
+            KEY_OLDER_READS_MAX,
+            KEY_REBUILDS_MAX,
+        ));
         let shares = ShareService::open(
             &log,
             Arc::clone(&groups),

@@ -4,21 +4,46 @@
 //! whole partition, and takes long. So a look-up that finds an index far behind waits for a *rebuild* first, which needs
 //! one thread for each partition however many look-ups wait for it. Look-ups of other partitions, and other requests, go on
 //! meanwhile.
+//!
+//! Look-ups of older versions read many chunks, so they have few threads of their own, and others need not wait for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use millstream_log::{KeyRange, LaneId, StreamPartition};
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 /// An index that has fewer offsets yet to read is not far behind: a look-up reads them itself.
 const BEHIND_MAX: u64 = 1_000;
 
+/// About the most bytes of chunks that one answer with older versions reads.
+pub const OLDER_READ_BYTES_MAX: u64 = 16 << 20;
+
 /// Threads for work that may block, up to a bound.
 #[derive(Debug, Clone)]
 pub struct Threads(Arc<Semaphore>);
+
+/// A thread that is free for some work.
+#[derive(Debug)]
+pub struct Thread {
+    _place: OwnedSemaphorePermit,
+}
+
+impl Thread {
+    /// Runs `work`. Returns `None` if it panics, or if the program is ending.
+    pub async fn run<R: Send + 'static>(
+        self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Option<R> {
+        let work = spawn_blocking(move || {
+            let _thread = self;
+            work()
+        });
+        work.await.ok()
+    }
+}
 
 impl Threads {
     /// Returns a bound of this many threads.
@@ -31,12 +56,13 @@ impl Threads {
         &self,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Option<R> {
-        let thread = Arc::clone(&self.0).acquire_owned().await.ok()?;
-        let work = spawn_blocking(move || {
-            let _thread = thread;
-            work()
-        });
-        work.await.ok()
+        self.take().await?.run(work).await
+    }
+
+    /// Waits until a thread is free. Returns `None` if the program is ending.
+    pub async fn take(&self) -> Option<Thread> {
+        let place = Arc::clone(&self.0).acquire_owned().await.ok()?;
+        Some(Thread { _place: place })
     }
 }
 
@@ -48,6 +74,8 @@ type Turn = (LaneId, Option<String>);
 pub struct KeyReads {
     /// The threads for look-ups.
     threads: Threads,
+    /// The threads for look-ups of older versions.
+    older: Threads,
     /// The threads for rebuilds.
     rebuilds: Arc<Semaphore>,
     /// A lock for each partition whose index is being rebuilt.
@@ -55,10 +83,12 @@ pub struct KeyReads {
 }
 
 impl KeyReads {
-    /// Returns look-ups that take at most `threads_max` threads, and `rebuilds_max` more for rebuilds.
-    pub fn new(threads_max: usize, rebuilds_max: usize) -> KeyReads {
+    /// Returns look-ups that take at most `threads_max` threads, `older_max` more for older versions, and `rebuilds_max` more for
+    /// rebuilds.
+    pub fn new(threads_max: usize, older_max: usize, rebuilds_max: usize) -> KeyReads {
         KeyReads {
             threads: Threads::new(threads_max),
+            older: Threads::new(older_max),
             rebuilds: Arc::new(Semaphore::new(rebuilds_max)),
             turns: Mutex::default(),
         }
@@ -89,6 +119,12 @@ impl KeyReads {
         read: impl FnOnce() -> R + Send + 'static,
     ) -> Option<R> {
         self.threads.run(read).await
+    }
+
+    /// Waits until a thread is free that looks up older versions. Returns `None` if the program is ending. Call
+    /// [`catch_up`](Self::catch_up) first, and take memory for the answer afterwards.
+    pub async fn thread_for_older(&self) -> Option<Thread> {
+        self.older.take().await
     }
 
     /// Lets one index read on, unless another look-up has let it do so meanwhile.
@@ -180,7 +216,7 @@ mod tests {
         let config = LogConfig::with_pool(dir.path(), ByteSize(8 << 20));
         let log = Log::open(config).unwrap();
         let [first, second] = ["first", "second"].map(|name| partition(&log, name));
-        let reads = KeyReads::new(1, 1);
+        let reads = KeyReads::new(1, 1, 1);
         let mut request = Box::pin(reads.catch_up([&first]));
         poll_fn(|context| {
             let _ = request.as_mut().poll(context);
@@ -202,7 +238,7 @@ mod tests {
         let log = Log::open(config).unwrap();
         let partition = partition(&log, "s");
         log.delete_stream("s").unwrap();
-        let reads = KeyReads::new(1, 1);
+        let reads = KeyReads::new(1, 1, 1);
         reads.catch_up([&partition]).await;
         let looked_up = reads.run(move || partition.get(b"a")).await.unwrap();
         assert!(looked_up.is_err());

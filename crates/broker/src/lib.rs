@@ -57,7 +57,7 @@ pub use config::{BrokerConfig, SecurityConfig};
 pub use configs::{LogLevel, LogLevels, ROOT};
 pub use counters::RequestStatus;
 pub use error::response_error;
-pub use key_reads::{KeyReads, Threads};
+pub use key_reads::{KeyReads, OLDER_READ_BYTES_MAX, Thread, Threads};
 pub use key_transactions::{ChangeOutcome, KeyTransactions, OwnedChange, TogetherError};
 pub use listener::{ListenerConfig, Protocol};
 pub use security::service::{SecurityError, set_password};

@@ -58,6 +58,7 @@ pub fn traffic_of(api: ApiKey) -> Option<Traffic> {
         | ApiKey::GetKeys
         | ApiKey::ScanKeys
         | ApiKey::FindKeys
+        | ApiKey::KeyHistory
         | ApiKey::Receive => Some(Traffic::Consumed),
         _ => None,
     }
@@ -76,6 +77,7 @@ pub fn tell(response: &mut Response, wait: Duration) -> bool {
         Response::GetKeys(response) => response.throttle_time_ms = millis as u32,
         Response::ScanKeys(response) => response.throttle_time_ms = millis as u32,
         Response::FindKeys(response) => response.throttle_time_ms = millis as u32,
+        Response::KeyHistory(response) => response.throttle_time_ms = millis as u32,
         Response::PutKeys(response) => response.throttle_time_ms = millis as u32,
         Response::Receive(response) => response.throttle_time_ms = millis as u32,
         _ => return false,

@@ -1,6 +1,7 @@
 //! `millstream kv …`: records by key.
 
 mod find;
+mod history;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
@@ -17,7 +18,9 @@ use millstream_client::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::args::{DeleteArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, RangeArgs, ScanArgs};
+use crate::args::{
+    DeleteArgs, GetArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, RangeArgs, ScanArgs,
+};
 use crate::console::{CANNOT_WRITE, print, print_json, report, stdout};
 use crate::consume::text;
 use crate::door::with_server;
@@ -33,6 +36,7 @@ pub fn run(command: KvCommand, settings: &Settings, is_json: bool) -> anyhow::Re
 fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     match command {
         KvCommand::Get(args) => get(&args, remote, is_json),
+        KvCommand::History(args) => history::history(&args, remote, is_json),
         KvCommand::Put(args) => put(&args, remote, is_json),
         KvCommand::Delete(args) => delete(&args, remote, is_json),
         KvCommand::Incr(args) => incr(&args, remote, is_json),
@@ -42,12 +46,18 @@ fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Resu
     }
 }
 
-fn get(args: &KeyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+fn get(args: &GetArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
+    let GetArgs { key: args, version } = args;
     let stream = remote.client().keyed(&args.stream);
     let key = args.key.as_bytes();
-    let Some(found) = wait(remote, &stream, stream.get(key))? else {
+    let found = match version {
+        Some(version) => wait(remote, &stream, stream.get_at(key, Offset(*version)))?,
+        None => wait(remote, &stream, stream.get(key))?,
+    };
+    let Some(found) = found else {
+        let at = version.map_or_else(String::new, |version| format!(" at version {version}"));
         bail!(
-            "stream {} has no key {:?}{}",
+            "stream {} has no key {:?}{at}{}",
             args.stream,
             args.key,
             passed_over(remote, &args.stream)

@@ -71,6 +71,11 @@ pub enum RequestError {
     )]
     FindQuery(String),
     #[error(
+        "the query {0:?} is refused: for a key it may be version=<n>, or history with before=<n> and limit=<n>, a number from 1 to \
+         {ENTRIES_MAX}, each once"
+    )]
+    KeyQuery(String),
+    #[error(
         "the query {0:?} is refused: a watch may have watch or watch=snapshot, after=<position> beside watch, and without a key in \
          the path prefix=<text>, from=<key> and to=<key>, each once and percent-encoded"
     )]
@@ -252,6 +257,7 @@ impl RequestError {
             | RequestError::KeysQuery(_)
             | RequestError::FindQuery(_)
             | RequestError::Keyed(KeyedError::Secondary(_))
+            | RequestError::KeyQuery(_)
             | RequestError::WatchQuery(_)
             | RequestError::WatchPosition
             | RequestError::WatchedPartitions(_)
@@ -268,7 +274,9 @@ impl RequestError {
                 StatusCode::CONFLICT
             }
             RequestError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            RequestError::Keyed(KeyedError::MadeAgain(_)) => StatusCode::GONE,
+            RequestError::Keyed(KeyedError::MadeAgain(_) | KeyedError::NotKept(_)) => {
+                StatusCode::GONE
+            }
             RequestError::Host | RequestError::Origin | RequestError::Denied(_) => {
                 StatusCode::FORBIDDEN
             }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use millstream_base::{ByteSize, KeyRange, Offset, Timestamp, WatchPositions};
 
 /// The threads for blocking work that look-ups of keys may use at once.
-pub const KEY_READERS_MAX: usize = 6;
+pub const KEY_READERS_MAX: usize = 7;
 
 /// The threads for blocking work that writes of keys may use at once. Writes wait for memory on them, so they have their own.
 pub const KEY_WRITERS_MAX: usize = 2;
@@ -23,6 +23,19 @@ pub type KeyedFuture<T> = Pin<Box<dyn Future<Output = Result<T, KeyedError>> + S
 pub trait KeyedStreams: Send + Sync + 'static {
     /// Looks up the newest version of a key; `None` if the key is absent.
     fn get(&self, stream: &str, key: Vec<u8>) -> KeyedFuture<Option<KeyedValue>>;
+
+    /// Looks up the version that a key had at a version: the newest one that is not behind it; `None` if the key was absent there.
+    fn get_at(&self, stream: &str, key: Vec<u8>, at: Offset) -> KeyedFuture<Option<KeyedValue>>;
+
+    /// Looks up the stored versions of a key before a version, newest first: at most `limit`, and fewer if their values are large
+    /// or much is to be read.
+    fn history(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        before: Offset,
+        limit: usize,
+    ) -> KeyedFuture<KeyedHistory>;
 
     /// Looks up the keys of a range over all partitions, in the order of their bytes: at most `limit`, and fewer if their
     /// values are large.
@@ -220,6 +233,30 @@ pub struct FoundPage {
     pub next: Option<FoundPlace>,
 }
 
+/// Some versions of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyedHistory {
+    /// The versions, newest first. Those without a value are deletions.
+    pub versions: Vec<PastVersion>,
+    /// The next page has the versions before this one; `None` at the end.
+    pub next: Option<Offset>,
+    /// Whether there may have been further versions that are not stored any more. Only known at the end.
+    pub lacks_older: bool,
+}
+
+/// A version of a key, which may be a deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastVersion {
+    /// The version.
+    pub version: KeyedVersion,
+    /// The time of the record.
+    pub timestamp: Timestamp,
+    /// The value; `None` if the version deletes the key.
+    pub value: Option<Bytes>,
+    /// When the value ends or has ended; `None` if it has no end.
+    pub expires_at: Option<Timestamp>,
+}
+
 /// The reason why a request of keys failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KeyedError {
@@ -237,6 +274,9 @@ pub enum KeyedError {
         "the stream {0:?} was deleted and made again since this position: begin again without one"
     )]
     MadeAgain(String),
+    /// A version is no longer stored. The text says so.
+    #[error("{0}")]
+    NotKept(String),
     /// There is not enough memory now. The text says so.
     #[error("{0}; try again later")]
     Busy(String),

@@ -1,6 +1,7 @@
 //! The pages of keyed streams, below `/kv`.
 
 mod find;
+mod past;
 mod tags;
 mod together;
 mod watch;
@@ -113,19 +114,25 @@ pub async fn page(
         return changes(streams, &shown.watches, time, wanted, &headers).await;
     }
     match key {
-        Some(key) => value(streams, stream, key, &headers).await,
+        Some(key) => past::page(streams, stream, key, (query, &headers)).await,
         None if is_find(query) => found(streams, stream, query).await,
         None => entries(streams, stream, query).await,
     }
 }
 
+/// Answers with the value of a key, or the one at a version.
 async fn value(
     streams: Arc<dyn KeyedStreams>,
     stream: String,
     key: Vec<u8>,
+    at: Option<Offset>,
     headers: &HeaderMap,
 ) -> Result<Response, RequestError> {
-    let Some(found) = streams.get(&stream, key.clone()).await? else {
+    let found = match at {
+        Some(at) => streams.get_at(&stream, key.clone(), at).await?,
+        None => streams.get(&stream, key.clone()).await?,
+    };
+    let Some(found) = found else {
         return Err(RequestError::AbsentKey {
             misplaced: streams.misplaced(&stream),
             key: String::from_utf8_lossy(&key).into_owned(),
@@ -274,6 +281,9 @@ struct Fields {
     from: Option<Vec<u8>>,
     until: Option<Vec<u8>>,
     limit: Option<Vec<u8>>,
+    history: Option<Vec<u8>>,
+    version: Option<Vec<u8>>,
+    before: Option<Vec<u8>>,
     watch: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
 }
@@ -284,7 +294,7 @@ impl Fields {
         let mut fields = Fields::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = match pair {
-                "watch" => (pair, ""),
+                "watch" | "history" => (pair, ""),
                 pair => pair.split_once('=')?,
             };
             let field = match name {
@@ -292,6 +302,9 @@ impl Fields {
                 "from" => &mut fields.from,
                 "to" => &mut fields.until,
                 "limit" => &mut fields.limit,
+                "history" => &mut fields.history,
+                "version" => &mut fields.version,
+                "before" => &mut fields.before,
                 "watch" => &mut fields.watch,
                 "after" => &mut fields.after,
                 _ => return None,
@@ -306,6 +319,11 @@ impl Fields {
             }
         }
         Some(fields)
+    }
+
+    /// Whether they have none of those that only a key has.
+    fn is_of_stream(&self) -> bool {
+        self.history.is_none() && self.version.is_none() && self.before.is_none()
     }
 
     /// Returns the range that the fields limit together.
@@ -325,13 +343,19 @@ impl Fields {
 
 /// Parses a query; `None` if it is malformed.
 fn parse_query(query: &str) -> Option<(KeyRange, usize)> {
-    let mut fields = Fields::of(query).filter(|it| it.watch.is_none() && it.after.is_none())?;
+    let mut fields = Fields::of(query)
+        .filter(|it| it.watch.is_none() && it.after.is_none() && it.is_of_stream())?;
+    let limit = limit(&fields)?;
+    Some((fields.range(), limit))
+}
+
+/// Returns the most entries of a page; `None` if it is malformed.
+fn limit(fields: &Fields) -> Option<usize> {
     let limit = match &fields.limit {
         Some(limit) => std::str::from_utf8(limit).ok()?.parse().ok()?,
         None => ENTRIES_DEFAULT,
     };
-    let is_limit = (1..=ENTRIES_MAX).contains(&limit);
-    is_limit.then(|| (fields.range(), limit))
+    (1..=ENTRIES_MAX).contains(&limit).then_some(limit)
 }
 
 /// Returns whether a query asks for changes.
@@ -342,7 +366,8 @@ fn is_watch(query: &str) -> bool {
 
 /// Parses the query of a watch, perhaps of one key; `None` if it is malformed.
 fn parse_watch(query: &str, key: Option<Vec<u8>>) -> Option<(KeyRange, Asked)> {
-    let mut fields = Fields::of(query).filter(|fields| fields.limit.is_none())?;
+    let mut fields =
+        Fields::of(query).filter(|fields| fields.limit.is_none() && fields.is_of_stream())?;
     let asked = match (fields.after.take(), fields.watch.as_deref()?) {
         (Some(after), b"") => Asked::After(String::from_utf8(after).ok()?),
         (None, b"") => Asked::Now,

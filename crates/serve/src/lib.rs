@@ -110,7 +110,7 @@ pub use gate::{Admission, Gate, Visited, Visitor};
 pub use keyed::{
     FoundPage, FoundPlace, KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX, KeyChange,
     KeyChanged, KeyCondition, KeyEvent, KeyPage, KeyWatch, KeyWrite, KeyedError, KeyedFuture,
-    KeyedStreams, KeyedValue, KeyedVersion, SecondaryKeys, WatchFrom,
+    KeyedHistory, KeyedStreams, KeyedValue, KeyedVersion, PastVersion, SecondaryKeys, WatchFrom,
 };
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};

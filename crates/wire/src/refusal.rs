@@ -179,6 +179,7 @@ impl Refusal {
             Request::PutKeys(_) => native_refusal!(self, PutKeysResponse),
             Request::WatchKeys(_) => native_refusal!(self, WatchKeysResponse),
             Request::FindKeys(_) => native_refusal!(self, FindKeysResponse),
+            Request::KeyHistory(_) => native_refusal!(self, KeyHistoryResponse),
         }
     }
 }

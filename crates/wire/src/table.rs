@@ -94,6 +94,7 @@ macro_rules! apis {
             ScanKeys = 10022, native::ScanKeysRequest, native::ScanKeysResponse, 0..=0, 0;
             PutKeys = 10023, native::PutKeysRequest, native::PutKeysResponse, 0..=0, 0;
             WatchKeys = 10024, native::WatchKeysRequest, native::WatchKeysResponse, 0..=0, 0;
+            KeyHistory = 10025, native::KeyHistoryRequest, native::KeyHistoryResponse, 0..=0, 0;
             FindKeys = 10028, native::FindKeysRequest, native::FindKeysResponse, 0..=0, 0;
         }
     };

@@ -167,6 +167,7 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::DeleteObject(request) => topic(Delete, &request.name),
         Request::GetKeys(request) => topic(Read, &request.stream),
         Request::ScanKeys(request) => topic(Read, &request.stream),
+        Request::KeyHistory(request) => topic(Read, &request.stream),
         Request::PutKeys(request) => topic(Write, &request.stream),
         Request::WatchKeys(request) => topic(Read, &request.stream),
         Request::FindKeys(request) => topic(Read, &request.stream),

@@ -71,6 +71,7 @@ pub fn checks(api: ApiKey) -> &'static [Check] {
         | ApiKey::DeleteObject
         | ApiKey::GetKeys
         | ApiKey::ScanKeys
+        | ApiKey::KeyHistory
         | ApiKey::PutKeys
         | ApiKey::WatchKeys
         | ApiKey::FindKeys

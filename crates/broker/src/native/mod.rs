@@ -56,6 +56,7 @@ pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: 
         Request::DeleteObject(request) => objects::delete(broker, request),
         Request::GetKeys(request) => keys::get(broker, client, request),
         Request::ScanKeys(request) => keys::scan(broker, client, request),
+        Request::KeyHistory(request) => keys::history(broker, client, request),
         Request::PutKeys(request) => keys::put(broker, request),
         Request::FindKeys(request) => keys::find(broker, client, request),
         Request::WatchKeys(request) => push::watch_keys(broker, client, &request),

@@ -72,6 +72,7 @@ refusals! {
     CommitCursorsResponse ReleaseGroupsResponse
     PutObjectResponse GetObjectResponse ListObjectsResponse DeleteObjectResponse
     GetKeysResponse ScanKeysResponse PutKeysResponse WatchKeysResponse FindKeysResponse
+    KeyHistoryResponse
     SubscribeResponse ReceiveResponse UnsubscribeResponse
 }
 

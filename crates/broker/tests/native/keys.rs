@@ -68,6 +68,7 @@ fn get_request(stream: &'static str, keys: &[&str]) -> GetKeysRequest {
     GetKeysRequest {
         stream: stream.into(),
         keys: keys.collect(),
+        at: Vec::new(),
     }
 }
 

@@ -17,7 +17,16 @@ pub enum KvCommand {
     ///
     /// The fields of --json: key, partition, version, the offset of its record, timestamp, in milliseconds since 1970,
     /// value, and expires_at, when the value ends, if it does. Bytes that are not UTF-8 are in key_base64 and value_base64.
-    Get(KeyArgs),
+    Get(GetArgs),
+    /// Print the versions of a key that are stored, newest first
+    ///
+    /// Prints a line for each version: the version, the time of its record, the value or `deleted`, and the time when the value
+    /// ends, if it does, with tabs between them. The last line says if older versions may have been dropped. Compaction keeps the
+    /// newest version of each key, and drops older ones some time.
+    ///
+    /// The fields of --json: versions, and lacks_older, whether older versions may have been dropped, which is null if --limit
+    /// has ended the list. A version has the fields of `kv get`, with a value of null for a deletion.
+    History(HistoryArgs),
     /// Set the value of a key, or of several keys together
     ///
     /// Returns when the new version is as durable as the stream's setting asks for. With a condition that does not hold,
@@ -72,6 +81,24 @@ pub struct KeyArgs {
     pub stream: String,
     /// The key
     pub key: OsString,
+}
+
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// The value that the key had at this version: that of the newest version that is not behind it
+    #[arg(long, value_name = "N")]
+    pub version: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// At most this many versions
+    #[arg(long, value_name = "N", value_parser = number(1_u64, None))]
+    pub limit: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -24,6 +24,9 @@ const RATES_MAX: usize = 60;
 /// The threads that read partitions for their first look-ups of keys.
 const KEY_REBUILDS_MAX: usize = 2;
 
+/// The threads that look up older versions of keys at the same time.
+const KEY_OLDER_READS_MAX: usize = 1;
+
 /// A node, from before it has opened its log until it has closed it.
 pub struct NodeContent {
     started_at: Instant,
@@ -67,7 +70,8 @@ impl NodeContent {
             looked: Mutex::default(),
             rates: Mutex::default(),
             key_reads: Arc::new(KeyReads::new(
-                KEY_READERS_MAX - KEY_REBUILDS_MAX,
+                KEY_READERS_MAX - KEY_OLDER_READS_MAX - KEY_REBUILDS_MAX,
+                KEY_OLDER_READS_MAX,
                 KEY_REBUILDS_MAX,
             )),
             key_writes: Threads::new(KEY_WRITERS_MAX),

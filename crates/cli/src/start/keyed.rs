@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::Arc;
 
-use millstream_base::{KeyRange, partition_of_key};
-use millstream_broker::{KeyReads, KeyTransactions, OwnedChange, Threads, TogetherError};
+use millstream_base::{KeyRange, Offset, partition_of_key};
+use millstream_broker::{
+    KeyReads, KeyTransactions, OLDER_READ_BYTES_MAX, OwnedChange, Threads, TogetherError,
+};
 use millstream_log::{
-    ChangeError, Changed, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion, Log, LogError,
-    NewValue, Stream, StreamPartition, refuse_secondary_keys,
+    ChangeError, Changed, HistoryVersion, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion,
+    Log, LogError, NewValue, Stream, StreamPartition, refuse_secondary_keys,
 };
 use millstream_record::{Header, secondary_key};
 use millstream_serve::{
     FoundPage, FoundPlace, KeyChange as Change, KeyChanged, KeyCondition as Condition, KeyPage,
-    KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion, WatchFrom,
+    KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedHistory, KeyedStreams, KeyedValue,
+    KeyedVersion, PastVersion, WatchFrom,
 };
 
 use super::found::found;
@@ -38,6 +41,13 @@ impl NodeStreams {
             true => Err(KeyedError::UnknownStream(name.to_owned())),
             false => Ok(stream),
         }
+    }
+
+    /// Returns the partition that owns a key.
+    fn owner(&self, name: &str, key: &[u8]) -> Result<StreamPartition, KeyedError> {
+        let stream = self.stream(name)?;
+        let partition = partition_of_key(key, stream.partition_count() as usize) as u32;
+        stream.partition(partition).map_err(failed)
     }
 
     fn keyed_stream(&self, name: &str) -> Result<Stream, KeyedError> {
@@ -65,6 +75,42 @@ impl KeyedStreams for NodeStreams {
             let found = reads.run(move || stream.get(&key)).await;
             let found = found.ok_or_else(ended)?.map_err(failed)?;
             Ok(found.map(|version| keyed_value(partition, version)))
+        })
+    }
+
+    fn get_at(&self, stream: &str, key: Vec<u8>, at: Offset) -> KeyedFuture<Option<KeyedValue>> {
+        let (owner, reads) = (self.owner(stream, &key), Arc::clone(&self.reads));
+        Box::pin(async move {
+            let owner = owner?;
+            let partition = owner.index();
+            let found = look_up_older(&reads, owner, move |owner| owner.get_at(&key, at)).await?;
+            Ok(found.map(|version| keyed_value(partition, version)))
+        })
+    }
+
+    fn history(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        before: Offset,
+        limit: usize,
+    ) -> KeyedFuture<KeyedHistory> {
+        let (owner, reads) = (self.owner(stream, &key), Arc::clone(&self.reads));
+        Box::pin(async move {
+            let owner = owner?;
+            let partition = owner.index();
+            let read = move |owner: &StreamPartition| {
+                owner.key_history(&key, before, limit, PAGE_BYTES, OLDER_READ_BYTES_MAX)
+            };
+            let found = look_up_older(&reads, owner, read).await?;
+            let versions = found.versions.into_iter();
+            Ok(KeyedHistory {
+                versions: versions
+                    .map(|found| past_version(partition, found))
+                    .collect(),
+                next: found.next,
+                lacks_older: found.lacks_older,
+            })
         })
     }
 
@@ -193,6 +239,18 @@ impl KeyedStreams for NodeStreams {
     fn misplaced(&self, stream: &str) -> u64 {
         self.stream(stream).map_or(0, |stream| stream.misplaced())
     }
+}
+
+/// Looks up older versions, on a thread for that.
+async fn look_up_older<R: Send + 'static>(
+    reads: &KeyReads,
+    owner: StreamPartition,
+    read: impl FnOnce(&StreamPartition) -> Result<R, LogError> + Send + 'static,
+) -> Result<R, KeyedError> {
+    reads.catch_up([&owner]).await;
+    let thread = reads.thread_for_older().await.ok_or_else(ended)?;
+    let read = thread.run(move || read(&owner)).await;
+    read.ok_or_else(ended)?.map_err(failed)
 }
 
 /// Returns the first keys of a range over all partitions.
@@ -369,12 +427,29 @@ pub fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
     }
 }
 
+fn past_version(partition: u32, found: HistoryVersion) -> PastVersion {
+    let HistoryVersion {
+        version,
+        is_deletion,
+    } = found;
+    PastVersion {
+        version: KeyedVersion {
+            partition,
+            version: version.offset,
+        },
+        timestamp: version.timestamp,
+        value: (!is_deletion).then_some(version.value),
+        expires_at: version.expires_at,
+    }
+}
+
 pub fn failed(error: LogError) -> KeyedError {
     match error {
         LogError::UnknownStream { name } => KeyedError::UnknownStream(name),
         LogError::NotKeyed { .. } | LogError::NoSecondaryIndex { .. } => {
             KeyedError::NotKeyed(error.to_string())
         }
+        LogError::VersionNotKept { .. } => KeyedError::NotKept(error.to_string()),
         LogError::ReadBudget
         | LogError::DecompressionBusy { .. }
         | LogError::PoolExhausted { .. }

@@ -102,6 +102,36 @@ fn use_keys(node: &impl Node) {
     ];
     node.run(&both, b"").assert_fails(2, &["--if-absent"]);
 
+    // Older versions.
+    let first = done(&["kv", "put", "t", "old", "1", "--json"], b"").json()["version"].take();
+    done(&["kv", "put", "t", "old", "2"], b"");
+    done(&["kv", "delete", "t", "old"], b"");
+    let at = ["kv", "get", "t", "old", "--version", &first.to_string()];
+    assert_eq!(done(&at, b"").text(), "1");
+    node.run(&["kv", "get", "t", "old"], b"")
+        .assert_fails(1, &["no key \"old\""]);
+    let listed = done(&["kv", "history", "t", "old"], b"").text();
+    let values = listed.lines().map(|line| line.split('\t').nth(2).unwrap());
+    assert_eq!(
+        values.collect::<Vec<_>>(),
+        ["deleted", "2", "1"],
+        "{listed}"
+    );
+    let listed = done(&["kv", "history", "t", "old", "--json"], b"").json();
+    assert_eq!(listed["lacks_older"], false, "{listed}");
+    assert_eq!(listed["versions"][0]["value"], Value::Null);
+    assert_eq!(listed["versions"][2]["version"], first);
+    let listed = done(
+        &["kv", "history", "t", "old", "--limit", "1", "--json"],
+        b"",
+    )
+    .json();
+    assert_eq!(listed["versions"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["lacks_older"], Value::Null);
+    assert_eq!(done(&["kv", "history", "t", "none"], b"").text(), "");
+    node.run(&["kv", "history", "none", "a"], b"")
+        .assert_fails(1, &["none"]);
+
     // Several keys at once: all of them, or none.
     let put = ["kv", "put", "t", "k1", "1", "k2", "-2", "k3", "x"];
     let stored = done(&put, b"").text();
@@ -510,6 +540,27 @@ fn keys_are_written_over_http() {
     let deleted = send_with(&http, "DELETE", "/kv/a%2Fb/bob", "", b"");
     assert_eq!(body(&deleted, 204, ""), "");
     body(&get(&http, "/kv/a%2Fb/bob"), 404, "");
+
+    // Older versions.
+    let version = |answer: &str| -> String {
+        let tag = tag_of(answer);
+        tag.trim_matches('"').split_once('-').unwrap().1.to_owned()
+    };
+    let first = version(&put("/kv/a%2Fb/past", b"1"));
+    put("/kv/a%2Fb/past", b"2");
+    let at = get(&http, &format!("/kv/a%2Fb/past?version={first}"));
+    assert_eq!(body(&at, 200, "etag: "), "1");
+    let listed = body(
+        &get(&http, "/kv/a%2Fb/past?history"),
+        200,
+        "application/json",
+    );
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(
+        (&listed["versions"][0]["value"], &listed["next"]),
+        (&json!(2), &Value::Null)
+    );
+    assert_eq!(listed["lacks_older"], false);
 
     // Several keys at once: all of them, or none.
     let post = |body: &str| send_with(&http, "POST", "/kv/a%2Fb", "", body.as_bytes());

@@ -2,6 +2,7 @@
 
 mod change;
 mod find;
+mod history;
 mod scan;
 mod watch;
 
@@ -18,6 +19,7 @@ use crate::error::ClientError;
 
 pub use change::{ChangedKey, Expected, KeyChange, NewValue};
 pub use find::{FoundKey, SecondaryScan};
+pub use history::{KeyHistory, PastVersion};
 pub use scan::{KeyEntry, KeyScan};
 pub use watch::{KeyWatch, WatchEvent, WatchFrom, WatchedChange};
 
@@ -120,6 +122,15 @@ impl KeyedStream {
         &self,
         keys: &[K],
     ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
+        self.get_batch(keys, &[]).await
+    }
+
+    /// Returns the newest versions of keys, or those at the versions `at`, one for each key.
+    async fn get_batch<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        at: &[Offset],
+    ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
         let mut found = Vec::with_capacity(keys.len());
         while found.len() < keys.len() {
             let rest = &keys[found.len()..];
@@ -130,6 +141,7 @@ impl KeyedStream {
                 keys: keys
                     .map(|key| Bytes::copy_from_slice(key.as_ref()))
                     .collect(),
+                at: at.iter().skip(found.len()).take(count).copied().collect(),
             };
             let answer = self.ask(request).await?;
             self.check(READ, answer.error_code, answer.error_message.as_deref())?;

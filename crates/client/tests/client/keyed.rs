@@ -49,6 +49,44 @@ async fn keys_are_put_found_and_deleted() {
 }
 
 #[tokio::test]
+async fn older_versions_of_a_key_are_found_while_they_are_kept() {
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 2);
+    let table = client.keyed("t");
+    let mut stored = Vec::new();
+    for n in 0..5 {
+        table.put("other", n.to_string()).await.unwrap();
+        stored.push(table.put("ann", n.to_string()).await.unwrap());
+    }
+    let deleted = table.delete("ann").await.unwrap();
+    for (n, stored) in stored.iter().enumerate() {
+        let found = table.get_at("ann", stored.version).await.unwrap().unwrap();
+        assert_eq!(
+            (found.version, &found.value[..]),
+            (stored.version, n.to_string().as_bytes())
+        );
+    }
+    assert_eq!(table.get_at("ann", deleted.version).await.unwrap(), None);
+    assert_eq!(table.get_at("none", deleted.version).await.unwrap(), None);
+    let mut history = table.history("ann");
+    let mut listed = Vec::new();
+    while let Some(found) = history.next().await.unwrap() {
+        assert_eq!(found.partition, deleted.partition);
+        listed.push((found.version, found.value));
+    }
+    let mut expected = vec![(deleted.version, None)];
+    let values = (0..5)
+        .rev()
+        .map(|n: usize| (stored[n].version, Some(n.to_string().into())));
+    expected.extend(values);
+    assert_eq!(listed, expected);
+    assert!(!history.lacks_older());
+    assert!(table.history("none").next().await.unwrap().is_none());
+    assert!(client.keyed("none").history("a").next().await.is_err());
+}
+
+#[tokio::test]
 async fn a_key_changes_only_from_the_expected_version() {
     let node = Node::start();
     let client = node.client();

@@ -15,8 +15,8 @@ use millstream_base::{
 use millstream_flow::Running;
 use millstream_serve::{
     Admission, Content, FoundPage, FoundPlace, Gate, KeyChange, KeyChanged, KeyCondition, KeyEvent,
-    KeyPage, KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedStreams, KeyedValue, KeyedVersion,
-    Metric, Options, Server, Visited, Visitor, WatchFrom,
+    KeyPage, KeyWatch, KeyWrite, KeyedError, KeyedFuture, KeyedHistory, KeyedStreams, KeyedValue,
+    KeyedVersion, Metric, Options, PastVersion, Server, Visited, Visitor, WatchFrom,
 };
 use serde_json::{Value, json};
 use tokio_rustls::rustls::ServerConfig;
@@ -120,6 +120,45 @@ impl KeyedStreams for Streams {
             value,
             expires_at: None,
         }))))
+    }
+
+    fn get_at(&self, _: &str, _: Vec<u8>, at: Offset) -> KeyedFuture<Option<KeyedValue>> {
+        Box::pin(ready(match at.0 {
+            0 => Err(KeyedError::NotKept("version 0 is not kept".to_owned())),
+            1 => Ok(None),
+            at => Ok(Some(KeyedValue {
+                version: version(at),
+                timestamp: Timestamp(0),
+                value: "old".into(),
+                expires_at: None,
+            })),
+        }))
+    }
+
+    fn history(
+        &self,
+        _: &str,
+        _: Vec<u8>,
+        before: Offset,
+        limit: usize,
+    ) -> KeyedFuture<KeyedHistory> {
+        let versions = (0..before.0.min(5)).rev().map(|offset| PastVersion {
+            version: version(offset),
+            timestamp: Timestamp(7),
+            value: (offset != 3).then(|| offset.to_string().into()),
+            expires_at: None,
+        });
+        let mut versions: Vec<PastVersion> = versions.collect();
+        let is_whole = versions.len() <= limit;
+        versions.truncate(limit);
+        Box::pin(ready(Ok(KeyedHistory {
+            next: versions
+                .last()
+                .map(|it| it.version.version)
+                .filter(|_| !is_whole),
+            versions,
+            lacks_older: true,
+        })))
     }
 
     fn scan(&self, _: &str, _: KeyRange, _: usize) -> KeyedFuture<KeyPage> {
@@ -593,6 +632,35 @@ fn a_client_that_asks_first_does_not_send_a_refused_body() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("HTTP/1.1 204"), "{answer}");
+}
+
+#[test]
+fn older_versions_of_a_key_are_shown_or_told_to_be_gone() {
+    let server = node();
+    let get = |path: &str| request(&server, "GET", path, "localhost");
+    let found = get("/kv/t/a?version=2");
+    assert_eq!(found.status, 200);
+    assert_eq!(found.body, "old");
+    assert!(found.head.contains("etag: \"3-2\"\r\n"), "{}", found.head);
+    get("/kv/t/a?version=1").check_error(404, "no value");
+    get("/kv/t/a?version=0").check_error(410, "not kept");
+    get("/kv/t/a?version=x").check_error(400, "version=<n>");
+    let page = get("/kv/t/a?history&limit=2");
+    assert_eq!(page.status, 200);
+    let page: Value = serde_json::from_str(&page.body).unwrap();
+    assert_eq!(page["versions"][0]["value"], 4);
+    assert_eq!(page["versions"][1]["deleted"], true);
+    assert_eq!(
+        (&page["next"], &page["lacks_older"]),
+        (&json!(3), &Value::Null)
+    );
+    let rest = get("/kv/t/a?history&before=3");
+    let rest: Value = serde_json::from_str(&rest.body).unwrap();
+    assert_eq!(rest["versions"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        (&rest["next"], &rest["lacks_older"]),
+        (&Value::Null, &json!(true))
+    );
 }
 
 #[test]

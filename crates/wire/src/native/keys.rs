@@ -71,12 +71,15 @@ native! {
         expires_at: Option<Timestamp>,
     }
 
-    /// Returns the newest committed versions of keys.
+    /// Returns the newest committed versions of keys, or those that they had at earlier versions.
     GetKeysRequest {
         /// The name of the stream.
         stream: StrBytes,
         /// The keys; at most 1,024, each of at most 1 MiB.
         keys: Vec<Bytes>,
+        /// One version for each key, in their order: the answer has the newest version of the key that is not behind it. Empty for
+        /// the newest versions of all.
+        at: Vec<Offset>,
     }
 
     /// Answers [`GetKeysRequest`].
@@ -89,7 +92,8 @@ native! {
         /// The description of the error.
         error_message: Option<StrBytes>,
         /// One element for each key, in their order. They are fewer than the keys if the values fill the
-        /// answer; the client asks again for the other keys. Empty if the whole request failed.
+        /// answer, or if older versions take long to find; the client asks again for the other keys. Empty if the whole
+        /// request failed.
         keys: Vec<GotKey>,
     }
 
@@ -101,8 +105,53 @@ native! {
         error_message: Option<StrBytes>,
         /// The partition of the key.
         partition: u32,
-        /// The newest version; null if the key is absent.
+        /// The newest version, or the newest one that is not behind the version of the request; null if the key is absent there.
         newest: Option<KeyVersion>,
+    }
+
+    /// Returns the stored, committed versions of a key, newest first.
+    KeyHistoryRequest {
+        /// The name of the stream.
+        stream: StrBytes,
+        /// The key.
+        key: Bytes,
+        /// Only versions before this one; null for all.
+        before: Option<Offset>,
+        /// The most versions in the answer.
+        versions_max: u32,
+        /// About how many bytes of values the answer may have; the first version always comes.
+        bytes_max: u32,
+    }
+
+    /// Answers [`KeyHistoryRequest`].
+    #[derive(Default)]
+    KeyHistoryResponse {
+        /// How long the client must wait before its next request.
+        throttle_time_ms: u32,
+        /// The error of the whole request: 0, or one of Kafka's error codes.
+        error_code: i16,
+        /// The description of the error.
+        error_message: Option<StrBytes>,
+        /// The partition of the key.
+        partition: u32,
+        /// The versions, newest first; perhaps none although older ones follow, where a part of the partition has none.
+        versions: Vec<PastVersion>,
+        /// The `before` of the request that goes on; null at the end.
+        next: Option<Offset>,
+        /// Whether there may have been further versions that are not stored any more; only known at the end, and else false.
+        lacks_older: bool,
+    }
+
+    /// A stored version of a key.
+    PastVersion {
+        /// The version: the offset of the record in its partition.
+        version: Offset,
+        /// The time of the record, in milliseconds since 1970.
+        timestamp: Timestamp,
+        /// The value; null if the version deletes the key.
+        value: Option<Bytes>,
+        /// When the value ends or has ended, in milliseconds since 1970; null if it has no end.
+        expires_at: Option<Timestamp>,
     }
 
     /// Returns the newest committed versions of the keys of a partition, in the order of the keys' bytes.

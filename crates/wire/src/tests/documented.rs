@@ -55,6 +55,7 @@ fn messages() -> BTreeMap<&'static str, Fields> {
         PutKeysRequest PutKeysResponse KeyToPut SecondaryKey StoredKey
         WatchKeysRequest WatchKeysResponse WatchedPartition WatchStart
         FindKeysRequest FindKeysResponse SecondaryRange SecondaryPlace FoundKey
+        KeyHistoryRequest KeyHistoryResponse PastVersion
     }
 }
 

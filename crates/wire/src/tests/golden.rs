@@ -213,6 +213,7 @@ fn requests() -> Vec<Request> {
         GetKeysRequest {
             stream: "users".into(),
             keys: vec![Bytes::from_static(b"ann"), Bytes::new()],
+            at: vec![Offset(200), Offset(3)],
         }
         .into(),
         ScanKeysRequest {
@@ -274,6 +275,14 @@ fn requests() -> Vec<Request> {
                     epoch: -1,
                 },
             ],
+            bytes_max: 1 << 20,
+        }
+        .into(),
+        KeyHistoryRequest {
+            stream: "users".into(),
+            key: Bytes::from_static(b"ann"),
+            before: Some(Offset(200)),
+            versions_max: 10,
             bytes_max: 1 << 20,
         }
         .into(),
@@ -524,6 +533,27 @@ fn responses() -> Vec<Response> {
                 epoch: 2,
             }],
             ..WatchKeysResponse::default()
+        }
+        .into(),
+        KeyHistoryResponse {
+            partition: 3,
+            versions: vec![
+                PastVersion {
+                    version: Offset(199),
+                    timestamp: Timestamp(-1),
+                    value: Some(Bytes::from_static(b"{}")),
+                    expires_at: Some(Timestamp(300)),
+                },
+                PastVersion {
+                    version: Offset(198),
+                    timestamp: Timestamp(-1),
+                    value: None,
+                    expires_at: None,
+                },
+            ],
+            next: Some(Offset(198)),
+            lacks_older: true,
+            ..KeyHistoryResponse::default()
         }
         .into(),
         FindKeysResponse {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::partition_of_key;
+use millstream_base::{Offset, partition_of_key};
 use millstream_log::{Log, Stream};
-use millstream_wire::SHARED_BYTES_MIN;
 use millstream_wire::native::{GetKeysRequest, GetKeysResponse, GotKey};
+use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
 use super::{
     ANSWER_BYTES, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, KEYS_MAX, bytes_in_answer, check_key,
@@ -20,7 +21,10 @@ use crate::key_reads::KeyReads;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
 
-/// Returns the newest versions of keys.
+/// How long one answer looks for older versions. Then the client asks again for the other keys.
+const OLDER_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Returns the newest versions of keys, or those at earlier versions.
 pub fn get(broker: &Arc<Broker>, client: &Client, request: GetKeysRequest) -> Reply {
     let stream = match keys_of(broker.log(), &request) {
         Ok(stream) => stream,
@@ -29,6 +33,8 @@ pub fn get(broker: &Arc<Broker>, client: &Client, request: GetKeysRequest) -> Re
     let wanted = Arc::new(Wanted {
         stream,
         keys: request.keys,
+        at: request.at,
+        log: broker.log().clone(),
         values_max: client.answer_bytes_max().min(COPIED_BYTES_MAX),
     });
     let (answers, reads) = (Arc::clone(broker.answers()), broker.key_reads());
@@ -39,12 +45,25 @@ fn keys_of(log: &Log, request: &GetKeysRequest) -> Result<Stream, Refused> {
     if request.keys.len() > KEYS_MAX {
         return Err(Refused::too_many("keys", KEYS_MAX));
     }
+    if !request.at.is_empty() && request.at.len() != request.keys.len() {
+        return Err(Refused::new(
+            ResponseError::InvalidRequest,
+            format!(
+                "the request has {} keys and {} versions, and must have one version for each key or none",
+                request.keys.len(),
+                request.at.len()
+            ),
+        ));
+    }
     keyed_stream(log, &request.stream)
 }
 
 struct Wanted {
     stream: Stream,
     keys: Vec<Bytes>,
+    /// The version of each key at which to look; empty for the newest ones.
+    at: Vec<Offset>,
+    log: Log,
     /// About the most bytes of values in the answer.
     values_max: usize,
 }
@@ -72,20 +91,30 @@ async fn answer(
     });
     let partitions: BTreeMap<_, _> = partitions.collect();
     let mut bytes = wanted.plain_bytes();
-    let room = answers.take(Part::Late, bytes).await;
-    // Nothing that memory has needs a thread that may block.
-    if let Ok(Some(answer)) = look_up(&wanted, room, find_hot) {
-        return answer;
+    if wanted.at.is_empty() {
+        let room = answers.take(Part::Late, bytes).await;
+        // Nothing that memory has needs a thread that may block.
+        if let Ok(Some(answer)) = look_up(&wanted, room, find_hot) {
+            return answer;
+        }
     }
     loop {
-        // A request that waits for a rebuild holds no memory.
+        // A request that waits for a rebuild, or for a thread that reads much, holds no memory.
         reads.catch_up(partitions.values()).await;
+        let thread = match wanted.at.is_empty() {
+            true => None,
+            false => reads.thread_for_older().await,
+        };
         let room = answers.take(Part::Late, bytes).await;
-        let looked_up = reads.run({
+        let looked_up = {
             let wanted = Arc::clone(&wanted);
             move || look_up(&wanted, room, find)
-        });
-        match looked_up.await {
+        };
+        let looked_up = match thread {
+            Some(thread) => thread.run(looked_up).await,
+            None => reads.run(looked_up).await,
+        };
+        match looked_up {
             Some(Ok(Some(answer))) => return answer,
             Some(Err(needed)) => bytes = needed,
             Some(Ok(None)) | None => {
@@ -104,12 +133,17 @@ type Found = Result<Option<millstream_log::KeyVersion>, Refused>;
 fn look_up(
     wanted: &Wanted,
     mut room: AnswerRoom,
-    find: fn(&Stream, &[u8]) -> Option<Found>,
+    find: fn(&Wanted, usize) -> Option<Found>,
 ) -> Result<Option<(GetKeysResponse, AnswerRoom)>, usize> {
     let mut keys: Vec<GotKey> = Vec::with_capacity(wanted.keys.len());
     let (mut bytes, mut held_bytes, mut values) = (wanted.plain_bytes(), 0, 0);
-    for key in &wanted.keys {
-        let Some(found) = find(&wanted.stream, key) else {
+    let now = || wanted.log.clock().monotonic();
+    let end = (!wanted.at.is_empty()).then(|| now() + OLDER_TIME_MAX);
+    for (n, key) in wanted.keys.iter().enumerate() {
+        if !keys.is_empty() && end.is_some_and(|end| now() >= end) {
+            break;
+        }
+        let Some(found) = find(wanted, n) else {
             return Ok(None);
         };
         let got = got_key(wanted.partition(key), found);
@@ -147,13 +181,26 @@ fn look_up(
     Ok(Some((response, room)))
 }
 
-fn find(stream: &Stream, key: &[u8]) -> Option<Found> {
-    Some(check_key(key).and_then(|()| stream.get(key).map_err(refused_read)))
+fn find(wanted: &Wanted, n: usize) -> Option<Found> {
+    let (stream, key) = (&wanted.stream, &wanted.keys[n]);
+    let found = check_key(key).and_then(|()| {
+        let found = match wanted.at.get(n) {
+            Some(at) => stream.get_at(key, *at),
+            None => stream.get(key),
+        };
+        found.map_err(refused_read)
+    });
+    Some(found)
 }
 
-/// Finds a key in memory only.
-fn find_hot(stream: &Stream, key: &[u8]) -> Option<Found> {
-    stream.get_hot(key).ok().flatten().map(Ok)
+/// Finds the newest version of a key in memory only.
+fn find_hot(wanted: &Wanted, n: usize) -> Option<Found> {
+    wanted
+        .stream
+        .get_hot(&wanted.keys[n])
+        .ok()
+        .flatten()
+        .map(Ok)
 }
 
 fn got_key(partition: u32, found: Found) -> GotKey {

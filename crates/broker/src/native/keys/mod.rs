@@ -3,6 +3,7 @@
 mod change;
 mod find;
 mod get;
+mod history;
 mod put;
 mod scan;
 mod secondary;
@@ -17,6 +18,7 @@ use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
 pub use self::find::find;
 pub use self::get::get;
+pub use self::history::history;
 pub use self::put::put;
 pub use self::scan::scan;
 use super::find::stream_named;

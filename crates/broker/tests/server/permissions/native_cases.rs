@@ -97,6 +97,14 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
     let got_keys = GetKeysRequest {
         stream: name(),
         keys: vec![Bytes::from_static(b"key")],
+        at: Vec::new(),
+    };
+    let history = KeyHistoryRequest {
+        stream: name(),
+        key: Bytes::from_static(b"key"),
+        before: None,
+        versions_max: 1,
+        bytes_max: 1,
     };
     let scanned = ScanKeysRequest {
         stream: name(),
@@ -152,6 +160,7 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         case(0, got, [(Read, topic("o"))]),
         case(0, object_deleted, [(Delete, topic("o"))]),
         case(0, got_keys, [(Read, topic("t"))]),
+        case(0, history, [(Read, topic("t"))]),
         case(0, scanned, [(Read, topic("t"))]),
         case(0, found, [(Read, topic("t"))]),
         case(0, put_keys, [(Write, topic("t"))]),
