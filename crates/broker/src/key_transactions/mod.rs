@@ -164,8 +164,8 @@ impl KeyTransactions {
         let changed = changed.ok_or_else(|| TogetherError::Unknown(ENDED.to_owned()))??;
         let unknown = |error: LogError| TogetherError::Unknown(error.to_string());
         let partition = &share.partition;
-        let answered = partition.answered(changed.answer_at).await;
-        answered.map_err(unknown)?;
+        let durable = partition.durable(changed.answer_at).await;
+        durable.map_err(unknown)?;
         self.seen(partition, changed.answer_at).await;
         Ok(share.in_order(changed.outcomes))
     }

@@ -108,6 +108,13 @@ async fn changes_of_all_partitions_are_made_together_and_seen_at_once() {
             assert_eq!(value(&table, key).await.as_deref(), expected, "{key}");
         }
         assert_eq!(table.change_together(&[]).await.unwrap(), []);
+        // They are durable, whatever the stream's setting asks for, also in one partition.
+        let alone = table.change_together(&[put("alone", "1")]).await.unwrap();
+        for changed in stored.iter().chain(&alone) {
+            let partition = node.log().stream("t").unwrap();
+            let partition = partition.partition(changed.stored.partition).unwrap();
+            assert!(partition.durable_offset() > changed.stored.version);
+        }
         let node = node.restart().await;
         assert_eq!(
             value(&node.client().keyed("t"), "new").await.as_deref(),

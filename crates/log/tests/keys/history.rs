@@ -86,7 +86,7 @@ fn a_version_at_an_offset_is_found_in_the_open_group() {
     }
 }
 
-/// What compaction has dropped is reported, and what it has kept stays exact, also after restarts.
+/// Versions that compaction has dropped are reported, and those that it has kept stay exact, also after restarts.
 #[test]
 fn versions_that_compaction_has_dropped_are_reported_for_ever() {
     let mut machine = Machine::new();
