@@ -99,7 +99,9 @@ impl Broker {
             configs::all_share_settings(&configs),
             Arc::clone(&clock),
         )?;
-        let transactions = TransactionService::open(&log, Arc::clone(&groups), clock)?;
+        let shares = Arc::new(shares);
+        let transactions =
+            TransactionService::open(&log, Arc::clone(&groups), Arc::clone(&shares), clock)?;
         let transactions = Arc::new(transactions);
         let broker = Arc::new(Broker {
             memory: Memory::new(config.requests_bytes_max),
@@ -114,7 +116,7 @@ impl Broker {
             // Taken from a stream that is created once: random enough, and it stays the same over
             // restarts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
-            shares: Arc::new(shares),
+            shares,
             transactions,
             pins: Arc::new(Pins::new(log.pool())),
             counters: Counters::default(),

@@ -86,6 +86,12 @@ impl Acknowledgement {
         self.types.contains(&RENEW)
     }
 
+    /// Whether all records are finished by it.
+    pub(super) fn only_finishes(&self) -> bool {
+        let finishes = |kind: &i8| !matches!(*kind, RELEASE | REJECT | RENEW);
+        self.types.iter().all(finishes)
+    }
+
     /// The verdicts from an offset on, each for as many records as it holds for: first offset, offset behind the last,
     /// verdict.
     pub(super) fn verdicts(&self, from: Offset) -> Vec<(Offset, Offset, Verdict)> {

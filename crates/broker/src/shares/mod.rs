@@ -40,14 +40,18 @@
 //! dead first, a state beside Acquired, and is archived when its dead letter is durable. It counts as unfinished, so the
 //! next record of its key waits for the letter.
 //!
+//! A member may leave the acknowledgement of records to a transaction. Such records are prepared, a state beside Acquired
+//! without a lock: the commit finishes them, and the abort gives them back. They count as unfinished.
+//!
 //! Around the state machine, [`service`] keeps the states in the log, and answers requests about records.
 //!
 //! The [record](record) of a share-partition holds all that a restart needs. It holds an acquired record as an available
-//! one with its delivery count: locks do not outlive the process.
+//! one with its delivery count: locks do not outlive the process. A prepared record stays prepared.
 
 mod acknowledgement;
 mod keys;
 mod partition;
+mod receipt;
 pub mod record;
 pub mod service;
 mod settings;
@@ -57,6 +61,7 @@ mod tests;
 pub use self::acknowledgement::{Acknowledgement, Refused, checked};
 pub use self::keys::KeyHash;
 pub use self::partition::{AcquiredRun, DeadRecord, Death, SharePartition};
+pub use self::receipt::Receipt;
 pub use self::settings::{
     DEAD_LETTERS_ENABLE, DEAD_LETTERS_PREFIX, Isolation, OffsetReset, Order, ShareSettings,
 };

@@ -1,16 +1,17 @@
 //! One share-partition: the states of its records.
 
+mod acknowledge;
 mod order;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use millstream_base::Offset;
+use millstream_base::{Offset, ProducerId};
 
-use super::acknowledgement::Verdict;
+use super::ShareSettings;
 use super::keys::Keys;
-use super::{Acknowledgement, Refused, ShareSettings};
 use crate::groups::MemberId;
 
 /// A read of a group that is ordered by key goes on over as many records that it cannot have: they lie among those that
@@ -30,6 +31,8 @@ pub struct SharePartition {
     unfinished: u64,
     /// Records in `runs` that are dead.
     dead: u64,
+    /// Records in `runs` that are part of an open transaction.
+    prepared: u64,
     /// No lock times out before this; `None` if there are no locks.
     lock_ends: Option<Duration>,
     /// The keys of the records in `runs`, if the group is ordered by key.
@@ -61,10 +64,25 @@ enum State {
         until: Duration,
         deliveries: u16,
     },
+    /// Its acknowledgement is part of a transaction, and counts when that is committed.
+    Prepared {
+        /// `None` if the start restored it.
+        member: Option<MemberId>,
+        acknowledged: Prepared,
+    },
     /// It is to be archived when its dead letter is durable.
     Dead { deliveries: u16, why: Death },
     /// Acknowledged or archived.
     Finished,
+}
+
+/// An acknowledgement that is part of an open transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prepared {
+    pub producer: ProducerId,
+    pub deliveries: u16,
+    /// The record is accepted, or rejected.
+    pub is_accepted: bool,
 }
 
 /// The reason why no member gets a record any more.
@@ -107,6 +125,7 @@ pub struct StoredRun {
 pub enum StoredState {
     Finished,
     Unfinished { deliveries: u16 },
+    Prepared(Prepared),
     Dead { deliveries: u16, why: Death },
 }
 
@@ -140,6 +159,7 @@ impl SharePartition {
             end: start,
             unfinished: 0,
             dead: 0,
+            prepared: 0,
             lock_ends: None,
             keys: None,
             changed: Vec::new(),
@@ -340,103 +360,6 @@ impl SharePartition {
         self.tidy(range);
     }
 
-    /// Applies a member's acknowledgements, all or none of them.
-    #[cfg(test)]
-    pub fn acknowledge(
-        &mut self,
-        member: &MemberId,
-        acknowledgements: &[Acknowledgement],
-        now: Duration,
-        settings: &ShareSettings,
-    ) -> Result<(), Refused> {
-        self.expire(now, settings);
-        self.check(member, acknowledgements, settings)?;
-        self.apply(member, acknowledgements, now, settings);
-        Ok(())
-    }
-
-    /// Applies a member's acknowledgements, which the caller has [checked](Self::check).
-    pub fn apply(
-        &mut self,
-        member: &MemberId,
-        acknowledgements: &[Acknowledgement],
-        now: Duration,
-        settings: &ShareSettings,
-    ) {
-        let until = now.saturating_add(settings.record_lock);
-        for batch in acknowledgements {
-            // Records before the start are finished already: retention may have removed them.
-            for (from, to, verdict) in batch.verdicts(self.start) {
-                self.change(from..to, |range, state| match (state, verdict) {
-                    (State::Acquired { deliveries, .. }, Verdict::Release) => {
-                        Some((range.end, State::given_back(*deliveries, settings)))
-                    }
-                    (State::Acquired { deliveries, .. }, Verdict::Renew) => {
-                        let state = State::Acquired {
-                            member: member.clone(),
-                            until,
-                            deliveries: *deliveries,
-                        };
-                        Some((range.end, state))
-                    }
-                    (State::Acquired { deliveries, .. }, Verdict::Reject) => {
-                        let state = State::dead(*deliveries, Death::Rejected, settings);
-                        Some((range.end, state))
-                    }
-                    (_, _) => Some((range.end, State::Finished)),
-                });
-            }
-        }
-        if let (Some(first), Some(last)) = (acknowledgements.first(), acknowledgements.last()) {
-            self.tidy(first.first..Offset(last.last.0 + 1));
-        }
-    }
-
-    /// Checks that a member holds the records that it acknowledges, and each once. The caller [expires](Self::expire) locks
-    /// before.
-    ///
-    /// # Errors
-    /// When the member does not hold one of the records, or must not renew its locks.
-    pub fn check(
-        &self,
-        member: &MemberId,
-        acknowledgements: &[Acknowledgement],
-        settings: &ShareSettings,
-    ) -> Result<(), Refused> {
-        if !settings.may_renew && acknowledgements.iter().any(Acknowledgement::renews) {
-            return Err(Refused::RenewalDisabled);
-        }
-        let mut before = None;
-        for batch in acknowledgements {
-            if before == Some(batch.first) && batch.first >= self.start {
-                return Err(Refused::InvalidRecordState);
-            }
-            before = Some(batch.last);
-            self.check_held(member, batch)?;
-        }
-        Ok(())
-    }
-
-    fn check_held(&self, member: &MemberId, batch: &Acknowledgement) -> Result<(), Refused> {
-        if batch.last < self.start {
-            return Ok(());
-        }
-        if batch.last >= self.end {
-            return Err(Refused::PastAcquired);
-        }
-        let from = batch.first.max(self.start);
-        let runs = self.runs_from(from);
-        let mut runs = runs.take_while(|(first, _)| **first <= batch.last);
-        let is_held = |run: &Run| match &run.state {
-            State::Acquired { member: holder, .. } => holder == member,
-            _ => false,
-        };
-        match runs.all(|(_, run)| is_held(run)) {
-            true => Ok(()),
-            false => Err(Refused::InvalidRecordState),
-        }
-    }
-
     /// Releases all records that a member holds; returns whether it held any.
     pub fn release(&mut self, member: &MemberId, settings: &ShareSettings) -> bool {
         let mut has_held = false;
@@ -512,6 +435,7 @@ impl SharePartition {
                 State::Available { deliveries }
                 | State::Blocked { deliveries }
                 | State::Acquired { deliveries, .. } => StoredState::Unfinished { deliveries },
+                State::Prepared { acknowledged, .. } => StoredState::Prepared(acknowledged),
                 State::Dead { deliveries, why } => StoredState::Dead { deliveries, why },
                 State::Finished => StoredState::Finished,
             };
@@ -533,6 +457,10 @@ impl SharePartition {
                 let state = match state {
                     StoredState::Finished => State::Finished,
                     StoredState::Unfinished { deliveries } => State::Available { deliveries },
+                    StoredState::Prepared(acknowledged) => State::Prepared {
+                        member: None,
+                        acknowledged,
+                    },
                     StoredState::Dead { deliveries, why } => State::Dead { deliveries, why },
                 };
                 restored.push(end, state);
@@ -578,8 +506,8 @@ impl SharePartition {
                 at = end;
                 continue;
             };
-            let is_acquired = matches!(state, State::Acquired { .. });
-            if self.keys.is_some() && !is_acquired {
+            let is_out = matches!(state, State::Acquired { .. } | State::Prepared { .. });
+            if self.keys.is_some() && !is_out {
                 self.changed.push(at..to);
             }
             let records = to.0 - at.0;
@@ -597,25 +525,26 @@ impl SharePartition {
 
     /// Counts records with a state.
     fn add(&mut self, records: u64, state: &State) {
-        match state {
-            State::Finished => {}
-            State::Dead { .. } => {
-                self.dead += records;
-                self.unfinished += records;
-            }
-            _ => self.unfinished += records,
+        for count in self.counts_of(state) {
+            *count += records;
         }
     }
 
     fn remove(&mut self, records: u64, state: &State) {
-        match state {
-            State::Finished => {}
-            State::Dead { .. } => {
-                self.dead -= records;
-                self.unfinished -= records;
-            }
-            _ => self.unfinished -= records,
+        for count in self.counts_of(state) {
+            *count -= records;
         }
+    }
+
+    /// The counts that include records of a state.
+    fn counts_of(&mut self, state: &State) -> impl Iterator<Item = &mut u64> {
+        let special = match state {
+            State::Dead { .. } => Some(&mut self.dead),
+            State::Prepared { .. } => Some(&mut self.prepared),
+            _ => None,
+        };
+        let unfinished = (!state.is_finished()).then_some(&mut self.unfinished);
+        unfinished.into_iter().chain(special)
     }
 
     /// Makes a run begin at an offset, if one lies around it.
@@ -674,7 +603,7 @@ impl SharePartition {
     #[cfg(test)]
     pub(super) fn check_invariants(&self, settings: &ShareSettings) {
         let mut at = self.start;
-        let (mut unfinished, mut dead) = (0, 0);
+        let (mut unfinished, mut dead, mut prepared) = (0, 0, 0);
         let mut last: Option<&State> = None;
         for (first, run) in &self.runs {
             assert_eq!(*first, at, "a gap or an overlap");
@@ -687,6 +616,9 @@ impl SharePartition {
             if matches!(run.state, State::Dead { .. }) {
                 dead += run.end.0 - at.0;
             }
+            if matches!(run.state, State::Prepared { .. }) {
+                prepared += run.end.0 - at.0;
+            }
             if let State::Acquired { until, .. } = &run.state {
                 assert!(self.lock_ends.is_some_and(|ends| ends <= *until));
             }
@@ -694,7 +626,10 @@ impl SharePartition {
             last = Some(&run.state);
         }
         assert_eq!(at, self.end);
-        assert_eq!((unfinished, dead), (self.unfinished, self.dead));
+        assert_eq!(
+            (unfinished, dead, prepared),
+            (self.unfinished, self.dead, self.prepared)
+        );
         assert!(unfinished <= settings.record_locks_max);
         assert!(self.runs.len() as u64 <= 2 * settings.record_locks_max + 1);
         self.check_order();

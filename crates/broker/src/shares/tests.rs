@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fastrand::Rng;
-use millstream_base::Offset;
+use millstream_base::{Offset, ProducerId};
 use proptest::prelude::*;
 
 use super::*;
@@ -22,6 +22,8 @@ enum RecordState {
     Fresh,
     Available(u16),
     Acquired(usize, Duration, u16),
+    /// The member that holds it, the producer of the transaction, deliveries, whether it is accepted.
+    Prepared(Option<usize>, i64, u16, bool),
     Finished,
 }
 
@@ -173,12 +175,48 @@ impl Model {
                             _ => RecordState::Finished,
                         };
                     }
+                    RecordState::Prepared(Some(holder), ..)
+                        if holder == member && types.iter().all(|kind| *kind < 2) => {}
                     _ => return Err(Refused::InvalidRecordState),
                 }
             }
         }
         self.records = records;
         Ok(())
+    }
+
+    /// Makes an acknowledgement part of a transaction; returns whether that is allowed.
+    fn prepare(&mut self, producer: i64, receipt: &Receipt) -> bool {
+        let range = receipt.first.0 as usize..receipt.last.0 as usize + 1;
+        let prepared = |holder: Option<usize>| {
+            RecordState::Prepared(holder, producer, receipt.deliveries, receipt.is_accepted)
+        };
+        let is_held = self.records[range.clone()]
+            .iter()
+            .all(|state| match *state {
+                RecordState::Acquired(_, _, deliveries) => deliveries == receipt.deliveries,
+                RecordState::Prepared(holder, ..) => *state == prepared(holder),
+                _ => false,
+            });
+        for state in &mut self.records[range] {
+            if let (true, RecordState::Acquired(holder, ..)) = (is_held, *state) {
+                *state = prepared(Some(holder));
+            }
+        }
+        is_held
+    }
+
+    fn end_transaction(&mut self, producer: i64, is_committed: bool) {
+        for at in 0..self.records.len() {
+            if let RecordState::Prepared(_, of, deliveries, _) = self.records[at]
+                && of == producer
+            {
+                self.records[at] = match is_committed {
+                    true => RecordState::Finished,
+                    false => self.given_back(deliveries),
+                };
+            }
+        }
     }
 
     fn advance(&mut self, start: u64) {
@@ -188,8 +226,12 @@ impl Model {
     /// Restarts the model: locks do not survive.
     fn restart(&mut self) {
         for state in &mut self.records {
-            if let RecordState::Acquired(_, _, deliveries) = state {
-                *state = RecordState::Available(*deliveries);
+            match state {
+                RecordState::Acquired(_, _, deliveries) => {
+                    *state = RecordState::Available(*deliveries);
+                }
+                RecordState::Prepared(holder, ..) => *holder = None,
+                _ => {}
             }
         }
     }
@@ -197,6 +239,27 @@ impl Model {
 
 fn member(number: usize) -> MemberId {
     MemberId::from(format!("member {number}"))
+}
+
+/// A receipt that mostly fits a record that a member holds.
+fn receipt(rng: &mut Rng, model: &Model) -> Receipt {
+    let first = rng.u64(..RECORDS);
+    let held = (first..RECORDS).find_map(|at| match model.records[at as usize] {
+        RecordState::Acquired(_, _, deliveries) | RecordState::Prepared(_, _, deliveries, _) => {
+            Some((at, deliveries))
+        }
+        _ => None,
+    });
+    let (first, deliveries) = match rng.u8(..10) {
+        0 => (first, rng.u16(1..4)),
+        _ => held.unwrap_or((first, 1)),
+    };
+    Receipt {
+        first: Offset(first),
+        last: Offset((first + rng.u64(..3)).min(RECORDS - 1)),
+        deliveries,
+        is_accepted: rng.bool(),
+    }
 }
 
 fn range(rng: &mut Rng) -> (u64, u64) {
@@ -253,7 +316,25 @@ proptest! {
         let mut now = SECOND;
         for _ in 0..rng.usize(1..200) {
             let number = rng.usize(..3);
-            match rng.u8(..20) {
+            match rng.u8(..23) {
+                20..=21 => {
+                    let receipt = receipt(&mut rng, &model);
+                    let producer = rng.i64(0..2);
+                    model.expire(now);
+                    shares.expire(now, &settings);
+                    let result = shares.check_receipts(ProducerId(producer), &[receipt]);
+                    if result.is_ok() {
+                        shares.prepare(ProducerId(producer), &[receipt]);
+                        prop_assert!(shares.has_prepared(ProducerId(producer)));
+                    }
+                    prop_assert_eq!(result.is_ok(), model.prepare(producer, &receipt));
+                }
+                22 => {
+                    let (producer, is_committed) = (rng.i64(0..2), rng.bool());
+                    model.end_transaction(producer, is_committed);
+                    shares.end_transaction(ProducerId(producer), is_committed, &settings);
+                    prop_assert!(!shares.has_prepared(ProducerId(producer)));
+                }
                 0..=7 => {
                     let (from, to) = range(&mut rng);
                     let from = if rng.bool() { from } else { model.start() };
@@ -428,11 +509,21 @@ fn what_is_stored_is_what_is_read() {
     shares
         .acknowledge(&member(0), &batches, SECOND, &settings)
         .unwrap();
+    for (at, is_accepted) in [(14, true), (15, false)] {
+        let receipt = Receipt {
+            first: Offset(at),
+            last: Offset(at),
+            deliveries: 1,
+            is_accepted,
+        };
+        shares.prepare(ProducerId(1 << 40), &[receipt]);
+    }
     let (read, stored) = record::decode(record::record(&key, Some(&shares))).unwrap();
     let stored = stored.unwrap();
     assert_eq!(read, key);
     assert_eq!(stored.start(), shares.start());
     assert_eq!(stored.to_store(), shares.to_store());
+    assert!(stored.has_prepared(ProducerId(1 << 40)));
     let (read, stored) = record::decode(record::record(&key, None)).unwrap();
     assert_eq!((read, stored.is_none()), (key, true));
 }

@@ -9,6 +9,7 @@ mod member;
 mod order;
 mod renewal;
 mod scale;
+mod transactions;
 
 use std::collections::BTreeMap;
 

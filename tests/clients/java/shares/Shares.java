@@ -56,6 +56,12 @@ public final class Shares {
         return member;
     }
 
+    /** A producer with a transactional id. */
+    public static KafkaProducer<String, String> transactional(String id) {
+        var strings = new StringSerializer();
+        return new KafkaProducer<>(settings("transactional.id", id, "linger.ms", 0), strings, strings);
+    }
+
     /** A new topic with one partition, and a share group of the same name that begins at its first record. */
     public static String topic() {
         String topic = "shares-" + UUID.randomUUID();

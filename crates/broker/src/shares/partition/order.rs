@@ -88,7 +88,7 @@ impl SharePartition {
             }
             let turn = match self.state_of(*record) {
                 None | Some(State::Finished) => continue,
-                Some(State::Acquired { .. }) => Turn::Out,
+                Some(State::Acquired { .. } | State::Prepared { .. }) => Turn::Out,
                 Some(State::Available { .. } | State::Blocked { .. } | State::Dead { .. }) => {
                     Turn::Waiting
                 }
@@ -247,7 +247,9 @@ impl SharePartition {
         for (record, key) in keys.within(Offset(0)..Offset(u64::MAX)) {
             let (turn, first) = keys.first(key).expect("the record is in the queue");
             match self.state_of(record) {
-                Some(State::Acquired { .. }) => assert!(turn == Turn::Out || record == first),
+                Some(State::Acquired { .. } | State::Prepared { .. }) => {
+                    assert!(turn == Turn::Out || record == first);
+                }
                 Some(State::Available { .. }) => assert_eq!((turn, first), (Turn::Waiting, record)),
                 Some(State::Blocked { .. }) => {
                     expected += 1;

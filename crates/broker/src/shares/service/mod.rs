@@ -20,6 +20,7 @@ mod read;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -40,6 +41,7 @@ use self::letters::Letters;
 pub use self::offsets::{alter_offsets, delete_offsets, describe_offsets};
 pub use self::sessions::Held;
 use self::sessions::Sessions;
+pub use self::transactions::Prepared;
 use crate::error::response_error;
 use crate::groups::config::{GROUP_NAME_BYTES_MAX, ID_BYTES_MAX};
 use crate::groups::service::GroupService;

@@ -11,6 +11,8 @@ const CHUNK: u64 = 8;
 enum Known {
     Open(u16),
     Out(usize, Duration, u16),
+    /// In the transaction of a producer; deliveries, and whether it is accepted.
+    Prepared(i64, u16, bool),
     Dead,
     Finished,
 }
@@ -205,7 +207,7 @@ impl World {
             .filter(|other| *other != at as usize && self.keys[*other] == Some(key));
         others.find(|other| match self.model[*other] {
             Known::Open(_) => *other < at as usize && !self.markers[*other / CHUNK as usize],
-            Known::Out(..) => true,
+            Known::Out(..) | Known::Prepared(..) => true,
             Known::Dead => *other < at as usize,
             Known::Finished => false,
         })
@@ -235,6 +237,38 @@ impl World {
         };
     }
 
+    fn prepare(&mut self, producer: i64, at: u64, is_accepted: bool) {
+        let Known::Out(_, _, deliveries) = self.model[at as usize] else {
+            panic!("{at} is not held");
+        };
+        let receipt = Receipt {
+            first: Offset(at),
+            last: Offset(at),
+            deliveries,
+            is_accepted,
+        };
+        let checked = self.shares.check_receipts(ProducerId(producer), &[receipt]);
+        assert_eq!(checked, Ok(()));
+        self.shares.prepare(ProducerId(producer), &[receipt]);
+        self.model[at as usize] = Known::Prepared(producer, deliveries, is_accepted);
+    }
+
+    fn end_transaction(&mut self, producer: i64, is_committed: bool) {
+        self.shares
+            .end_transaction(ProducerId(producer), is_committed, &self.settings);
+        for at in 0..self.model.len() {
+            if let Known::Prepared(of, deliveries, is_accepted) = self.model[at]
+                && of == producer
+            {
+                self.model[at] = match (is_committed, is_accepted) {
+                    (true, true) => Known::Finished,
+                    (true, false) => self.dead(),
+                    (false, _) => self.given_back(deliveries),
+                };
+            }
+        }
+    }
+
     fn restart(&mut self) {
         self.shares = SharePartition::restore(self.shares.start(), self.shares.to_store());
         for state in &mut self.model {
@@ -246,7 +280,21 @@ impl World {
 
     fn step(&mut self) {
         let number = self.rng.usize(..3);
-        match self.rng.u8(..24) {
+        match self.rng.u8(..28) {
+            24..=26 => {
+                self.expire();
+                let producer = self.rng.i64(0..2);
+                for at in self.held_by(number) {
+                    if self.rng.bool() {
+                        let is_accepted = self.rng.bool();
+                        self.prepare(producer, at, is_accepted);
+                    }
+                }
+            }
+            27 => {
+                let (producer, is_committed) = (self.rng.i64(0..2), self.rng.bool());
+                self.end_transaction(producer, is_committed);
+            }
             0..=7 => {
                 let left = self.rng.u64(..10);
                 self.look(number, left);
@@ -292,6 +340,10 @@ impl World {
     /// All records get to members, in the order of their keys.
     fn drain(&mut self) {
         self.settings.order = Order::Key;
+        for producer in 0..2 {
+            let is_committed = self.rng.bool();
+            self.end_transaction(producer, is_committed);
+        }
         for _ in 0..RECORDS * 20 {
             self.expire();
             let mut is_known = self.look(0, u64::MAX);

@@ -22,6 +22,7 @@ pub use self::requests::handle;
 use crate::groups::service::GroupService;
 use crate::groups::{self, GroupName, Moment, RequestId};
 use crate::ledger::Ledger;
+use crate::shares::service::ShareService;
 use crate::transactions::{
     Action, Answer, Config, Coordinator, Ending, Outcome, Report, Request, State, TopicPartition,
     TransactionalId, VerifyPartitions,
@@ -44,6 +45,7 @@ pub struct TransactionService {
     at_work: Mutex<AtWork>,
     ledger: Arc<Ledger>,
     groups: Arc<GroupService>,
+    shares: Arc<ShareService>,
     log: Log,
     clock: Arc<dyn Clock>,
     /// Held shared during an append to a transaction; the end of a transaction takes it exclusively before it writes
@@ -77,6 +79,7 @@ impl TransactionService {
     pub fn open(
         log: &Log,
         groups: Arc<GroupService>,
+        shares: Arc<ShareService>,
         clock: Arc<dyn Clock>,
     ) -> Result<TransactionService, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
@@ -95,6 +98,7 @@ impl TransactionService {
             }),
             ledger: Arc::new(ledger),
             groups,
+            shares,
             log: log.clone(),
             clock,
             appending: RwLock::default(),
@@ -375,11 +379,20 @@ impl TransactionService {
         ending: Ending,
         groups: Vec<GroupName>,
     ) -> Report {
+        let producer = ending.producer.id;
+        let committed = ending.outcome == Outcome::Committed;
         let request = groups::Request::EndTransaction(groups::EndTransaction {
-            producer: ending.producer.id,
-            committed: ending.outcome == Outcome::Committed,
+            producer,
+            committed,
         });
-        match is_certain && self.groups.ask(request).await.is_ok() {
+        let is_ended = is_certain
+            && self.groups.ask(request).await.is_ok()
+            && self
+                .shares
+                .end_transaction(producer, committed, &groups)
+                .await
+                .is_ok();
+        match is_ended {
             true => Report::GroupOffsetsEnded(ending, groups),
             false => Report::GroupOffsetsFailed(ending, groups),
         }

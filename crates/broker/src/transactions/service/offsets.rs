@@ -1,4 +1,4 @@
-//! Offsets of groups that are committed with a transaction.
+//! Offsets of groups, and acknowledgements of share groups, that are committed with a transaction.
 
 use std::sync::Arc;
 
@@ -10,6 +10,8 @@ use millstream_wire::messages::txn_offset_commit_response::{
 use millstream_wire::messages::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 use millstream_wire::{Response, ResponseError};
 
+use tokio::sync::oneshot;
+
 use super::requests::{MISMATCH, producer, transactional_id};
 use super::{TransactionService, Unavailable};
 use crate::groups::service::GroupService;
@@ -17,6 +19,7 @@ use crate::groups::{
     self, CommitTransactionOffsets, Generation, GroupName, InstanceId, LeaderEpoch, MemberId,
     Partition, PartitionCommit, TopicCommit, TopicName,
 };
+use crate::shares::service::{self as shares, ShareService};
 use crate::transactions::{AddOffsets, Answer, Request, TransactionError, VerifyOffsets};
 
 /// From this version of TxnOffsetCommit on, clients know errors after which a transaction can only be aborted.
@@ -24,7 +27,7 @@ const KNOWS_ABORTABLE_FROM: i16 = 4;
 /// From this version of TxnOffsetCommit on, clients need not add the group before.
 const OFFSETS_ADD_THEMSELVES_FROM: i16 = 5;
 
-/// Commits offsets with a transaction: they apply when it is committed.
+/// Commits offsets or acknowledgements with a transaction: they apply when it is committed.
 pub async fn commit(
     transactions: &Arc<TransactionService>,
     groups: &GroupService,
@@ -36,20 +39,19 @@ pub async fn commit(
     let committed = match permit_offsets(transactions, version, request).await? {
         Err(error) => Err(refuse(error)),
         Ok(verify) => {
-            let commit = groups::Request::CommitTransactionOffsets(commit_request(request)?);
             let append = |verified: Result<Answer, Unavailable>| match verified {
-                Ok(Answer::VerifyOffsets(Ok(()))) => Ok(Ok(groups.ask(commit))),
+                Ok(Answer::VerifyOffsets(Ok(()))) => {
+                    Ok(Ok(Appended::append(groups, &transactions.shares, request)?))
+                }
                 Ok(Answer::VerifyOffsets(Err(error))) => Ok(Err(refuse(error))),
                 Ok(_) => Err(MISMATCH),
                 Err(Unavailable) => Err(ResponseError::CoordinatorNotAvailable),
             };
             match transactions.append(verify, append).await? {
                 Err(error) => Err(error),
-                Ok(answer) => match answer.await {
-                    Ok(groups::Answer::CommitTransactionOffsets(topics)) => Ok(topics),
-                    Ok(_) => return Err(MISMATCH),
-                    Err(_) => return Err(ResponseError::NotCoordinator),
-                },
+                Ok(appended) => Ok(appended
+                    .codes(&transactions.shares, knows_abortable)
+                    .await?),
             }
         }
     };
@@ -58,11 +60,13 @@ pub async fn commit(
         let partitions = partitions.map(|(index, partition)| {
             let error = match &committed {
                 Err(error) => *error,
-                Ok(topics) => topics
-                    .get(number)
-                    .and_then(|topic| topic.partitions.get(index))
-                    .and_then(|(_, result)| result.err())
-                    .map_or(0, groups::GroupError::code),
+                Ok(topics) => {
+                    let topic = topics.get(number);
+                    topic
+                        .and_then(|topic| topic.get(index))
+                        .copied()
+                        .unwrap_or(0)
+                }
             };
             TxnOffsetCommitResponsePartition::default()
                 .with_partition_index(partition.partition_index)
@@ -75,6 +79,56 @@ pub async fn commit(
     Ok(TxnOffsetCommitResponse::default()
         .with_topics(topics.collect())
         .into())
+}
+
+/// What a request commits, appended to the ledger.
+enum Appended {
+    Offsets(oneshot::Receiver<groups::Answer>),
+    /// The group is a share group.
+    Acknowledgements(shares::Prepared),
+}
+
+impl Appended {
+    fn append(
+        groups: &GroupService,
+        shares: &ShareService,
+        request: &TxnOffsetCommitRequest,
+    ) -> Result<Appended, ResponseError> {
+        let commit = commit_request(request)?;
+        Ok(match shares.has_group(&commit.group) {
+            true => Appended::Acknowledgements(shares.prepare(request)),
+            false => {
+                let request = groups::Request::CommitTransactionOffsets(commit);
+                Appended::Offsets(groups.ask(request))
+            }
+        })
+    }
+
+    /// Waits until it is durable; returns an error code for each partition of each topic.
+    async fn codes(
+        self,
+        shares: &ShareService,
+        knows_abortable: bool,
+    ) -> Result<Vec<Vec<i16>>, ResponseError> {
+        let answer = match self {
+            Appended::Acknowledgements(prepared) => {
+                return shares.prepared(prepared, knows_abortable).await;
+            }
+            Appended::Offsets(answer) => answer.await,
+        };
+        let topics = match answer {
+            Ok(groups::Answer::CommitTransactionOffsets(topics)) => topics,
+            Ok(_) => return Err(MISMATCH),
+            Err(_) => return Err(ResponseError::NotCoordinator),
+        };
+        let codes = topics.into_iter().map(|topic| {
+            let partitions = topic.partitions.into_iter();
+            let codes =
+                partitions.map(|(_, result)| result.err().map_or(0, groups::GroupError::code));
+            codes.collect()
+        });
+        Ok(codes.collect())
+    }
 }
 
 /// Asks whether the group takes part in the transaction; returns the request that asks again.

@@ -1,5 +1,6 @@
 //! Transactions that end during an append to them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, SystemRandom};
@@ -46,7 +47,15 @@ impl World {
             Arc::new(security),
         )
         .unwrap();
-        let service = TransactionService::open(&log, Arc::new(groups), clock).unwrap();
+        let groups = Arc::new(groups);
+        let shares = ShareService::open(
+            &log,
+            Arc::clone(&groups),
+            BTreeMap::new(),
+            Arc::clone(&clock),
+        );
+        let shares = Arc::new(shares.unwrap());
+        let service = TransactionService::open(&log, groups, shares, clock).unwrap();
         let mut world = World {
             service: Arc::new(service),
             lane: stream.partition(0).unwrap(),
