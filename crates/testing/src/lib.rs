@@ -1,6 +1,8 @@
-//! Starts processes that end with the test or benchmark that starts them, also by `kill -9`.
+//! Starts processes that end with the test or benchmark that starts them, also by `kill -9`; and checks what their clients have
+//! seen.
 
 mod group;
+pub mod linearizable;
 mod process;
 
 pub use group::{Lifeline, group};
