@@ -8,7 +8,8 @@
 //! 2. **Transactions that share keys do not deadlock**: each changes its partitions in their order, so it waits only for one that
 //!    has come further.
 //! 3. **A write is answered when look-ups see it.** A transaction holds back the last stable offset (LSO) of its partitions, so
-//!    writes behind it wait for its end: see [`KeyTransactions::seen`]. They do not wait for transactions of clients.
+//!    writes behind it wait for its end, also those of other transactions: see [`KeyTransactions::seen`]. They do not wait for
+//!    transactions of clients.
 //! 4. **A start ends the transactions of the run before**, before it serves anything.
 //!
 //! A transaction that was begun is ended also if the connection of its request ends before.

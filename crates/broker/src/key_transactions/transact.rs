@@ -60,19 +60,24 @@ impl KeyTransactions {
             id: used.id(),
             producer,
         };
-        let _open = self.open.begin(&shares);
+        let open = self.open.begin(&shares);
         self.add_partitions(&transaction, &shares).await?;
         let changed = self.change_all(&transaction, &shares).await;
         let is_stored = matches!(&changed, Ok(changed) if changed.are_stored());
         let ended = self.end(&mut used, &transaction, is_stored).await;
+        // Neither its id nor its end is needed any more, and others must not wait for them.
+        drop((used, open));
         let mut changed = changed?;
         if is_stored {
             ended?;
-        } else {
-            // A refusal names versions that a crash must not take back.
-            for (partition, until) in &changed.reached {
+        }
+        for (partition, until) in &changed.reached {
+            if !is_stored {
+                // A refusal names versions that a crash must not take back.
                 partition.answered(*until).await?;
             }
+            // A transaction that has begun before may still be open.
+            self.seen(partition, *until).await;
         }
         changed.outcomes.sort_unstable_by_key(|(place, _)| *place);
         let outcomes = changed.outcomes.into_iter();

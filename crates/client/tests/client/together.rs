@@ -222,10 +222,8 @@ async fn what_cannot_be_together_is_refused_with_its_reason() {
     assert!(stolen.await.is_err());
 }
 
-#[tokio::test]
-async fn a_client_s_open_transaction_refuses_its_keys_and_no_others() {
-    let node = Node::start();
-    let table = create(&node, Durability::Sync);
+/// Writes a key in a transaction of a client.
+async fn open_transaction(node: &Node, key: &str) -> TransactionalProducer {
     let config = TransactionConfig {
         id: "open".to_owned(),
         timeout: Duration::from_secs(60),
@@ -237,13 +235,20 @@ async fn a_client_s_open_transaction_refuses_its_keys_and_no_others() {
     producer.begin().unwrap();
     let record = ProducerRecord {
         topic: "t",
-        key: Some(b"key 0"),
+        key: Some(key.as_bytes()),
         value: Some(b"client"),
         ..ProducerRecord::default()
     };
     producer.send(record).await.unwrap();
     producer.flush().await.unwrap();
+    producer
+}
 
+#[tokio::test]
+async fn a_client_s_open_transaction_refuses_its_keys_and_no_others() {
+    let node = Node::start();
+    let table = create(&node, Durability::Sync);
+    let producer = open_transaction(&node, "key 0").await;
     let changes: Vec<KeyChange> = keys(6).iter().map(|key| put(key, "1")).collect();
     let (key, why) = refused(table.change_together(&changes).await);
     assert_eq!(key, "key 0");
@@ -257,6 +262,45 @@ async fn a_client_s_open_transaction_refuses_its_keys_and_no_others() {
     producer.commit().await.unwrap();
     table.change_together(&changes).await.unwrap();
     assert_eq!(value(&table, "key 0").await.as_deref(), Some("1"));
+}
+
+/// A transaction that has begun earlier holds back the last stable offset of a partition, and with it later ones that end first.
+#[tokio::test]
+async fn changes_are_answered_when_look_ups_see_them_although_others_are_under_way() {
+    let node = Node::start();
+    let table = create(&node, Durability::Sync);
+    let partition =
+        |key: &String| millstream_base::partition_of_key(key.as_bytes(), PARTITIONS as usize);
+    let of = |wanted: usize| {
+        let keys = keys(50).into_iter();
+        keys.filter(move |key| partition(key) == wanted)
+    };
+    let (first, last) = (of(0).collect::<Vec<_>>(), of(2).next().unwrap());
+    // Changes of a key of an open transaction wait for its end.
+    let producer = open_transaction(&node, &last).await;
+    let waiting = [put(&first[0], "1"), put(&last, "1")];
+    let waiting = tokio::spawn({
+        let table = node.client().keyed("t");
+        async move { table.change_together(&waiting).await }
+    });
+    let log = node.log().stream("t").unwrap().partition(0).unwrap();
+    let until = tokio::time::Instant::now() + TIME_MAX;
+    while log.durable_offset() == Offset(0) {
+        assert!(tokio::time::Instant::now() < until, "no change is made");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(value(&table, &first[0]).await, None);
+    // These have another last partition.
+    let other = of(1).next().unwrap();
+    table
+        .change_together(&[put(&first[1], "2"), put(&other, "2")])
+        .await
+        .unwrap();
+    assert_eq!(value(&table, &first[1]).await.as_deref(), Some("2"));
+    let (key, _) = refused(timeout(TIME_MAX, waiting).await.unwrap().unwrap());
+    assert_eq!(key, last);
+    producer.commit().await.unwrap();
+    assert_eq!(value(&table, &first[0]).await, None);
 }
 
 /// Clients move amounts between accounts, while others write and read single keys of the same partitions.
