@@ -11,6 +11,7 @@ mod http;
 mod http_watch;
 mod kv;
 mod kv_watch;
+mod linearizable;
 mod listeners;
 mod log_lines;
 mod network;
