@@ -4,10 +4,10 @@
 //! persistence and recovery add their steps to [`Core`] in folders of their own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use millstream_base::{ByteSize, Clock, StreamId};
+use millstream_base::{ByteSize, Clock, StreamId, Timestamp};
 use parking_lot::{Mutex, RwLock};
 
 use crate::compact::compactor::Compactor;
@@ -77,6 +77,9 @@ pub struct Core {
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
     pub starved: AtomicBool,
     pub counters: Counters,
+    /// When the first hold of a stream ends, about, in milliseconds. Lowered when a hold is made, taken by the thread that ends
+    /// holds.
+    hold_end: AtomicI64,
     /// The groups that compaction has replaced, until their files are removed.
     pub replaced: Replaced,
 }
@@ -128,6 +131,7 @@ impl Core {
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
             counters: Counters::default(),
+            hold_end: AtomicI64::new(i64::MAX),
             replaced: Replaced::default(),
         }
     }
@@ -194,6 +198,17 @@ impl Core {
             },
             intake: Intake::of(|name| config.settings.get(name).map(String::as_str)),
         }
+    }
+
+    /// Takes note that a hold ends at a time.
+    pub fn note_hold_end(&self, until: Timestamp) {
+        self.hold_end.fetch_min(until.0, Ordering::AcqRel);
+    }
+
+    /// Whether a hold may have ended by now. The caller notes the ends of those that have not.
+    pub fn take_hold_end(&self, now: Timestamp) -> bool {
+        self.hold_end.load(Ordering::Relaxed) <= now.0
+            && self.hold_end.swap(i64::MAX, Ordering::AcqRel) <= now.0
     }
 
     /// Returns how many lanes refuse writes, or have damage that a read has found.

@@ -468,6 +468,48 @@ pub enum LogError {
         /// The reason.
         why: &'static str,
     },
+    /// There is no hold of this name, or its time is over.
+    #[error(
+        "stream {stream} has no hold {name}; `millstream kv hold list {stream}` shows its holds"
+    )]
+    UnknownHold {
+        /// The stream's name.
+        stream: String,
+        /// The hold's name.
+        name: String,
+    },
+    /// An open transaction hides records of a committed one in some partition.
+    #[error(
+        "stream {stream} cannot be held now: in a partition, an open transaction began before records of a committed one, which \
+         a hold would have only in other partitions; try again, or end the transaction that `millstream transaction list` shows"
+    )]
+    HoldSplits {
+        /// The stream's name.
+        stream: String,
+    },
+    /// The stream has as many holds as it may have.
+    #[error(
+        "stream {stream} has {} holds, which is the most; delete one with `millstream kv hold delete {stream} NAME`",
+        crate::hold::HOLDS_MAX
+    )]
+    TooManyHolds {
+        /// The stream's name.
+        stream: String,
+    },
+    /// The stream has more partitions than when the hold was made, so keys may have other owners.
+    #[error(
+        "stream {stream} had {then} partitions when hold {name} was made, and has {now}: nothing is found by the hold any more"
+    )]
+    HoldOutgrown {
+        /// The stream's name.
+        stream: String,
+        /// The hold's name.
+        name: String,
+        /// How many partitions it had.
+        then: u32,
+        /// How many it has.
+        now: u32,
+    },
     /// The group was not handed to this consumer.
     #[error(
         "group {group} is not handed out to consumer {consumer} of shared group {shared_group}"

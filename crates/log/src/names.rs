@@ -46,12 +46,16 @@ pub fn is_reserved(name: &str) -> bool {
 
 /// Checks the name of a stream that a user makes.
 pub fn check_name(name: &str) -> Result<()> {
-    let refuse = |why| {
-        Err(LogError::BadName {
-            name: name.chars().take(NAME_BYTES_MAX).collect(),
-            why,
-        })
-    };
+    check_plain(name)?;
+    if is_reserved(name) {
+        return refuse(name, "the node needs this name for itself");
+    }
+    Ok(())
+}
+
+/// Checks a name of whatever a user makes.
+pub fn check_plain(name: &str) -> Result<()> {
+    let refuse = |why| refuse(name, why);
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return refuse("1 to 249 characters");
@@ -62,8 +66,12 @@ pub fn check_name(name: &str) -> Result<()> {
     if name == "." || name == ".." {
         return refuse("it means a folder");
     }
-    if is_reserved(name) {
-        return refuse("the node needs this name for itself");
-    }
     Ok(())
+}
+
+fn refuse(name: &str, why: &'static str) -> Result<()> {
+    Err(LogError::BadName {
+        name: name.chars().take(NAME_BYTES_MAX).collect(),
+        why,
+    })
 }

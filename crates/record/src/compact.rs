@@ -29,6 +29,8 @@ pub struct RewriteRules {
     pub now: Timestamp,
     /// The delete horizon of tombstones and markers that have none yet.
     pub horizon: Timestamp,
+    /// Whether tombstones without a horizon get one: no older record of their keys is left.
+    pub begins_tombstones: bool,
     /// Tombstones below this offset are dropped after their horizon, since no older record of their keys is left.
     pub tombstones_end: Offset,
     /// Markers below this offset are dropped after their horizon, since no record of their transactions needs them.
@@ -54,7 +56,8 @@ pub enum Fate {
 /// - A chunk's last offset delta reaches up to the next chunk's base offset. A stretch without records between two
 ///   others that nothing else covers becomes a chunk without records.
 /// - Records lose their producer and their transaction: only committed records may remain.
-/// - A chunk with tombstones has their delete horizon (KIP-534), which a later rewrite keeps.
+/// - A chunk with tombstones has their delete horizon (KIP-534), once that has [begun](RewriteRules::begins_tombstones); a later
+///   rewrite keeps it.
 /// - Markers stay in chunks of their own, with their producer, until they are dropped.
 ///
 /// Records of different leader epochs, types of timestamps, append times or horizons are in different chunks.
@@ -75,6 +78,7 @@ pub enum Fate {
 ///     compression: None,
 ///     now: Timestamp(5000),
 ///     horizon: Timestamp(9000),
+///     begins_tombstones: true,
 ///     tombstones_end: Offset(0),
 ///     markers_end: Offset(0),
 /// };
@@ -187,11 +191,12 @@ impl Rewriter {
                 self.dropped_to = Some(record.offset.plus(1));
                 continue;
             }
-            let horizon = header.delete_horizon().unwrap_or(self.rules.horizon);
+            let begun = self.rules.begins_tombstones.then_some(self.rules.horizon);
+            let horizon = header.delete_horizon().or(begun);
             let shared = Shared {
                 leader_epoch: header.leader_epoch,
                 append_time,
-                horizon: is_tombstone.then_some(horizon),
+                horizon: horizon.filter(|_| is_tombstone),
             };
             self.push_record(&record, shared, header.attributes.compression(), out)?;
         }

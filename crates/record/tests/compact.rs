@@ -20,6 +20,7 @@ const DELETE_RETENTION_MS: i64 = 500;
 
 fn rules() -> RewriteRules {
     RewriteRules {
+        begins_tombstones: true,
         compression: None,
         now: NOW,
         horizon: Timestamp(NOW.0 + DELETE_RETENTION_MS),
@@ -209,7 +210,7 @@ fn remaining(all: Vec<Owned>, rules: RewriteRules, is_live: impl Fn(u64) -> bool
     };
     let stamped = |mut record: Owned| {
         let is_tombstone = record.key.is_some() && record.value.is_none();
-        if is_tombstone || record.marker_of.is_some() {
+        if (is_tombstone && rules.begins_tombstones) || record.marker_of.is_some() {
             record.horizon = record.horizon.or(Some(rules.horizon));
         }
         record
@@ -251,7 +252,9 @@ proptest! {
         live_again in vec(any::<bool>(), 1..50),
         tombstones_end in any::<proptest::sample::Index>(),
         markers_end in any::<proptest::sample::Index>(),
+        begins_tombstones in any::<bool>(),
     ) {
+        let rules = || RewriteRules { begins_tombstones, ..rules() };
         let (bytes, end) = write(&sources, first);
         let is_live = |offset: u64| live[offset as usize % live.len()];
         let once = rewrite(&bytes, first, rules(), is_live);
@@ -267,6 +270,7 @@ proptest! {
             horizon: Timestamp(rules().horizon.0 + DELETE_RETENTION_MS),
             tombstones_end: Offset(first + tombstones_end.index(count) as u64),
             markers_end: Offset(first + markers_end.index(count) as u64),
+            begins_tombstones: true,
         };
         let is_live = |offset: u64| live_again[offset as usize % live_again.len()];
         let twice = rewrite(&once, first, later, is_live);

@@ -7,12 +7,14 @@ use millstream_base::Offset;
 
 use crate::compact::joins::{JoinGroup, joins};
 use crate::compact::live::{FILES_MAX, LIVE_MAX, LiveReader, RangeKeys};
-use crate::compact::pass::{Pass, PassOrder, PassReport, counts, may_join, named, rewrite};
+use crate::compact::pass::{Pass, PassOrder, PassReport, bounds, counts, may_join, named, rewrite};
 use crate::compact::runs::records_of;
+use crate::compact::stretches::stretches;
 use crate::core::Core;
 use crate::error::Result;
 use crate::group::Group;
 use crate::lane::LaneState;
+use crate::lane::holds::HeldOffsets;
 
 /// Joins the first run of small groups of a lane, so that a more urgent lane need not wait for all of them. Nothing counts as
 /// compacted by that.
@@ -30,15 +32,25 @@ pub fn runs_to_join(
     lane: &LaneState,
     groups: &[Arc<Group>],
     compacted_to: Offset,
+    held: &HeldOffsets,
 ) -> Vec<Range<usize>> {
     if !may_join(lane) {
         return Vec::new();
     }
-    let groups = groups.iter().map(|group| {
+    let Some(bounds) = bounds(groups) else {
+        return Vec::new();
+    };
+    let mut begins_stretch = vec![false; groups.len()];
+    for stretch in stretches(&bounds, held) {
+        begins_stretch[stretch.groups.start] = true;
+    }
+    let groups = groups.iter().zip(begins_stretch);
+    let groups = groups.map(|(group, begins_stretch)| {
         let (end, counts) = (group.end()?, group.key_counts()?);
         Some(JoinGroup {
             first_offset: group.first_offset,
             end: end.offset,
+            begins_stretch,
             bytes: end.position.0,
             keys: counts.keys,
             tombstones: counts.tombstones,
@@ -52,7 +64,7 @@ pub fn runs_to_join(
 impl Pass<'_> {
     fn join(&self, groups: &[Arc<Group>]) -> Result<PassReport> {
         let mut report = PassReport::default();
-        let runs = runs_to_join(self.lane, groups, self.compacted.0);
+        let runs = runs_to_join(self.lane, groups, self.compacted.0, &self.held);
         let Some(run) = runs.into_iter().next().map(|run| &groups[run]) else {
             return Ok(report);
         };

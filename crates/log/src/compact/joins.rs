@@ -32,6 +32,8 @@ pub const KEPT_GROUPS: usize = 16;
 pub struct JoinGroup {
     pub first_offset: Offset,
     pub end: Offset,
+    /// Whether a hold divides it from the group before.
+    pub begins_stretch: bool,
     /// The bytes of its chunks.
     pub bytes: u64,
     pub keys: u64,
@@ -69,7 +71,7 @@ fn run_length(groups: &[JoinGroup], is_seen: bool) -> usize {
     let (mut bytes, mut keys, mut largest) = (0, 0, 0);
     for (n, group) in groups.iter().enumerate().take(GROUPS_MAX) {
         // A repair may have left a gap.
-        let follows = n == 0 || groups[n - 1].end == group.first_offset;
+        let follows = n == 0 || (groups[n - 1].end == group.first_offset && !group.begins_stretch);
         if !follows || (!is_seen && group.tombstones > 0) {
             break;
         }
@@ -104,6 +106,7 @@ mod tests {
         let group = |(bytes, number): (&u64, u64)| JoinGroup {
             first_offset: Offset(100 * number),
             end: Offset(100 * number + 100),
+            begins_stretch: false,
             bytes: *bytes,
             keys: 100,
             tombstones: 0,

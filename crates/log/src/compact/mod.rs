@@ -5,6 +5,8 @@
 //! each run is [rewritten](rewrite) into one group, which has the same offsets with fewer records. One record of the manifest
 //! then puts this group in the place of the old ones ([`commit`]), whose files stay until no reader needs them ([`remove`]).
 //!
+//! [Holds](crate::lane::holds) divide a range into [stretches], and a pass works on each of them by itself.
+//!
 //! A lookup meets every key file of a lane, so groups are [joined](joins) where they are many, though a pass would leave them. For
 //! that only their own key files are merged: a record stays if it is the newest one of its key in the joined groups.
 //!
@@ -29,6 +31,7 @@ pub mod runs;
 pub mod schedule;
 pub mod stats;
 pub mod step;
+mod stretches;
 
 pub use pass::PassReport;
 

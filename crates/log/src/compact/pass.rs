@@ -11,6 +11,7 @@ use crate::compact::join::join;
 use crate::compact::live::{FILES_MAX, GroupLive, LIVE_MAX, LiveReader, RangeKeys, Unreadable};
 use crate::compact::rewrite::{EndedValues, Rewritten};
 use crate::compact::runs::{RangeGroup, RunBounds, runs};
+use crate::compact::stretches::stretches;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::files::manifest::Record;
@@ -18,6 +19,7 @@ use crate::group::Group;
 use crate::ids::{GroupName, LaneId};
 use crate::keys::file::KeyCounts;
 use crate::lane::LaneState;
+use crate::lane::holds::HeldOffsets;
 use crate::read::keys::cover::give_up_found;
 use crate::read::keys::update::check_stored;
 use crate::settings::compaction::Compaction;
@@ -83,6 +85,8 @@ pub struct Pass<'a> {
     pub ended: EndedValues,
     /// Up to where the lane was compacted before, and when that was.
     pub compacted: (Offset, Timestamp),
+    /// What was held when the pass had chosen its groups.
+    pub held: HeldOffsets,
     /// Whether markers may go: no reader has a group that was replaced.
     may_drop_markers: bool,
 }
@@ -104,7 +108,7 @@ pub fn rewrite(
     core: &Core,
     lane: &LaneState,
     order: &PassOrder<'_>,
-    run: impl FnOnce(&Pass<'_>, &[Arc<Group>]) -> Result<PassReport>,
+    run: impl FnOnce(Pass<'_>, &[Arc<Group>]) -> Result<PassReport>,
 ) -> Result<PassReport> {
     let Some(_one) = lane.compacting.try_lock() else {
         return Ok(PassReport::default());
@@ -118,7 +122,9 @@ pub fn rewrite(
     if groups.is_empty() {
         return Ok(PassReport::default());
     }
-    run(&Pass::new(core, lane, order), &groups)
+    // Taken behind the groups, which end before each hold that is made from here on.
+    let held = lane.holds.held();
+    run(Pass::new(core, lane, order, held), &groups)
 }
 
 /// Returns the groups that a pass takes at this moment, oldest first: the first ones of the lane, as far as they are closed,
@@ -227,7 +233,12 @@ pub fn compacted(core: &Core, lane: LaneId) -> (Offset, Timestamp) {
 }
 
 impl<'a> Pass<'a> {
-    fn new(core: &'a Core, lane: &'a LaneState, order: &'a PassOrder<'a>) -> Pass<'a> {
+    fn new(
+        core: &'a Core,
+        lane: &'a LaneState,
+        order: &'a PassOrder<'a>,
+        held: HeldOffsets,
+    ) -> Pass<'a> {
         let compacted = compacted(core, lane.id);
         let may_drop_markers = !core.replaced.has_any_of(lane.id);
         let retention = i64::try_from(order.delete_retention.as_millis()).unwrap_or(i64::MAX);
@@ -240,6 +251,7 @@ impl<'a> Pass<'a> {
                 compression: intake.and_then(|intake| intake.codec()),
                 now: order.now,
                 horizon: Timestamp(order.now.0.saturating_add(retention)),
+                begins_tombstones: true,
                 tombstones_end: compacted.0,
                 markers_end: match may_drop_markers {
                     true => compacted.0,
@@ -251,26 +263,54 @@ impl<'a> Pass<'a> {
                 ttl: lane.stream.limits.ttl(),
             },
             compacted,
+            held,
             may_drop_markers,
         }
     }
 
     /// The same pass without an effect on values that have ended.
-    pub fn keeping_values(&self) -> Pass<'a> {
+    pub fn keeping_values(self) -> Pass<'a> {
         Pass {
             ended: EndedValues::NONE,
-            ..*self
+            ..self
         }
     }
 
-    fn run(&self, groups: &[Arc<Group>]) -> Result<PassReport> {
+    fn run(mut self, groups: &[Arc<Group>]) -> Result<PassReport> {
+        let mut report = PassReport::default();
+        let Some(bounds) = bounds(groups) else {
+            report.is_left = true;
+            return Ok(report);
+        };
+        let stretches = stretches(&bounds, &self.held);
+        for (n, stretch) in stretches.iter().enumerate() {
+            // Behind a hold, older records of their keys stay.
+            self.rules.begins_tombstones = n == 0;
+            if !stretch.is_split {
+                report = report.plus(&self.run_stretch(&groups[stretch.groups.clone()])?);
+            }
+        }
+        if report.is_left {
+            return Ok(report);
+        }
+        let end = bounds.last().map_or(Offset(0), |(_, end)| *end);
+        // Behind the first hold, keys have several records, so nothing counts as compacted for tombstones there.
+        let first = stretches.first().filter(|first| !first.is_split);
+        let to = first.map_or(self.compacted.0, |first| bounds[first.groups.end - 1].1);
+        self.note_compacted(to.max(self.compacted.0), report.groups_before > 0)?;
+        self.lane.holds.note_passed(end, &self.held);
+        report.compacted_to = Some(end);
+        Ok(report)
+    }
+
+    /// Rewrites groups between which there is no hold, so that the newest record of each key in them stays.
+    fn run_stretch(&self, groups: &[Arc<Group>]) -> Result<PassReport> {
         let mut report = PassReport::default();
         let (Some(named), Some(counts)) = (named(groups), counts(groups)) else {
             // A lookup found a damaged key file just now.
             report.is_left = true;
             return Ok(report);
         };
-        let end = named.last().map_or(Offset(0), |(_, end)| *end);
         // Deleted records are not live.
         let from = self.lane.earliest_offset();
         let firsts: Vec<Offset> = groups.iter().map(|group| group.first_offset).collect();
@@ -303,10 +343,6 @@ impl<'a> Pass<'a> {
             let records = ranged.iter().map(RangeGroup::records).sum();
             report.note(run, records, &group, &rewritten);
         }
-        if !report.is_left {
-            self.note_compacted(end, report.groups_before > 0)?;
-            report.compacted_to = Some(end);
-        }
         Ok(report)
     }
 
@@ -323,8 +359,17 @@ impl<'a> Pass<'a> {
             counts,
             live,
             is_rewritten: group.is_rewritten(),
+            has_new_tombstones: self.has_new_tombstones(group, &live),
             has_expired: self.has_expired(group, end, &counts),
         }
+    }
+
+    /// Whether a group has tombstones whose time begins with its next rewrite: it was never rewritten, or before a hold was
+    /// released.
+    fn has_new_tombstones(&self, group: &Group, live: &GroupLive) -> bool {
+        let horizons = group.horizons().filter(|_| group.is_rewritten());
+        let is_new = !group.is_rewritten() || horizons.is_some_and(|at| at.tombstones.is_none());
+        self.rules.begins_tombstones && live.tombstones > 0 && is_new
     }
 
     /// Whether a group has tombstones or markers that a rewrite drops, or many values that have ended.
@@ -414,6 +459,14 @@ pub fn values_end(group: &Group, ttl: Option<Duration>) -> Option<Timestamp> {
 pub fn may_join(lane: &LaneState) -> bool {
     let stream = &lane.stream;
     stream.config.read().lanes == 1 && !stream.has_shared_groups.load(Ordering::Acquire)
+}
+
+/// The first offsets of closed groups, with their ends.
+pub fn bounds(groups: &[Arc<Group>]) -> Option<Vec<(Offset, Offset)>> {
+    let bounds = groups
+        .iter()
+        .map(|group| Some((group.first_offset, group.end()?.offset)));
+    bounds.collect()
 }
 
 /// The names of closed groups, with their ends.

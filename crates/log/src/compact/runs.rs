@@ -26,6 +26,8 @@ pub struct RangeGroup {
     pub live: GroupLive,
     /// Whether a compaction has made it: then its offsets have gaps, and it has one record of each key.
     pub is_rewritten: bool,
+    /// Whether it has tombstones whose time begins with its next rewrite.
+    pub has_new_tombstones: bool,
     /// Whether it has tombstones or markers that are no longer needed.
     pub has_expired: bool,
 }
@@ -36,11 +38,10 @@ impl RangeGroup {
         records_of(self.is_rewritten, &self.counts, self.first_offset..self.end)
     }
 
-    /// Whether it has a record that need not stay, or a tombstone whose time has not begun: it does with the first rewrite.
+    /// Whether it has a record that need not stay, or a tombstone whose time has not begun.
     fn is_dirty(&self) -> bool {
         let has_dead = self.live.records + self.counts.without_key < self.records();
-        let has_new_tombstone = !self.is_rewritten && self.live.tombstones > 0;
-        has_dead || has_new_tombstone || self.has_expired
+        has_dead || self.has_new_tombstones || self.has_expired
     }
 
     fn bytes(&self) -> u64 {
@@ -128,6 +129,7 @@ mod tests {
                 tombstones: 0,
             },
             is_rewritten: false,
+            has_new_tombstones: false,
             has_expired: false,
         }
     }
@@ -198,15 +200,13 @@ mod tests {
     #[test]
     fn a_group_of_live_tombstones_is_rewritten_once() {
         let tombstones = RangeGroup {
-            live: GroupLive {
-                tombstones: 1,
-                ..group(0, 100).live
-            },
+            has_new_tombstones: true,
             ..group(0, 100)
         };
         assert_eq!(of_groups(&[tombstones], &BOUNDS), [(0, 1)]);
         let rewritten = RangeGroup {
             is_rewritten: true,
+            has_new_tombstones: false,
             ..tombstones
         };
         assert_eq!(of_groups(&[rewritten], &BOUNDS), []);

@@ -18,6 +18,7 @@ use crate::error::LogError;
 use crate::group::Group;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
+use crate::lane::holds::HeldOffsets;
 use crate::read::group::read_group;
 use crate::settings::compaction::Compaction;
 use crate::stream::StreamState;
@@ -149,17 +150,20 @@ impl Core {
         let (compacted_to, compacted_at) = compacted(self, lane.id);
         let newest_max = settings.newest_max(now);
         let taken = range(lane, newest_max);
+        let held = lane.holds.held();
+        // What a pass has seen that kept what is held.
+        let passed_to = lane.holds.passed_to().max(compacted_to);
         let bytes = |group: &Arc<Group>| group.end().map_or(0, |end| end.position.0);
-        let is_dirty = |group: &&Arc<Group>| group.first_offset >= compacted_to;
+        let is_dirty = |group: &&Arc<Group>| group.first_offset >= passed_to;
         let spared = match settings.joins {
-            true => spared(lane, &taken, compacted_to),
+            true => spared(lane, &taken, compacted_to, &held),
             false => 0.0,
         };
         let total_bytes = taken.iter().map(bytes).sum();
         let dirty_bytes = taken.iter().filter(is_dirty).map(bytes).sum();
         lane.change_compaction_stats(|stats| {
             (stats.total_bytes, stats.dirty_bytes) = (total_bytes, dirty_bytes);
-            stats.compacted_to = compacted_to;
+            stats.compacted_to = passed_to;
             stats.compacted_at = (compacted_at > Timestamp(0)).then_some(compacted_at);
         });
 
@@ -169,18 +173,23 @@ impl Core {
         let next_end = next.and_then(|group| group.end());
         let too_young = next_end.map(|end| end.max_timestamp);
         let oldest_dirty = settings.lag_max.and_then(|_| {
-            let dirty = groups
-                .iter()
-                .find(|group| group.first_offset >= compacted_to);
+            let dirty = groups.iter().find(|group| group.first_offset >= passed_to);
             self.first_record(lane, dirty?, scheduled)
         });
-        let clean = taken.iter().filter(|group| !is_dirty(group));
+        let clean = taken
+            .iter()
+            .filter(|group| group.first_offset < compacted_to);
         let expiries = clean.filter_map(|group| {
             let unknown = after(compacted_at, settings.delete_retention);
             self.expiry_of(group, unknown, now)
         });
         let ttl = lane.stream.limits.ttl();
-        let ends = taken.iter().filter_map(|group| values_end(group, ttl));
+        let is_rewritable = |group: &&Arc<Group>| {
+            let end = group.end().map_or(group.first_offset, |end| end.offset);
+            !held.split(group.first_offset, end)
+        };
+        let ends = taken.iter().filter(is_rewritable);
+        let ends = ends.filter_map(|group| values_end(group, ttl));
         let expiries = expiries.chain(ends.map(|end| after(end, settings.delete_retention)));
         LaneFacts {
             total_bytes,
@@ -249,7 +258,7 @@ impl Core {
             pace.spend(bytes, &*self.clock, signal, is_wanted)
         };
         let order = PassOrder::new(&settings, now, &spend);
-        let before = compacted(self, id).0;
+        let before = lane.holds.passed_to().max(compacted(self, id).0);
         let is_for_pass = schedule.lane(id).is_for_pass();
         let result = match is_for_pass {
             true => pass(self, &lane, &order),
@@ -327,8 +336,13 @@ fn add(counter: &AtomicU64, more: u64) {
 }
 
 /// Returns the share of groups that joins would spare.
-fn spared(lane: &LaneState, groups: &[Arc<Group>], compacted_to: Offset) -> f64 {
-    let runs = runs_to_join(lane, groups, compacted_to);
+fn spared(
+    lane: &LaneState,
+    groups: &[Arc<Group>],
+    compacted_to: Offset,
+    held: &HeldOffsets,
+) -> f64 {
+    let runs = runs_to_join(lane, groups, compacted_to, held);
     let spared: usize = runs.iter().map(|run| run.len() - 1).sum();
     spared as f64 / groups.len().max(1) as f64
 }

@@ -24,6 +24,8 @@ pub struct StreamInfo {
     /// Its partitions, by index. Users know this list as `lanes`.
     #[serde(rename = "lanes")]
     pub partitions: Vec<PartitionInfo>,
+    /// The names of its holds.
+    pub holds: Vec<String>,
 }
 
 /// A description of a partition.

@@ -10,6 +10,9 @@
 //!    unless it was a deletion: that one goes after all older versions, so *r* would be gone.
 //! 3. None, as 2., if deletions_from is not behind the offset: then a deletion that was dropped is no newer than the offset.
 //!
+//! 4. Any answer for an offset at which a hold is in force (`compact/stretches.rs`): of each key the newest version before it stays,
+//!    unless it was a deletion that went after all older versions. A pass that drops others has begun after the hold's release.
+//!
 //! Of records before the lane's earliest offset nothing is known, so "none" is no answer where records were removed there,
 //! unless the newest version is asked for.
 
@@ -132,7 +135,10 @@ impl StreamPartition {
                 continue;
             }
             let is_newest = offset_of(&newest) == offset_of(&found);
-            return match self.doubt(&found, is_newest, before, stable) {
+            let doubt = self.doubt(&found, is_newest, before, stable);
+            // Looked at behind the reads, too: a group without what the hold keeps is shown after the hold's release.
+            let is_held = || self.is_held(before, found.is_some());
+            return match doubt.filter(|_| !is_held()) {
                 None => Ok(found),
                 Some(why) => Err(self.not_kept(key, at, versions_from, why)),
             };
@@ -158,6 +164,13 @@ impl StreamPartition {
             return Some(RECORDS_REMOVED);
         }
         (before < self.lane.deletions_from()).then_some(DELETIONS_DROPPED)
+    }
+
+    /// Whether a hold keeps the newest versions before an offset, so that what was found is the true one. Where retention has
+    /// removed records since the hold was made, that is not known of keys of which nothing was found.
+    fn is_held(&self, before: Offset, is_found: bool) -> bool {
+        let first = self.lane.holds.first_of(before);
+        first.is_some_and(|first| is_found || self.earliest_offset() <= first)
     }
 
     fn not_kept(&self, key: &[u8], at: Offset, until: Offset, why: &'static str) -> LogError {

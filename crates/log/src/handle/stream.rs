@@ -91,6 +91,7 @@ impl Stream {
             uuid: self.uuid(),
             config: self.config(),
             partitions: self.stream.each_lane(partition_info),
+            holds: self.hold_names(),
         }
     }
 

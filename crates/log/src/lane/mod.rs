@@ -19,6 +19,7 @@ pub mod epochs;
 pub mod fetch_ends;
 pub mod groups;
 pub mod head;
+pub mod holds;
 pub mod persist_signal;
 pub mod reader_position;
 pub mod replaced;
@@ -52,6 +53,7 @@ use crate::lane::end::LaneEnd;
 use crate::lane::epochs::Epochs;
 use crate::lane::fetch_ends::FetchEnds;
 use crate::lane::head::{Head, OpenGroup};
+use crate::lane::holds::LaneHolds;
 use crate::lane::reader_position::ReaderPosition;
 use crate::lane::secondary::SecondaryIndexes;
 use crate::lane::shared::{StreamShared, StreamletShared};
@@ -116,6 +118,8 @@ pub struct LaneState {
     pub fetch_ends: FetchEnds,
     /// The positions of readers of this lane, for eviction.
     reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,
+    /// The offsets whose versions compaction keeps.
+    pub holds: LaneHolds,
     /// Held by a compaction from its beginning to its end.
     pub compacting: Mutex<()>,
     /// Held while groups are taken away or replaced. No append takes it. Locked before the locks of the groups.
@@ -193,6 +197,7 @@ impl LaneState {
             unstable,
             fetch_ends: FetchEnds::default(),
             reader_positions: Mutex::default(),
+            holds: LaneHolds::default(),
             compacting: Mutex::new(()),
             changing_groups: Mutex::new(()),
             swaps: AtomicU64::new(0),

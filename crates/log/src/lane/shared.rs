@@ -8,6 +8,7 @@ use millstream_record::SECONDARY_KEYS_MAX;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
+use crate::hold::StreamHolds;
 use crate::keys::secondary::SECONDARY_KEY_BYTES_MAX;
 use crate::settings::config::{Durability, StreamConfig};
 use crate::settings::limits::LiveLimits;
@@ -32,6 +33,8 @@ pub struct StreamShared {
     /// How many partitions it has. Stored when it grows; loaded by lookups of keys.
     pub partitions: AtomicU32,
     pub keyed: KeyedState,
+    /// Its holds. Each is in force in its lanes as long as it is here.
+    pub holds: StreamHolds,
     /// Whether shared groups read it, whose positions name its groups. Set before they look at the groups; loaded by
     /// compaction.
     pub has_shared_groups: AtomicBool,

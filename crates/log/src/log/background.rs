@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abort::AbortOnPanic;
+use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::error::{LogError, Result};
 use crate::lane::persist_signal::TICK;
 use crate::log::Inner;
+use crate::log::holds::end_holds;
 
 /// The most steps of persistence that a thread does before other work gets its turn.
 const PERSIST_STEPS_MAX: usize = 64;
@@ -47,8 +49,9 @@ impl Inner {
         let core = Arc::clone(&self.core);
         let thread = spawn("millstream-keys", Box::new(move || key_loop(&core)))?;
         *self.key_builder.lock() = Some(thread);
-        let core = Arc::clone(&self.core);
-        let thread = spawn("millstream-compact", Box::new(move || compact_loop(&core)))?;
+        let (core, catalog) = (Arc::clone(&self.core), Arc::clone(&self.catalog));
+        let work = move || compact_loop(&core, &catalog);
+        let thread = spawn("millstream-compact", Box::new(work))?;
         *self.compactor.lock() = Some(thread);
         Ok(())
     }
@@ -61,9 +64,10 @@ fn key_loop(core: &Core) {
     }
 }
 
-fn compact_loop(core: &Core) {
+fn compact_loop(core: &Core, catalog: &Table) {
     let _abort = AbortOnPanic;
     while core.compactor.signal.wait(COMPACT_EVERY) {
+        end_holds(core, catalog);
         while core.compact_step() {}
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::catalog::CatalogEntry;
+use crate::catalog::holds::forget_holds;
 use crate::catalog::lane_starts::forget_starts;
 use crate::catalog::lanes_with_data::forget_data;
 use crate::error::{LogError, Result};
@@ -124,6 +125,7 @@ impl Inner {
         }
         forget_starts(&self.core, &self.catalog, id)?;
         forget_data(&self.core, &self.catalog, id)?;
+        forget_holds(&self.core, &self.catalog, id)?;
         for lane in stream.made_lanes() {
             // A compaction that goes on; none is begun from here on.
             drop(lane.compacting.lock());

@@ -8,6 +8,7 @@ pub mod close;
 pub mod cursors;
 pub mod delete_records;
 mod epochs;
+pub mod holds;
 pub mod lifecycle;
 pub mod objects;
 pub mod open;
@@ -91,6 +92,7 @@ impl Log {
     /// # Errors
     /// When groups cannot be read or written. Those that were not compacted stay as they are.
     pub fn compact(&self) -> Result<PassReport> {
+        self.end_holds();
         self.inner.core.compact_all()
     }
 
@@ -109,6 +111,7 @@ impl Log {
     /// Looks whether partitions are due for compaction, and compacts the one that is most due; for
     /// [`Background::Manual`](crate::Background::Manual). `true` when there was one.
     pub fn compact_step(&self) -> bool {
+        self.end_holds();
         self.inner.core.compact_step()
     }
 

@@ -9,6 +9,7 @@ use millstream_base::{
 };
 use parking_lot::{Condvar, Mutex};
 
+use crate::catalog::holds::restore_holds;
 use crate::catalog::lane_starts::restore_starts;
 use crate::catalog::lanes_with_data::check_data;
 use crate::catalog::table::Table;
@@ -154,6 +155,12 @@ impl Log {
         // From here on this run may be interrupted in a write.
         recovered.still_untorn().replace(&core.dir)?;
         core.raise_epochs(&clean_stop)?;
+        let holds = restore_holds(&core, &catalog)?;
+        abandoned.extend(holds.stale);
+        {
+            let mut streams = core.streams.write();
+            streams.next_id = streams.next_id.max(holds.last_stream + 1);
+        }
         if may_lack_streams {
             must_retain_journal |= orphans.iter().any(|id| recovered.has_gap(*id));
             // The lost entries of the catalog may have named these.

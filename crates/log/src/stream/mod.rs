@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::hold::StreamHolds;
 use crate::ids::LaneId;
 use crate::lane::LaneState;
 use crate::lane::shared::{KeyedState, StreamShared, StreamletShared};
@@ -125,6 +126,7 @@ impl StreamState {
                 removed: AtomicBool::new(false),
                 partitions: AtomicU32::new(0),
                 keyed: KeyedState::default(),
+                holds: StreamHolds::default(),
                 has_shared_groups: AtomicBool::new(false),
             }),
             kind,

@@ -276,6 +276,22 @@ fn deleted_records_are_absent() {
     assert_eq!(other(change(&partition, put("2", "2", Absent))), Some(2));
 }
 
+/// The group that the last change was in is gone then.
+#[test]
+fn a_condition_holds_where_all_records_were_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let partition = create(&log, synced());
+    for round in 0..3 {
+        stored(change(&partition, put("k", "v", Absent)));
+        stored(change(&partition, put("k", "w", Present)));
+        sync(&log);
+        let end = partition.durable_offset();
+        let deleted = log.delete_before(&[(partition.clone(), end)]);
+        assert_eq!(deleted[0].clone().unwrap(), end, "{round}");
+    }
+}
+
 #[test]
 fn keys_of_other_partitions_and_long_ones_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

@@ -34,6 +34,7 @@ const RULES: RewriteRules = RewriteRules {
     compression: None,
     now: Timestamp(5_000),
     horizon: Timestamp(9_000),
+    begins_tombstones: true,
     tombstones_end: Offset(u64::MAX),
     markers_end: Offset(u64::MAX),
 };
@@ -169,6 +170,7 @@ fn check_case(seed: u64) -> u64 {
         counts: group.key_counts().unwrap(),
         live: counts[n],
         is_rewritten: false,
+        has_new_tombstones: counts[n].tombstones > 0,
         has_expired: false,
     });
     let ranged: Vec<RangeGroup> = ranged.collect();

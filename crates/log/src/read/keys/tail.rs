@@ -110,8 +110,12 @@ fn read_with(
     mut read: impl FnMut(&Arc<Group>, Position) -> Result<Option<Slice>>,
     wait_max: Duration,
 ) -> Result<bool> {
+    // The group of its place may be gone, if all records were deleted.
+    if tail.next() >= end.offset {
+        return Ok(true);
+    }
     let Some((id, mut position)) = tail.place() else {
-        return Ok(tail.next() >= end.offset);
+        return Ok(false);
     };
     let Some(mut group) = lane.group(id) else {
         return Ok(false);

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod faults;
+mod holds;
 mod joins;
 mod readers;
 

@@ -65,8 +65,11 @@ impl World<'_> {
                     record.value.is_some() && !record.has_ended(self.ttl, self.now_ms())
                 };
                 assert!(!right.is_some_and(has_value), "{context}");
+                let holds = self.stream()?.holds();
+                let mut ends = holds.iter().map(|found| found.hold.end_of(n as u32).0);
+                let is_held = ends.any(|end| end == at.saturating_add(1));
                 let is_known = right.is_some() || is_newest || !is_removed || !is_owned;
-                assert!(is_known, "{context}");
+                assert!(is_known || is_held, "{context}");
             }
             Err(error @ LogError::VersionNotKept { oldest, .. }) => {
                 assert!(!is_newest, "{context}: {error}");

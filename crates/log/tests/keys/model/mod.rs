@@ -3,6 +3,7 @@
 mod changes;
 mod checks;
 mod history;
+mod holds;
 mod lives;
 mod partition;
 mod secondary;
@@ -19,6 +20,7 @@ use millstream_log::{
 };
 use millstream_sim::{Notes, for_each_seed};
 
+use self::holds::ModelHolds;
 use self::partition::ModelPartition;
 use super::machine::Machine;
 use super::small_groups;
@@ -59,6 +61,8 @@ struct Seen {
     versions_not_kept: AtomicU64,
     whole_histories: AtomicU64,
     histories_with_gaps: AtomicU64,
+    held_versions: AtomicU64,
+    held_absences: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, more: u64) {
@@ -70,6 +74,7 @@ struct World<'a> {
     machine: Machine,
     keys: Vec<Vec<u8>>,
     partitions: Vec<ModelPartition>,
+    holds: ModelHolds,
     durability: Durability,
     /// How long tombstones and markers stay.
     delete_retention: Duration,
@@ -125,6 +130,8 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
         (&seen.versions_not_kept, 100),
         (&seen.whole_histories, 5),
         (&seen.histories_with_gaps, 30),
+        (&seen.held_versions, 1),
+        (&seen.held_absences, 1),
     ];
     for (count, of_ten) in counts {
         let is_enough = count.load(Ordering::Relaxed) * 10 >= cases * of_ten;
@@ -180,6 +187,7 @@ impl World<'_> {
             partitions: (0..config.lanes)
                 .map(|_| ModelPartition::default())
                 .collect(),
+            holds: ModelHolds::default(),
             seen,
             notes: Notes::default(),
         }

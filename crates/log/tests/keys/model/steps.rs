@@ -19,7 +19,10 @@ impl World<'_> {
         let step = self.rng.u8(..100);
         self.note(format!("step {step} of partition {n}"));
         match step {
-            0..=39 => self.append(n)?,
+            0..=35 => self.append(n)?,
+            36 => self.make_hold()?,
+            37..=38 => self.check_holds()?,
+            39 => self.end_hold()?,
             40 => self.check_tags(n)?,
             41 => self.change_indexes()?,
             42..=48 => self.change(n)?,
@@ -283,7 +286,7 @@ impl World<'_> {
             );
             self.check_log(n)?;
         }
-        Ok(())
+        self.check_holds()
     }
 
     fn has_restarted(&self, n: usize) -> bool {
