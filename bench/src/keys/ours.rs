@@ -38,6 +38,7 @@ pub fn get(durable: bool, numbers: &[u64]) -> Result<Bytes> {
         stream: text(topic(durable)),
         keys: numbers.iter().map(|number| bytes(&key(*number))).collect(),
         at: Vec::new(),
+        hold: None,
     };
     frame(VERSION, request.into())
 }

@@ -4,7 +4,7 @@
 //! it is encoded into. Records and contents of objects are not in it: they are sent from where they
 //! lie. A new request does not compile until it stands here.
 
-use millstream_log::NAMED_RECORDS_MAX;
+use millstream_log::{HOLDS_MAX, NAMED_RECORDS_MAX};
 use millstream_wire::Request;
 use millstream_wire::messages::produce_response::BatchIndexAndErrorMessage;
 use millstream_wire::messages::{MetadataRequest, OffsetFetchRequest, ProduceRequest};
@@ -57,6 +57,9 @@ const DESCRIBED_PARTITION_BYTES: usize = 512;
 
 /// A partition of a DescribeStream answer, with a fault.
 const DESCRIBED_LANE_BYTES: usize = 1 << 10;
+
+/// A hold of a stream in an answer, without its offsets.
+const HOLD_BYTES: usize = 4 << 10;
 
 /// The most elements of a page of native lists.
 const PAGE_MAX: usize = 1000;
@@ -233,7 +236,7 @@ pub fn bound(
             };
             let stream = stream.ok().filter(|_| request.with_lanes);
             let lanes = stream.map_or(0, |stream| stream.partition_count() as usize);
-            list(lanes, DESCRIBED_LANE_BYTES)
+            list(lanes + HOLDS_MAX, DESCRIBED_LANE_BYTES)
         }
         Request::ListStreams(request) => {
             list(PAGE_MAX.min(request.streams_max as usize), TOPIC_BYTES)
@@ -246,11 +249,21 @@ pub fn bound(
         Request::CommitCursors(request) => told(request.cursors.len()),
         Request::PutKeys(request) => told(request.entries.len()),
         Request::Subscribe(request) => told(nested(&request.sources, |source| source.lanes.len())),
+        Request::ChangeHold(request) => list(1, hold_bytes(client, &request.stream)),
+        Request::ListHolds(request) => list(HOLDS_MAX, hold_bytes(client, &request.stream)),
         Request::WatchKeys(request) => {
             let stream = client.stream(&request.stream).ok();
             elements(stream.map_or(0, |stream| stream.partition_count() as usize))
         }
     }
+}
+
+/// The most bytes of a hold of a stream in an answer: names, and an offset for each partition.
+fn hold_bytes(client: &mut Client, stream: &str) -> usize {
+    let stream = client.stream(stream).ok();
+    stream.map_or(0, |stream| {
+        HOLD_BYTES + stream.partition_count() as usize * size_of::<u64>()
+    })
 }
 
 impl Bound {

@@ -149,6 +149,8 @@ pub fn has_error(response: &Response) -> bool {
         R::PutKeys(response) => response.error_code != 0 || any_error!(response.entries),
         R::WatchKeys(response) => response.error_code != 0,
         R::FindKeys(response) => response.error_code != 0,
+        R::ChangeHold(response) => response.error_code != 0,
+        R::ListHolds(response) => response.error_code != 0,
     }
 }
 

@@ -23,9 +23,9 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::NoKey { .. }
         | LogError::NotFiltered { .. }
         | LogError::KeysUnreadable { .. } => ResponseError::InvalidRecord,
-        LogError::TooManyTransactions { .. } | LogError::TooManyPartitions { .. } => {
-            ResponseError::PolicyViolation
-        }
+        LogError::TooManyTransactions { .. }
+        | LogError::TooManyPartitions { .. }
+        | LogError::TooManyHolds { .. } => ResponseError::PolicyViolation,
         LogError::TimestampOutOfRange { .. } => ResponseError::InvalidTimestamp,
         LogError::ChunkTooLarge { .. } => ResponseError::MessageTooLarge,
         LogError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,
@@ -35,6 +35,7 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::CursorRemoved { .. }
         | LogError::ChangesLost { .. }
         | LogError::VersionNotKept { .. }
+        | LogError::HoldOutgrown { .. }
         | LogError::BadCursor { .. } => ResponseError::OffsetOutOfRange,
         // Clients try again.
         LogError::PoolExhausted { .. }
@@ -48,8 +49,12 @@ pub fn response_error(error: &LogError) -> ResponseError {
         | LogError::Io { .. } => ResponseError::KafkaStorageError,
         // Consumers stop at this error; at a storage error they would retry, hoping that it passes.
         LogError::Corrupted { .. } | LogError::KeysChanged { .. } => ResponseError::CorruptMessage,
-        LogError::TooManyUndecided { .. } => ResponseError::ConcurrentTransactions,
-        LogError::UnknownObject { .. } => ResponseError::ResourceNotFound,
+        LogError::TooManyUndecided { .. } | LogError::HoldSplits { .. } => {
+            ResponseError::ConcurrentTransactions
+        }
+        LogError::UnknownObject { .. } | LogError::UnknownHold { .. } => {
+            ResponseError::ResourceNotFound
+        }
         LogError::BadRange { .. }
         | LogError::NotHandedOut { .. }
         | LogError::NotTheOwner { .. }

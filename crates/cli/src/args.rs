@@ -24,8 +24,8 @@ pub use self::administration::{
     QuotaCommand, TransactionCommand,
 };
 pub use self::kv::{
-    DeleteArgs, FindArgs, GetArgs, HistoryArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, RangeArgs,
-    ScanArgs, WatchArgs,
+    DeleteArgs, FindArgs, GetArgs, HistoryArgs, HoldCommand, IncrArgs, KeyArgs, KvCommand, PutArgs,
+    RangeArgs, ScanArgs, WatchArgs,
 };
 pub use self::streams::{CopyArgs, ExportArgs, ImportArgs, PurgeArgs};
 use crate::console::{CANNOT_WRITE, tell};

@@ -1,7 +1,9 @@
 //! `millstream kv …`: records by key.
 
+mod common;
 mod find;
 mod history;
+mod hold;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
@@ -13,14 +15,12 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use millstream_base::Offset;
 use millstream_client::{
-    ChangedKey, ClientError, Expected, KeyChange, KeyEntry, KeyRange, KeyVersion, KeyedStream,
-    NewValue, StoredVersion,
+    ChangedKey, ClientError, Expected, KeyChange, KeyEntry, KeyedStream, NewValue, StoredVersion,
 };
 use serde_json::{Map, Value, json};
 
-use crate::args::{
-    DeleteArgs, GetArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, RangeArgs, ScanArgs,
-};
+use self::common::{document, range_of, wait};
+use crate::args::{DeleteArgs, GetArgs, IncrArgs, KeyArgs, KvCommand, PutArgs, ScanArgs};
 use crate::console::{CANNOT_WRITE, print, print_json, report, stdout};
 use crate::consume::text;
 use crate::door::with_server;
@@ -37,6 +37,7 @@ fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Resu
     match command {
         KvCommand::Get(args) => get(&args, remote, is_json),
         KvCommand::History(args) => history::history(&args, remote, is_json),
+        KvCommand::Hold(command) => hold::hold(command, remote, is_json),
         KvCommand::Put(args) => put(&args, remote, is_json),
         KvCommand::Delete(args) => delete(&args, remote, is_json),
         KvCommand::Incr(args) => incr(&args, remote, is_json),
@@ -47,15 +48,24 @@ fn carry_out(command: KvCommand, remote: &Remote, is_json: bool) -> anyhow::Resu
 }
 
 fn get(args: &GetArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
-    let GetArgs { key: args, version } = args;
+    let GetArgs {
+        key: args,
+        version,
+        hold,
+    } = args;
     let stream = remote.client().keyed(&args.stream);
     let key = args.key.as_bytes();
-    let found = match version {
-        Some(version) => wait(remote, &stream, stream.get_at(key, Offset(*version)))?,
-        None => wait(remote, &stream, stream.get(key))?,
+    let found = match (version, hold) {
+        (Some(version), _) => wait(remote, &stream, stream.get_at(key, Offset(*version)))?,
+        (None, Some(hold)) => wait(remote, &stream, stream.get_at_hold(key, hold))?,
+        (None, None) => wait(remote, &stream, stream.get(key))?,
     };
     let Some(found) = found else {
-        let at = version.map_or_else(String::new, |version| format!(" at version {version}"));
+        let at = match (version, hold) {
+            (Some(version), _) => format!(" at version {version}"),
+            (None, Some(hold)) => format!(" at hold {hold}"),
+            (None, None) => String::new(),
+        };
         bail!(
             "stream {} has no key {:?}{at}{}",
             args.stream,
@@ -246,14 +256,6 @@ fn scan(args: &ScanArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     printer.end().context(CANNOT_WRITE)
 }
 
-fn range_of(args: &RangeArgs) -> KeyRange {
-    let bytes = |text: &Option<OsString>| text.as_ref().map(|text| text.as_bytes().to_vec());
-    match bytes(&args.prefix) {
-        Some(prefix) => KeyRange::prefix(prefix),
-        None => KeyRange::new(bytes(&args.from).unwrap_or_default(), bytes(&args.to)),
-    }
-}
-
 /// Prints entries, as lines or as one document.
 struct Printer {
     out: io::BufWriter<io::StdoutLock<'static>>,
@@ -300,34 +302,5 @@ impl Printer {
             self.out.write_all(b"]}\n")?;
         }
         self.out.flush()
-    }
-}
-
-/// Returns a version of a key as JSON.
-fn document(key: &[u8], found: &KeyVersion) -> Value {
-    let fields = [
-        text("key", Some(key)),
-        ("partition".to_owned(), json!(found.partition)),
-        ("version".to_owned(), json!(found.version)),
-        ("timestamp".to_owned(), json!(found.timestamp)),
-        text("value", Some(&found.value)),
-    ];
-    let end = found.expires_at;
-    let end = end.map(|end| ("expires_at".to_owned(), json!(end)));
-    Value::Object(fields.into_iter().chain(end).collect())
-}
-
-/// Waits for an answer. The error for an unknown stream names the nearest existing one.
-fn wait<T>(
-    remote: &Remote,
-    stream: &KeyedStream,
-    answer: impl Future<Output = Result<T, ClientError>>,
-) -> anyhow::Result<T> {
-    match remote.runtime().block_on(answer) {
-        Err(error) if error.is_unknown_stream() => {
-            remote.stream(stream.name())?;
-            Err(error.into())
-        }
-        answer => remote.wait(std::future::ready(answer)),
     }
 }

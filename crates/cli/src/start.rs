@@ -4,6 +4,7 @@ mod content;
 mod found;
 mod gate;
 mod keyed;
+mod keyed_errors;
 mod metrics;
 mod notify;
 mod watch;

@@ -274,6 +274,9 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
                 writeln!(out, "its last compaction has failed: {fault}")?;
             }
         }
+        if !info.holds.is_empty() {
+            writeln!(out, "\nholds: {}", info.holds.join(", "))?;
+        }
         // Too long for a table.
         for lane in &info.partitions {
             if let Some(age) = lane.oldest_transaction.and_then(since) {

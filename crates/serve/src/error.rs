@@ -71,7 +71,7 @@ pub enum RequestError {
     )]
     FindQuery(String),
     #[error(
-        "the query {0:?} is refused: for a key it may be version=<n>, or history with before=<n> and limit=<n>, a number from 1 to \
+        "the query {0:?} is refused: for a key it may be version=<n>, hold=<name>, or history with before=<n> and limit=<n>, a number from 1 to \
          {ENTRIES_MAX}, each once"
     )]
     KeyQuery(String),
@@ -246,7 +246,9 @@ impl RequestError {
             | RequestError::UnknownKey { .. }
             | RequestError::UnknownRank { .. }
             | RequestError::AbsentKey { .. }
-            | RequestError::Keyed(KeyedError::UnknownStream(_)) => StatusCode::NOT_FOUND,
+            | RequestError::Keyed(KeyedError::UnknownStream(_) | KeyedError::UnknownHold(_)) => {
+                StatusCode::NOT_FOUND
+            }
             RequestError::Path(_)
             | RequestError::StateQuery(_)
             | RequestError::StateKeyQuery(_)

@@ -27,6 +27,14 @@ pub trait KeyedStreams: Send + Sync + 'static {
     /// Looks up the version that a key had at a version: the newest one that is not behind it; `None` if the key was absent there.
     fn get_at(&self, stream: &str, key: Vec<u8>, at: Offset) -> KeyedFuture<Option<KeyedValue>>;
 
+    /// Looks up the version that a key had when a hold was made; `None` if the key was absent.
+    fn get_at_hold(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        hold: String,
+    ) -> KeyedFuture<Option<KeyedValue>>;
+
     /// Looks up the stored versions of a key before a version, newest first: at most `limit`, and fewer if their values are large
     /// or much is to be read.
     fn history(
@@ -274,6 +282,9 @@ pub enum KeyedError {
         "the stream {0:?} was deleted and made again since this position: begin again without one"
     )]
     MadeAgain(String),
+    /// There is no such hold. The text says so.
+    #[error("{0}")]
+    UnknownHold(String),
     /// A version is no longer stored. The text says so.
     #[error("{0}")]
     NotKept(String),

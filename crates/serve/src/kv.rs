@@ -120,17 +120,27 @@ pub async fn page(
     }
 }
 
-/// Answers with the value of a key, or the one at a version.
+/// The moment at which a key is looked up.
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    Now,
+    Version(Offset),
+    /// When the hold of this name was made.
+    Hold(String),
+}
+
+/// Answers with the value of a key at a moment.
 async fn value(
     streams: Arc<dyn KeyedStreams>,
     stream: String,
     key: Vec<u8>,
-    at: Option<Offset>,
+    at: At,
     headers: &HeaderMap,
 ) -> Result<Response, RequestError> {
     let found = match at {
-        Some(at) => streams.get_at(&stream, key.clone(), at).await?,
-        None => streams.get(&stream, key.clone()).await?,
+        At::Version(at) => streams.get_at(&stream, key.clone(), at).await?,
+        At::Hold(hold) => streams.get_at_hold(&stream, key.clone(), hold).await?,
+        At::Now => streams.get(&stream, key.clone()).await?,
     };
     let Some(found) = found else {
         return Err(RequestError::AbsentKey {
@@ -283,6 +293,7 @@ struct Fields {
     limit: Option<Vec<u8>>,
     history: Option<Vec<u8>>,
     version: Option<Vec<u8>>,
+    hold: Option<Vec<u8>>,
     before: Option<Vec<u8>>,
     watch: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
@@ -304,6 +315,7 @@ impl Fields {
                 "limit" => &mut fields.limit,
                 "history" => &mut fields.history,
                 "version" => &mut fields.version,
+                "hold" => &mut fields.hold,
                 "before" => &mut fields.before,
                 "watch" => &mut fields.watch,
                 "after" => &mut fields.after,
@@ -323,7 +335,8 @@ impl Fields {
 
     /// Whether they have none of those that only a key has.
     fn is_of_stream(&self) -> bool {
-        self.history.is_none() && self.version.is_none() && self.before.is_none()
+        let has_none = |fields: [&Option<Vec<u8>>; 4]| fields.iter().all(|field| field.is_none());
+        has_none([&self.history, &self.version, &self.hold, &self.before])
     }
 
     /// Returns the range that the fields limit together.

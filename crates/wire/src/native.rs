@@ -7,6 +7,7 @@
 mod chunks;
 mod find_keys;
 mod groups;
+mod holds;
 mod keys;
 mod objects;
 mod push;
@@ -15,6 +16,7 @@ mod streams;
 pub use chunks::*;
 pub use find_keys::*;
 pub use groups::*;
+pub use holds::*;
 pub use keys::*;
 pub use objects::*;
 pub use push::*;

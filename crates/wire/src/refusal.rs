@@ -180,6 +180,8 @@ impl Refusal {
             Request::WatchKeys(_) => native_refusal!(self, WatchKeysResponse),
             Request::FindKeys(_) => native_refusal!(self, FindKeysResponse),
             Request::KeyHistory(_) => native_refusal!(self, KeyHistoryResponse),
+            Request::ChangeHold(_) => native_refusal!(self, ChangeHoldResponse),
+            Request::ListHolds(_) => native_refusal!(self, ListHoldsResponse),
         }
     }
 }

@@ -95,6 +95,8 @@ macro_rules! apis {
             PutKeys = 10023, native::PutKeysRequest, native::PutKeysResponse, 0..=0, 0;
             WatchKeys = 10024, native::WatchKeysRequest, native::WatchKeysResponse, 0..=0, 0;
             KeyHistory = 10025, native::KeyHistoryRequest, native::KeyHistoryResponse, 0..=0, 0;
+            ChangeHold = 10026, native::ChangeHoldRequest, native::ChangeHoldResponse, 0..=0, 0;
+            ListHolds = 10027, native::ListHoldsRequest, native::ListHoldsResponse, 0..=0, 0;
             FindKeys = 10028, native::FindKeysRequest, native::FindKeysResponse, 0..=0, 0;
         }
     };

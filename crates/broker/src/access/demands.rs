@@ -171,6 +171,8 @@ pub fn check(client: &Client, version: i16, request: &Request) -> Checked {
         Request::PutKeys(request) => topic(Write, &request.stream),
         Request::WatchKeys(request) => topic(Read, &request.stream),
         Request::FindKeys(request) => topic(Read, &request.stream),
+        Request::ChangeHold(request) => topic(Alter, &request.stream),
+        Request::ListHolds(request) => topic(Describe, &request.stream),
         Request::Subscribe(request) => each(&request.sources, |source| {
             if let Some(asked) = &source.shared_group {
                 group(Read, &asked.name)?;

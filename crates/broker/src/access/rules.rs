@@ -75,6 +75,8 @@ pub fn checks(api: ApiKey) -> &'static [Check] {
         | ApiKey::PutKeys
         | ApiKey::WatchKeys
         | ApiKey::FindKeys
+        | ApiKey::ChangeHold
+        | ApiKey::ListHolds
         | ApiKey::Subscribe
         | ApiKey::Receive => &[Whole],
 

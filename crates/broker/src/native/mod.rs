@@ -7,6 +7,7 @@ mod applications;
 mod chunks;
 mod find;
 mod groups;
+mod holds;
 mod keys;
 mod objects;
 mod read;
@@ -58,6 +59,8 @@ pub fn handle(broker: &Arc<Broker>, client: &mut Client, version: i16, request: 
         Request::ScanKeys(request) => keys::scan(broker, client, request),
         Request::KeyHistory(request) => keys::history(broker, client, request),
         Request::PutKeys(request) => keys::put(broker, request),
+        Request::ChangeHold(request) => holds::change(broker, client, request),
+        Request::ListHolds(request) => holds::list(broker, request),
         Request::FindKeys(request) => keys::find(broker, client, request),
         Request::WatchKeys(request) => push::watch_keys(broker, client, &request),
         Request::LocalSocket(_) => push::local_socket(broker).into(),

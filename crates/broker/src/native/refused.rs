@@ -72,7 +72,7 @@ refusals! {
     CommitCursorsResponse ReleaseGroupsResponse
     PutObjectResponse GetObjectResponse ListObjectsResponse DeleteObjectResponse
     GetKeysResponse ScanKeysResponse PutKeysResponse WatchKeysResponse FindKeysResponse
-    KeyHistoryResponse
+    KeyHistoryResponse ChangeHoldResponse ListHoldsResponse
     SubscribeResponse ReceiveResponse UnsubscribeResponse
 }
 

@@ -146,6 +146,7 @@ fn describe_stream(
             .collect(),
         false => Vec::new(),
     };
+    let names = stream.hold_names().into_iter();
     Ok(DescribeStreamResponse {
         name: StrBytes::from_string(stream.name().to_owned()),
         stream: stream.id(),
@@ -153,6 +154,7 @@ fn describe_stream(
         settings: settings_of(stream.config()),
         chunk_bytes_max: ByteSize(stream.chunk_bytes_max() as u64),
         lanes,
+        holds: names.map(StrBytes::from_string).collect(),
         ..DescribeStreamResponse::default()
     })
 }

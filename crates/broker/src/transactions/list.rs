@@ -14,6 +14,13 @@ use crate::groups::Moment;
 const UNSEEN_STATES: [&str; 2] = ["Dead", "PrepareEpochFence"];
 
 impl Coordinator {
+    /// Whether a transaction is being committed, and partitions of a stream lack its marker.
+    pub fn is_committing(&self, stream: &str) -> bool {
+        self.entries.values().any(|entry| {
+            entry.transaction.state() == State::PrepareCommit && entry.progress.lacks(stream)
+        })
+    }
+
     pub(super) fn describe(
         &self,
         ids: Vec<TransactionalId>,

@@ -40,6 +40,12 @@ impl Progress {
         self.partitions.open.iter().cloned().collect()
     }
 
+    /// Whether partitions of a stream lack their markers.
+    pub fn lacks(&self, stream: &str) -> bool {
+        let mut open = self.partitions.open.iter();
+        open.any(|partition| *partition.topic == *stream)
+    }
+
     /// Groups that do not know the outcome.
     pub fn groups(&self) -> Vec<GroupName> {
         self.groups.open.iter().cloned().collect()

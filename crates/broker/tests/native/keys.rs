@@ -69,6 +69,7 @@ fn get_request(stream: &'static str, keys: &[&str]) -> GetKeysRequest {
         stream: stream.into(),
         keys: keys.collect(),
         at: Vec::new(),
+        hold: None,
     }
 }
 

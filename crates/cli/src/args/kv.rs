@@ -27,6 +27,9 @@ pub enum KvCommand {
     /// The fields of --json: versions, and lacks_older, whether older versions may have been dropped, which is null if --limit
     /// has ended the list. A version has the fields of `kv get`, with a value of null for a deletion.
     History(HistoryArgs),
+    /// Hold a stream as it is now, so that compaction keeps what `kv get --hold` prints
+    #[command(subcommand)]
+    Hold(HoldCommand),
     /// Set the value of a key, or of several keys together
     ///
     /// Returns when the new version is as durable as the stream's setting asks for. With a condition that does not hold,
@@ -90,6 +93,52 @@ pub struct GetArgs {
     /// The value that the key had at this version: that of the newest version that is not behind it
     #[arg(long, value_name = "N")]
     pub version: Option<u64>,
+    /// The value that the key had when this hold was made
+    #[arg(long, value_name = "NAME", conflicts_with = "version")]
+    pub hold: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HoldCommand {
+    /// Make a hold: each key can be printed as it is now until the hold ends
+    ///
+    /// Returns when the hold is durable. Of changes that were made together it has all or none. Values end as they do without
+    /// the hold, and retention removes old records all the same. A stream has at most 16 holds.
+    ///
+    /// The fields of --json: those of `list`.
+    Create {
+        #[command(flatten)]
+        hold: HoldArgs,
+        /// How long the hold stays: 366 days at most
+        #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "7days")]
+        life: Duration,
+    },
+    /// List the holds of a stream
+    ///
+    /// The fields of --json: holds, each with name, owner, the user that made it, created and until, in milliseconds since 1970,
+    /// is_whole, whether retention has removed nothing of it, and ends, for each partition the offset behind the versions that
+    /// it holds.
+    List {
+        /// The stream's name
+        stream: String,
+    },
+    /// End a hold before its time
+    ///
+    /// What it alone has kept goes with a later compaction.
+    ///
+    /// The fields of --json: name.
+    Delete {
+        #[command(flatten)]
+        hold: HoldArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct HoldArgs {
+    /// The stream's name
+    pub stream: String,
+    /// The name of the hold
+    pub name: String,
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use anyhow::Context;
 use millstream_client::FoundKey;
 use serde_json::Value;
 
-use super::{document, range_of, wait};
+use super::common::{document, range_of, wait};
 use crate::args::FindArgs;
 use crate::console::{CANNOT_WRITE, stdout};
 use crate::consume::text;

@@ -9,7 +9,7 @@ use millstream_base::Timestamp;
 use millstream_client::PastVersion;
 use serde_json::{Value, json};
 
-use super::wait;
+use super::common::wait;
 use crate::args::HistoryArgs;
 use crate::console::{CANNOT_WRITE, stdout};
 use crate::consume::text;
@@ -91,7 +91,7 @@ fn end(out: &mut impl Write, lacks_older: Option<bool>, is_json: bool) -> io::Re
 }
 
 /// Returns a time as a date, or in milliseconds since 1970 where no date names it.
-fn date(time: Timestamp) -> String {
+pub fn date(time: Timestamp) -> String {
     match u64::try_from(time.0) {
         Ok(ms) if time.0 <= DATE_MS_MAX => {
             let time = UNIX_EPOCH + Duration::from_millis(ms);

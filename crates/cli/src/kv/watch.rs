@@ -9,7 +9,7 @@ use millstream_client::{KeyRange, KeyWatch, WatchEvent, WatchFrom, WatchPosition
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::{range_of, wait};
+use super::common::{range_of, wait};
 use crate::args::WatchArgs;
 use crate::console::{CANNOT_WRITE, stdout, tell};
 use crate::consume::text;

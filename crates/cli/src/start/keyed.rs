@@ -5,9 +5,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
-use millstream_broker::{
-    KeyReads, KeyTransactions, OLDER_READ_BYTES_MAX, OwnedChange, Threads, TogetherError,
-};
+use millstream_broker::{KeyReads, KeyTransactions, OLDER_READ_BYTES_MAX, OwnedChange, Threads};
 use millstream_log::{
     ChangeError, Changed, HistoryVersion, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion,
     Log, LogError, NewValue, Stream, StreamPartition, refuse_secondary_keys,
@@ -20,6 +18,7 @@ use millstream_serve::{
 };
 
 use super::found::found;
+use super::keyed_errors::{ended, failed, may_take_effect, not_made};
 use super::watch::{NodeWatch, WatchBounds};
 
 /// About the most bytes of keys and values in one page, over all partitions.
@@ -84,6 +83,23 @@ impl KeyedStreams for NodeStreams {
             let owner = owner?;
             let partition = owner.index();
             let found = look_up_older(&reads, owner, move |owner| owner.get_at(&key, at)).await?;
+            Ok(found.map(|version| keyed_value(partition, version)))
+        })
+    }
+
+    fn get_at_hold(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        hold: String,
+    ) -> KeyedFuture<Option<KeyedValue>> {
+        let (owner, reads) = (self.owner(stream, &key), Arc::clone(&self.reads));
+        let stream = self.stream(stream);
+        Box::pin(async move {
+            let (owner, stream) = (owner?, stream?);
+            let partition = owner.index();
+            let look_up = move |_: &StreamPartition| stream.get_at_hold(&key, &hold);
+            let found = look_up_older(&reads, owner, look_up).await?;
             Ok(found.map(|version| keyed_value(partition, version)))
         })
     }
@@ -403,18 +419,6 @@ fn key_changed(
     }
 }
 
-/// The error of changes that were not made together.
-fn not_made(error: TogetherError) -> KeyedError {
-    match error {
-        TogetherError::Refused(error @ LogError::SameKey { .. }) => {
-            KeyedError::NotChangeable(error.to_string())
-        }
-        TogetherError::Refused(error) => failed(error),
-        TogetherError::NoTransaction(_) => KeyedError::Busy(error.to_string()),
-        TogetherError::Unknown(_) => KeyedError::Failed(error.to_string()),
-    }
-}
-
 pub fn keyed_value(partition: u32, version: KeyVersion) -> KeyedValue {
     KeyedValue {
         version: KeyedVersion {
@@ -443,44 +447,9 @@ fn past_version(partition: u32, found: HistoryVersion) -> PastVersion {
     }
 }
 
-pub fn failed(error: LogError) -> KeyedError {
-    match error {
-        LogError::UnknownStream { name } => KeyedError::UnknownStream(name),
-        LogError::NotKeyed { .. } | LogError::NoSecondaryIndex { .. } => {
-            KeyedError::NotKeyed(error.to_string())
-        }
-        LogError::VersionNotKept { .. } => KeyedError::NotKept(error.to_string()),
-        LogError::ReadBudget
-        | LogError::DecompressionBusy { .. }
-        | LogError::PoolExhausted { .. }
-        | LogError::KeysBusy { .. }
-        | LogError::TooManyUndecided { .. } => KeyedError::Busy(error.to_string()),
-        LogError::ChunkTooLarge { bytes_max, .. } => KeyedError::TooLarge {
-            bytes_max: bytes_max.as_usize(),
-        },
-        LogError::DiskFull { .. } => KeyedError::DiskFull(error.to_string()),
-        error => KeyedError::Failed(error.to_string()),
-    }
-}
-
-/// Adds to the error of a write that is stored, but not durable, that it is not undone.
-fn may_take_effect(error: KeyedError) -> KeyedError {
-    let told = |text| format!("{text}; the write may take effect all the same: read the key first");
-    match error {
-        KeyedError::DiskFull(text) => KeyedError::DiskFull(told(text)),
-        KeyedError::Failed(text) => KeyedError::Failed(told(text)),
-        error => error,
-    }
-}
-
-/// The error of a request that ended without a result.
-pub fn ended() -> KeyedError {
-    KeyedError::Failed("the request failed: see the log of the node".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use millstream_base::{ByteSize, Offset, Timestamp};
+    use millstream_base::{Offset, Timestamp};
 
     use super::*;
 
@@ -498,19 +467,6 @@ mod tests {
         KeyScan {
             entries: entries.collect(),
             next: next.map(|key| key.as_bytes().to_vec()),
-        }
-    }
-
-    #[test]
-    fn errors_of_stored_writes_say_that_they_may_take_effect() {
-        let full = LogError::DiskFull {
-            dir: "data".into(),
-            bytes: ByteSize(1),
-        };
-        for (error, is_full) in [(full, true), (LogError::Closed, false)] {
-            let told = may_take_effect(failed(error));
-            assert_eq!(matches!(told, KeyedError::DiskFull(_)), is_full, "{told:?}");
-            assert!(told.to_string().contains("read the key first"), "{told}");
         }
     }
 
@@ -539,24 +495,6 @@ mod tests {
             (found, page.next.as_deref()),
             (keys, next.map(str::as_bytes))
         );
-    }
-
-    #[test]
-    fn refusals_that_the_client_can_act_on_are_no_failures_of_the_server() {
-        let [bytes, bytes_max] = [9, 7].map(ByteSize);
-        let full = failed(LogError::DiskFull {
-            dir: "/data".into(),
-            bytes,
-        });
-        assert!(matches!(full, KeyedError::DiskFull(text) if text.contains("/data")));
-        let large = failed(LogError::ChunkTooLarge { bytes, bytes_max });
-        assert!(matches!(large, KeyedError::TooLarge { bytes_max: 7 }));
-        let busy = failed(LogError::PoolExhausted {
-            pool: bytes,
-            waited_ms: 1,
-        });
-        assert!(matches!(busy, KeyedError::Busy(_)));
-        assert!(matches!(failed(LogError::Closed), KeyedError::Failed(_)));
     }
 
     #[test]

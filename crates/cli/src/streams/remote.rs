@@ -102,6 +102,7 @@ fn info(stream: DescribeStreamResponse) -> StreamInfo {
                 .collect(),
         },
         partitions: stream.lanes.into_iter().map(lane).collect(),
+        holds: stream.holds.iter().map(|name| name.to_string()).collect(),
     }
 }
 

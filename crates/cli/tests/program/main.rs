@@ -10,6 +10,7 @@ mod flow;
 mod http;
 mod http_watch;
 mod kv;
+mod kv_hold;
 mod kv_watch;
 mod linearizable;
 mod listeners;

@@ -65,7 +65,7 @@ impl KeyedStream {
         key: impl AsRef<[u8]>,
         version: Offset,
     ) -> Result<Option<KeyVersion>, ClientError> {
-        let found = self.get_batch(&[key], &[version]).await?;
+        let found = self.get_batch(&[key], &[version], None).await?;
         Ok(found.into_iter().next().flatten())
     }
 

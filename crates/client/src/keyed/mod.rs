@@ -3,6 +3,7 @@
 mod change;
 mod find;
 mod history;
+mod hold;
 mod scan;
 mod watch;
 
@@ -20,6 +21,7 @@ use crate::error::ClientError;
 pub use change::{ChangedKey, Expected, KeyChange, NewValue};
 pub use find::{FoundKey, SecondaryScan};
 pub use history::{KeyHistory, PastVersion};
+pub use hold::Hold;
 pub use scan::{KeyEntry, KeyScan};
 pub use watch::{KeyWatch, WatchEvent, WatchFrom, WatchedChange};
 
@@ -32,6 +34,8 @@ const REQUEST_BYTES: usize = 1 << 20;
 /// The rights that requests need.
 const READ: &str = "Read";
 const WRITE: &str = "Write";
+const ALTER: &str = "Alter";
+const DESCRIBE: &str = "Describe";
 
 /// The least time for an answer: the first look-up after a start of the server reads whole partitions.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
@@ -122,14 +126,15 @@ impl KeyedStream {
         &self,
         keys: &[K],
     ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
-        self.get_batch(keys, &[]).await
+        self.get_batch(keys, &[], None).await
     }
 
-    /// Returns the newest versions of keys, or those at the versions `at`, one for each key.
+    /// Returns the newest versions of keys, or those at the versions `at`, one for each key, or those at a hold.
     async fn get_batch<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
         at: &[Offset],
+        hold: Option<&str>,
     ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
         let mut found = Vec::with_capacity(keys.len());
         while found.len() < keys.len() {
@@ -142,6 +147,7 @@ impl KeyedStream {
                     .map(|key| Bytes::copy_from_slice(key.as_ref()))
                     .collect(),
                 at: at.iter().skip(found.len()).take(count).copied().collect(),
+                hold: hold.map(text),
             };
             let answer = self.ask(request).await?;
             self.check(READ, answer.error_code, answer.error_message.as_deref())?;

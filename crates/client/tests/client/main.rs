@@ -5,6 +5,7 @@ mod cuts;
 mod damage;
 mod groups;
 mod growth;
+mod holds;
 mod keyed;
 mod pauses;
 mod plain;

@@ -10,15 +10,15 @@ use base64::prelude::BASE64_STANDARD;
 use millstream_base::Offset;
 use serde::Serialize;
 
-use super::{Entry, Fields, limit, shown_value, value};
+use super::{At, Entry, Fields, limit, shown_value, value};
 use crate::error::RequestError;
 use crate::keyed::{KeyedStreams, PastVersion};
 
 /// The wish of a query for a key.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// The value, perhaps at a version.
-    Value(Option<Offset>),
+    /// The value at a moment.
+    Value(At),
     /// The versions before one, and at most how many.
     History(Offset, usize),
 }
@@ -45,9 +45,9 @@ fn parse(query: &str) -> Option<Asked> {
         .map(|pair| pair.split('=').next().unwrap_or_default());
     if !names
         .into_iter()
-        .any(|name| ["history", "version", "before"].contains(&name))
+        .any(|name| ["history", "version", "hold", "before"].contains(&name))
     {
-        return Some(Asked::Value(None));
+        return Some(Asked::Value(At::Now));
     }
     let fields = Fields::of(query).filter(|fields| {
         fields.prefix.is_none()
@@ -60,11 +60,17 @@ fn parse(query: &str) -> Option<Asked> {
         Some(text) => std::str::from_utf8(text).ok()?.parse().ok().map(Some),
         None => Some(None),
     };
-    match (&fields.history, &fields.version) {
-        (None, Some(_)) if fields.limit.is_none() && fields.before.is_none() => {
-            Some(Asked::Value(offset(&fields.version)?.map(Offset)))
+    let has_bounds = fields.limit.is_some() || fields.before.is_some();
+    match (&fields.history, &fields.version, &fields.hold) {
+        (None, Some(_), None) if !has_bounds => {
+            let at = Offset(offset(&fields.version)??);
+            Some(Asked::Value(At::Version(at)))
         }
-        (Some(text), None) if text.is_empty() => {
+        (None, None, Some(name)) if !has_bounds => {
+            let name = std::str::from_utf8(name).ok()?;
+            Some(Asked::Value(At::Hold(name.to_owned())))
+        }
+        (Some(text), None, None) if text.is_empty() => {
             let before = offset(&fields.before)?.unwrap_or(u64::MAX);
             Some(Asked::History(Offset(before), limit(&fields)?))
         }
@@ -125,9 +131,10 @@ mod tests {
     fn a_query_asks_for_a_value_or_for_versions() {
         let all = Offset(u64::MAX);
         for (query, expected) in [
-            ("", Asked::Value(None)),
-            ("x=1", Asked::Value(None)),
-            ("version=7", Asked::Value(Some(Offset(7)))),
+            ("", Asked::Value(At::Now)),
+            ("x=1", Asked::Value(At::Now)),
+            ("version=7", Asked::Value(At::Version(Offset(7)))),
+            ("hold=a%2Fb", Asked::Value(At::Hold("a/b".to_owned()))),
             ("history", Asked::History(all, ENTRIES_DEFAULT)),
             ("history=&limit=2", Asked::History(all, 2)),
             (
@@ -142,6 +149,8 @@ mod tests {
             "version=-1",
             "version=1&version=1",
             "version=1&history",
+            "version=1&hold=a",
+            "hold=a&before=1",
             "version=1&limit=1",
             "before=1",
             "history&limit=0",

@@ -135,6 +135,18 @@ impl KeyedStreams for Streams {
         }))
     }
 
+    fn get_at_hold(
+        &self,
+        stream: &str,
+        key: Vec<u8>,
+        hold: String,
+    ) -> KeyedFuture<Option<KeyedValue>> {
+        match hold.parse() {
+            Ok(at) => self.get_at(stream, key, Offset(at)),
+            Err(_) => Box::pin(ready(Err(KeyedError::UnknownHold(hold)))),
+        }
+    }
+
     fn history(
         &self,
         _: &str,
@@ -644,6 +656,10 @@ fn older_versions_of_a_key_are_shown_or_told_to_be_gone() {
     assert!(found.head.contains("etag: \"3-2\"\r\n"), "{}", found.head);
     get("/kv/t/a?version=1").check_error(404, "no value");
     get("/kv/t/a?version=0").check_error(410, "not kept");
+    let found = get("/kv/t/a?hold=2");
+    assert_eq!(found.status, 200);
+    get("/kv/t/a?hold=none").check_error(404, "none");
+    get("/kv/t/a?hold=2&version=2").check_error(400, "hold=<name>");
     get("/kv/t/a?version=x").check_error(400, "version=<n>");
     let page = get("/kv/t/a?history&limit=2");
     assert_eq!(page.status, 200);

@@ -80,6 +80,9 @@ native! {
         /// One version for each key, in their order: the answer has the newest version of the key that is not behind it. Empty for
         /// the newest versions of all.
         at: Vec<Offset>,
+        /// A hold of the stream: the answer has the versions that the keys had when it was made. Null without one, and else `at` is
+        /// empty.
+        hold: Option<StrBytes>,
     }
 
     /// Answers [`GetKeysRequest`].

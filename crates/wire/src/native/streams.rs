@@ -147,6 +147,8 @@ native! {
         chunk_bytes_max: ByteSize,
         /// Its lanes in the order of their partition numbers, if the request asked for them.
         lanes: Vec<LaneDescription>,
+        /// The names of its holds.
+        holds: Vec<StrBytes>,
     }
 
     /// A lane.

@@ -56,6 +56,7 @@ fn messages() -> BTreeMap<&'static str, Fields> {
         WatchKeysRequest WatchKeysResponse WatchedPartition WatchStart
         FindKeysRequest FindKeysResponse SecondaryRange SecondaryPlace FoundKey
         KeyHistoryRequest KeyHistoryResponse PastVersion
+        ChangeHoldRequest ChangeHoldResponse ListHoldsRequest ListHoldsResponse ListedHold
     }
 }
 

@@ -214,6 +214,7 @@ fn requests() -> Vec<Request> {
             stream: "users".into(),
             keys: vec![Bytes::from_static(b"ann"), Bytes::new()],
             at: vec![Offset(200), Offset(3)],
+            hold: Some("before".into()),
         }
         .into(),
         ScanKeysRequest {
@@ -286,6 +287,17 @@ fn requests() -> Vec<Request> {
             bytes_max: 1 << 20,
         }
         .into(),
+        ChangeHoldRequest {
+            stream: "users".into(),
+            name: "before".into(),
+            ends: false,
+            life_ms: Some(60_000),
+        }
+        .into(),
+        ListHoldsRequest {
+            stream: "users".into(),
+        }
+        .into(),
         FindKeysRequest {
             stream: "users".into(),
             partition: 3,
@@ -346,6 +358,7 @@ fn responses() -> Vec<Response> {
                     fault: wrong(),
                 }),
             }],
+            holds: vec!["before".into()],
             ..DescribeStreamResponse::default()
         }
         .into(),
@@ -556,6 +569,16 @@ fn responses() -> Vec<Response> {
             ..KeyHistoryResponse::default()
         }
         .into(),
+        ChangeHoldResponse {
+            hold: Some(listed_hold()),
+            ..ChangeHoldResponse::default()
+        }
+        .into(),
+        ListHoldsResponse {
+            holds: vec![listed_hold()],
+            ..ListHoldsResponse::default()
+        }
+        .into(),
         FindKeysResponse {
             keys: vec![FoundKey {
                 secondary: Bytes::from_static(b"Namur"),
@@ -570,6 +593,17 @@ fn responses() -> Vec<Response> {
         }
         .into(),
     ]
+}
+
+fn listed_hold() -> ListedHold {
+    ListedHold {
+        name: "before".into(),
+        owner: "User:ann".into(),
+        created: Timestamp(200),
+        until: Timestamp(300),
+        is_whole: true,
+        ends: vec![Offset(3), Offset(0)],
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -34,6 +34,7 @@ pub fn get(broker: &Arc<Broker>, client: &Client, request: GetKeysRequest) -> Re
         stream,
         keys: request.keys,
         at: request.at,
+        hold: request.hold.map(|hold| hold.to_string()),
         log: broker.log().clone(),
         values_max: client.answer_bytes_max().min(COPIED_BYTES_MAX),
     });
@@ -55,7 +56,15 @@ fn keys_of(log: &Log, request: &GetKeysRequest) -> Result<Stream, Refused> {
             ),
         ));
     }
-    keyed_stream(log, &request.stream)
+    let stream = keyed_stream(log, &request.stream)?;
+    if let Some(hold) = &request.hold {
+        if !request.at.is_empty() {
+            let message = "the request has versions and a hold, and may have one of them";
+            return Err(Refused::new(ResponseError::InvalidRequest, message));
+        }
+        stream.hold(hold)?;
+    }
+    Ok(stream)
 }
 
 struct Wanted {
@@ -63,12 +72,19 @@ struct Wanted {
     keys: Vec<Bytes>,
     /// The version of each key at which to look; empty for the newest ones.
     at: Vec<Offset>,
+    /// The hold at which to look.
+    hold: Option<String>,
     log: Log,
     /// About the most bytes of values in the answer.
     values_max: usize,
 }
 
 impl Wanted {
+    /// Whether older versions are asked for.
+    fn is_older(&self) -> bool {
+        !self.at.is_empty() || self.hold.is_some()
+    }
+
     /// Returns the partition of a key.
     fn partition(&self, key: &[u8]) -> u32 {
         partition_of_key(key, self.stream.partition_count() as usize) as u32
@@ -91,7 +107,7 @@ async fn answer(
     });
     let partitions: BTreeMap<_, _> = partitions.collect();
     let mut bytes = wanted.plain_bytes();
-    if wanted.at.is_empty() {
+    if !wanted.is_older() {
         let room = answers.take(Part::Late, bytes).await;
         // Nothing that memory has needs a thread that may block.
         if let Ok(Some(answer)) = look_up(&wanted, room, find_hot) {
@@ -101,9 +117,9 @@ async fn answer(
     loop {
         // A request that waits for a rebuild, or for a thread that reads much, holds no memory.
         reads.catch_up(partitions.values()).await;
-        let thread = match wanted.at.is_empty() {
-            true => None,
-            false => reads.thread_for_older().await,
+        let thread = match wanted.is_older() {
+            true => reads.thread_for_older().await,
+            false => None,
         };
         let room = answers.take(Part::Late, bytes).await;
         let looked_up = {
@@ -138,7 +154,7 @@ fn look_up(
     let mut keys: Vec<GotKey> = Vec::with_capacity(wanted.keys.len());
     let (mut bytes, mut held_bytes, mut values) = (wanted.plain_bytes(), 0, 0);
     let now = || wanted.log.clock().monotonic();
-    let end = (!wanted.at.is_empty()).then(|| now() + OLDER_TIME_MAX);
+    let end = wanted.is_older().then(|| now() + OLDER_TIME_MAX);
     for (n, key) in wanted.keys.iter().enumerate() {
         if !keys.is_empty() && end.is_some_and(|end| now() >= end) {
             break;
@@ -184,9 +200,10 @@ fn look_up(
 fn find(wanted: &Wanted, n: usize) -> Option<Found> {
     let (stream, key) = (&wanted.stream, &wanted.keys[n]);
     let found = check_key(key).and_then(|()| {
-        let found = match wanted.at.get(n) {
-            Some(at) => stream.get_at(key, *at),
-            None => stream.get(key),
+        let found = match (wanted.at.get(n), &wanted.hold) {
+            (Some(at), _) => stream.get_at(key, *at),
+            (None, Some(hold)) => stream.get_at_hold(key, hold),
+            (None, None) => stream.get(key),
         };
         found.map_err(refused_read)
     });

@@ -70,7 +70,7 @@ fn refused_read(error: LogError) -> Refused {
 }
 
 /// The error of a request that ended without a result.
-fn not_done() -> Refused {
+pub fn not_done() -> Refused {
     Refused::new(
         ResponseError::UnknownServerError,
         "the request was not carried out: see the log of the server",

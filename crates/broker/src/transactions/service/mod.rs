@@ -37,6 +37,9 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The longest wait for the end of the previous transaction.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// The longest wait for a moment at which no transaction is partly committed.
+const COMMITS_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// There is one coordinator, ever.
 const COORDINATOR_EPOCH: i32 = 0;
 
@@ -184,6 +187,25 @@ impl TransactionService {
                 return Ok(());
             }
             answered.await;
+        }
+    }
+
+    /// Calls `cut` at a moment at which no transaction is committed in some partitions of a stream and not yet in others. Waits up
+    /// to `COMMITS_WAIT_MAX` for such a moment; `None` if there was none.
+    pub async fn between_commits<T>(&self, stream: &str, cut: impl FnOnce() -> T) -> Option<T> {
+        let until = Instant::now() + COMMITS_WAIT_MAX;
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            answered.as_mut().enable();
+            {
+                let at_work = self.at_work.lock();
+                let coordinator = at_work.coordinator.as_ref()?;
+                if !coordinator.is_committing(stream) {
+                    // None begins to be committed while the coordinator is locked.
+                    return Some(cut());
+                }
+            }
+            timeout_at(until, answered).await.ok()?;
         }
     }
 

@@ -98,6 +98,7 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         stream: name(),
         keys: vec![Bytes::from_static(b"key")],
         at: Vec::new(),
+        hold: None,
     };
     let history = KeyHistoryRequest {
         stream: name(),
@@ -136,6 +137,13 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         partitions: Vec::new(),
         bytes_max: 1,
     };
+    let hold = ChangeHoldRequest {
+        stream: name(),
+        name: "h".into(),
+        ends: true,
+        life_ms: None,
+    };
+    let holds = ListHoldsRequest { stream: name() };
     let groups = AvailableGroupsRequest { stream, streamlet };
     let object_deleted = DeleteObjectRequest { name: "o".into() };
     vec![
@@ -162,6 +170,8 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         case(0, got_keys, [(Read, topic("t"))]),
         case(0, history, [(Read, topic("t"))]),
         case(0, scanned, [(Read, topic("t"))]),
+        case(0, hold, [(Alter, topic("t"))]),
+        case(0, holds, [(Describe, topic("t"))]),
         case(0, found, [(Read, topic("t"))]),
         case(0, put_keys, [(Write, topic("t"))]),
         case(0, watched, [(Read, topic("t"))]),
