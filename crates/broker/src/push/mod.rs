@@ -21,8 +21,9 @@ use millstream_base::Offset;
 use millstream_log::{SOCKET, STREAM_PARTITIONS_MAX, StreamPartition, Subscription};
 use millstream_record::Filter;
 use millstream_wire::native::{
-    LocalSocketResponse, ReceiveRequest, ReceiveResponse, SubscribeRequest, SubscribeResponse,
-    SubscribedSharedGroup, SubscribedSource, UnsubscribeRequest, UnsubscribeResponse,
+    LocalSocketResponse, ReceiveRequest, ReceiveResponse, SharedMemory, SubscribeRequest,
+    SubscribeResponse, SubscribedSharedGroup, SubscribedSource, UnsubscribeRequest,
+    UnsubscribeResponse,
 };
 use millstream_wire::{ResponseError, StrBytes};
 use tokio::time::Instant;
@@ -94,36 +95,70 @@ fn begin(
         }
         outlets.push(Outlet::new(subscription));
     }
+    let terms = Terms {
+        layout: request.layout,
+        handed_bytes: handed_bytes(request.bytes_max),
+        ahead_bytes: request.ahead_bytes,
+    };
+    let begun = hand_out(broker, client, reads, outlets, terms)?;
+    Ok(SubscribeResponse {
+        subscription: begun.subscription,
+        shared: begun.shared,
+        not_shared: begun.not_shared,
+        ..SubscribeResponse::default()
+    })
+}
+
+/// A subscription that has begun, as its client is told.
+struct Begun {
+    subscription: u32,
+    shared: Option<SharedMemory>,
+    /// Why memory that the client asked for is not shared.
+    not_shared: Option<StrBytes>,
+}
+
+/// Begins to hand out chunks: in shared memory if the client asks for it and may have it, else on request.
+fn hand_out(
+    broker: &Arc<Broker>,
+    client: &mut Client,
+    reads: Reads,
+    mut outlets: Vec<Outlet>,
+    terms: Terms,
+) -> Result<Begun, Refused> {
     let reads = Arc::new(reads);
-    let handed_bytes = (request.bytes_max as usize).clamp(1, HANDED_BYTES_MAX);
-    let mut response = SubscribeResponse::default();
-    if request.layout != 0 {
-        let terms = Terms {
-            layout: request.layout,
-            handed_bytes,
-            ahead_bytes: request.ahead_bytes,
-        };
+    let mut not_shared = None;
+    if terms.layout != 0 {
         match sharing(client, &reads).and_then(|may_share| {
             SharedSubscription::begin(broker, client.access(), may_share, terms, &mut outlets)
         }) {
             Ok((subscription, files)) => {
                 let kind = Kind::Shared(subscription);
-                response.subscription = client.subscriptions.add(Open { reads, kind });
-                response.shared = Some(files);
-                return Ok(response);
+                return Ok(Begun {
+                    subscription: client.subscriptions.add(Open { reads, kind }),
+                    shared: Some(files),
+                    not_shared: None,
+                });
             }
-            Err(why) => response.not_shared = Some(StrBytes::from_string(why)),
+            Err(why) => not_shared = Some(why),
         }
     }
     let Ok([outlet]) = <[Outlet; 1]>::try_from(outlets) else {
-        let why = response.not_shared.unwrap_or_default();
+        let why = not_shared.unwrap_or_default();
         let message = format!("without shared memory a subscription has one source; {why}");
         let message = message.trim_end_matches("; ");
         return Err(Refused::new(ResponseError::InvalidRequest, message));
     };
-    let kind = Kind::OnRequest(Arc::new(OnRequest::new(outlet, handed_bytes)));
-    response.subscription = client.subscriptions.add(Open { reads, kind });
-    Ok(response)
+    let kind = Kind::OnRequest(Arc::new(OnRequest::new(outlet, terms.handed_bytes)));
+    Ok(Begun {
+        subscription: client.subscriptions.add(Open { reads, kind }),
+        shared: None,
+        not_shared: not_shared.map(StrBytes::from_string),
+    })
+}
+
+/// Returns about how many bytes are handed out at once.
+fn handed_bytes(asked: u32) -> usize {
+    (asked as usize).clamp(1, HANDED_BYTES_MAX)
 }
 
 /// Checks that the connection may have one more subscription.

@@ -8,10 +8,10 @@ use millstream_log::{Stream, StreamPartition, Subscription};
 use millstream_wire::ResponseError;
 use millstream_wire::native::{WatchKeysRequest, WatchKeysResponse, WatchStart, WatchedPartition};
 
-use super::on_request::OnRequest;
 use super::outlet::Outlet;
-use super::subscriptions::{Kind, Open, Reads};
-use super::{HANDED_BYTES_MAX, check_room};
+use super::shared::Terms;
+use super::subscriptions::Reads;
+use super::{check_room, hand_out, handed_bytes};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::native::keyed_stream;
@@ -27,7 +27,7 @@ pub fn watch_keys(broker: &Arc<Broker>, client: &mut Client, request: &WatchKeys
 }
 
 fn begin(
-    broker: &Broker,
+    broker: &Arc<Broker>,
     client: &mut Client,
     request: &WatchKeysRequest,
 ) -> Result<WatchKeysResponse, Refused> {
@@ -44,18 +44,21 @@ fn begin(
     let lanes = lanes.collect();
     let ttl = watched.first().and_then(|(partition, _)| partition.ttl());
     let outlet = Outlet::new(Subscription::of_keys(watched, &range));
-    let handed_bytes = (request.bytes_max as usize).clamp(1, HANDED_BYTES_MAX);
     let mut reads = Reads::default();
     reads.streams.insert(stream.name().to_owned());
-    let subscription = client.subscriptions.add(Open {
-        reads: Arc::new(reads),
-        kind: Kind::OnRequest(Arc::new(OnRequest::new(outlet, handed_bytes))),
-    });
+    let terms = Terms {
+        layout: request.layout,
+        handed_bytes: handed_bytes(request.bytes_max),
+        ahead_bytes: request.ahead_bytes,
+    };
+    let begun = hand_out(broker, client, reads, vec![outlet], terms)?;
     Ok(WatchKeysResponse {
-        subscription,
+        subscription: begun.subscription,
         stream_id: stream.uuid(),
         ttl_ms: ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
         lanes,
+        shared: begun.shared,
+        not_shared: begun.not_shared,
         ..WatchKeysResponse::default()
     })
 }

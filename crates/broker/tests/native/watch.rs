@@ -54,6 +54,8 @@ fn watch() -> WatchKeysRequest {
         until: Some("d".into()),
         partitions: Vec::new(),
         bytes_max: 1 << 20,
+        ahead_bytes: ByteSize(0),
+        layout: 0,
     }
 }
 

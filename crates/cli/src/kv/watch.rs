@@ -26,7 +26,7 @@ pub fn watch(args: &WatchArgs, remote: &Remote, is_json: bool) -> anyhow::Result
         Some(key) => KeyRange::key(key.as_bytes()),
         None => range_of(&args.range),
     };
-    let mut watch = stream.watch(range, from(args));
+    let mut watch = stream.watch(range, from(args)).through_shared_memory();
     // An unknown stream is an error before anything is printed.
     wait(remote, &stream, watch.begin())?;
     let mut printer = Printer::new(is_json);

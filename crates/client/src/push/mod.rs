@@ -9,6 +9,6 @@ mod session;
 mod subscriber;
 
 pub(crate) use self::lease::{DamagedRecords, Lease, Torn, give};
-pub(crate) use self::session::{Delivered, Session, SharedSource, Terms};
+pub(crate) use self::session::{Delivered, Offer, Piece, Session, SharedSource, Terms};
 pub use self::subscriber::{LocalConfig, LocalSource, LocalSubscriber, Pushed};
 pub(crate) use self::subscriber::{lane, refused};

@@ -11,7 +11,7 @@ use millstream_share::{
     Announced, Descriptor, Hold, Kind, Mapping, SourceRing, State, Subscription, Taken, layout,
 };
 use millstream_wire::native::{
-    ReceiveRequest, ReceiveResponse, SubscribeRequest, SubscribeResponse, SubscribedSource,
+    ReceiveRequest, ReceiveResponse, SharedMemory, SubscribeRequest, SubscribedSource,
 };
 use millstream_wire::{ResponseError, StrBytes};
 
@@ -64,6 +64,13 @@ pub(crate) struct Session {
     address: Arc<str>,
     /// Stays open while any record is in use.
     _connection: Connection,
+}
+
+/// The answer of a server that was asked to share memory.
+pub(crate) struct Offer {
+    pub subscription: u32,
+    pub shared: Option<SharedMemory>,
+    pub not_shared: Option<StrBytes>,
 }
 
 /// One source of a subscription.
@@ -119,12 +126,29 @@ impl Session {
             .await?;
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, "a subscription")?;
-        let receive = ReceiveRequest {
+        let offer = Offer {
             subscription: answer.subscription,
+            shared: answer.shared,
+            not_shared: answer.not_shared,
+        };
+        Session::open(connection, offer, &places).await
+    }
+
+    /// Takes the memory that a server offers on its local socket. Each source has so many places.
+    ///
+    /// # Errors
+    /// When the server does not share its memory.
+    pub async fn open(
+        connection: Connection,
+        offer: Offer,
+        places: &[u32],
+    ) -> Result<Vec<SharedSource>, ClientError> {
+        let receive = ReceiveRequest {
+            subscription: offer.subscription,
             source: 0,
             bytes_max: 0,
         };
-        let (subscription, rings, pool) = open(&connection, answer, &places)?;
+        let (subscription, rings, pool) = open(&connection, offer, places)?;
         let end = connection.send(receive).await?;
         let ended = Arc::new(OnceLock::new());
         let address = Arc::clone(connection.address());
@@ -233,15 +257,15 @@ fn cursor(descriptor: &Descriptor) -> Cursor {
 /// Opens the files that the server shares.
 fn open(
     connection: &Connection,
-    answer: SubscribeResponse,
+    offer: Offer,
     places: &[u32],
 ) -> Result<(Subscription, Vec<SourceRing>, Arc<Mapping>), ClientError> {
     let not_shared = |why| ClientError::NotShared {
         address: connection.address().to_string(),
         why,
     };
-    let why_not = answer.not_shared.as_ref().map(ToString::to_string);
-    let files = answer
+    let why_not = offer.not_shared.as_ref().map(ToString::to_string);
+    let files = offer
         .shared
         .ok_or_else(|| not_shared(why_not.unwrap_or_default()))?;
     let ByteSize(pool_bytes) = files.pool_bytes;

@@ -53,6 +53,38 @@ async fn is_silent(watch: &mut KeyWatch) -> bool {
     timeout(soon, watch.next()).await.is_err()
 }
 
+/// The way of the changes to the watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Network,
+    SharedMemory,
+}
+
+impl Way {
+    const BOTH: [Way; 2] = [Way::Network, Way::SharedMemory];
+
+    fn node(self) -> Node {
+        match self {
+            Way::Network => Node::start(),
+            Way::SharedMemory => Node::local(),
+        }
+    }
+
+    fn watch(self, table: &KeyedStream, range: KeyRange, from: WatchFrom) -> KeyWatch {
+        match self {
+            Way::Network => table.watch(range, from),
+            Way::SharedMemory => table.watch(range, from).through_shared_memory(),
+        }
+    }
+
+    async fn begun(self, table: &KeyedStream, range: KeyRange, from: WatchFrom) -> KeyWatch {
+        let mut watch = self.watch(table, range, from);
+        watch.begin().await.unwrap();
+        assert_eq!(watch.is_shared(), self == Way::SharedMemory);
+        watch
+    }
+}
+
 async fn begun(table: &KeyedStream, range: KeyRange, from: WatchFrom) -> KeyWatch {
     let mut watch = table.watch(range, from);
     watch.begin().await.unwrap();
@@ -61,54 +93,56 @@ async fn begun(table: &KeyedStream, range: KeyRange, from: WatchFrom) -> KeyWatc
 
 #[tokio::test]
 async fn a_watch_sees_the_changes_of_its_keys_alone() {
-    let node = Node::start();
-    create(node.log(), 3);
-    let client = node.client();
-    let table = client.keyed("t");
-    table.put("a1", "before").await.unwrap();
-    let ranges = [
-        KeyRange::key("a1"),
-        KeyRange::prefix("a"),
-        KeyRange::new("a2", Some(b"b".to_vec())),
-        KeyRange::all(),
-    ];
-    let mut watches = Vec::new();
-    for range in ranges {
-        watches.push(begun(&table, range, WatchFrom::Now).await);
-    }
-    // One after the other, since partitions have no order.
-    let changes = [
-        ("a1", Some("x")),
-        ("a2", Some("")),
-        ("b", Some("y")),
-        ("a1", None),
-        ("a", Some("z")),
-    ];
-    for (key, value) in changes {
-        match value {
-            Some(value) => table.put(key, value).await.unwrap(),
-            None => table.delete(key).await.unwrap(),
-        };
-        let is_seen = [key == "a1", key.starts_with('a'), key == "a2", true];
-        for (watch, is_seen) in watches.iter_mut().zip(is_seen) {
-            if is_seen {
-                check(watch, key, value).await;
+    for way in Way::BOTH {
+        let node = way.node();
+        create(node.log(), 3);
+        let client = node.client();
+        let table = client.keyed("t");
+        table.put("a1", "before").await.unwrap();
+        let ranges = [
+            KeyRange::key("a1"),
+            KeyRange::prefix("a"),
+            KeyRange::new("a2", Some(b"b".to_vec())),
+            KeyRange::all(),
+        ];
+        let mut watches = Vec::new();
+        for range in ranges {
+            watches.push(way.begun(&table, range, WatchFrom::Now).await);
+        }
+        // One after the other, since partitions have no order.
+        let changes = [
+            ("a1", Some("x")),
+            ("a2", Some("")),
+            ("b", Some("y")),
+            ("a1", None),
+            ("a", Some("z")),
+        ];
+        for (key, value) in changes {
+            match value {
+                Some(value) => table.put(key, value).await.unwrap(),
+                None => table.delete(key).await.unwrap(),
+            };
+            let is_seen = [key == "a1", key.starts_with('a'), key == "a2", true];
+            for (watch, is_seen) in watches.iter_mut().zip(is_seen) {
+                if is_seen {
+                    check(watch, key, value).await;
+                }
             }
         }
+        for watch in &mut watches {
+            assert!(is_silent(watch).await);
+        }
+        // A single key needs one partition.
+        assert_eq!(watches[0].positions().unwrap().partitions.len(), 1);
+        assert_eq!(watches[1].positions().unwrap().partitions.len(), 3);
+        let stored = table.put("a1", "last").await.unwrap();
+        let seen = change(&mut watches[0]).await;
+        assert_eq!(
+            (seen.partition, seen.version),
+            (stored.partition, stored.version)
+        );
+        assert!(seen.timestamp > Timestamp(0));
     }
-    for watch in &mut watches {
-        assert!(is_silent(watch).await);
-    }
-    // A single key needs one partition.
-    assert_eq!(watches[0].positions().unwrap().partitions.len(), 1);
-    assert_eq!(watches[1].positions().unwrap().partitions.len(), 3);
-    let stored = table.put("a1", "last").await.unwrap();
-    let seen = change(&mut watches[0]).await;
-    assert_eq!(
-        (seen.partition, seen.version),
-        (stored.partition, stored.version)
-    );
-    assert!(seen.timestamp > Timestamp(0));
 }
 
 #[tokio::test]
@@ -148,61 +182,65 @@ async fn a_change_says_when_its_value_ends() {
 
 #[tokio::test]
 async fn a_position_goes_on_behind_the_last_event_also_after_a_restart() {
-    let node = Node::start();
-    create(node.log(), 2);
-    let table = node.client().keyed("t");
-    let mut watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
-    for number in 0..20 {
-        table.put(format!("{number}"), "v").await.unwrap();
-    }
-    // They come in one answer.
-    let first = change(&mut watch).await;
-    let position = watch.positions().unwrap().clone();
-    assert_eq!(position.to_string().parse(), Ok(position.clone()));
-    let mut keys = vec![first.key];
-    let node = node.restart().await;
-    let table = node.client().keyed("t");
-    let mut again = table.watch(KeyRange::all(), WatchFrom::Position(position));
-    for watch in [&mut watch, &mut again] {
-        keys.truncate(1);
-        while keys.len() < 20 {
-            keys.push(change(watch).await.key);
+    for way in Way::BOTH {
+        let node = way.node();
+        create(node.log(), 2);
+        let table = node.client().keyed("t");
+        let mut watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
+        for number in 0..20 {
+            table.put(format!("{number}"), "v").await.unwrap();
         }
-        let mut sorted = keys.clone();
-        sorted.sort();
-        sorted.dedup();
-        assert_eq!(sorted.len(), 20);
-        assert!(is_silent(watch).await);
+        // They come in one answer.
+        let first = change(&mut watch).await;
+        let position = watch.positions().unwrap().clone();
+        assert_eq!(position.to_string().parse(), Ok(position.clone()));
+        let mut keys = vec![first.key];
+        let node = node.restart().await;
+        let table = node.client().keyed("t");
+        let mut again = way.watch(&table, KeyRange::all(), WatchFrom::Position(position));
+        for watch in [&mut watch, &mut again] {
+            keys.truncate(1);
+            while keys.len() < 20 {
+                keys.push(change(watch).await.key);
+            }
+            let mut sorted = keys.clone();
+            sorted.sort();
+            sorted.dedup();
+            assert_eq!(sorted.len(), 20);
+            assert!(is_silent(watch).await);
+        }
     }
 }
 
 #[tokio::test]
 async fn aborted_open_and_misplaced_records_are_not_seen() {
-    let node = Node::start();
-    let stream = create(node.log(), 2);
-    let table = node.client().keyed("t");
-    let mut watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
-    transaction(&stream, 1, &[("aborted", Some("v"))], TransactionEnd::Abort);
-    let wrong = 1 - partition_of_key(b"misplaced", 2) as u32;
-    let misplaced = chunk(&[("misplaced", Some("v"))], None);
-    stream.partition(wrong).unwrap().append(&misplaced).unwrap();
-    transaction(
-        &stream,
-        2,
-        &[("committed", Some("v"))],
-        TransactionEnd::Commit,
-    );
-    check(&mut watch, "committed", Some("v")).await;
-    assert!(is_silent(&mut watch).await);
-    let owner = partition_of_key(b"open", 2) as u32;
-    let open = chunk(&[("open", Some("v"))], Some(3));
-    let owner = stream.partition(owner).unwrap();
-    owner.append(&open).unwrap();
-    assert!(is_silent(&mut watch).await);
-    owner
-        .append_marker(&marker(3, TransactionEnd::Commit))
-        .unwrap();
-    check(&mut watch, "open", Some("v")).await;
+    for way in Way::BOTH {
+        let node = way.node();
+        let stream = create(node.log(), 2);
+        let table = node.client().keyed("t");
+        let mut watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
+        transaction(&stream, 1, &[("aborted", Some("v"))], TransactionEnd::Abort);
+        let wrong = 1 - partition_of_key(b"misplaced", 2) as u32;
+        let misplaced = chunk(&[("misplaced", Some("v"))], None);
+        stream.partition(wrong).unwrap().append(&misplaced).unwrap();
+        transaction(
+            &stream,
+            2,
+            &[("committed", Some("v"))],
+            TransactionEnd::Commit,
+        );
+        check(&mut watch, "committed", Some("v")).await;
+        assert!(is_silent(&mut watch).await);
+        let owner = partition_of_key(b"open", 2) as u32;
+        let open = chunk(&[("open", Some("v"))], Some(3));
+        let owner = stream.partition(owner).unwrap();
+        owner.append(&open).unwrap();
+        assert!(is_silent(&mut watch).await);
+        owner
+            .append_marker(&marker(3, TransactionEnd::Commit))
+            .unwrap();
+        check(&mut watch, "open", Some("v")).await;
+    }
 }
 
 fn chunk(records: &[(&str, Option<&str>)], producer: Option<i64>) -> Bytes {
@@ -336,27 +374,29 @@ fn change_some(log: &Log, rng: &mut Rng, changes: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_beside_writers_goes_on_without_a_gap() {
-    let node = Node::start();
-    create(node.log(), 2);
-    change_some(node.log(), &mut Rng::with_seed(1), 6_000);
-    let table = node.client().keyed("t");
-    for seed in 0..5 {
-        let log = node.log().clone();
-        let writer = tokio::task::spawn_blocking(move || {
-            for _ in 0..10 {
-                change_some(&log, &mut Rng::with_seed(seed), 200);
-            }
-        });
-        let mut watch = table.watch(KeyRange::all(), WatchFrom::Snapshot);
-        let mut fold = Fold::default();
-        fold.take_until(&mut watch, |fold| fold.snapshots > 0).await;
-        assert_eq!(watch.positions(), None, "none within a snapshot");
-        fold.take_until(&mut watch, |fold| !fold.is_in_snapshot)
-            .await;
-        assert!(watch.positions().is_some());
-        writer.await.unwrap();
-        fold.finish(&mut watch, &table, 2).await;
-        assert_eq!(fold.snapshots, 1);
+    for way in Way::BOTH {
+        let node = way.node();
+        create(node.log(), 2);
+        change_some(node.log(), &mut Rng::with_seed(1), 6_000);
+        let table = node.client().keyed("t");
+        for seed in 0..5 {
+            let log = node.log().clone();
+            let writer = tokio::task::spawn_blocking(move || {
+                for _ in 0..10 {
+                    change_some(&log, &mut Rng::with_seed(seed), 200);
+                }
+            });
+            let mut watch = way.watch(&table, KeyRange::all(), WatchFrom::Snapshot);
+            let mut fold = Fold::default();
+            fold.take_until(&mut watch, |fold| fold.snapshots > 0).await;
+            assert_eq!(watch.positions(), None, "none within a snapshot");
+            fold.take_until(&mut watch, |fold| !fold.is_in_snapshot)
+                .await;
+            assert!(watch.positions().is_some());
+            writer.await.unwrap();
+            fold.finish(&mut watch, &table, 2).await;
+            assert_eq!(fold.snapshots, 1);
+        }
     }
 }
 
@@ -404,21 +444,55 @@ async fn a_watch_with_cut_connections_folds_to_the_table() {
 
 #[tokio::test]
 async fn a_watch_that_never_reads_holds_nobody_up() {
-    let node = Node::start();
+    for way in Way::BOTH {
+        let node = way.node();
+        create(node.log(), 1);
+        let table = node.client().keyed("t");
+        let mut watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
+        table.put("k", "first").await.unwrap();
+        check(&mut watch, "k", Some("first")).await;
+        // More than the pool of the node has.
+        for number in 0..100 {
+            let value = vec![number; 900_000];
+            table.put("k", value).await.unwrap();
+        }
+        for number in 0..100 {
+            let seen = change(&mut watch).await.value.unwrap();
+            assert_eq!((seen.len(), seen[0]), (900_000, number));
+        }
+    }
+}
+
+/// The server takes back memory that a watch leaves unread, and the watch goes on where it was.
+#[tokio::test]
+async fn a_watch_in_shared_memory_that_stalls_misses_nothing() {
+    let node = Node::local_with(|config| config.push_stall_max = Duration::from_millis(200));
     create(node.log(), 1);
     let table = node.client().keyed("t");
-    let mut watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
-    table.put("k", "first").await.unwrap();
-    check(&mut watch, "k", Some("first")).await;
-    // More than the pool of the node has.
-    for number in 0..100 {
-        let value = vec![number; 900_000];
-        table.put("k", value).await.unwrap();
+    let way = Way::SharedMemory;
+    let mut watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
+    for number in 0..40 {
+        table.put("k", vec![number; 900_000]).await.unwrap();
     }
-    for number in 0..100 {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for number in 0..40 {
         let seen = change(&mut watch).await.value.unwrap();
         assert_eq!((seen.len(), seen[0]), (900_000, number));
     }
+    assert!(is_silent(&mut watch).await && watch.is_shared());
+}
+
+#[tokio::test]
+async fn a_watch_goes_over_the_network_where_no_memory_is_shared() {
+    let node = Node::start();
+    create(node.log(), 1);
+    let table = node.client().keyed("t");
+    let watch = table.watch(KeyRange::all(), WatchFrom::Now);
+    let mut watch = watch.through_shared_memory();
+    watch.begin().await.unwrap();
+    assert!(!watch.is_shared());
+    table.put("k", "v").await.unwrap();
+    check(&mut watch, "k", Some("v")).await;
 }
 
 #[tokio::test]
@@ -454,105 +528,124 @@ async fn a_deleted_stream_ends_the_watch_and_its_positions() {
 
 #[tokio::test]
 async fn a_watch_that_would_miss_changes_is_told_or_makes_a_snapshot() {
-    let node = Node::start();
-    let stream = create(node.log(), 1);
-    let table = node.client().keyed("t");
-    table.put("a", "1").await.unwrap();
-    let mut watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
-    let position = watch.positions().unwrap().clone();
-    for value in ["1", "2", "3"] {
-        table.put("b", value).await.unwrap();
-    }
-    check(&mut watch, "b", Some("1")).await;
-    let partition = stream.partition(0).unwrap();
-    partition.wait_durable(partition.next_offset()).unwrap();
-    let deleted = node.log().delete_before(&[(partition, Offset(3))]);
-    assert!(deleted[0].is_ok());
+    for way in Way::BOTH {
+        let node = way.node();
+        let stream = create(node.log(), 1);
+        let table = node.client().keyed("t");
+        table.put("a", "1").await.unwrap();
+        let mut watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
+        let position = watch.positions().unwrap().clone();
+        for value in ["1", "2", "3"] {
+            table.put("b", value).await.unwrap();
+        }
+        check(&mut watch, "b", Some("1")).await;
+        let partition = stream.partition(0).unwrap();
+        partition.wait_durable(partition.next_offset()).unwrap();
+        let deleted = node.log().delete_before(&[(partition, Offset(3))]);
+        assert!(deleted[0].is_ok());
 
-    let mut again = table.watch(KeyRange::all(), WatchFrom::Position(position.clone()));
-    for _ in 0..2 {
-        let error = event(&mut again).await.unwrap_err();
-        assert!(matches!(error, ClientError::ChangesLost { .. }), "{error}");
-        assert!(error.to_string().contains("snapshot"), "{error}");
-    }
-    // Nor has it the changes of other keys.
-    let mut one = begun(&table, KeyRange::key("a"), WatchFrom::Now).await;
-    one.begin().await.unwrap();
-    let of_one = one.positions().unwrap().clone();
-    let of_key = WatchFrom::Position(of_one.clone());
-    table
-        .watch(KeyRange::key("a"), of_key)
-        .begin()
-        .await
-        .unwrap();
-    let position_of_none = millstream_client::WatchPositions {
-        partitions: vec![millstream_client::WatchPosition {
-            partition: 1,
-            ..of_one.partitions[0]
-        }],
-        ..of_one
-    };
-    let mut other = table.watch(KeyRange::all(), WatchFrom::Position(position_of_none));
-    let error = event(&mut other).await.unwrap_err();
-    assert!(error.to_string().contains("other keys"), "{error}");
+        let mut again = way.watch(
+            &table,
+            KeyRange::all(),
+            WatchFrom::Position(position.clone()),
+        );
+        for _ in 0..2 {
+            let error = event(&mut again).await.unwrap_err();
+            assert!(matches!(error, ClientError::ChangesLost { .. }), "{error}");
+            assert!(error.to_string().contains("snapshot"), "{error}");
+        }
+        // Nor has it the changes of other keys.
+        let mut one = way.begun(&table, KeyRange::key("a"), WatchFrom::Now).await;
+        one.begin().await.unwrap();
+        let of_one = one.positions().unwrap().clone();
+        let of_key = WatchFrom::Position(of_one.clone());
+        way.watch(&table, KeyRange::key("a"), of_key)
+            .begin()
+            .await
+            .unwrap();
+        let position_of_none = millstream_client::WatchPositions {
+            partitions: vec![millstream_client::WatchPosition {
+                partition: 1,
+                ..of_one.partitions[0]
+            }],
+            ..of_one
+        };
+        let mut other = way.watch(
+            &table,
+            KeyRange::all(),
+            WatchFrom::Position(position_of_none),
+        );
+        let error = event(&mut other).await.unwrap_err();
+        assert!(error.to_string().contains("other keys"), "{error}");
 
-    let mut again = table.watch(KeyRange::all(), WatchFrom::PositionOrSnapshot(position));
-    let mut fold = Fold::default();
-    fold.take_until(&mut again, |fold| {
-        !fold.table.is_empty() && !fold.is_in_snapshot
-    })
-    .await;
-    assert_eq!((fold.snapshots, fold.table.len()), (1, 1));
-    table.put("c", "1").await.unwrap();
-    check(&mut again, "c", Some("1")).await;
+        let mut again = way.watch(
+            &table,
+            KeyRange::all(),
+            WatchFrom::PositionOrSnapshot(position),
+        );
+        let mut fold = Fold::default();
+        fold.take_until(&mut again, |fold| {
+            !fold.table.is_empty() && !fold.is_in_snapshot
+        })
+        .await;
+        assert_eq!((fold.snapshots, fold.table.len()), (1, 1));
+        table.put("c", "1").await.unwrap();
+        check(&mut again, "c", Some("1")).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_deletion_is_not_missed() {
-    let node = Node::start();
-    let settings = [
-        (CLEANUP_POLICY, COMPACT),
-        (DELETE_RETENTION, "0"),
-        (FILE_DELETE_DELAY, "0"),
-    ];
-    let owned = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let config = StreamConfig {
-        segment: ByteSize(64 << 10),
-        group_segments: 1,
-        settings: owned.into(),
-        ..StreamConfig::default()
-    };
-    let stream = node.log().create_stream("t", config).unwrap();
-    let table = node.client().keyed("t");
-    table.put("gone", "v").await.unwrap();
-    table.put("stays", "v").await.unwrap();
-    let watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
-    let position = watch.positions().unwrap().clone();
-    drop(watch);
-    table.delete("gone").await.unwrap();
-    let partition = stream.partition(0).unwrap();
-    let (next, epoch) = (position.partitions[0].next, position.partitions[0].epoch);
-    let mut rounds = 0;
-    while partition.check_watch(next, epoch).is_ok() {
-        rounds += 1;
-        assert!(rounds < 500, "the deletion stays");
-        for _ in 0..20 {
-            table.put("filler", vec![0; 4_000]).await.unwrap();
+    for way in Way::BOTH {
+        let node = way.node();
+        let settings = [
+            (CLEANUP_POLICY, COMPACT),
+            (DELETE_RETENTION, "0"),
+            (FILE_DELETE_DELAY, "0"),
+        ];
+        let owned = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let config = StreamConfig {
+            segment: ByteSize(64 << 10),
+            group_segments: 1,
+            settings: owned.into(),
+            ..StreamConfig::default()
+        };
+        let stream = node.log().create_stream("t", config).unwrap();
+        let table = node.client().keyed("t");
+        table.put("gone", "v").await.unwrap();
+        table.put("stays", "v").await.unwrap();
+        let watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
+        let position = watch.positions().unwrap().clone();
+        drop(watch);
+        table.delete("gone").await.unwrap();
+        let partition = stream.partition(0).unwrap();
+        let (next, epoch) = (position.partitions[0].next, position.partitions[0].epoch);
+        let mut rounds = 0;
+        while partition.check_watch(next, epoch).is_ok() {
+            rounds += 1;
+            assert!(rounds < 500, "the deletion stays");
+            for _ in 0..20 {
+                table.put("filler", vec![0; 4_000]).await.unwrap();
+            }
+            node.log().compact().unwrap();
         }
-        node.log().compact().unwrap();
+        let from = WatchFrom::Position(position.clone());
+        let mut watch = way.watch(&table, KeyRange::all(), from);
+        let error = event(&mut watch).await.unwrap_err();
+        assert!(error.to_string().contains(DELETE_RETENTION), "{error}");
+        let mut watch = way.watch(
+            &table,
+            KeyRange::all(),
+            WatchFrom::PositionOrSnapshot(position),
+        );
+        let mut fold = Fold::default();
+        fold.finish(&mut watch, &table, 1).await;
+        assert_eq!(
+            (fold.snapshots, fold.table.contains_key(&b"gone"[..])),
+            (1, false)
+        );
+        assert!(fold.table.contains_key(&b"stays"[..]));
     }
-    let from = WatchFrom::Position(position.clone());
-    let mut watch = table.watch(KeyRange::all(), from);
-    let error = event(&mut watch).await.unwrap_err();
-    assert!(error.to_string().contains(DELETE_RETENTION), "{error}");
-    let mut watch = table.watch(KeyRange::all(), WatchFrom::PositionOrSnapshot(position));
-    let mut fold = Fold::default();
-    fold.finish(&mut watch, &table, 1).await;
-    assert_eq!(
-        (fold.snapshots, fold.table.contains_key(&b"gone"[..])),
-        (1, false)
-    );
-    assert!(fold.table.contains_key(&b"stays"[..]));
 }
 
 #[tokio::test]

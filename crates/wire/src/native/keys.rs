@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
-use millstream_base::{Offset, Timestamp};
+use millstream_base::{ByteSize, Offset, Timestamp};
 
 use uuid::Uuid;
 
-use super::{Field, SecondaryKey, native, nullable};
+use super::{Field, SecondaryKey, SharedMemory, native, nullable};
 use crate::error::Malformed;
 use crate::input::Input;
 use crate::pieces::Output;
@@ -261,8 +261,8 @@ native! {
 }
 
 native! {
-    /// Begins a subscription to the changes of keys: the server delivers the records of these keys as they are committed, as
-    /// answers to [`ReceiveRequest`](super::ReceiveRequest). The subscription ends with its connection.
+    /// Begins a subscription to the changes of keys: the server delivers the records of these keys as they are committed, in
+    /// shared memory or as answers to [`ReceiveRequest`](super::ReceiveRequest). The subscription ends with its connection.
     WatchKeysRequest {
         /// The name of the stream.
         stream: StrBytes,
@@ -276,6 +276,11 @@ native! {
         partitions: Vec<WatchedPartition>,
         /// About how many bytes the server delivers at once; a larger chunk comes whole.
         bytes_max: u32,
+        /// About how many unfinished bytes the client may hold in shared memory. Over the network the Receive requests are the
+        /// bound instead.
+        ahead_bytes: ByteSize,
+        /// The layout version of shared memory that the client supports; 0 if it wants none.
+        layout: u32,
     }
 
     /// A partition to watch.
@@ -305,6 +310,10 @@ native! {
         ttl_ms: Option<i64>,
         /// The lanes of the subscription, in their order.
         lanes: Vec<WatchStart>,
+        /// The shared memory that delivers the chunks; null if the client must use Receive.
+        shared: Option<SharedMemory>,
+        /// Why the server shares no memory, if the client asked for it.
+        not_shared: Option<StrBytes>,
     }
 
     /// A watched partition, and where the watch begins.

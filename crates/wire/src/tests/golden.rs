@@ -277,6 +277,8 @@ fn requests() -> Vec<Request> {
                 },
             ],
             bytes_max: 1 << 20,
+            ahead_bytes: ByteSize(16 << 20),
+            layout: 1,
         }
         .into(),
         KeyHistoryRequest {
@@ -545,6 +547,13 @@ fn responses() -> Vec<Response> {
                 position: Offset(300),
                 epoch: 2,
             }],
+            shared: Some(SharedMemory {
+                pool_path: "/proc/7/fd/8".into(),
+                pool_bytes: ByteSize(1 << 30),
+                rings_path: "/proc/7/fd/9".into(),
+                identity: 42,
+            }),
+            not_shared: Some("no".into()),
             ..WatchKeysResponse::default()
         }
         .into(),

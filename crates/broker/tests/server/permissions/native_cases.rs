@@ -1,7 +1,9 @@
 //! Native requests, each with its rights.
 
 use bytes::Bytes;
-use millstream_base::{Cursor, GroupId, Position, SegmentIndex, StreamId, StreamletIndex};
+use millstream_base::{
+    ByteSize, Cursor, GroupId, Position, SegmentIndex, StreamId, StreamletIndex,
+};
 use millstream_broker::security::Operation;
 use millstream_wire::StrBytes;
 use millstream_wire::native::*;
@@ -136,6 +138,8 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         until: None,
         partitions: Vec::new(),
         bytes_max: 1,
+        ahead_bytes: ByteSize(0),
+        layout: 0,
     };
     let hold = ChangeHoldRequest {
         stream: name(),

@@ -2,26 +2,24 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::pin::Pin;
-use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_base::{KeyRange, Offset, WatchPosition, WatchPositions, partition_of_key};
-use millstream_record::{Chunks, Decompressor, Life, Record};
+use millstream_base::{ByteSize, KeyRange, WatchPosition, WatchPositions, partition_of_key};
 use millstream_wire::native::{
-    DeliveredChunks, LocalSocketRequest, ReceiveRequest, ReceiveResponse, WatchKeysRequest,
+    LocalSocketRequest, ReceiveRequest, ReceiveResponse, WatchKeysRequest, WatchKeysResponse,
     WatchStart, WatchedPartition,
 };
 use millstream_wire::{ResponseError, Uuid};
 use tokio::time::timeout;
 
-use super::{KeyedStream, READ, WatchedChange};
+use super::changes::{Changes, Received};
+use super::shared::{self, SharedFeed};
+use super::{KeyedStream, READ};
 use crate::client::text;
 use crate::connection::Connection;
 use crate::error::ClientError;
-use crate::offsets::TopicPartition;
-use crate::push::{DamagedRecords, give};
 
 /// The requests for changes under way: each is the credit for one answer.
 pub const AHEAD_MAX: usize = 2;
@@ -31,44 +29,46 @@ const ANSWER_BYTES: u32 = 1 << 20;
 
 type Answer = Pin<Box<dyn Future<Output = Result<ReceiveResponse, ClientError>> + Send>>;
 
-/// A subscription on a connection of its own, which closes when this is dropped.
+/// A subscription, which ends when this is dropped.
 pub struct Link {
     /// Carries no requests but those of the watch: they would wait behind those for changes.
     connection: Connection,
+    feed: Feed,
+}
+
+/// The way of the changes.
+enum Feed {
+    /// Over the connection.
+    Network(NetworkFeed),
+    /// Through the server's memory.
+    Shared(SharedFeed),
+}
+
+/// Changes that the server sends on request.
+struct NetworkFeed {
     subscription: u32,
-    /// The partitions, by the lanes of the subscription.
-    lanes: Vec<u32>,
-    /// The number of partitions of the stream, which decides who owns a key.
-    partition_count: usize,
-    /// How long values live that name no end.
-    ttl: Option<Duration>,
     /// The answers under way, the first one first.
     answers: VecDeque<Answer>,
-    decompressor: Decompressor,
+    changes: Changes,
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
             .field("address", self.connection.address())
+            .field("is_shared", &self.is_shared())
             .finish_non_exhaustive()
     }
 }
 
-/// Changes of a lane.
-pub struct Received {
-    pub lane: usize,
-    /// The offset behind them.
-    pub next: Offset,
-    pub changes: Vec<WatchedChange>,
-}
-
 impl Link {
-    /// Begins to watch, from known positions on, or else with the next change. Returns the positions that the watch begins at.
+    /// Begins to watch, from known positions on, or else with the next change; in shared memory where that may be
+    /// and the server does it. Returns the positions that the watch begins at.
     pub async fn begin(
         stream: &KeyedStream,
         range: &KeyRange,
         known: Option<&WatchPositions>,
+        may_share: bool,
     ) -> Result<(Link, WatchPositions), ClientError> {
         stream.client.refresh(&[&stream.name]).await?;
         let topic = stream.client.topic(&stream.name).await?;
@@ -106,36 +106,58 @@ impl Link {
             until: range.until.as_deref().map(Bytes::copy_from_slice),
             partitions,
             bytes_max: ANSWER_BYTES,
+            ahead_bytes: ByteSize(0),
+            layout: 0,
         };
         let connection = stream.client.own_of_any().await?;
+        if may_share {
+            match shared::begin(stream, &connection, request.clone()).await {
+                Ok((source, answer)) => {
+                    let changes = Changes::new(stream, partition_count, &answer);
+                    let feed = Feed::Shared(SharedFeed::new(source, changes)?);
+                    return Ok((Link { connection, feed }, begun_at(&answer)));
+                }
+                Err(why) => {
+                    tracing::debug!(address = %connection.address(), "no memory is shared: {why}");
+                }
+            }
+        }
         let answer = connection.ask(request).await?;
         stream.check(READ, answer.error_code, answer.error_message.as_deref())?;
-        let positions = WatchPositions {
-            stream: answer.stream_id.into_bytes(),
-            partitions: answer.lanes.iter().map(begun).collect(),
-        };
-        let link = Link {
-            connection,
+        let feed = Feed::Network(NetworkFeed {
             subscription: answer.subscription,
-            lanes: answer.lanes.iter().map(|lane| lane.partition).collect(),
-            partition_count,
-            ttl: answer
-                .ttl_ms
-                .and_then(|ms| u64::try_from(ms).ok())
-                .map(Duration::from_millis),
             answers: VecDeque::new(),
-            decompressor: Decompressor::default(),
-        };
-        Ok((link, positions))
+            changes: Changes::new(stream, partition_count, &answer),
+        });
+        Ok((Link { connection, feed }, begun_at(&answer)))
     }
 
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
+    /// Whether changes come through the server's memory.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.feed, Feed::Shared(_))
+    }
+
     /// Waits for the next changes, with so many requests under way. Dropping the future loses nothing.
     pub async fn receive(
         &mut self,
+        stream: &KeyedStream,
+        ahead: usize,
+    ) -> Result<Vec<Received>, ClientError> {
+        match &mut self.feed {
+            Feed::Network(feed) => feed.receive(&self.connection, stream, ahead).await,
+            Feed::Shared(feed) => Ok(vec![feed.next().await?]),
+        }
+    }
+}
+
+impl NetworkFeed {
+    async fn receive(
+        &mut self,
+        connection: &Connection,
         stream: &KeyedStream,
         ahead: usize,
     ) -> Result<Vec<Received>, ClientError> {
@@ -145,7 +167,7 @@ impl Link {
                 source: 0,
                 bytes_max: ANSWER_BYTES,
             };
-            let pending = self.connection.send(request).await?;
+            let pending = connection.send(request).await?;
             self.answers.push_back(Box::pin(pending.wait()));
         }
         let Some(first) = self.answers.front_mut() else {
@@ -156,94 +178,21 @@ impl Link {
         let answer = answer?;
         if answer.error_code == ResponseError::ResourceNotFound.code() {
             // The subscription ends with its connection.
-            let address = self.connection.address().to_string();
+            let address = connection.address().to_string();
             return Err(ClientError::Disconnected { address });
         }
         stream.check(READ, answer.error_code, answer.error_message.as_deref())?;
-        let delivered = answer.delivered.into_iter();
-        delivered
-            .map(|delivered| self.received(stream, delivered))
-            .collect()
-    }
-
-    fn received(
-        &mut self,
-        stream: &KeyedStream,
-        delivered: DeliveredChunks,
-    ) -> Result<Received, ClientError> {
-        let lane = delivered.lane as usize;
-        let Some(&partition) = self.lanes.get(lane) else {
-            return Err(stream.violation(format!("the watch has no lane {lane}")));
-        };
-        let message = delivered.error_message.as_deref();
-        stream.check(READ, delivered.error_code, message)?;
-        let mut changes = Vec::new();
-        for piece in &delivered.chunks.0 {
-            self.read(stream, partition, &delivered, piece, &mut changes)?;
-        }
-        Ok(Received {
-            lane,
-            next: delivered.next,
-            changes,
-        })
-    }
-
-    /// Reads the changes of whole chunks.
-    fn read(
-        &mut self,
-        stream: &KeyedStream,
-        partition: u32,
-        delivered: &DeliveredChunks,
-        chunks: &[u8],
-        changes: &mut Vec<WatchedChange>,
-    ) -> Result<(), ClientError> {
-        let damaged = |damaged: DamagedRecords| {
-            damaged.in_partition(&TopicPartition {
-                topic: stream.name.clone(),
-                partition: i32::try_from(partition).unwrap_or(i32::MAX),
-            })
-        };
-        let (partition_count, ttl) = (self.partition_count, self.ttl);
-        let mut take = |record: &Record<'_>| {
-            changes.extend(change_of(record, partition, partition_count, ttl));
-            ControlFlow::Continue(())
-        };
-        let mut next = delivered.from;
-        for chunk in Chunks::new(chunks) {
-            let chunk = chunk.map_err(|error| {
-                damaged(DamagedRecords {
-                    offsets: next..delivered.next,
-                    error,
-                })
-            })?;
-            next = chunk.header().next_offset();
-            if chunk.header().attributes.is_control() {
-                continue;
-            }
-            let from = delivered.from;
-            let _ = give(&chunk, from, &mut self.decompressor, &mut take).map_err(damaged)?;
-        }
-        Ok(())
+        let delivered = answer.delivered.iter();
+        delivered.map(|it| self.changes.delivered(it)).collect()
     }
 }
 
-/// Returns the change that a record is; `None` if look-ups do not find it, since another partition owns its key.
-fn change_of(
-    record: &Record<'_>,
-    partition: u32,
-    partition_count: usize,
-    ttl: Option<Duration>,
-) -> Option<WatchedChange> {
-    let key = record.key?;
-    let end = Life::of(record).end(ttl);
-    (partition_of_key(key, partition_count) == partition as usize).then(|| WatchedChange {
-        partition,
-        version: record.offset,
-        timestamp: record.timestamp,
-        key: Bytes::copy_from_slice(key),
-        value: record.value.map(Bytes::copy_from_slice),
-        expires_at: end.filter(|_| record.value.is_some()),
-    })
+/// Returns the positions that a watch begins at.
+fn begun_at(answer: &WatchKeysResponse) -> WatchPositions {
+    WatchPositions {
+        stream: answer.stream_id.into_bytes(),
+        partitions: answer.lanes.iter().map(begun).collect(),
+    }
 }
 
 /// Waits for an answer, as long as the server is reachable. Dropping the future loses nothing.

@@ -1,6 +1,8 @@
 //! Watches: the changes of keys, as they are committed.
 
+mod changes;
 mod link;
+mod shared;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +13,8 @@ use millstream_wire::ResponseError;
 use millstream_wire::native::ScanKeysRequest;
 use tokio::time::{Instant, sleep};
 
-use self::link::{Link, Received};
+use self::changes::Received;
+use self::link::Link;
 use super::{ANSWER_TIME, KeyVersion, KeyedStream, READ, version};
 use crate::client::text;
 use crate::error::ClientError;
@@ -72,6 +75,8 @@ pub struct KeyWatch {
     range: KeyRange,
     /// Whether to make a snapshot where changes would be missed.
     may_reset: bool,
+    /// Whether to read in the server's memory, if it shares that.
+    may_share: bool,
     /// `None` while it is not connected.
     link: Option<Link>,
     /// Up to where its events were returned. `None` before the first connection of a watch without a position.
@@ -142,6 +147,7 @@ impl KeyedStream {
             stream,
             range,
             may_reset,
+            may_share: false,
             link: None,
             positions,
             snapshot: begins_with_snapshot.then(Snapshot::new),
@@ -167,6 +173,20 @@ impl Snapshot {
 }
 
 impl KeyWatch {
+    /// Lets the watch read changes in the memory of a server on this machine that runs as the same user, which takes the least
+    /// time and CPU. The watch then has a thread here and one at the server. From other servers it gets the changes over the
+    /// network. To be called before the first event.
+    #[must_use]
+    pub fn through_shared_memory(mut self) -> KeyWatch {
+        self.may_share = true;
+        self
+    }
+
+    /// Returns whether changes come through the server's memory; `false` while the watch is not connected.
+    pub fn is_shared(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::is_shared)
+    }
+
     /// Returns the position behind the last event that was returned; `None` before the first connection, and from the beginning of
     /// a snapshot to its end.
     pub fn positions(&self) -> Option<&WatchPositions> {
@@ -249,7 +269,8 @@ impl KeyWatch {
             Some(_) => None,
             None => self.positions.as_ref(),
         };
-        let (link, positions) = Link::begin(&self.stream, &self.range, known).await?;
+        let (link, positions) =
+            Link::begin(&self.stream, &self.range, known, self.may_share).await?;
         self.positions = Some(positions);
         self.link = Some(link);
         if self.snapshot.is_some() {
