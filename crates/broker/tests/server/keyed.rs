@@ -1,14 +1,19 @@
 //! Topics that keep the last record of each key refuse records without a key.
 
-use millstream_base::ByteSize;
-use millstream_log::StreamConfig;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_base::{ByteSize, SystemClock};
+use millstream_log::{CLEANUP_POLICY, COMPACT, Durability, StreamConfig};
 use millstream_record::Compression;
+use millstream_sim::SimDisk;
 use millstream_wire::ResponseError;
 use millstream_wire::messages::DeleteRecordsRequest;
 use millstream_wire::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsTopic,
 };
 use millstream_wire::messages::produce_response::PartitionProduceResponse;
+use millstream_wire::native::{KeyCondition, KeyToPut, PutKeysRequest, StoredKey};
 
 use crate::support::{
     Connection, Node, ask, keyed_chunk, produce_request, topic_name, values, wait_until,
@@ -202,4 +207,68 @@ fn delete_before(client: &mut Connection, topic: &str, offset: i64) -> (i16, i64
     let deleted = ask!(client, DeleteRecords, 2, request);
     let deleted = &deleted.topics[0].partitions[0];
     (deleted.error_code, deleted.low_watermark)
+}
+
+/// Puts a large value, with or without a condition that holds.
+fn put_large(client: &mut Connection, key: &str, condition: KeyCondition) -> StoredKey {
+    let entry = KeyToPut {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Some(vec![b'x'; 256 << 10].into()),
+        condition,
+        ..KeyToPut::default()
+    };
+    let request = PutKeysRequest {
+        stream: "s".into(),
+        entries: vec![entry],
+        all_or_none: false,
+    };
+    ask!(client, PutKeys, 0, request).entries.remove(0)
+}
+
+#[test]
+fn a_put_that_is_stored_when_the_disk_fills_says_that_it_may_take_effect() {
+    let disk = Arc::new(SimDisk::new(7));
+    let node = Node::simulated(disk.clone(), Arc::new(SystemClock::default()));
+    let config = StreamConfig {
+        durability: Durability::Sync,
+        settings: [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into(),
+        ..StreamConfig::default()
+    };
+    node.log().create_stream("s", config).unwrap();
+    let mut client = node.connect();
+    let is_full = || node.log().stats().disk_full;
+    let refused_message = |stored: StoredKey| {
+        assert_eq!(stored.error_code, ResponseError::KafkaStorageError.code());
+        stored.error_message.unwrap().to_string()
+    };
+    for condition in [KeyCondition::None, KeyCondition::Absent] {
+        let mut keys = (0..10_000).map(|n| format!("{condition:?} {n}"));
+        let mut refuse_one = |client: &mut Connection| {
+            disk.set_capacity(0);
+            let refused = keys.find_map(|key| {
+                let stored = put_large(client, &key, condition);
+                (stored.error_code != 0).then_some(stored)
+            });
+            wait_until("the disk is full", is_full);
+            refused_message(refused.expect("the disk has no room"))
+        };
+        let make_room = || {
+            disk.set_capacity(u64::MAX);
+            wait_until("there is room", || !is_full());
+        };
+        let is_told = |message: String| message.contains("the write may take effect");
+        let mut tries = 0;
+        while !is_told(refuse_one(&mut client)) {
+            // The disk was full before: nothing was stored.
+            make_room();
+            tries += 1;
+            assert!(tries < 20);
+        }
+        let later = format!("{condition:?} later");
+        let refused = put_large(&mut client, &later, condition);
+        assert!(!is_told(refused_message(refused)), "it is not stored");
+        make_room();
+        let stored = put_large(&mut client, &later, condition);
+        assert_eq!(stored.error_code, 0, "{stored:?}");
+    }
 }

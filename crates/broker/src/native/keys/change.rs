@@ -12,7 +12,7 @@ use millstream_record::Header;
 use millstream_wire::ResponseError;
 use millstream_wire::native::{self, KeyToPut, PutKeysResponse, StoredKey};
 
-use super::put::refuse;
+use super::put::{refuse, refuse_stored};
 use super::secondary::{Secondary, check_secondary};
 use super::{check_key, not_done};
 use crate::broker::Broker;
@@ -203,7 +203,7 @@ async fn answer(
     for Waiting { share, answer_at } in waiting {
         match share.partition.answered(answer_at).await {
             Ok(()) => transactions.seen(&share.partition, answer_at).await,
-            Err(error) => refuse(&mut response, &share.places, &error.into()),
+            Err(error) => refuse_stored(&mut response, &share.places, error),
         }
     }
     response

@@ -13,6 +13,7 @@ use super::secondary::Secondary;
 use super::together::put_together;
 use super::{KEYS_MAX, keyed_stream};
 use crate::broker::Broker;
+use crate::error::response_error;
 use crate::key_transactions::KeyTransactions;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
@@ -195,8 +196,25 @@ async fn acknowledge(
     {
         match partition.acknowledged(&appended).await {
             Ok(()) => transactions.seen(&partition, appended.next_offset).await,
-            Err(error) => refuse(&mut response, &entries, &error.into()),
+            Err(error) => refuse_stored(&mut response, &entries, error),
         }
     }
     response
+}
+
+/// Refuses the entries at these places, which are stored but not as durable as they have to be. A change may take effect all the
+/// same; a condition that does not hold has stored nothing.
+pub fn refuse_stored(response: &mut PutKeysResponse, places: &[usize], error: LogError) {
+    let plain = Refused::from(error.clone());
+    let told = match error {
+        LogError::UnknownStream { .. } => plain.clone(),
+        error => Refused::new(
+            response_error(&error),
+            format!("{error}; the write may take effect all the same: read the key first"),
+        ),
+    };
+    for place in places {
+        let is_stored = response.entries[*place].error_code == 0;
+        refuse(response, &[*place], if is_stored { &told } else { &plain });
+    }
 }
