@@ -105,13 +105,10 @@ fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     if !args.more.is_empty() {
         return put_together(args, remote, &stream, is_json);
     }
-    let mut read = Vec::new();
+    let read;
     let value = match args.value == "-" {
         true => {
-            let mut input = Input::open(Path::new("-"), &Stop::on_signals()?)?;
-            input
-                .read_to_end(&mut read)
-                .context("cannot read the value")?;
+            read = value_of_stdin(args, remote)?;
             &read
         }
         false => args.value.as_bytes(),
@@ -119,6 +116,27 @@ fn put(args: &PutArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     let change = put_of(args, &args.key, value);
     let changed = wait(remote, &stream, change_one(&stream, change))?;
     report_stored("stored", &args.key, changed.stored, is_json)
+}
+
+/// Reads the value of a key from stdin, and not more bytes than a chunk of the stream may have: an input may have no end.
+fn value_of_stdin(args: &PutArgs, remote: &Remote) -> anyhow::Result<Vec<u8>> {
+    let settings = remote.stream(&args.stream)?.settings;
+    let bytes_max = settings.chunk_bytes_max.unwrap_or(settings.segment_bytes);
+    let input = Input::open(Path::new("-"), &Stop::on_signals()?)?;
+    let mut value = Vec::new();
+    input
+        .take(bytes_max.0 + 1)
+        .read_to_end(&mut value)
+        .context("cannot read the value")?;
+    if value.len() as u64 > bytes_max.0 {
+        bail!(
+            "the value of key {:?} is too large: stdin has more than {bytes_max}, the largest chunk of stream {}, which its \
+             setting max.message.bytes bounds; nothing was stored",
+            args.key,
+            args.stream
+        );
+    }
+    Ok(value)
 }
 
 /// Puts all keys of the arguments, or none.

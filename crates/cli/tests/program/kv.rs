@@ -1,5 +1,6 @@
 //! Records by key, from the command line and over HTTP.
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -8,7 +9,9 @@ use tempfile::tempdir;
 use crate::http::{
     BOB, assert_status, get_with, init_user, run_as_admin, send_with, start, start_with_admin,
 };
-use crate::support::{Server, get, get_json, run, run_with_input, wait_until};
+use crate::support::{
+    Server, finish, get, get_json, run, run_with_input, start as start_program, wait_until,
+};
 
 /// Returns the body of an answer with this status, and checks a header.
 #[track_caller]
@@ -347,6 +350,29 @@ fn keys_are_used_on_a_server() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     use_keys(&server);
+}
+
+#[test]
+fn a_value_without_an_end_is_refused_and_the_older_one_stays() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let create = ["stream", "create", "t", "--keyed"];
+    server.run(&create).assert_done();
+    server.run(&["kv", "put", "t", "ann", "1"]).assert_done();
+    let zeros = fs::File::open("/dev/zero").unwrap();
+    let mut put = server.command(&["kv", "put", "t", "ann", "-"]);
+    finish(start_program(put.stdin(zeros))).assert_fails(
+        1,
+        &[
+            "\"ann\" is too large",
+            "8 MiB",
+            "stream t",
+            "max.message.bytes",
+            "nothing was stored",
+        ],
+    );
+    let got = server.run(&["kv", "get", "t", "ann"]).assert_done();
+    assert_eq!(got.stdout, b"1");
 }
 
 #[test]
