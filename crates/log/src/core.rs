@@ -93,6 +93,15 @@ pub struct Counters {
     pub evicted_segments: AtomicU64,
 }
 
+/// Returns when an earlier run has compacted a lane, most recently.
+fn last_compaction(dir: &DataDir) -> Option<Timestamp> {
+    dir.manifest().look_at(|listed| {
+        let lanes = listed.lanes();
+        let compacted = lanes.filter_map(|(_, lane)| Some(lane.compacted()?.1));
+        compacted.max()
+    })
+}
+
 impl Core {
     pub fn new(
         config: LogConfig,
@@ -112,7 +121,7 @@ impl Core {
                 Arc::clone(&pool),
                 Arc::clone(&appends.compaction_marks),
             ),
-            compactor: Compactor::new(&config, clock.monotonic()),
+            compactor: Compactor::new(&config, &*clock, last_compaction(&dir)),
             config,
             dir,
             run: (clock.now().0 & i64::from(i32::MAX)) as i32,

@@ -32,6 +32,7 @@ pub mod schedule;
 pub mod stats;
 pub mod step;
 mod stretches;
+pub mod time;
 
 pub use pass::PassReport;
 

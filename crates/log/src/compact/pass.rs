@@ -161,7 +161,7 @@ impl Core {
     /// The first one of a lane. Others are compacted all the same.
     pub fn compact_all(&self) -> Result<PassReport> {
         let streams: Vec<Arc<StreamState>> = self.streams.read().by_id.values().cloned().collect();
-        let now = self.clock.now();
+        let now = self.compactor.time.now(&*self.clock);
         let mut all = Ok(PassReport::default());
         for stream in streams {
             let config = self.effective(stream.kind, stream.shared.config.read().clone());
@@ -250,7 +250,8 @@ impl<'a> Pass<'a> {
             rules: RewriteRules {
                 compression: intake.and_then(|intake| intake.codec()),
                 now: order.now,
-                horizon: Timestamp(order.now.0.saturating_add(retention)),
+                // The wall clock may be ahead: then the time would already be over when that is trusted.
+                horizon: Timestamp(order.now.max(core.clock.now()).0.saturating_add(retention)),
                 begins_tombstones: true,
                 tombstones_end: compacted.0,
                 markers_end: match may_drop_markers {

@@ -86,8 +86,10 @@ impl Core {
         }
     }
 
+    /// Returns the time by which records are dropped, and the monotonic time.
     fn both_times(&self) -> (Timestamp, Duration) {
-        (self.clock.now(), self.clock.monotonic())
+        let now = self.compactor.time.now(&*self.clock);
+        (now, self.clock.monotonic())
     }
 
     /// Returns the lane with the settings of its compaction; `None` if it is not compacted.

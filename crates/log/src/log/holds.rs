@@ -116,7 +116,8 @@ impl Log {
             });
         }
         let now = core.clock.now();
-        end_holds_of(core, &self.inner.catalog, &stream, now)?;
+        let steady = core.compactor.time.now(&*core.clock);
+        end_holds_of(core, &self.inner.catalog, &stream, steady)?;
         let id = shared.holds.reserve(&shared.name, new.name)?;
         Ok(BegunHold {
             log: self.clone(),
@@ -283,7 +284,8 @@ impl Drop for BegunHold {
 
 /// Ends the holds whose time is over.
 pub fn end_holds(core: &Core, catalog: &Table) {
-    let now = core.clock.now();
+    // As for values that end: what a hold has kept does not come back.
+    let now = core.compactor.time.now(&*core.clock);
     if !core.take_hold_end(now) {
         return;
     }

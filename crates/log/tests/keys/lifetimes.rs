@@ -348,3 +348,90 @@ fn a_scan_passes_over_many_values_that_have_ended() {
     );
     assert_eq!(scan(&partition, KeyRange::all(), 1, 1 << 20).len(), 1);
 }
+
+/// A year, as a clock jumps that was set wrong.
+const YEAR: i64 = 365 * 86_400_000;
+
+fn compact_for(machine: &Machine, time: Duration) {
+    let steps = 20;
+    for _ in 0..steps {
+        while machine.log().step() | machine.log().compact_step() {}
+        machine.log().compact().unwrap();
+        sync(machine.log());
+        machine.clock.advance(time / steps);
+    }
+}
+
+/// Look-ups follow a wrong clock, but what has not ended by the right one is there again when the clock is right.
+#[test]
+fn a_clock_that_jumps_a_year_ahead_and_back_destroys_nothing() {
+    let mut machine = Machine::new();
+    machine.clock.set(Timestamp(YEAR));
+    let settings = [
+        (DELETE_RETENTION, "500"),
+        (FILE_DELETE_DELAY, "0"),
+        (TTL, "86400000"),
+    ];
+    create(&machine, &settings);
+    append_until(&machine, &["own"], Some(YEAR + 86_400_000));
+    append_until(&machine, &["stream"], None);
+    close_groups(&machine);
+    let found = |machine: &Machine| keys(&machine.partition()).concat();
+    compact_for(&machine, Duration::from_secs(1));
+    assert_eq!(found(&machine), "ownstream");
+    for is_restart in [false, true] {
+        let right = machine.clock.now();
+        let since = machine.clock.monotonic();
+        machine.clock.set(Timestamp(right.0 + YEAR));
+        if is_restart {
+            machine.restart(|_| ());
+        }
+        assert_eq!(found(&machine), "", "restarted: {is_restart}");
+        compact_for(&machine, Duration::from_secs(50 * 60));
+        assert_eq!(found(&machine), "");
+        let passed = machine.clock.monotonic() - since;
+        machine
+            .clock
+            .set(Timestamp(right.0 + passed.as_millis() as i64));
+        assert_eq!(found(&machine), "ownstream", "restarted: {is_restart}");
+        compact_for(&machine, Duration::from_secs(60));
+    }
+    // One that stays ahead is followed.
+    machine.clock.set(Timestamp(2 * YEAR));
+    compact_for(&machine, Duration::from_secs(3 * 3_600));
+    assert!(!stored(&machine.partition(), b"own").contains(&true));
+}
+
+#[test]
+fn a_clock_that_jumps_a_year_back_keeps_values_until_it_is_right() {
+    let mut machine = Machine::new();
+    machine.clock.set(Timestamp(YEAR));
+    let settings = [(DELETE_RETENTION, "500"), (FILE_DELETE_DELAY, "0")];
+    create(&machine, &settings);
+    append_until(&machine, &["gone"], Some(YEAR + 1_000));
+    append_until(&machine, &["there"], Some(YEAR + 86_400_000));
+    close_groups(&machine);
+    append(&machine.partition(), &[(Some(b"filler"), None)]);
+    sync(machine.log());
+    for is_restart in [false, true] {
+        machine.clock.set(Timestamp(YEAR + 2_000));
+        assert_eq!(keys(&machine.partition()).concat(), "there");
+        machine.clock.set(Timestamp(0));
+        if is_restart {
+            machine.restart(|_| ());
+        }
+        assert_eq!(keys(&machine.partition()).concat(), "gonethere");
+        compact_for(&machine, Duration::from_secs(60));
+        assert_eq!(keys(&machine.partition()).concat(), "gonethere");
+        // A value that is put now ends after its time.
+        let put = put_for("new", NewValue::Put(b"1"), Some(1_000));
+        machine.partition().change(&[put]).unwrap();
+        sync(machine.log());
+        assert!(get(&machine.partition(), b"new").is_some());
+        machine.clock.advance(Duration::from_secs(1));
+        assert_eq!(get(&machine.partition(), b"new"), None);
+        let delete = put_for("new", NewValue::Delete, None);
+        machine.partition().change(&[delete]).unwrap();
+        sync(machine.log());
+    }
+}
