@@ -1,4 +1,4 @@
-//! The bound of the memory of all unsent answers, and that of all bodies of requests.
+//! The bounds of the memory of all unsent answers, of all bodies of requests, and of large events.
 
 use std::sync::Arc;
 
@@ -25,10 +25,21 @@ impl Memory {
 
     /// Takes memory, if so much is free. Bytes beyond all of the memory need all of it.
     pub fn take(&self, bytes: usize) -> Option<Room> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         let free = Arc::clone(&self.free);
-        let permit = free.try_acquire_many_owned(units.min(self.units)).ok()?;
+        let permit = free.try_acquire_many_owned(self.units_of(bytes)).ok()?;
         Some(Room { _permit: permit })
+    }
+
+    /// As [`take`](Self::take), and waits until so much is free. `None` only if the program is ending.
+    pub async fn wait(&self, bytes: usize) -> Option<Room> {
+        let free = Arc::clone(&self.free);
+        let permit = free.acquire_many_owned(self.units_of(bytes)).await.ok()?;
+        Some(Room { _permit: permit })
+    }
+
+    fn units_of(&self, bytes: usize) -> u32 {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        units.min(self.units)
     }
 }
 

@@ -12,7 +12,8 @@ use millstream_base::{
 };
 use millstream_broker::{KeyReads, Threads};
 use millstream_log::{
-    KeyScan, Listening, LogError, Next, Stream, StreamPartition, Subscription, SubscriptionError,
+    KeyEntry, KeyScan, Listening, LogError, Next, Stream, StreamPartition, Subscription,
+    SubscriptionError,
 };
 use millstream_record::{Chunks, Decompressor, Record};
 use millstream_serve::{KEY_WATCHERS_MAX, KeyEvent, KeyWatch, KeyedError, KeyedVersion, WatchFrom};
@@ -30,13 +31,17 @@ const PAGE_BYTES: usize = 256 << 10;
 /// The memory of the changes that were read and not sent, of all watches.
 const CHANGES_BYTES_MAX: usize = 64 << 20;
 
+/// The most bytes of changes that a watch reads at once without that memory: so clients that take no large changes hold up no
+/// watch of small ones.
+const OWN_BYTES_MAX: usize = 256 << 10;
+
 /// The unit, in bytes, of permits.
 const UNIT_BYTES: usize = 1 << 10;
 
 /// What all watches share.
 pub struct WatchBounds {
     threads: Threads,
-    /// Held from before changes are read until they have their memory: so few of them wait for that.
+    /// Held while changes are read.
     turns: Arc<Semaphore>,
     memory: Arc<Semaphore>,
 }
@@ -50,34 +55,96 @@ impl WatchBounds {
         }
     }
 
-    /// Takes the next changes, with their memory. Returns `None` if the program is ending.
+    /// Takes the next changes, with their memory. Changes that find none are read again when there is some, so they take none
+    /// while they wait. Returns `None` if the program is ending.
     async fn take(
         &self,
         mut subscription: Subscription,
         partitions: Vec<StreamPartition>,
         count: usize,
     ) -> Option<Received> {
-        let _turn = Arc::clone(&self.turns).acquire_owned().await.ok()?;
-        let work = move || {
-            let taken = take(&mut subscription, &partitions, count);
-            (subscription, taken)
-        };
-        let (subscription, taken) = self.threads.run(work).await?;
-        let units = match &taken {
-            Ok(Taken::Changes(.., changes)) => {
-                let bytes: usize = changes.iter().map(bytes_of).sum();
-                bytes
-                    .div_ceil(UNIT_BYTES)
-                    .min(CHANGES_BYTES_MAX / UNIT_BYTES)
-            }
-            _ => 0,
-        };
-        let room = Arc::clone(&self.memory).acquire_many_owned(units as u32);
-        Some(Received {
-            subscription,
-            taken,
-            room: room.await.ok()?,
-        })
+        let mut room = None;
+        loop {
+            let turn = Arc::clone(&self.turns).acquire_owned().await.ok()?;
+            let (partitions, memory) = (partitions.clone(), Arc::clone(&self.memory));
+            let work = move || {
+                let read = read_in_memory(&mut subscription, &partitions, count, &memory, room);
+                (subscription, read)
+            };
+            let (read_from, read) = self.threads.run(work).await?;
+            drop(turn);
+            subscription = read_from;
+            let units = match read {
+                Ok((taken, room)) => {
+                    return Some(Received {
+                        subscription,
+                        taken,
+                        room,
+                    });
+                }
+                Err(NeedsRoom(units)) => units,
+            };
+            room = Some(self.wait(units).await?);
+        }
+    }
+
+    /// Waits for memory. Returns `None` if the program is ending.
+    async fn wait(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        let memory = Arc::clone(&self.memory);
+        memory.acquire_many_owned(units).await.ok()
+    }
+}
+
+/// There is no memory of this many units now.
+struct NeedsRoom(u32);
+
+/// Takes memory for so many bytes, if they need any, unless `room` is enough.
+fn take_room(
+    memory: &Arc<Semaphore>,
+    bytes: usize,
+    room: Option<OwnedSemaphorePermit>,
+) -> Result<Option<OwnedSemaphorePermit>, NeedsRoom> {
+    if bytes <= OWN_BYTES_MAX {
+        return Ok(None);
+    }
+    let units = bytes.div_ceil(UNIT_BYTES);
+    let units = units.min(CHANGES_BYTES_MAX / UNIT_BYTES) as u32;
+    if let Some(room) = room
+        && room.num_permits() >= units as usize
+    {
+        return Ok(Some(room));
+    }
+    let taken = Arc::clone(memory).try_acquire_many_owned(units);
+    taken.map(Some).map_err(|_| NeedsRoom(units))
+}
+
+/// What a subscription has handed out, with its memory.
+type ReadInMemory = (
+    Result<Taken, SubscriptionError>,
+    Option<OwnedSemaphorePermit>,
+);
+
+/// Takes the next changes. If there is no memory for them, the subscription goes back.
+fn read_in_memory(
+    subscription: &mut Subscription,
+    partitions: &[StreamPartition],
+    count: usize,
+    memory: &Arc<Semaphore>,
+    room: Option<OwnedSemaphorePermit>,
+) -> Result<ReadInMemory, NeedsRoom> {
+    let before = subscription.positions();
+    let taken = take(subscription, partitions, count);
+    let bytes = match &taken {
+        Ok(Taken::Changes(.., changes)) => changes.iter().map(bytes_of).sum(),
+        _ => 0,
+    };
+    match (take_room(memory, bytes, room), before) {
+        (Ok(room), _) => Ok((taken, room)),
+        (Err(needs), Some(before)) => match subscription.seek(&before) {
+            Ok(()) => Err(needs),
+            Err(error) => Ok((Err(error), None)),
+        },
+        (Err(_), None) => Ok((taken, None)),
     }
 }
 
@@ -85,7 +152,7 @@ impl WatchBounds {
 struct Received {
     subscription: Subscription,
     taken: Result<Taken, SubscriptionError>,
-    room: OwnedSemaphorePermit,
+    room: Option<OwnedSemaphorePermit>,
 }
 
 type Receiving = Pin<Box<dyn Future<Output = Option<Received>> + Send>>;
@@ -307,12 +374,26 @@ impl NodeWatch {
         };
         let mut range = self.range.clone();
         range.from = range.from.max(next.to_vec());
-        self.reads.catch_up([partition]).await;
-        let scanned = self.reads.run({
-            let partition = partition.clone();
-            move || partition.scan(&range, PAGE_KEYS, PAGE_BYTES)
-        });
-        let KeyScan { entries, next } = scanned.await.ok_or_else(ended)?.map_err(failed)?;
+        let mut room = None;
+        let KeyScan { entries, next } = loop {
+            self.reads.catch_up([partition]).await;
+            let scanned = self.reads.run({
+                let (partition, range) = (partition.clone(), range.clone());
+                move || partition.scan(&range, PAGE_KEYS, PAGE_BYTES)
+            });
+            let scan = scanned.await.ok_or_else(ended)?.map_err(failed)?;
+            let bytes = scan.entries.iter().map(entry_bytes).sum();
+            let needed = match take_room(&self.bounds.memory, bytes, room) {
+                Ok(taken) => {
+                    self.room = taken;
+                    break scan;
+                }
+                Err(NeedsRoom(units)) => units,
+            };
+            // Read again with its memory.
+            drop(scan);
+            room = Some(self.bounds.wait(needed).await.ok_or_else(ended)?);
+        };
         let page = entries.iter().map(|it| (&it.key[..], it.version.offset));
         let position = self.positions.partitions[snapshot.place].next;
         snapshot.until = snapshot.pages.add_page(position, page, next);
@@ -358,7 +439,7 @@ impl NodeWatch {
             match taken {
                 Ok(Taken::Changes(place, next, changes)) => {
                     self.is_dry = false;
-                    self.room = Some(room);
+                    self.room = room;
                     self.add(place, next, changes);
                 }
                 // It listens before the next look, and waits after it.
@@ -485,6 +566,10 @@ fn bytes_of(event: &KeyEvent) -> usize {
     }
 }
 
+fn entry_bytes(entry: &KeyEntry) -> usize {
+    size_of::<Ready>() + entry.key.len() + entry.version.value.len()
+}
+
 /// Returns the change that a record is; `None` if look-ups do not find it, since another partition owns its key. A value that has
 /// ended is a deletion.
 fn change_of(record: &Record<'_>, partition: &StreamPartition, count: usize) -> Option<KeyEvent> {
@@ -501,4 +586,93 @@ fn change_of(record: &Record<'_>, partition: &StreamPartition, count: usize) -> 
         value: value.map(|(value, _)| Bytes::copy_from_slice(value)),
         expires_at: value.and_then(|(_, end)| end),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use millstream_base::{ByteSize, Timestamp};
+    use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogConfig, StreamConfig};
+    use millstream_record::{ChunkBuilder, Compression};
+    use tokio::runtime::Builder;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const WAIT_MAX: Duration = Duration::from_secs(30);
+
+    /// Takes changes until there are some. Returns how many, whether they hold memory, and the subscription.
+    async fn take_some(
+        bounds: &WatchBounds,
+        mut subscription: Subscription,
+        partition: &StreamPartition,
+    ) -> (usize, bool, Subscription) {
+        loop {
+            let taken = bounds.take(subscription, vec![partition.clone()], 1);
+            let received = taken.await.unwrap();
+            subscription = received.subscription;
+            match received.taken.unwrap() {
+                Taken::Changes(.., changes) if !changes.is_empty() => {
+                    return (changes.len(), received.room.is_some(), subscription);
+                }
+                // A look at chunks without such keys finds none.
+                Taken::Changes(..) | Taken::Nothing => {}
+            }
+        }
+    }
+
+    /// As when the clients of other watches take none of the large changes that these have read.
+    #[test]
+    fn large_changes_wait_for_memory_and_small_ones_do_not() {
+        let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(take_large_and_small());
+    }
+
+    async fn take_large_and_small() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        let config = StreamConfig {
+            settings: [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into(),
+            ..StreamConfig::default()
+        };
+        let partition = log
+            .create_stream("t", config)
+            .unwrap()
+            .partition(0)
+            .unwrap();
+        for (key, bytes) in [("large", 1 << 20), ("small", 10), ("large", 2 << 20)] {
+            let value = vec![b'x'; bytes];
+            let mut builder = ChunkBuilder::new(Compression::None);
+            builder
+                .push(Timestamp(0), Some(key.as_bytes()), Some(&value), &[])
+                .unwrap();
+            let appended = partition.append(builder.finish(None).unwrap()).unwrap();
+            partition.acknowledge(&appended).unwrap();
+        }
+        let bounds = WatchBounds::new();
+        let take = |key: &str| {
+            let from = [(partition.clone(), Offset(0))];
+            let subscription = Subscription::of_keys(from, &KeyRange::key(key));
+            take_some(&bounds, subscription, &partition)
+        };
+        let all = (CHANGES_BYTES_MAX / UNIT_BYTES) as u32;
+        let all = bounds.wait(all).await;
+        // More than there are turns.
+        let waiting = (0..2 * KEY_WATCHERS_MAX).map(|_| Box::pin(take("large")));
+        let mut waiting: Vec<_> = waiting.collect();
+        for large in &mut waiting {
+            assert!(timeout(Duration::from_millis(100), large).await.is_err());
+        }
+        let (count, has_room, _) = timeout(WAIT_MAX, take("small")).await.unwrap();
+        assert_eq!((count, has_room), (1, false));
+        drop(all);
+        for large in waiting {
+            let (count, has_room, rest) = timeout(WAIT_MAX, large).await.unwrap();
+            assert_eq!((count, has_room), (1, true));
+            let second = take_some(&bounds, rest, &partition);
+            let (count, has_room, _) = timeout(WAIT_MAX, second).await.unwrap();
+            assert_eq!((count, has_room), (1, true));
+        }
+    }
 }

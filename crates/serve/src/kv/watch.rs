@@ -25,6 +25,7 @@ use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::gate::{Admission, Visited, Visitor};
 use crate::keyed::{KeyEvent, KeyWatch, KeyedStreams, WatchFrom};
+use crate::memory::Memory;
 use crate::watches::{Endless, WATCHES_MAX, Watches};
 
 /// The longest life of a watch. Then its client comes back with the id of the last event.
@@ -38,6 +39,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// The events that wait to be sent, beside the one that the connection sends.
 const QUEUED_MAX: usize = 4;
+
+/// The most bytes of an event that needs none of the memory of all watches: so clients that take no large events hold up no watch
+/// of small ones.
+const SMALL_BYTES_MAX: usize = 16 << 10;
+
+/// The bytes of an event beside its key, its value and its id, at most.
+const EVENT_FIELDS_BYTES: usize = 512;
 
 /// The most partitions of a watched range: each event has the position in all of them.
 const PARTITIONS_MAX: usize = 512;
@@ -117,6 +125,7 @@ fn begin(
     let task = Task {
         sender,
         last: Arc::clone(&last),
+        memory: watches.memory(),
         reader,
         time,
         _place: place,
@@ -155,6 +164,7 @@ struct Task {
     sender: mpsc::Sender<Bytes>,
     /// The event that comes behind all in the queue.
     last: Arc<Mutex<Option<Bytes>>>,
+    memory: Arc<Memory>,
     reader: Reader,
     time: Arc<ConnectionTime>,
     _place: OwnedSemaphorePermit,
@@ -202,7 +212,10 @@ impl Task {
                 }
                 Some(Ok(event)) => {
                     id = (!watch.is_in_snapshot()).then(|| watch.positions().to_string());
-                    frame_of(&event, id.as_deref())
+                    match self.frame_in_memory(&event, id.as_deref()).await {
+                        Some(frame) => frame,
+                        None => return BUSY,
+                    }
                 }
                 Some(Err(error)) => {
                     self.put_last(&error.to_string());
@@ -213,6 +226,18 @@ impl Task {
                 return SLOW;
             }
         }
+    }
+
+    /// Returns the frame of an event, which holds its memory; `None` if none comes free for too long.
+    async fn frame_in_memory(&self, event: &KeyEvent, id: Option<&str>) -> Option<Bytes> {
+        let bytes = frame_bytes_max(event) + id.map_or(0, str::len);
+        if bytes <= SMALL_BYTES_MAX {
+            return Some(frame_of(event, id));
+        }
+        let room = timeout(SLOW_TIME_MAX, self.memory.wait(bytes))
+            .await
+            .ok()??;
+        Some(room.hold(frame_of(event, id)))
     }
 
     /// Sends a frame. Returns `false` if the client does not take any for too long.
@@ -240,6 +265,9 @@ impl Task {
     }
 }
 
+const BUSY: &str =
+    "too many bytes of events wait for other clients: come back with the id of the last event";
+
 const SLOW: &str = "the client takes no events: it is too slow";
 
 /// The body of an answer.
@@ -266,6 +294,24 @@ impl HttpBody for Events {
             queued.or_else(last).map(|bytes| Ok(Frame::data(bytes)))
         })
     }
+}
+
+/// Returns the most bytes that the frame of an event can have, without its id.
+fn frame_bytes_max(event: &KeyEvent) -> usize {
+    let KeyEvent::Change { key, value, .. } = event else {
+        return EVENT_FIELDS_BYTES;
+    };
+    // As text with escapes and with a prefix for each line, or as base64.
+    let escaped = |byte: &u8| match *byte {
+        ..b' ' => 7,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    let of = |bytes: &[u8]| {
+        let text: usize = bytes.iter().map(escaped).sum();
+        text.max(4 * bytes.len().div_ceil(3))
+    };
+    EVENT_FIELDS_BYTES + of(key) + value.as_deref().map_or(0, of)
 }
 
 fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
@@ -390,18 +436,43 @@ mod tests {
         assert_eq!(begins, "event: snapshot\nid: snapshot\ndata: {}\n\n");
     }
 
-    /// A watch that always sees a change, or none.
+    #[test]
+    fn no_frame_is_larger_than_the_memory_that_is_taken_for_it() {
+        let all: Vec<u8> = (0..=255).collect();
+        for piece in [
+            &b"\n"[..],
+            b"\r\n",
+            b"\x01",
+            b"\"",
+            b"\\",
+            b"\xff",
+            b"a",
+            "\u{e9}".as_bytes(),
+            b"{\"a\":\n1}",
+            b" ",
+            &all,
+        ] {
+            for count in [0, 1, 100] {
+                let bytes = piece.repeat(count);
+                let event = change_of(&bytes, Some(&bytes));
+                let (frame, most) = (frame_of(&event, None), frame_bytes_max(&event));
+                assert!(frame.len() <= most, "{piece:?}: {} of {most}", frame.len());
+            }
+        }
+    }
+
+    /// A watch that always sees a change of this value, or none.
     struct Steady {
-        has_changes: bool,
+        change: Option<Bytes>,
     }
 
     impl KeyWatch for Steady {
         fn next(
             &mut self,
         ) -> Pin<Box<dyn Future<Output = Result<KeyEvent, KeyedError>> + Send + '_>> {
-            match self.has_changes {
-                true => Box::pin(ready(Ok(change_of(b"k", None)))),
-                false => Box::pin(std::future::pending()),
+            match &self.change {
+                Some(value) => Box::pin(ready(Ok(change_of(b"k", Some(&value[..]))))),
+                None => Box::pin(std::future::pending()),
             }
         }
 
@@ -419,16 +490,17 @@ mod tests {
 
     /// Returns the body of a watch, and the lifetime of its connection.
     fn begun(has_changes: bool, watches: &Watches) -> (Events, Arc<ConnectionTime>) {
-        begun_by(Arc::new(Open), has_changes, watches)
+        let change = has_changes.then(|| Bytes::from_static(b"v"));
+        begun_by(Arc::new(Open), change, watches)
     }
 
     fn begun_by(
         visitor: Arc<dyn Visitor>,
-        has_changes: bool,
+        change: Option<Bytes>,
         watches: &Watches,
     ) -> (Events, Arc<ConnectionTime>) {
         let time = Arc::new(ConnectionTime::new(Duration::from_secs(60)));
-        let watch = Box::new(Steady { has_changes });
+        let watch = Box::new(Steady { change });
         let reader = Reader {
             visitor,
             stream: "t".to_owned(),
@@ -464,7 +536,8 @@ mod tests {
         for has_changes in [false, true] {
             let start = Instant::now();
             let visitor = Arc::new(Until(start + 2 * SILENCE_MAX));
-            let (mut events, _time) = begun_by(visitor, has_changes, &watches);
+            let change = has_changes.then(|| Bytes::from_static(b"v"));
+            let (mut events, _time) = begun_by(visitor, change, &watches);
             let mut last = String::new();
             while let Some(frame) = next(&mut events).await {
                 last = frame;
@@ -498,6 +571,39 @@ mod tests {
         }
         assert_eq!(told.len(), QUEUED_MAX + 1);
         assert!(told[QUEUED_MAX].contains("too slow"), "{told:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_events_that_no_client_takes_hold_up_no_small_ones() {
+        let (_stop, stopping) = tokio::sync::watch::channel(());
+        let watches = Watches::with_memory(stopping, 1 << 20);
+        let large = Bytes::from(vec![b'x'; SMALL_BYTES_MAX]);
+        let begin_large = || begun_by(Arc::new(Open), Some(large.clone()), &watches).0;
+        let mut idle: Vec<Events> = (0..100).map(|_| begin_large()).collect();
+        sleep(Duration::from_secs(1)).await;
+        let queued: usize = idle.iter().map(|events| events.receiver.len()).sum();
+        // Each has an id, which is small, and a few have large events: 1 MiB of all.
+        assert!((132..=164).contains(&queued), "{queued}");
+        let start = Instant::now();
+        let (mut small, _) = begun(true, &watches);
+        for _ in 0..1_000 {
+            assert!(next(&mut small).await.is_some());
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        // All of them are told, and a client that reads has its turn.
+        sleep(2 * SLOW_TIME_MAX).await;
+        for events in &mut idle {
+            let mut last = String::new();
+            while let Some(frame) = next(events).await {
+                last = frame;
+            }
+            let is_told = last.contains("too slow") || last.contains("come back with the id");
+            assert!(is_told, "{last:?}");
+        }
+        let mut reading = begin_large();
+        for _ in 0..200 {
+            assert!(next(&mut reading).await.is_some());
+        }
     }
 
     #[tokio::test(start_paused = true)]
