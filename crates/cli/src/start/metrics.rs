@@ -166,6 +166,14 @@ fn of_keys(streams: &[StreamInfo]) -> Vec<Metric> {
         by("partition_key_files_rebuilt_total", Counter, "Key files that were made in place of damaged or lost ones.",
             |keys| keys.files_rebuilt),
     ];
+    let partly_indexed = |lane: &PartitionInfo| count(lane.partly_indexed?);
+    metrics.push(by_partition(
+        streams,
+        "partition_partly_indexed_records",
+        Gauge,
+        "Records that have too many secondary keys, or too long ones, so they are not found by all of them.",
+        partly_indexed,
+    ));
     let failed_at = |lane: &PartitionInfo| Some(seconds(lane.keys?.files_failed_at?));
     metrics.push(by_partition(
         streams,

@@ -121,6 +121,7 @@ fn lane(lane: LaneDescription) -> PartitionInfo {
         fault: lane.fault.map(|fault| fault.to_string()),
         // The answer does not have it.
         keys: None,
+        partly_indexed: None,
         compaction: lane.compaction.map(compaction),
     }
 }

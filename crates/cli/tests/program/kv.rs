@@ -343,6 +343,9 @@ fn keys_are_found_by_secondary_keys_over_http() {
     let prefix = get_json(&http, "/kv/u?by=city&prefix=city+1");
     assert_eq!(prefix["entries"].as_array().unwrap().len(), 3);
     assert_status(&get(&http, "/kv/u?by=zip"), 409);
+    let metrics = get(&http, "/metrics");
+    let all_found = "millstream_partition_partly_indexed_records{stream=\"u\",partition=\"0\"} 0\n";
+    assert!(metrics.contains(all_found), "{metrics}");
 }
 
 #[test]

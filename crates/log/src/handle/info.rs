@@ -58,6 +58,11 @@ pub struct PartitionInfo {
     /// The size of its key index; `None` before the first lookup of a key after a start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<KeyStats>,
+    /// Records of which an index of secondary keys leaves some out, since they have more than
+    /// [`SECONDARY_KEYS_MAX`](millstream_record::SECONDARY_KEYS_MAX) or too long ones; `None` before the first use of an index after
+    /// a start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partly_indexed: Option<u64>,
     /// Its compaction; `None` if it is not compacted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compaction: Option<CompactionStats>,
@@ -84,6 +89,7 @@ pub fn partition_info(
         truncated_bytes: state.map_or(0, |state| state.truncated_bytes),
         fault: fault.map(ToString::to_string),
         keys: state.and_then(LaneState::key_stats),
+        partly_indexed: state.and_then(LaneState::partly_indexed),
         compaction: state.and_then(LaneState::compaction_stats),
     }
 }

@@ -45,6 +45,13 @@ impl LaneState {
         self.secondary.0.read().clone()
     }
 
+    /// Returns how many records there are of which an index of secondary keys leaves some out; `None` if there is no index.
+    pub fn partly_indexed(&self) -> Option<u64> {
+        let indexes = self.secondary_indexes();
+        let left_out = indexes.iter().map(|index| self.stats_of(index).without_key);
+        (!indexes.is_empty()).then(|| left_out.sum())
+    }
+
     /// Takes the indexes of secondary keys away whose names are not `wanted`, and returns them.
     pub fn take_secondary_indexes(&self, wanted: &[SecondaryName]) -> Vec<Arc<KeyIndex>> {
         let is_wanted = |index: &Arc<KeyIndex>| wanted.iter().any(|name| is_of(index, name));

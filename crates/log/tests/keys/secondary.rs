@@ -234,6 +234,7 @@ fn of_a_thousand_secondary_keys_the_first_ones_are_found() {
         for index in partition.secondary_indexes() {
             assert_eq!(index.stats.without_key, 1, "{}", index.name);
         }
+        assert_eq!(partition.info().partly_indexed, Some(2));
         // The next time they are in a file.
         put(&machine, 2..600);
     }
