@@ -1,5 +1,6 @@
 //! Records of keyed streams, found by their keys.
 
+mod alike;
 mod changes;
 mod compaction;
 mod files;
