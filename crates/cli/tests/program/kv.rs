@@ -638,6 +638,110 @@ fn keys_are_written_over_http() {
     body(&get(&http, "/kv/a%2Fb/bob"), 404, "");
 }
 
+/// Versions of the future, of another partition and beyond all numbers change nothing, and each is named.
+#[test]
+fn wrong_versions_change_nothing() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    let done = |args: &[&str]| server.run(args).assert_done();
+    done(&["stream", "create", "t", "--keyed", "--lanes", "3"]);
+    done(&["kv", "put", "t", "ann", "1"]);
+    let ann = done(&["kv", "get", "t", "ann", "--json"]).json();
+    let tag = format!("\"{}-{}\"", ann["partition"], ann["version"]);
+    let largest = u64::MAX.to_string();
+
+    for (version, code, part) in [
+        ("7", 1, "newest one is 0"),
+        (&largest, 1, "newest one is 0"),
+        ("18446744073709551616", 2, "--if-version"),
+        ("-1", 2, "-1"),
+        ("one", 2, "--if-version"),
+    ] {
+        let args = ["kv", "put", "t", "ann", "2", "--if-version", version];
+        server.run(&args).assert_fails(code, &[part]);
+    }
+    let put = |header: &str| {
+        let header = format!("If-Match: {header}\r\n");
+        send_with(&http, "PUT", "/kv/t/ann", &header, b"2")
+    };
+    let other = (ann["partition"].as_u64().unwrap() + 1) % 3;
+    for (tags, status) in [
+        (format!("\"{}-7\"", ann["partition"]), 412),
+        (format!("\"{}-{largest}\"", ann["partition"]), 412),
+        (format!("\"{other}-0\""), 412),
+        (format!("W/{tag}"), 412),
+        ("\"\", \"x\", \"99999999999999999999-1\"".to_owned(), 412),
+        (tag.trim_matches('"').to_owned(), 400),
+        (format!("*, {tag}"), 400),
+        (format!("{tag} {tag}"), 400),
+        ("\"".to_owned(), 400),
+    ] {
+        let answer = put(&tags);
+        match status {
+            412 => body(&answer, 412, &format!("etag: {tag}\r\n")),
+            status => body(&answer, status, ""),
+        };
+        assert!(status == 412 || answer.contains("if-match"), "{answer}");
+    }
+    let post = |version: &str| {
+        let change = format!("[{{\"key\":\"ann\",\"value\":2,\"if_version\":{version}}}]");
+        send_with(&http, "POST", "/kv/t", "", change.as_bytes())
+    };
+    for (version, status, part) in [
+        ("7", 412, "change 0"),
+        (&*largest, 412, "change 0"),
+        ("18446744073709551616", 400, "expected u64"),
+        ("-1", 400, "`-1`, expected u64"),
+        ("0.5", 400, "`0.5`, expected u64"),
+        ("\"0\"", 400, "expected u64"),
+    ] {
+        let answer = body(&post(version), status, "");
+        assert!(answer.contains(part), "{version}: {answer}");
+    }
+    for (query, status) in [
+        ("version=18446744073709551615", 200),
+        ("version=18446744073709551616", 400),
+        ("version=-1", 400),
+        ("history&before=18446744073709551615", 200),
+        ("history&before=-1", 400),
+    ] {
+        assert_status(&get(&http, &format!("/kv/t/ann?{query}")), status);
+    }
+    let newest = done(&["kv", "get", "t", "ann", "--version", &largest]);
+    assert_eq!(newest.text(), "1");
+    assert_eq!(
+        done(&["kv", "history", "t", "ann"]).text().lines().count(),
+        1
+    );
+    // The right one among others.
+    assert_status(&put(&format!("\"9-9\", {tag}")), 204);
+    assert_eq!(done(&["kv", "get", "t", "ann"]).text(), "2");
+}
+
+/// A topic whose records have no keys, before it becomes keyed.
+#[test]
+fn records_without_keys_are_passed_over_and_stay() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    let done = |args: &[&str]| server.run(args).assert_done();
+    done(&["stream", "create", "t"]);
+    let lines = b"one\ntwo\nthree\n".to_vec();
+    let produce = |lines: &[u8]| server.run_with_input(&["produce", "t"], lines.to_vec());
+    produce(&lines).assert_done();
+    done(&["config", "set", "stream/t", "cleanup.policy=compact"]);
+    done(&["kv", "put", "t", "ann", "1"]);
+    assert_eq!(done(&["kv", "get", "t", "ann"]).text(), "1");
+    assert_eq!(done(&["kv", "scan", "t"]).text(), "ann\t1\n");
+    let scanned = get_json(&http, "/kv/t");
+    assert_eq!(scanned["entries"].as_array().unwrap().len(), 1);
+    let keyless = "millstream_partition_keyless_records{stream=\"t\",partition=\"0\"} 3\n";
+    let metrics = get(&http, "/metrics");
+    assert!(metrics.contains(keyless), "{metrics}");
+    produce(b"four\n").assert_fails(1, &["stream t", "send it with a key"]);
+    let consumed = done(&["consume", "t"]).text();
+    assert_eq!(consumed, "one\ntwo\nthree\n1\n");
+}
+
 #[test]
 fn a_visitor_needs_the_right_to_read_the_stream() {
     let dir = tempdir().unwrap();

@@ -496,6 +496,33 @@ async fn a_watch_goes_over_the_network_where_no_memory_is_shared() {
 }
 
 #[tokio::test]
+async fn compaction_and_deletion_go_on_beside_a_watch_that_never_reads() {
+    let node = Node::start();
+    create(node.log(), 1);
+    let table = node.client().keyed("t");
+    let mut watch = begun(&table, KeyRange::all(), WatchFrom::Now).await;
+    table.put("k", "first").await.unwrap();
+    check(&mut watch, "k", Some("first")).await;
+    for number in 0..100 {
+        table.put("k", vec![number; 900_000]).await.unwrap();
+    }
+    let dropped = async {
+        while node.log().compact().unwrap().records_dropped == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), dropped).await.unwrap();
+    // Compaction leaves out older changes, but not the newest.
+    while change(&mut watch).await.value.unwrap()[0] != 99 {}
+    node.log().delete_stream("t").unwrap();
+    let ended = timeout(Duration::from_secs(60), watch.next())
+        .await
+        .unwrap();
+    let error = ended.unwrap_err();
+    assert!(error.is_unknown_stream(), "{error}");
+}
+
+#[tokio::test]
 async fn a_deleted_stream_ends_the_watch_and_its_positions() {
     let node = Node::start();
     create(node.log(), 1);

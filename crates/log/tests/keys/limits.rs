@@ -6,9 +6,10 @@ use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_log::{
     CLEANUP_POLICY, Durability, KeyRange, Log, LogConfig, LogError, StreamConfig, StreamDefaults,
 };
-use millstream_record::{Chunk, ChunkBuilder, Compression, Header};
+use millstream_record::{Chunk, ChunkBuilder, Chunks, Compression, Decompressor, Header};
 
-use super::{append, chunk, config, get, keyed, scan, sync, while_not_keyed};
+use super::machine::Machine;
+use super::{append, chunk, config, get, keyed, scan, small_groups, sync, while_not_keyed};
 
 #[test]
 fn a_stream_that_is_not_keyed_is_refused_with_the_setting_to_change() {
@@ -107,6 +108,72 @@ fn keys_of_no_bytes_and_of_a_megabyte_are_found() {
     assert_eq!(get(&partition, &long), None);
     let stats = partition.key_stats();
     assert_eq!((stats.keys, stats.indexed_to), (1, Offset(6)));
+}
+
+/// A stream that had no keys until it became keyed loses none of its records, and its keys are found.
+#[test]
+fn records_without_a_key_from_before_a_stream_is_keyed_stay_and_are_passed_over() {
+    let mut machine = Machine::new();
+    let stream = small_groups("delete");
+    machine.log().create_stream("s", stream).unwrap();
+    let plain = |n: u32| format!("plain {n:0500}").into_bytes();
+    for n in 0..400 {
+        let (value, new) = (plain(n), n.to_string());
+        let records = [
+            (None, Some(&value[..])),
+            (Some(&b"k"[..]), Some(new.as_bytes())),
+            (None, None),
+        ];
+        append(&machine.partition(), &records);
+        sync(machine.log());
+    }
+    let error = machine.partition().get(b"k").unwrap_err();
+    assert!(matches!(error, LogError::NotKeyed { .. }), "{error}");
+    let compacted = |config: &mut StreamConfig| {
+        let policy = (CLEANUP_POLICY.to_owned(), "compact".to_owned());
+        config.settings.extend([policy]);
+    };
+    machine.log().alter_stream("s", compacted).unwrap();
+    let found = Some((3 * 399 + 1, b"399".to_vec()));
+    for is_compacted in [false, true] {
+        let partition = machine.partition();
+        assert_eq!(get(&partition, b"k"), found);
+        assert_eq!(scan(&partition, KeyRange::all(), 10, 1 << 20).len(), 1);
+        assert_eq!(partition.key_stats().without_key, 800);
+        let mut reader = partition.reader(partition.earliest());
+        let (mut kept, mut keys, mut decompressor) = (0, 0, Decompressor::default());
+        while let Some(chunks) = reader.read(100_000).unwrap() {
+            for chunk in Chunks::new(&chunks.bytes) {
+                for record in chunk.unwrap().records(&mut decompressor).unwrap() {
+                    let record = record.unwrap();
+                    match (record.key, record.value) {
+                        (None, Some(value)) => {
+                            assert_eq!(value, plain(kept));
+                            kept += 1;
+                        }
+                        (key, _) => keys += u32::from(key.is_some()),
+                    }
+                }
+            }
+        }
+        assert_eq!(kept, 400, "compacted: {is_compacted}");
+        assert_eq!(keys < 400, is_compacted, "{keys} records with a key");
+        if !is_compacted {
+            machine.log().persist();
+            sync(machine.log());
+            machine.log().compact().unwrap();
+            machine.restart(|_| ());
+        }
+    }
+    let refused =
+        machine
+            .partition()
+            .append(&chunk(&[(None, Some(b"v"))], Compression::None, None));
+    let error = refused.unwrap_err().to_string();
+    assert!(
+        error.contains("stream s") && error.contains("send it with a key"),
+        "{error}"
+    );
 }
 
 #[test]
