@@ -3,7 +3,6 @@
 mod contender;
 mod cost;
 mod durability;
-mod fetcher;
 mod latency;
 mod load;
 mod rdkafka;

@@ -9,9 +9,13 @@ use bytes::{Bytes, BytesMut};
 use millstream_base::Timestamp;
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use millstream_wire::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use millstream_wire::messages::{
-    CreateTopicsRequest, DeleteTopicsRequest, ProduceRequest, TopicName,
+    CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest, ProduceRequest,
+    TopicName,
 };
 use millstream_wire::{
     ApiKey, Request, RequestHeader, Response, StrBytes, decode_response, encode_request, take_frame,
@@ -24,6 +28,7 @@ pub const RECORD_BYTES: usize = 100;
 pub const PRODUCE_VERSION: i16 = 9;
 const CREATE_TOPICS_VERSION: i16 = 5;
 const DELETE_TOPICS_VERSION: i16 = 5;
+const ALTER_CONFIGS_VERSION: i16 = 1;
 
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -102,6 +107,29 @@ impl Connection {
                 Ok(())
             }
             _ => bail!("another answer than to CreateTopics"),
+        }
+    }
+
+    /// Changes settings of a topic.
+    pub fn alter_topic(&mut self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
+        const TOPIC: i8 = 2;
+        let settings = settings.iter().map(|(name, value)| {
+            AlterableConfig::default()
+                .with_name(text(name))
+                .with_value(Some(text(value)))
+        });
+        let resource = AlterConfigsResource::default()
+            .with_resource_type(TOPIC)
+            .with_resource_name(text(name))
+            .with_configs(settings.collect());
+        let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        match self.ask(ALTER_CONFIGS_VERSION, request.into())? {
+            Response::IncrementalAlterConfigs(response) => {
+                let refused = response.responses.iter().find(|one| one.error_code != 0);
+                ensure!(refused.is_none(), "the settings are refused: {refused:?}");
+                Ok(())
+            }
+            _ => bail!("another answer than to IncrementalAlterConfigs"),
         }
     }
 

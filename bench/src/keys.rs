@@ -1,5 +1,6 @@
 //! Keyed streams: tables whose records are found by key.
 
+mod beside;
 mod by_hand;
 mod compaction;
 mod data;
@@ -19,7 +20,7 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "keys",
-    measures: "Measures keyed streams (gets, puts, scans, compaction, growth, and a start) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
+    measures: "Measures keyed streams (gets, puts, scans, compaction, growth, a start, and work on old data beside the head) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
     cases: &[
         (in_process::GET, in_process::get),
         (in_process::PUT, in_process::put),
@@ -30,6 +31,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (growth::GROWTH, growth::growth),
         (network::NETWORK, network::network),
         (start::START, start::start),
+        (beside::BESIDE, beside::beside),
     ],
 };
 

@@ -11,6 +11,7 @@ mod clock;
 mod connection;
 mod docs;
 mod engine;
+mod fetcher;
 mod folder;
 mod keys;
 mod librdkafka;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 /// Reads a size from `/proc/<id>/status`, in MiB.
 pub fn status_mib(id: u32, field: &str) -> Result<f64> {
@@ -61,8 +61,37 @@ pub fn took(before: &HashMap<u32, u64>, after: &HashMap<u32, u64>) -> impl Itera
         .map(|(thread, ns)| ns - before.get(thread).unwrap_or(&0).min(ns))
 }
 
+/// Returns the thread of a process that has this name, of which the kernel keeps 15 characters.
+pub fn thread_named(id: u32, name: &str) -> Result<u32> {
+    let name: String = name.chars().take(15).collect();
+    for entry in fs::read_dir(format!("/proc/{id}/task"))? {
+        let thread = entry?.file_name().to_string_lossy().parse()?;
+        if thread_name(id, thread).is_ok_and(|found| found == name) {
+            return Ok(thread);
+        }
+    }
+    bail!("process {id} has no thread {name}")
+}
+
+/// Returns how many bytes a thread of a process has read and written with system calls.
+pub fn bytes_of_thread(id: u32, thread: u32) -> Result<u64> {
+    let path = format!("/proc/{id}/task/{thread}/io");
+    let io = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let fields = io.lines().filter_map(|line| line.split_once(": "));
+    let bytes = fields.filter(|(name, _)| matches!(*name, "rchar" | "wchar"));
+    let bytes: Result<Vec<u64>, _> = bytes.map(|(_, value)| value.parse()).collect();
+    Ok(bytes?.into_iter().sum())
+}
+
 /// Returns the name of a thread of a process.
 pub fn thread_name(id: u32, thread: u32) -> Result<String> {
     let name = fs::read_to_string(format!("/proc/{id}/task/{thread}/comm"))?;
     Ok(name.trim_end().to_owned())
+}
+
+/// Gives this thread the lowest priority: it runs where the others leave a processor idle, about.
+pub fn lower_own_priority() -> Result<()> {
+    let thread = rustix::thread::gettid();
+    rustix::process::setpriority_process(Some(thread), 19)?;
+    Ok(())
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::durability::Durability;
-use super::fetcher::Fetcher;
 use super::load::{self, Producer};
 use crate::connection::{Connection, check_produced, chunk, produce_frame};
+use crate::fetcher::Fetcher;
 use crate::folder::Folder;
 use crate::measure::Bench;
 use crate::proc::{cpu_by_thread, cpu_of_write_back, status_mib, took};

@@ -10,8 +10,8 @@ use anyhow::{Result, anyhow, bail};
 
 use super::contender::{Nodes, Side};
 use super::durability::Durability;
-use super::fetcher::Fetcher;
 use crate::connection::{Connection, check_produced, chunk, produce_frame};
+use crate::fetcher::Fetcher;
 use crate::measure::Bench;
 use crate::report::{Better, Case};
 

@@ -1,7 +1,10 @@
 //! The keys and values that the benchmark stores.
 
 use anyhow::{Result, ensure};
+use bytes::Bytes;
 use fastrand::Rng;
+use millstream_base::Timestamp;
+use millstream_record::{ChunkBuilder, Compression};
 
 /// The size of a key.
 pub const KEY_BYTES: usize = 16;
@@ -33,6 +36,18 @@ pub fn value(number: u64, version: u64) -> Value {
     rng.fill(&mut value);
     value[..8].copy_from_slice(&number.to_le_bytes());
     value
+}
+
+/// Makes a chunk with a version of random keys among so many.
+pub fn chunk_of(rng: &mut Rng, records: usize, keys: u64, version: u64) -> Result<Bytes> {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    for _ in 0..records {
+        let number = rng.u64(..keys);
+        let (key, value) = (key(number), value(number, version));
+        let time = Timestamp(1_700_000_000_000);
+        builder.push(time, Some(&key), Some(&value), &[])?;
+    }
+    Ok(Bytes::copy_from_slice(builder.finish(None)?))
 }
 
 /// Checks that a value is one of the key with this number.
