@@ -10,6 +10,7 @@ mod in_process;
 mod load;
 mod network;
 mod ours;
+mod produce;
 mod scan;
 mod start;
 mod table;
@@ -30,6 +31,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (compaction::COMPACTION, compaction::compaction),
         (growth::GROWTH, growth::growth),
         (network::NETWORK, network::network),
+        (produce::PRODUCE, produce::produce),
         (start::START, start::start),
         (beside::BESIDE, beside::beside),
     ],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use fastrand::Rng;
 
@@ -66,6 +66,23 @@ const MULTI: Shape = Shape {
     keys_of_request: 100,
 };
 
+/// Puts that wait for the disk, and gets at the same time.
+const PUTS_BESIDE: Shape = Shape {
+    name: "pipelined",
+    connections: 8,
+    batch: 16,
+    keys_of_request: 1,
+};
+const GETS_BESIDE: Shape = Shape {
+    name: "beside-durable-puts",
+    connections: 8,
+    batch: 1,
+    keys_of_request: 1,
+};
+
+/// The least ratio of our gets to those of Valkey, whose gets wait for the sync.
+const BESIDE_TARGET: f64 = 5.0;
+
 const GRID: [(Operation, Shape); 8] = [
     (Operation::Get, MANY),
     (Operation::Get, PIPELINED),
@@ -120,6 +137,7 @@ pub fn network(bench: &Bench) -> Result<Vec<Case>> {
     for (operation, shape) in &GRID {
         cases.push(sides.measure(bench, *operation, shape, keys)?);
     }
+    cases.push(sides.gets_beside_puts(bench, keys)?);
     Ok(cases)
 }
 
@@ -156,7 +174,7 @@ impl Sides {
         keys: u64,
     ) -> Result<Case> {
         let durable = operation == Operation::DurablePut;
-        let contenders = 1 + usize::from(self.valkey.is_some());
+        let contenders = self.contenders();
         let lasts = Duration::from_millis(bench.size(1000, 20));
         let ours = shape.requests(keys, |numbers| match operation {
             Operation::Get => ours::get(durable, numbers),
@@ -214,6 +232,74 @@ impl Sides {
         }
         Ok(case)
     }
+
+    /// Measures gets while other clients put durably.
+    fn gets_beside_puts(&self, bench: &Bench, keys: u64) -> Result<Case> {
+        const DURABLE: bool = true;
+        let lasts = Duration::from_millis(bench.size(1000, 20));
+        let gets = GETS_BESIDE.requests(keys, |numbers| ours::get(DURABLE, numbers))?;
+        let puts = PUTS_BESIDE.requests(keys, |numbers| ours::put(DURABLE, numbers, 1))?;
+        let command = |operation| move |numbers: &[u64]| Ok(valkey_command(operation, numbers));
+        let their_gets = GETS_BESIDE.requests(keys, command(Operation::Get))?;
+        let their_puts = PUTS_BESIDE.requests(keys, command(Operation::DurablePut))?;
+        let address = self.ours.address();
+        let got = Expected::learn(address, &gets[0].batches[0])?;
+        let put = Expected::learn(address, &puts[0].batches[0])?;
+        let rounds = bench.turns(self.contenders(), |place| {
+            bench.settle_disk();
+            match (place, &self.valkey) {
+                (0, _) => both(
+                    || load::run(address, &gets, &|bytes| got.check(bytes), lasts),
+                    || load::run(address, &puts, &|bytes| put.check(bytes), lasts),
+                ),
+                (_, Some(valkey)) => {
+                    let address = valkey[usize::from(DURABLE)].address;
+                    both(
+                        || load::run(address, &their_gets, &valkey::answer, lasts),
+                        || load::run(address, &their_puts, &valkey::answer, lasts),
+                    )
+                }
+                (_, None) => bail!("there is no Valkey"),
+            }
+        })?;
+        type OfBoth = fn(&[Answered; 2]) -> f64;
+        let pick =
+            |side: usize, pick: OfBoth| -> Vec<f64> { rounds[side].iter().map(pick).collect() };
+        let rate = |side| pick(side, |[gets, _]| gets.requests_per_second / 1e3);
+        let name = format!("{NETWORK}/get/{}", GETS_BESIDE.name);
+        let mut case = Case::new(name, "k keys/s", Better::Higher, rate(0));
+        let figures: [(&str, OfBoth); 3] = [
+            ("p50_us", |[gets, _]| gets.p50_us),
+            ("p99_us", |[gets, _]| gets.p99_us),
+            ("k_puts_per_s", |[_, puts]| puts.requests_per_second / 1e3),
+        ];
+        for (side, prefix) in ["", "valkey_"].iter().enumerate().take(rounds.len()) {
+            for (figure, of) in figures {
+                case = case.detail(&format!("{prefix}{figure}"), median(&pick(side, of)));
+            }
+        }
+        Ok(match rounds.len() {
+            1 => case,
+            _ => case.by_hand(rate(1)).target(BESIDE_TARGET),
+        })
+    }
+
+    fn contenders(&self) -> usize {
+        1 + usize::from(self.valkey.is_some())
+    }
+}
+
+/// Does two works at the same time.
+fn both<T: Send>(
+    one: impl FnOnce() -> Result<T> + Send,
+    other: impl FnOnce() -> Result<T> + Send,
+) -> Result<[T; 2]> {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(other);
+        let one = one();
+        let other = other.join().map_err(|_| anyhow!("a client panicked"))?;
+        Ok([one?, other?])
+    })
 }
 
 impl Shape {
