@@ -12,13 +12,15 @@ use millstream_wire::messages::create_topics_request::{CreatableTopic, Creatable
 use millstream_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
+use millstream_wire::messages::metadata_request::MetadataRequestTopic;
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use millstream_wire::messages::{
-    CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest, ProduceRequest,
-    TopicName,
+    CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest, MetadataRequest,
+    ProduceRequest, TopicName,
 };
 use millstream_wire::{
-    ApiKey, Request, RequestHeader, Response, StrBytes, decode_response, encode_request, take_frame,
+    ApiKey, Request, RequestHeader, Response, StrBytes, Uuid, decode_response, encode_request,
+    take_frame,
 };
 
 /// The size of a record's value.
@@ -29,6 +31,11 @@ pub const PRODUCE_VERSION: i16 = 9;
 const CREATE_TOPICS_VERSION: i16 = 5;
 const DELETE_TOPICS_VERSION: i16 = 5;
 const ALTER_CONFIGS_VERSION: i16 = 1;
+const METADATA_VERSION: i16 = 12;
+
+/// Kinds of resources with settings.
+pub const TOPIC: i8 = 2;
+pub const GROUP: i8 = 32;
 
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -72,7 +79,8 @@ impl Connection {
         }
     }
 
-    fn ask(&mut self, version: i16, request: Request) -> Result<Response> {
+    /// Sends a request, and waits for its answer.
+    pub fn ask(&mut self, version: i16, request: Request) -> Result<Response> {
         let api = request.api();
         self.send(&frame(version, request)?)?;
         Ok(decode_response(api, version, self.receive()?)?.1)
@@ -110,16 +118,15 @@ impl Connection {
         }
     }
 
-    /// Changes settings of a topic.
-    pub fn alter_topic(&mut self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
-        const TOPIC: i8 = 2;
+    /// Changes settings of a topic or a group.
+    pub fn alter(&mut self, kind: i8, name: &str, settings: &[(&str, &str)]) -> Result<()> {
         let settings = settings.iter().map(|(name, value)| {
             AlterableConfig::default()
                 .with_name(text(name))
                 .with_value(Some(text(value)))
         });
         let resource = AlterConfigsResource::default()
-            .with_resource_type(TOPIC)
+            .with_resource_type(kind)
             .with_resource_name(text(name))
             .with_configs(settings.collect());
         let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
@@ -130,6 +137,24 @@ impl Connection {
                 Ok(())
             }
             _ => bail!("another answer than to IncrementalAlterConfigs"),
+        }
+    }
+
+    /// Returns the id of a topic.
+    pub fn topic_id(&mut self, name: &str) -> Result<Uuid> {
+        let topic = MetadataRequestTopic::default().with_name(Some(TopicName(text(name))));
+        let request = MetadataRequest::default().with_topics(Some(vec![topic]));
+        match self.ask(METADATA_VERSION, request.into())? {
+            Response::Metadata(response) => {
+                let topic = response.topics.first().context("no topic in the answer")?;
+                ensure!(
+                    topic.error_code == 0,
+                    "no topic {name}: {}",
+                    topic.error_code
+                );
+                Ok(topic.topic_id)
+            }
+            _ => bail!("another answer than to Metadata"),
         }
     }
 

@@ -11,6 +11,7 @@ mod load;
 mod network;
 mod ours;
 mod produce;
+mod queue;
 mod scan;
 mod start;
 mod table;
@@ -21,7 +22,7 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "keys",
-    measures: "Measures keyed streams (gets, puts, scans, compaction, growth, a start, and work on old data beside the head) against maps behind a lock and bare writes in the process, and against Valkey over the network.",
+    measures: "Measures keyed streams (gets, puts, scans, compaction, growth, and a start), queues by key, and work on old data beside the head, against maps behind a lock and bare writes in the process, and against Valkey over the network.",
     cases: &[
         (in_process::GET, in_process::get),
         (in_process::PUT, in_process::put),
@@ -32,6 +33,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (growth::GROWTH, growth::growth),
         (network::NETWORK, network::network),
         (produce::PRODUCE, produce::produce),
+        (queue::QUEUE, queue::queue),
         (start::START, start::start),
         (beside::BESIDE, beside::beside),
     ],

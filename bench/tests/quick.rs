@@ -52,7 +52,7 @@ fn every_case_of_the_log_runs() {
 #[test]
 fn every_case_of_keys_runs() {
     let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
-    let cases_of_server = if program.exists() { 19 } else { 0 };
+    let cases_of_server = if program.exists() { 22 } else { 0 };
     check("keys", 11 + cases_of_server, "put", 2);
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use fastrand::Rng;
 
 use super::data::{KEY_BYTES, VALUE_BYTES, chunk_of};
-use crate::connection::{Connection, check_produced, chunk, produce_frame};
+use crate::connection::{Connection, TOPIC, check_produced, chunk, produce_frame};
 use crate::fetcher::Fetcher;
 use crate::measure::{Bench, order_of_turns};
 use crate::proc::{bytes_of_thread, lower_own_priority, thread_named};
@@ -177,7 +177,7 @@ impl World {
             let mut speeds = [0.0; 2];
             for side in order_of_turns(round, 2) {
                 bench.settle_disk();
-                let mut begin = || connection.alter_topic(&tables[side], &[setting]);
+                let mut begin = || connection.alter(TOPIC, &tables[side], &[setting]);
                 let took = match side {
                     0 => {
                         begin()?;
