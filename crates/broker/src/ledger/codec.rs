@@ -1,6 +1,6 @@
 //! Keys and values of records, byte for byte.
 //!
-//! A key begins with its kind; a value begins with its version, which is 1. Numbers are big-endian. Text and bytes
+//! A key begins with its kind; a value begins with its version, which is 1 unless its kind has later ones. Numbers are big-endian. Text and bytes
 //! follow their length, a u32. An optional field follows a byte: 1 if it is present, 0 if it is missing. Durations are
 //! u64 milliseconds; timestamps are i64 milliseconds since 1970.
 
@@ -13,8 +13,8 @@ use millstream_base::Timestamp;
 
 use super::RecordError;
 
-/// The version of all values.
-const VERSION: u8 = 1;
+/// The first version of all values.
+pub const VERSION: u8 = 1;
 
 /// Writes a record's key or value.
 #[derive(Debug)]
@@ -28,7 +28,12 @@ impl Writer {
 
     /// Begins a value.
     pub fn value() -> Self {
-        Writer(vec![VERSION])
+        Writer::value_of(VERSION)
+    }
+
+    /// Begins a value of a later version.
+    pub fn value_of(version: u8) -> Self {
+        Writer(vec![version])
     }
 
     /// Takes all bytes written so far.
@@ -69,6 +74,15 @@ impl Writer {
     pub fn u128(&mut self, number: u128) -> &mut Self {
         self.0.put_u128(number);
         self
+    }
+
+    /// Writes a number that is mostly small: seven bits in each byte, the lowest first, and the eighth bit if more follow.
+    pub fn varint(&mut self, mut number: u64) -> &mut Self {
+        while number >= 1 << 7 {
+            self.0.put_u8(number as u8 | 1 << 7);
+            number >>= 7;
+        }
+        self.u8(number as u8)
     }
 
     /// Writes the number of items that follow. Every caller bounds it far below 2^32.
@@ -130,8 +144,17 @@ impl Reader {
 
     /// Reads a value, from behind its version on, to its end.
     pub fn value<T>(bytes: Bytes, read: impl FnOnce(&mut Reader) -> Result<T>) -> Result<T> {
+        Reader::value_up_to(VERSION, bytes, |_, reader| read(reader))
+    }
+
+    /// Reads a value of any version up to this one.
+    pub fn value_up_to<T>(
+        newest: u8,
+        bytes: Bytes,
+        read: impl FnOnce(u8, &mut Reader) -> Result<T>,
+    ) -> Result<T> {
         Reader::key(bytes, |reader| match reader.u8("version")? {
-            VERSION => read(reader),
+            version if (VERSION..=newest).contains(&version) => read(version, reader),
             version => Err(RecordError::unknown("version", version)),
         })
     }
@@ -174,6 +197,22 @@ impl Reader {
     pub fn u128(&mut self, field: &'static str) -> Result<u128> {
         let number = self.0.try_get_u128();
         number.map_err(|_| RecordError::CutOff { field })
+    }
+
+    pub fn varint(&mut self, field: &'static str) -> Result<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.u8(field)?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                break;
+            }
+            number |= bits << shift;
+            if byte < 1 << 7 {
+                return Ok(number);
+            }
+        }
+        Err(RecordError::Invalid { field })
     }
 
     /// Reads the number of items that follow. Callers must not allocate by it: corrupt bytes may hold any number.

@@ -15,7 +15,7 @@ use millstream_log::{AtLeast, Log, LogError, StreamPartition};
 use millstream_record::{ChunkBuilder, Chunks, Compression, Decompressor};
 use parking_lot::Mutex;
 
-pub use self::codec::{Reader, Writer};
+pub use self::codec::{Reader, VERSION, Writer};
 use self::compaction::Growth;
 pub use self::record::{Record, RecordError};
 

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::groups::{GroupName, MemberId, Partition, TopicId};
+use crate::ledger::{Record, RecordError};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The model has no more records.
@@ -526,4 +527,51 @@ fn what_is_stored_is_what_is_read() {
     assert!(stored.has_prepared(ProducerId(1 << 40)));
     let (read, stored) = record::decode(record::record(&key, None)).unwrap();
     assert_eq!((read, stored.is_none()), (key, true));
+}
+
+#[test]
+fn a_state_takes_two_bytes_for_most_runs_and_the_first_version_is_still_read() {
+    let settings = ShareSettings::default();
+    let key = record::Key {
+        group: GroupName::from("g"),
+        topic: TopicId(7),
+        partition: Partition(3),
+    };
+    let mut shares = SharePartition::new(Offset(5));
+    shares.acquire(Offset(5)..Offset(205), 200, &member(0), SECOND, &settings);
+    let batches = checked([(6, 6, vec![1]), (9, 9, vec![2])], false).unwrap();
+    shares
+        .acknowledge(&member(0), &batches, SECOND, &settings)
+        .unwrap();
+    let record = record::record(&key, Some(&shares));
+    let start = [0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 3];
+    let runs = [1, 2, 1, 0, 0xc6, 1, 2];
+    assert_eq!(
+        record.value.as_deref(),
+        Some(&[&[2][..], &start, &runs].concat()[..])
+    );
+    let of_first_version = |records: u8, deliveries: u8| {
+        let records = [0, 0, 0, 0, 0, 0, 0, records];
+        [&records[..], &[0, deliveries]].concat()
+    };
+    let runs = [(1, 1), (1, 0), (198, 1)].map(|(records, of)| of_first_version(records, of));
+    let first = Record {
+        value: Some([&[1][..], &start, &runs.concat()].concat().into()),
+        ..record.clone()
+    };
+    for record in [record.clone(), first] {
+        let stored = record::decode(record).unwrap().1.unwrap();
+        assert_eq!(stored.to_store(), shares.to_store());
+    }
+    for (runs, field) in [
+        (&[0xff; 12][..], "records"),
+        (&[1, 0x80, 0x80, 4], "deliveries"),
+    ] {
+        let bad = Record {
+            value: Some([&[2][..], &start, runs].concat().into()),
+            ..record.clone()
+        };
+        let error = record::decode(bad).unwrap_err();
+        assert_eq!(error, RecordError::Invalid { field });
+    }
 }
