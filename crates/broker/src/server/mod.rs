@@ -181,6 +181,7 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());
         recover_key_transactions(&runtime, &broker);
         runtime.spawn(Arc::clone(broker.shares()).write_dead_letters());
+        runtime.spawn(Arc::clone(broker.shares()).keep_storing_deliveries());
         runtime.spawn(report_left_out(Arc::clone(&broker)));
         if let Some(tokens) = broker.security().tokens() {
             runtime.spawn(renew_keys(Arc::clone(tokens)));
@@ -266,6 +267,7 @@ impl Drop for Server {
                 let _ = tokio::time::timeout(DRAIN_MAX, self.stop.closed()).await;
             });
             runtime.shutdown_timeout(DRAIN_MAX);
+            self.broker.shares().store_deliveries();
             self.broker.pins().wait_until_empty(DRAIN_MAX);
             let now = self.broker.log().clock().monotonic() + PEER_LINES_EVERY;
             self.broker.security().peer_lines().report_left_out(now);

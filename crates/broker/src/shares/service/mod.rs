@@ -5,13 +5,16 @@
 //! ShareAcknowledge, and those about offsets. Invariants:
 //!
 //! - A change of a share-partition is appended to the ledger under the lock of that share-partition, and a failed append
-//!   takes the change back. So the ledger holds the states in their order, and never less than a client was told.
+//!   takes the change back, unless it is a delivery. So the ledger holds the states in their order, and never less than a
+//!   client was told of the ends of records.
 //! - An acknowledgement is answered when its state is durable: the broker delivers none of its records again. A delivery
-//!   is answered before its count is durable: a crash may take the count of the last deliveries back, not the records.
+//!   is answered before its count is stored: a crash may take the count of the [last deliveries](deliveries) back, not the
+//!   records.
 //! - Nothing needs a timer: each read of a share-partition first releases the locks that have timed out, and a fetch
 //!   that waits reads again when a lock times out.
 
 mod acknowledge;
+mod deliveries;
 mod fetch;
 mod keys;
 mod letters;
@@ -36,6 +39,7 @@ use millstream_wire::{ResponseError, StrBytes, Uuid};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use self::acknowledge::acknowledge;
+use self::deliveries::Deliveries;
 pub use self::fetch::fetch;
 use self::letters::Letters;
 pub use self::offsets::{alter_offsets, delete_offsets, describe_offsets};
@@ -67,6 +71,7 @@ pub struct ShareService {
     sessions: Sessions,
     /// The share-partitions whose dead letters have to be written.
     letters: Letters,
+    deliveries: Deliveries,
     /// The settings of groups that have other ones than the defaults.
     settings: Mutex<BTreeMap<GroupName, Arc<ShareSettings>>>,
     defaults: Arc<ShareSettings>,
@@ -90,6 +95,8 @@ struct Entry {
     /// The ledger has to be durable up to this offset before a client learns of the share-partition; `None` if the
     /// start restored it.
     begun: Option<Offset>,
+    /// The ledger lacks its last deliveries.
+    has_unstored: bool,
     /// Set when the share-partition was deleted, and is no longer in the map.
     is_gone: bool,
 }
@@ -120,6 +127,7 @@ impl ShareService {
             partitions: Mutex::default(),
             sessions: Sessions::default(),
             letters: Letters::default(),
+            deliveries: Deliveries::default(),
             settings: Mutex::new(shared.collect()),
             defaults: Arc::default(),
             groups,
@@ -190,6 +198,7 @@ impl ShareService {
             shares,
             counted: 0,
             begun: None,
+            has_unstored: false,
             is_gone: false,
         };
         self.count(key, &mut entry);
@@ -284,7 +293,10 @@ impl ShareService {
     ) -> Result<Offset, ResponseError> {
         let stored = self.store(key, Some(&draft));
         match stored {
-            Ok(_) => entry.shares = draft,
+            Ok(_) => {
+                entry.shares = draft;
+                entry.has_unstored = false;
+            }
             Err(_) => entry.shares.forget_keys(),
         }
         self.count(key, entry);

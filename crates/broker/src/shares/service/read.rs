@@ -102,9 +102,8 @@ impl ShareService {
                 let has_some = kept.shares.available(start, limit, settings).is_some();
                 match has_some && wanted.records_left > 0 {
                     true => {
-                        let mut draft = kept.shares.draft();
                         let mut acquiring = Acquiring {
-                            shares: &mut draft,
+                            shares: &mut kept.shares,
                             keys,
                             limit,
                             now,
@@ -112,10 +111,8 @@ impl ShareService {
                             read: &mut read,
                         };
                         let again = acquiring.all();
-                        match read.acquired.is_empty() {
-                            // Keep the skipped records finished; otherwise the next read would skip them again.
-                            true => kept.shares = draft,
-                            false => _ = self.put(key, &mut kept, draft)?,
+                        if !read.acquired.is_empty() {
+                            self.store_soon(key, &mut kept);
                         }
                         again?
                     }

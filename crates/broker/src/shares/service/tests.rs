@@ -1,4 +1,4 @@
-//! The bound on the runs of all share-partitions.
+//! The bound on the runs of all share-partitions, and the storing of deliveries.
 
 use millstream_base::{ByteSize, SystemRandom};
 use millstream_log::{AtLeast, LogConfig, StreamConfig};
@@ -8,6 +8,7 @@ use super::read::Wanted;
 use super::*;
 use crate::config::SecurityConfig;
 use crate::security::service::SecurityService;
+use crate::shares::checked;
 
 /// A share service on a log of its own, and a partition that a group reads.
 struct World {
@@ -91,4 +92,60 @@ fn a_full_table_of_runs_stops_first_deliveries_and_no_redelivery() {
     // One finished run makes room for one.
     service.runs.fetch_sub(1, Ordering::Relaxed);
     assert_eq!(read(), [(1, 1)]);
+}
+
+#[test]
+fn a_delivery_is_stored_once_with_the_next_acknowledgement_or_by_itself() {
+    let world = World::new();
+    let service = &world.service;
+    let key = Key {
+        group: "g".into(),
+        topic: TopicId(1),
+        partition: Partition(0),
+    };
+    let member = MemberId::from("m");
+    let settings = ShareSettings {
+        offset_reset: OffsetReset::Earliest,
+        ..ShareSettings::default()
+    };
+    let read = |records_left| {
+        let wanted = Wanted {
+            member: &member,
+            settings: &settings,
+            records_left,
+            excess_max: 0,
+            bytes_left: 1 << 20,
+            at_least: AtLeast::OneChunk,
+        };
+        let read = service.read(&key, &world.partition, &wanted, || true);
+        read.ok().unwrap().records
+    };
+    let lane = service.ledger.lane();
+    let stored = || {
+        lane.wait_durable(lane.next_offset()).unwrap();
+        let record = service.ledger.read().unwrap().pop().unwrap();
+        decode(record).unwrap().1.unwrap().to_store()
+    };
+    (0..3).for_each(|_| world.append());
+    assert_eq!(read(1), 1);
+    let begun = lane.next_offset().0;
+    assert_eq!(stored(), []);
+    // By itself.
+    service.store_deliveries();
+    assert_eq!(lane.next_offset().0, begun + 1);
+    let entry = service.find(&key).unwrap();
+    assert_eq!(stored(), entry.lock().shares.to_store());
+    service.store_deliveries();
+    assert_eq!(lane.next_offset().0, begun + 1, "nothing more to store");
+    // With an acknowledgement.
+    assert_eq!(read(2), 2);
+    let mut kept = entry.lock();
+    let mut draft = kept.shares.draft();
+    let accepted = checked([(0, 0, vec![1])], false).unwrap();
+    draft.apply(&member, &accepted, Duration::ZERO, &settings);
+    service.put(&key, &mut kept, draft).unwrap();
+    drop(kept);
+    assert_eq!(stored(), entry.lock().shares.to_store());
+    service.store_deliveries();
+    assert_eq!(lane.next_offset().0, begun + 2, "nothing more to store");
 }
