@@ -49,6 +49,7 @@ mod memory;
 mod names;
 mod object;
 mod persist;
+mod priority;
 mod produce;
 mod producers;
 mod random;

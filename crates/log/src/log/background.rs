@@ -10,6 +10,7 @@ use crate::error::{LogError, Result};
 use crate::lane::persist_signal::TICK;
 use crate::log::Inner;
 use crate::log::holds::end_holds;
+use crate::priority;
 
 /// The most steps of persistence that a thread does before other work gets its turn.
 const PERSIST_STEPS_MAX: usize = 64;
@@ -59,6 +60,7 @@ impl Inner {
 
 fn key_loop(core: &Core) {
     let _abort = AbortOnPanic;
+    priority::lower();
     while core.key_builder.wait(KEY_FILES_EVERY) {
         while core.key_step() {}
     }
@@ -66,6 +68,7 @@ fn key_loop(core: &Core) {
 
 fn compact_loop(core: &Core, catalog: &Table) {
     let _abort = AbortOnPanic;
+    priority::lower();
     while core.compactor.signal.wait(COMPACT_EVERY) {
         end_holds(core, catalog);
         while core.compact_step() {}

@@ -13,6 +13,7 @@ use crate::group::Group;
 use crate::lane::LaneState;
 use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::Arena;
+use crate::priority;
 use crate::read::catch_up::file::{ReadMode, load};
 use crate::read::catch_up::runs::Plan;
 use crate::read::catch_up::windows::{AHEAD_SHARE, MayGo, WindowKey, block_bytes, key};
@@ -133,6 +134,7 @@ impl CatchUpShared {
         let thread = std::thread::Builder::new().name("millstream-ahead".to_owned());
         let spawned = thread.spawn(move || {
             let _abort = AbortOnPanic;
+            priority::lower();
             shared.load_all();
         });
         // Where none can be had, the reader does its work.
