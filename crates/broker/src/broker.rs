@@ -12,7 +12,7 @@ use crate::answer_memory::AnswerMemory;
 use crate::config::{BrokerConfig, SecurityConfig};
 use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
-use crate::fetch::Sessions;
+use crate::fetch::{OldData, Sessions};
 use crate::groups::service::{GroupService, LEDGER};
 use crate::key_reads::KeyReads;
 use crate::key_transactions::KeyTransactions;
@@ -45,6 +45,7 @@ pub struct Broker {
     memory: Memory,
     answers: Arc<AnswerMemory>,
     pub(crate) sessions: Sessions,
+    pub(crate) old_data: OldData,
     pub(crate) native: native::Shared,
     key_reads: Arc<KeyReads>,
     key_transactions: Arc<KeyTransactions>,
@@ -107,6 +108,7 @@ impl Broker {
             memory: Memory::new(config.requests_bytes_max),
             answers: Arc::new(AnswerMemory::new(config.answers_bytes_max)),
             sessions: Sessions::default(),
+            old_data: OldData::default(),
             native: native::Shared::default(),
             key_transactions: Arc::new(KeyTransactions::new(
                 Arc::clone(&transactions),

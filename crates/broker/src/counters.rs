@@ -103,6 +103,13 @@ impl Counters {
         }
     }
 
+    /// Returns the number of produce requests that were answered.
+    pub fn produced(&self) -> u64 {
+        let mut kinds = SUPPORTED.iter().zip(&self.requests);
+        let produce = kinds.find(|(supported, _)| supported.api == ApiKey::Produce);
+        produce.map_or(0, |(_, requests)| requests.count.get())
+    }
+
     /// Returns the kinds of requests that have been answered so far.
     pub fn requests(&self) -> Vec<RequestStatus> {
         let all = SUPPORTED.iter().zip(&self.requests);

@@ -1,6 +1,7 @@
 //! Fetch: chunks go from their segments to the connection, in place.
 
 mod begin;
+mod old_data;
 mod session;
 
 use std::sync::Arc;
@@ -18,9 +19,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use self::begin::{Begun, begin};
+pub use self::old_data::OldData;
 pub use self::session::Sessions;
 use self::session::{Partition, Reported, Session};
-use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
+use crate::answer_memory::{AnswerRoom, Part};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
@@ -50,7 +52,7 @@ pub fn fetch(
     let has_ids = version >= TOPIC_ID_FROM;
     let begun = begin(&broker.sessions, client, broker.random(), has_ids, request);
     match begun {
-        Ok(begun) => Reply::counted(answer(begun, bounds, Arc::clone(broker.answers()))),
+        Ok(begun) => Reply::counted(answer(begun, bounds, Arc::clone(broker))),
         Err(error) => FetchResponse {
             error_code: error.code(),
             ..FetchResponse::default()
@@ -82,14 +84,20 @@ struct Bounds {
 async fn answer(
     begun: Begun,
     mut bounds: Bounds,
-    answers: Arc<AnswerMemory>,
+    broker: Arc<Broker>,
 ) -> (FetchResponse, AnswerRoom) {
     let mut session = begun.session.lock().await;
     let names_bytes = session.names_bytes();
     let mut bytes = ANSWER_BYTES + names_bytes + session.partitions.len() * PARTITION_BYTES;
     loop {
-        let mut room = answers.take(Part::Late, bytes).await;
-        let mut round = read(&mut session, bounds.is_committed, bounds.bytes_max);
+        let mut room = broker.answers().take(Part::Late, bytes).await;
+        let old_bytes_max = broker.old_data.bytes_max(&broker.counters);
+        let mut round = read(
+            &mut session,
+            bounds.is_committed,
+            bounds.bytes_max,
+            old_bytes_max,
+        );
         let needed = names_bytes + round.memory_bytes();
         if !room.grow(needed) {
             // Nothing waits between the read and this, so this memory is soon free.
@@ -143,8 +151,13 @@ impl Round {
 }
 
 /// Reads all partitions in turn. The first is the one after the last answer's first, so that none
-/// starves behind those before it.
-fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
+/// starves behind those before it. Of data that is not in memory it reads about `old_bytes_max`.
+fn read(
+    session: &mut Session,
+    is_committed: bool,
+    bytes_max: usize,
+    old_bytes_max: usize,
+) -> Round {
     let count = session.partitions.len();
     let mut round = Round {
         fetched: vec![FetchedPartition::default(); count],
@@ -154,11 +167,16 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
         is_full: false,
     };
     let first = session.first;
+    let mut old_bytes_left = old_bytes_max;
     for index in (0..count).map(|index| (first + index) % count.max(1)) {
         let partition = &mut session.partitions[index];
-        let room = bytes_max
+        let mut room = bytes_max
             .saturating_sub(round.bytes)
             .min(partition.bytes_max);
+        let is_old = old_bytes_max < usize::MAX && partition.is_old();
+        if is_old {
+            room = room.min(old_bytes_left);
+        }
         let at_least = match round.bytes {
             0 => AtLeast::OneChunk,
             _ => AtLeast::Nothing,
@@ -167,6 +185,9 @@ fn read(session: &mut Session, is_committed: bool, bytes_max: usize) -> Round {
         let bytes: usize = fetched.records.iter().map(|piece| piece.len()).sum();
         let has_error = fetched.error_code != 0;
         round.bytes += bytes;
+        if is_old {
+            old_bytes_left = old_bytes_left.saturating_sub(bytes);
+        }
         round.has_errors |= has_error;
         round.is_full |= bytes > 0 && has_more;
         round.reported[index] =
@@ -347,7 +368,7 @@ mod tests {
             seen: Offset(0),
             watched: None,
         });
-        let round = read(&mut session, false, usize::MAX);
+        let round = read(&mut session, false, usize::MAX, usize::MAX);
         assert!(round.bytes > 0);
         let until = Instant::now() + Duration::from_millis(200);
         session.wait(until).await;

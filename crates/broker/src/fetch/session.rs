@@ -37,6 +37,17 @@ pub struct Partition {
     pub watched: Option<Watched>,
 }
 
+impl Partition {
+    /// Whether the client's next record is not in memory.
+    pub fn is_old(&self) -> bool {
+        let offset = u64::try_from(self.offset);
+        let (Ok(lane), Ok(offset)) = (&self.lane, offset) else {
+            return false;
+        };
+        offset < lane.high_watermark().0 && !lane.is_in_memory(Offset(offset))
+    }
+}
+
 /// The partitions that a client reads, for one request or for a whole session.
 #[derive(Default)]
 pub struct Session {

@@ -195,3 +195,44 @@ fn a_partition_that_is_named_twice_is_given_once() {
     let response = fetch(&mut client, fetch_request(&[("t", 0, 0), ("t", 0, 1)]));
     assert_eq!(all_values(&response), ["b"]);
 }
+
+#[test]
+fn answers_with_old_data_are_small_while_there_are_producers() {
+    const CHUNKS: usize = 10;
+    const SMALL_BYTES: usize = 64 << 10;
+    let node = Node::alone(|_| {});
+    let mut client = node.connect();
+    client.create_topic("old", 1);
+    client.create_topic("new", 1);
+    let long = "x".repeat(30_000);
+    for number in 0..CHUNKS {
+        client.produce("old", 0, &[&format!("{number}{long}")]);
+    }
+    // Then memory has none of it.
+    let node = node.restart();
+    let mut client = node.connect();
+    let read = |client: &mut Connection, from: usize| {
+        let response = fetch(client, fetch_request(&[("old", 0, from as i64)]));
+        let values = all_values(&response).into_iter();
+        let numbers = values.map(|value| value.trim_end_matches('x').to_owned());
+        numbers.collect::<Vec<String>>()
+    };
+    let all: Vec<String> = (0..CHUNKS).map(|number| number.to_string()).collect();
+    assert_eq!(read(&mut client, 0), all);
+    let mut got = Vec::new();
+    while got.len() < CHUNKS {
+        client.produce("new", 0, &["value"]);
+        let some = read(&mut client, got.len());
+        assert!(!some.is_empty() && some.len() * long.len() <= SMALL_BYTES);
+        got.extend(some);
+    }
+    assert_eq!(got, all);
+    // Records in memory come in one answer.
+    for number in 0..CHUNKS {
+        client.produce("new", 0, &[&format!("{number}{long}")]);
+    }
+    let response = fetch(&mut client, fetch_request(&[("new", 0, 0)]));
+    assert!(all_values(&response).len() > CHUNKS);
+    thread::sleep(A_WHILE);
+    assert_eq!(read(&mut client, 0), all);
+}

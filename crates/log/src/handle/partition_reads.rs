@@ -7,7 +7,7 @@ use millstream_record::{Chunk, Records};
 
 use crate::error::Result;
 use crate::handle::partition::StreamPartition;
-use crate::read::fetch::{AtLeast, Fetched, fetch};
+use crate::read::fetch::{AtLeast, Fetched, fetch, is_in_memory};
 use crate::read::timestamps::{newest_record, record_at};
 
 impl StreamPartition {
@@ -30,6 +30,12 @@ impl StreamPartition {
         at_least: AtLeast,
     ) -> Result<Fetched> {
         fetch(&self.core.reads, &self.lane, from, end, bytes_max, at_least)
+    }
+
+    /// Returns whether the record at `from` is in memory, as far as that is known without a read. A fetch of any other one is a
+    /// catch-up read.
+    pub fn is_in_memory(&self, from: Offset) -> bool {
+        is_in_memory(&self.lane, from)
     }
 
     /// Gives the records of a fetched chunk to `look`, decompressed within the node's budget.

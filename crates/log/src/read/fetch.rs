@@ -152,6 +152,24 @@ pub fn fetch(
     Ok(fetched)
 }
 
+/// Returns whether a record is in memory: for one where an earlier fetch has ended, whether its chunk is, and for others,
+/// whether the beginning of its group is.
+pub fn is_in_memory(lane: &LaneState, offset: Offset) -> bool {
+    let known = lane.fetch_ends.of(offset).and_then(|end| {
+        let group = lane.group(end.group)?;
+        (group.name().generation == end.generation).then_some((group, end.position))
+    });
+    match known {
+        Some((group, position)) => {
+            position >= group.high_watermark() || group.is_in_memory(position)
+        }
+        None => {
+            let group = lane.group_of_offset(offset);
+            group.is_none_or(|group| group.is_in_memory(Position(0)))
+        }
+    }
+}
+
 /// Returns the group and the position of the chunk that holds `offset`.
 pub fn locate(
     reads: &ReadContext,
