@@ -72,6 +72,23 @@ if is_wanted timely; then
         fail "cargo could not build timely (see above)"
 fi
 
+# Debian's library.
+if is_wanted rocksdb && ! up_to_date rocksdb rocksdb; then
+    if [ ! -e /usr/include/rocksdb/db.h ]; then
+        command -v apt-get >/dev/null || fail "rocksdb needs the Debian package librocksdb-dev: install its like"
+        [ "$(id -u)" = 0 ] || fail "rocksdb needs the package librocksdb-dev: run 'apt-get install librocksdb-dev' as root"
+        echo "peers: installing librocksdb-dev" >&2
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq || fail "apt-get update failed (see above)"
+        apt-get install -qq --no-install-recommends librocksdb-dev >&2 ||
+            fail "apt-get could not install librocksdb-dev (see above)"
+    fi
+    mkdir -p "$out/rocksdb"
+    c++ -std=c++17 -O2 -Wall -Wextra -o "$out/rocksdb/peer" rocksdb/peer.cc -lrocksdb -pthread ||
+        fail "c++ could not build rocksdb/peer.cc (see above)"
+    touch "$out/rocksdb/built"
+fi
+
 # librdkafka's own program for measuring, and its regression suite, from the sources that come with the crate rdkafka-sys.
 if is_wanted librdkafka && ! up_to_date librdkafka librdkafka; then
     echo "peers: building librdkafka" >&2

@@ -7,6 +7,7 @@ mod data;
 mod durable;
 mod growth;
 mod in_process;
+mod larger;
 mod load;
 mod network;
 mod ours;
@@ -22,13 +23,14 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "keys",
-    measures: "Measures keyed streams (gets, puts, scans, compaction, growth, and a start), queues by key, and work on old data beside the head, against maps behind a lock and bare writes in the process, and against Valkey over the network.",
+    measures: "Measures keyed streams (gets, puts, scans, compaction, growth, and a start), queues by key, and work on old data beside the head, against maps behind a lock, bare writes and RocksDB in the process, and against Valkey over the network.",
     cases: &[
         (in_process::GET, in_process::get),
         (in_process::PUT, in_process::put),
         (in_process::PUT_AND_GET, in_process::put_and_get),
         (durable::DURABLE_PUT, durable::durable_put),
         (scan::SCAN, scan::scan),
+        (larger::LARGER, larger::larger),
         (compaction::COMPACTION, compaction::compaction),
         (growth::GROWTH, growth::growth),
         (network::NETWORK, network::network),
@@ -40,4 +42,8 @@ pub const BENCHMARK: Benchmark = Benchmark {
 };
 
 /// The work of child processes.
-pub const TASKS: [Entry; 2] = [Entry::of::<start::Fill>(), Entry::of::<start::FirstGet>()];
+pub const TASKS: [Entry; 3] = [
+    Entry::of::<start::Fill>(),
+    Entry::of::<start::FirstGet>(),
+    Entry::of::<larger::Get>(),
+];

@@ -18,6 +18,7 @@ mod librdkafka;
 mod log;
 mod machine;
 mod measure;
+mod memory_group;
 mod plot;
 mod proc;
 mod project;

@@ -53,7 +53,7 @@ fn every_case_of_the_log_runs() {
 fn every_case_of_keys_runs() {
     let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
     let cases_of_server = if program.exists() { 22 } else { 0 };
-    check("keys", 11 + cases_of_server, "put", 2);
+    check("keys", 14 + cases_of_server, "put", 2);
 }
 
 /// But for the peers, which take tools that are not everywhere: those that are built run, too.

@@ -33,7 +33,7 @@ pub fn compaction(bench: &Bench) -> Result<Vec<Case>> {
     for round in 0..bench.size(ROUNDS, 1) {
         let folder = bench.folder(COMPACTION, 2 << 30)?;
         fill(folder.path(), keys, round as u64)?;
-        let mut groups = files(folder.path())?;
+        let mut groups = files(&folder.path().join("log"))?;
         groups.retain(|path| path.extension() == Some("log".as_ref()));
         let log = reopen(folder.path())?;
         bench.settle_disk();

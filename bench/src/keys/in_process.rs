@@ -7,6 +7,7 @@ use fastrand::Rng;
 use millstream_log::Durability;
 
 use super::by_hand::Map;
+use super::data::Zipf;
 use super::table::{self, Table, Writer};
 use crate::measure::{Bench, Took, cpu_median, time};
 use crate::report::{Better, Case};
@@ -15,13 +16,23 @@ pub const GET: &str = "get";
 pub const PUT: &str = "put";
 pub const PUT_AND_GET: &str = "put-and-get";
 
-/// How many threads get keys at once.
-const THREADS: [usize; 2] = [1, 2];
+/// How many threads get keys at once, and whether some keys are got more often than others.
+const GETS: [(&str, usize, Draw); 3] = [
+    ("1-threads", 1, Draw::Uniform),
+    ("2-threads", 2, Draw::Uniform),
+    ("2-threads-zipf-0.99", 2, Draw::Zipf),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Draw {
+    Uniform,
+    Zipf,
+}
 
 /// How many puts share a chunk.
 const PUTS_PER_CHUNK: [u32; 2] = [1, 100];
 
-/// Gets of random keys by one thread and by two.
+/// Gets of random keys.
 pub fn get(bench: &Bench) -> Result<Vec<Case>> {
     let keys = keys(bench);
     let gets = bench.size(300_000, 1_000);
@@ -29,14 +40,18 @@ pub fn get(bench: &Bench) -> Result<Vec<Case>> {
     let table = Table::open(folder.path(), Durability::Async)?;
     table.fill(keys)?;
     let map = Map::filled(keys);
+    let zipf = Zipf::new(keys, 0.99);
     bench.settle_disk();
-    let rounds = bench.turns(2 * THREADS.len(), |place| {
-        let threads = THREADS[place / 2];
+    let rounds = bench.turns(2 * GETS.len(), |place| {
+        let (_, threads, draw) = GETS[place / 2];
         time(|| {
             on_threads(threads, |thread| {
                 let mut rng = Rng::with_seed(thread);
                 (0..gets / threads as u64).try_for_each(|_| {
-                    let number = rng.u64(..keys);
+                    let number = match draw {
+                        Draw::Uniform => rng.u64(..keys),
+                        Draw::Zipf => zipf.draw(&mut rng),
+                    };
                     match place % 2 {
                         0 => table::get(&table.partition, number),
                         _ => map.get(number),
@@ -47,8 +62,8 @@ pub fn get(bench: &Bench) -> Result<Vec<Case>> {
     })?;
     let index_bytes = table.partition.key_stats().bytes as f64;
     table.close()?;
-    let cases = THREADS.iter().zip(rounds.chunks(2)).map(|(threads, both)| {
-        let case = beside(&format!("{GET}/{threads}-threads"), gets, both);
+    let cases = GETS.iter().zip(rounds.chunks(2)).map(|((name, ..), both)| {
+        let case = beside(&format!("{GET}/{name}"), gets, both);
         case.detail("index_bytes_per_key", index_bytes / keys as f64)
     });
     Ok(cases.collect())

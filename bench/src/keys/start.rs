@@ -23,7 +23,7 @@ const ROUNDS: usize = 3;
 
 /// How the process before ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum End {
+pub enum End {
     Stopped,
     /// By `kill -9`, just after puts.
     Killed,
@@ -140,7 +140,7 @@ pub fn start(bench: &Bench) -> Result<Vec<Case>> {
                 fill(dir, more, End::Killed)?;
             }
             bench.settle_disk();
-            make_cold(&files(dir)?)?;
+            make_cold(&files(&dir.join("log"))?)?;
             let task = FirstGet {
                 dir: dir.to_owned(),
                 number: keys / 2 + round,
@@ -148,7 +148,7 @@ pub fn start(bench: &Bench) -> Result<Vec<Case>> {
             let measured: Started = Working::start(&task)?.hear()?;
             started.push(measured);
             // The start has changed some.
-            let files = files(dir)?;
+            let files = files(&dir.join("log"))?;
             make_cold(&files)?;
             by_hand.push(time(|| files.iter().try_for_each(|file| read(file)))?.seconds);
         }
@@ -166,14 +166,15 @@ pub fn start(bench: &Bench) -> Result<Vec<Case>> {
                 .detail("second_get_us", middle(|it| it.second_get_s) * 1e6)
                 .detail("read_mib", middle(|it| it.read_mib))
                 .detail("read_from_disk_mib", middle(|it| it.disk_mib))
-                .detail("stored_mib", stored_mib(&files(dir)?)?)
+                .detail("stored_mib", stored_mib(&files(&dir.join("log"))?)?)
                 .detail("resident_mib", middle(|it| it.resident_mib)),
         );
     }
     Ok(cases)
 }
 
-fn fill(dir: &Path, keys: u64, end: End) -> Result<()> {
+/// Fills the table in a process of its own.
+pub fn fill(dir: &Path, keys: u64, end: End) -> Result<()> {
     let task = Fill {
         dir: dir.to_owned(),
         keys,
@@ -184,10 +185,10 @@ fn fill(dir: &Path, keys: u64, end: End) -> Result<()> {
     child.kill()
 }
 
-/// All files of the log, with records and beside them, in the order of their names.
+/// All files in a folder and those below it, in the order of their names.
 pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    let mut folders = vec![dir.join("log")];
+    let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {folder:?}"))? {
             let entry = entry?;
@@ -209,7 +210,7 @@ fn stored_mib(files: &[PathBuf]) -> Result<f64> {
 }
 
 /// Lets the system forget what it has cached of files.
-fn make_cold(files: &[PathBuf]) -> Result<()> {
+pub fn make_cold(files: &[PathBuf]) -> Result<()> {
     files.iter().try_for_each(|file| {
         let file = File::open(file)?;
         Ok(fadvise(&file, 0, None, Advice::DontNeed)?)

@@ -37,7 +37,16 @@ impl Table {
         durability: Durability,
         settings: &[(&str, &str)],
     ) -> Result<Table> {
-        let log = Log::open(LogConfig::new(dir.join("log")))?;
+        Table::with_config(LogConfig::new(dir.join("log")), durability, settings)
+    }
+
+    /// The same with any settings of the log.
+    pub fn with_config(
+        config: LogConfig,
+        durability: Durability,
+        settings: &[(&str, &str)],
+    ) -> Result<Table> {
+        let log = Log::open(config)?;
         let stream = match log.stream(STREAM) {
             Ok(stream) => stream,
             Err(_) => {
