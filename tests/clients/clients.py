@@ -98,6 +98,24 @@ def read_partition(address, topic, count, partition=0, **settings):
         source.close()
 
 
+def read_to_ends(address, topic, partitions=1, **settings):
+    """Yields the messages of all partitions of a topic, without a group, until each has come to its end."""
+    source = consumer(address, f"reader-of-{topic}", enable_auto_commit=False, enable_partition_eof=True, **settings)
+    try:
+        source.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        at_end = set()
+        while len(at_end) < partitions:
+            message = source.poll(SECONDS_MAX)
+            assert message is not None, "the end does not come"
+            if message.error():
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                at_end.add(message.partition())
+            else:
+                yield message
+    finally:
+        source.close()
+
+
 def take(source, count, seconds_max=SECONDS_MAX):
     """So many messages of a consumer of librdkafka; fewer is a failure."""
     messages = []

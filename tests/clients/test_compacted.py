@@ -19,6 +19,7 @@ from clients import (
     python_consumer,
     python_producer,
     read_partition,
+    read_to_ends,
     take,
     wait_until,
     transactional,
@@ -314,17 +315,8 @@ def check_seeks(address, topic, table, draw):
 
 
 def read_by_librdkafka(address, topic):
-    source = consumer(address, topic, isolation_level="read_committed", enable_partition_eof=True)
-    source.assign([TopicPartition(topic, 0, 0)])
-    read = []
-    while True:
-        message = source.poll(SECONDS_MAX)
-        assert message is not None, "the end does not come"
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            source.close()
-            return read
-        read.append((message.offset(), message.key(), message.value()))
+    messages = read_to_ends(address, topic, isolation_level="read_committed")
+    return [(message.offset(), message.key(), message.value()) for message in messages]
 
 
 def read_by_kafka_python(address, topic):

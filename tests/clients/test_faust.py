@@ -8,10 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
 
 import processes
-from clients import SECONDS_MAX, consumer, create_topic, produce_all, producer, topic_setting, wait_until
+from clients import create_topic, produce_all, producer, read_to_ends, topic_setting, wait_until
 from conftest import program
 from server import QUICK_GROUPS, Server
 from test_compacted import DUE
@@ -56,18 +55,9 @@ def words(draw):
 
 def read(address, changelog):
     """The counts of each word that are in the changelog, in their order."""
-    source = consumer(address, f"reader-of-{changelog}", enable_partition_eof=True)
-    source.assign([TopicPartition(changelog, partition, 0) for partition in range(PARTITIONS)])
-    found, at_end = {}, set()
-    while len(at_end) < PARTITIONS:
-        message = source.poll(SECONDS_MAX)
-        assert message is not None, "the end does not come"
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            at_end.add(message.partition())
-            continue
+    found = {}
+    for message in read_to_ends(address, changelog, PARTITIONS):
         found.setdefault(json.loads(message.key()), []).append(json.loads(message.value()))
-    source.close()
     return found
 
 

@@ -10,10 +10,9 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
 
 import processes
-from clients import SECONDS_MAX, consumer, create_topic, produce_all, producer, topic_setting, wait_until
+from clients import SECONDS_MAX, create_topic, produce_all, producer, read_to_ends, topic_setting, wait_until
 from conftest import program
 from jvm import java
 from server import QUICK_GROUPS, Server
@@ -116,18 +115,9 @@ def is_deleted(key):
 
 def read_committed(address, topic):
     """The committed values of each key of a topic, in their order."""
-    source = consumer(address, f"reader-of-{topic}", isolation_level="read_committed", enable_partition_eof=True)
-    source.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    found, at_end = defaultdict(list), set()
-    while len(at_end) < PARTITIONS:
-        message = source.poll(SECONDS_MAX)
-        assert message is not None, "the end does not come"
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            at_end.add(message.partition())
-            continue
+    found = defaultdict(list)
+    for message in read_to_ends(address, topic, PARTITIONS, isolation_level="read_committed"):
         found[message.key().decode()].append(message.value() and message.value().decode())
-    source.close()
     return found
 
 

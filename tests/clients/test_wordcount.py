@@ -8,10 +8,20 @@ import urllib.request
 from collections import Counter
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 import processes
-from clients import SECONDS_MAX, admin, consumer, create_topic, produce_all, producer, topic_setting, wait_until
+from clients import (
+    SECONDS_MAX,
+    admin,
+    consumer,
+    create_topic,
+    produce_all,
+    producer,
+    read_to_ends,
+    topic_setting,
+    wait_until,
+)
 from conftest import program
 from jvm import java
 from server import QUICK_GROUPS, Server
@@ -137,19 +147,8 @@ def is_done(address, name, guarantee, expected):
 
 def newest(address, topic):
     """The newest committed value of each key of a topic, a number."""
-    source = consumer(address, f"reader-of-{topic}", isolation_level="read_committed", enable_partition_eof=True)
-    source.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    found, at_end = {}, set()
-    while len(at_end) < PARTITIONS:
-        message = source.poll(SECONDS_MAX)
-        assert message is not None, "the end does not come"
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            at_end.add(message.partition())
-            continue
-        found[message.key().decode()] = int.from_bytes(message.value(), "big")
-    source.close()
-    return found
+    messages = read_to_ends(address, topic, PARTITIONS, isolation_level="read_committed")
+    return {message.key().decode(): int.from_bytes(message.value(), "big") for message in messages}
 
 
 def is_committed(address, group, topics):

@@ -4,16 +4,19 @@ use millstream_base::{ByteSize, SystemRandom};
 use millstream_log::{AtLeast, LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 
-use super::read::Wanted;
+use super::read::{Read, Wanted};
 use super::*;
 use crate::config::SecurityConfig;
 use crate::security::service::SecurityService;
 use crate::shares::checked;
 
-/// A share service on a log of its own, and a partition that a group reads.
+/// A share service on a log of its own, and a partition that a member of a group reads.
 struct World {
     service: ShareService,
     partition: StreamPartition,
+    key: Key,
+    member: MemberId,
+    settings: ShareSettings,
     _dir: tempfile::TempDir,
 }
 
@@ -36,8 +39,34 @@ impl World {
         World {
             service: ShareService::open(&log, Arc::new(groups), BTreeMap::new(), clock).unwrap(),
             partition: stream.partition(0).unwrap(),
+            key: Key {
+                group: "g".into(),
+                topic: TopicId(1),
+                partition: Partition(0),
+            },
+            member: MemberId::from("m"),
+            settings: ShareSettings {
+                offset_reset: OffsetReset::Earliest,
+                ..ShareSettings::default()
+            },
             _dir: dir,
         }
+    }
+
+    /// Lets the member get at most so many records.
+    fn read(&self, records_left: u64) -> Read {
+        let wanted = Wanted {
+            member: &self.member,
+            settings: &self.settings,
+            records_left,
+            excess_max: 0,
+            bytes_left: 1 << 20,
+            at_least: AtLeast::OneChunk,
+        };
+        let read = self
+            .service
+            .read(&self.key, &self.partition, &wanted, || true);
+        read.ok().unwrap()
     }
 
     /// Appends one record.
@@ -54,28 +83,9 @@ impl World {
 fn a_full_table_of_runs_stops_first_deliveries_and_no_redelivery() {
     let world = World::new();
     let service = &world.service;
-    let key = Key {
-        group: "g".into(),
-        topic: TopicId(1),
-        partition: Partition(0),
-    };
-    let member = MemberId::from("m");
-    let settings = ShareSettings {
-        offset_reset: OffsetReset::Earliest,
-        ..ShareSettings::default()
-    };
     // Returns the offset and the delivery count of each run that the member got.
     let read = || {
-        let wanted = Wanted {
-            member: &member,
-            settings: &settings,
-            records_left: 10,
-            excess_max: 0,
-            bytes_left: 1 << 20,
-            at_least: AtLeast::OneChunk,
-        };
-        let read = service.read(&key, &world.partition, &wanted, || true);
-        let acquired = read.ok().unwrap().acquired.into_iter();
+        let acquired = world.read(10).acquired.into_iter();
         acquired
             .map(|run| (run.first.0, run.deliveries))
             .collect::<Vec<_>>()
@@ -86,8 +96,9 @@ fn a_full_table_of_runs_stops_first_deliveries_and_no_redelivery() {
     // The runs of all other share-partitions.
     service.runs.fetch_add(RUNS_MAX - 1, Ordering::Relaxed);
     assert_eq!(read(), [], "the table is full");
-    let entry = service.find(&key).unwrap();
-    assert!(entry.lock().shares.release(&member, &settings));
+    let entry = service.find(&world.key).unwrap();
+    let has_released = entry.lock().shares.release(&world.member, &world.settings);
+    assert!(has_released);
     assert_eq!(read(), [(0, 2)], "a redelivery needs no further run");
     // One finished run makes room for one.
     service.runs.fetch_sub(1, Ordering::Relaxed);
@@ -98,28 +109,7 @@ fn a_full_table_of_runs_stops_first_deliveries_and_no_redelivery() {
 fn a_delivery_is_stored_once_with_the_next_acknowledgement_or_by_itself() {
     let world = World::new();
     let service = &world.service;
-    let key = Key {
-        group: "g".into(),
-        topic: TopicId(1),
-        partition: Partition(0),
-    };
-    let member = MemberId::from("m");
-    let settings = ShareSettings {
-        offset_reset: OffsetReset::Earliest,
-        ..ShareSettings::default()
-    };
-    let read = |records_left| {
-        let wanted = Wanted {
-            member: &member,
-            settings: &settings,
-            records_left,
-            excess_max: 0,
-            bytes_left: 1 << 20,
-            at_least: AtLeast::OneChunk,
-        };
-        let read = service.read(&key, &world.partition, &wanted, || true);
-        read.ok().unwrap().records
-    };
+    let read = |records_left| world.read(records_left).records;
     let lane = service.ledger.lane();
     let stored = || {
         lane.wait_durable(lane.next_offset()).unwrap();
@@ -133,7 +123,7 @@ fn a_delivery_is_stored_once_with_the_next_acknowledgement_or_by_itself() {
     // By itself.
     service.store_deliveries();
     assert_eq!(lane.next_offset().0, begun + 1);
-    let entry = service.find(&key).unwrap();
+    let entry = service.find(&world.key).unwrap();
     assert_eq!(stored(), entry.lock().shares.to_store());
     service.store_deliveries();
     assert_eq!(lane.next_offset().0, begun + 1, "nothing more to store");
@@ -142,8 +132,8 @@ fn a_delivery_is_stored_once_with_the_next_acknowledgement_or_by_itself() {
     let mut kept = entry.lock();
     let mut draft = kept.shares.draft();
     let accepted = checked([(0, 0, vec![1])], false).unwrap();
-    draft.apply(&member, &accepted, Duration::ZERO, &settings);
-    service.put(&key, &mut kept, draft).unwrap();
+    draft.apply(&world.member, &accepted, Duration::ZERO, &world.settings);
+    service.put(&world.key, &mut kept, draft).unwrap();
     drop(kept);
     assert_eq!(stored(), entry.lock().shares.to_store());
     service.store_deliveries();
