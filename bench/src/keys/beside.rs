@@ -237,8 +237,18 @@ impl World {
             let measure = |work: &dyn Fn() -> Result<Latencies>| {
                 let (begin, started_at) = (chunks.load(Ordering::Relaxed), Instant::now());
                 let latencies = work()?;
-                let read = chunks.load(Ordering::Relaxed) - begin;
-                ensure!(read > 0, "the scan reads nothing");
+                // Beside other programs a short measurement may end before the scan has had a processor.
+                let read = loop {
+                    let read = chunks.load(Ordering::Relaxed) - begin;
+                    if read > 0 {
+                        break read;
+                    }
+                    ensure!(
+                        started_at.elapsed() < BEGINS_WITHIN,
+                        "the scan reads nothing"
+                    );
+                    thread::sleep(LOOK_EVERY);
+                };
                 let speed = megabytes(read) / started_at.elapsed().as_secs_f64();
                 Ok((latencies, speed))
             };
