@@ -496,14 +496,18 @@ fn a_record_is_archived_after_its_last_delivery() {
     );
 }
 
-#[test]
-fn what_is_stored_is_what_is_read() {
-    let settings = ShareSettings::default();
-    let key = record::Key {
+fn key() -> record::Key {
+    record::Key {
         group: GroupName::from("g"),
         topic: TopicId(7),
         partition: Partition(3),
-    };
+    }
+}
+
+#[test]
+fn what_is_stored_is_what_is_read() {
+    let settings = ShareSettings::default();
+    let key = key();
     let mut shares = SharePartition::new(Offset(5));
     shares.acquire(Offset(5)..Offset(25), 20, &member(0), SECOND, &settings);
     let batches = checked([(7, 9, vec![1]), (11, 12, vec![2, 3])], false).unwrap();
@@ -532,11 +536,7 @@ fn what_is_stored_is_what_is_read() {
 #[test]
 fn a_state_takes_two_bytes_for_most_runs_and_the_first_version_is_still_read() {
     let settings = ShareSettings::default();
-    let key = record::Key {
-        group: GroupName::from("g"),
-        topic: TopicId(7),
-        partition: Partition(3),
-    };
+    let key = key();
     let mut shares = SharePartition::new(Offset(5));
     shares.acquire(Offset(5)..Offset(205), 200, &member(0), SECOND, &settings);
     let batches = checked([(6, 6, vec![1]), (9, 9, vec![2])], false).unwrap();

@@ -72,6 +72,15 @@ fn wrong() -> Option<StrBytes> {
     Some("wrong".into())
 }
 
+fn shared_memory() -> SharedMemory {
+    SharedMemory {
+        pool_path: "/proc/7/fd/8".into(),
+        pool_bytes: ByteSize(1 << 30),
+        rings_path: "/proc/7/fd/9".into(),
+        identity: 42,
+    }
+}
+
 fn requests() -> Vec<Request> {
     let stream = StreamId(16);
     let streamlet = StreamletIndex(1);
@@ -469,12 +478,7 @@ fn responses() -> Vec<Response> {
         .into(),
         SubscribeResponse {
             subscription: 1,
-            shared: Some(SharedMemory {
-                pool_path: "/proc/7/fd/8".into(),
-                pool_bytes: ByteSize(1 << 30),
-                rings_path: "/proc/7/fd/9".into(),
-                identity: 42,
-            }),
+            shared: Some(shared_memory()),
             not_shared: Some("no".into()),
             ..SubscribeResponse::default()
         }
@@ -547,12 +551,7 @@ fn responses() -> Vec<Response> {
                 position: Offset(300),
                 epoch: 2,
             }],
-            shared: Some(SharedMemory {
-                pool_path: "/proc/7/fd/8".into(),
-                pool_bytes: ByteSize(1 << 30),
-                rings_path: "/proc/7/fd/9".into(),
-                identity: 42,
-            }),
+            shared: Some(shared_memory()),
             not_shared: Some("no".into()),
             ..WatchKeysResponse::default()
         }
