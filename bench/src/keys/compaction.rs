@@ -76,7 +76,7 @@ fn fill(dir: &Path, keys: u64, round: u64) -> Result<()> {
 }
 
 /// Opens the log without threads of its own; all key files are made, and the table may be compacted.
-fn reopen(dir: &Path) -> Result<Log> {
+pub fn reopen(dir: &Path) -> Result<Log> {
     let log = Log::open(LogConfig {
         background: Background::Manual,
         ..LogConfig::new(dir.join("log"))

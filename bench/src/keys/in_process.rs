@@ -1,10 +1,12 @@
 //! Gets and puts in the process, beside a hash map behind a lock.
 
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Result, anyhow};
 use fastrand::Rng;
-use millstream_log::Durability;
+use millstream_base::ByteSize;
+use millstream_log::{Durability, LogConfig};
 
 use super::by_hand::Map;
 use super::data::Zipf;
@@ -16,12 +18,24 @@ pub const GET: &str = "get";
 pub const PUT: &str = "put";
 pub const PUT_AND_GET: &str = "put-and-get";
 
-/// How many threads get keys at once, and whether some keys are got more often than others.
-const GETS: [(&str, usize, Draw); 3] = [
-    ("1-threads", 1, Draw::Uniform),
-    ("2-threads", 2, Draw::Uniform),
-    ("2-threads-zipf-0.99", 2, Draw::Zipf),
+/// How many threads get keys at once, how they draw these, and from which table.
+const GETS: [(&str, usize, Draw, Hot); 5] = [
+    ("1-threads", 1, Draw::Uniform, Hot::Some),
+    ("2-threads", 2, Draw::Uniform, Hot::Some),
+    ("2-threads-zipf-0.99", 2, Draw::Zipf, Hot::Some),
+    ("1-threads/all-hot", 1, Draw::Uniform, Hot::All),
+    ("2-threads/all-hot", 2, Draw::Uniform, Hot::All),
 ];
+
+/// The memory for hot keys that holds all keys.
+const ALL_HOT: ByteSize = ByteSize(1 << 30);
+
+/// Whether a table has the default memory for hot keys, or all its keys are hot: then both sides have all in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hot {
+    Some,
+    All,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Draw {
@@ -39,11 +53,17 @@ pub fn get(bench: &Bench) -> Result<Vec<Case>> {
     let folder = bench.folder(GET, 1 << 30)?;
     let table = Table::open(folder.path(), Durability::Async)?;
     table.fill(keys)?;
+    let hot_folder = bench.folder("all-hot", 1 << 30)?;
+    let hot = hot_table(hot_folder.path(), keys)?;
     let map = Map::filled(keys);
     let zipf = Zipf::new(keys, 0.99);
     bench.settle_disk();
     let rounds = bench.turns(2 * GETS.len(), |place| {
-        let (_, threads, draw) = GETS[place / 2];
+        let (_, threads, draw, of) = GETS[place / 2];
+        let table = match of {
+            Hot::Some => &table,
+            Hot::All => &hot,
+        };
         time(|| {
             on_threads(threads, |thread| {
                 let mut rng = Rng::with_seed(thread);
@@ -61,12 +81,25 @@ pub fn get(bench: &Bench) -> Result<Vec<Case>> {
         })
     })?;
     let index_bytes = table.partition.key_stats().bytes as f64;
+    hot.close()?;
     table.close()?;
     let cases = GETS.iter().zip(rounds.chunks(2)).map(|((name, ..), both)| {
         let case = beside(&format!("{GET}/{name}"), gets, both);
         case.detail("index_bytes_per_key", index_bytes / keys as f64)
     });
     Ok(cases.collect())
+}
+
+/// A table whose keys are all hot.
+fn hot_table(dir: &Path, keys: u64) -> Result<Table> {
+    let config = LogConfig {
+        hot_keys: ALL_HOT,
+        ..LogConfig::new(dir.join("log"))
+    };
+    let table = Table::with_config(config, Durability::Async, &[])?;
+    table.fill(keys)?;
+    (0..keys).try_for_each(|number| table::get(&table.partition, number))?;
+    Ok(table)
 }
 
 /// New versions of random keys, until the last one is found: a get adds all records before it to the index.
