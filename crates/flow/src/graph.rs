@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
-use crate::checkpoint::pause::Pause;
 use crate::checkpoint::trail::Trail;
+use crate::doorbell::Doorbell;
+use crate::pause::Pause;
 use crate::ranks::outlets::Outlets;
-use crate::run::doorbell::Doorbell;
 use crate::stage::channel::ChannelState;
 use crate::stage::contract::Stage;
 use crate::state::partial::StateReader;

@@ -8,12 +8,12 @@ use millstream_base::Timestamp;
 
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
+use crate::parts::Parts;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::{Channel, ChannelState};
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_collected::{Late, LateFunction, ToCollected};
 use crate::stage::entry::Entry;
-use crate::stage::parts::Parts;
 use crate::stage::ring_input::RingInput;
 use crate::stage::terminal::WritingInstance;
 use crate::state::collected::{Collected, Retained};

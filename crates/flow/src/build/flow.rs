@@ -12,7 +12,7 @@ use crate::error::FlowError;
 use crate::ranks::asking::Lines;
 use crate::run::begin;
 use crate::run::running::Running;
-use crate::settings::FlowSettings;
+use crate::run::settings::FlowSettings;
 
 /// A dataflow graph that is being built; [`run`](Flow::run) starts it. A clone is another handle of the same graph.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use crate::build::flow::Flow;
 use crate::error::FlowError;
 use crate::ranks::message::Message;
-use crate::settings::FlowSettings;
+use crate::run::settings::FlowSettings;
 use crate::sources::Generator;
 use crate::state::partial::PartialState;
 

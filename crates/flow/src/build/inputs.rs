@@ -12,7 +12,7 @@ use crate::ranks::channel::RankChannel;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
 use crate::ranks::remote_input::RemoteInput;
-use crate::settings::Order;
+use crate::run::settings::Order;
 use crate::sources::source::{Output, Source};
 use crate::stage::chain::Same;
 use crate::stage::channel::{AnyRing, Channel, ChannelState};

@@ -9,12 +9,12 @@ use millstream_base::Timestamp;
 
 use crate::build::flow::Flow;
 use crate::error::BoxError;
-use crate::settings::Order;
+use crate::parts::{Flatten, Parts};
+use crate::run::settings::Order;
 use crate::sources::source::Source;
 use crate::stage::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
 use crate::stage::channel::ChannelState;
 use crate::stage::entry::Entry;
-use crate::stage::parts::{Flatten, Parts};
 use crate::stage::source_input::SourceInput;
 use crate::stage::user_code::Label;
 use crate::state::table::Table;

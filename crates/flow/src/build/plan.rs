@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use crate::checkpoint::trail::Trail;
+use crate::doorbell::Doorbell;
 use crate::error::FlowError;
 use crate::graph::Graph;
-use crate::run::doorbell::Doorbell;
-use crate::settings::{FlowSettings, Order};
+use crate::run::settings::{FlowSettings, Order};
 use crate::stage::contract::Stage;
 use crate::stage::upstream::before;
 use crate::time::control_event::WriterId;

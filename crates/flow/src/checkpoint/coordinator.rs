@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::decisions::Decisions;
 use crate::checkpoint::ending::{Ending, Parts};
-use crate::checkpoint::pause::Pause;
 use crate::checkpoint::shards::Shards;
 use crate::checkpoint::snapshot::{Elements, commit, rest};
 use crate::error::Failure;
+use crate::pause::Pause;
 use crate::ranks::outlets::Outlets;
 use crate::stage::contract::{Rest, Stage};
 use crate::stage::upstream::all_before;

@@ -8,8 +8,8 @@ use std::task::Wake;
 use parking_lot::Mutex;
 
 use crate::checkpoint::record::ShardDigest;
+use crate::doorbell::Doorbell;
 use crate::error::BoxError;
-use crate::run::doorbell::Doorbell;
 
 /// The shards that a rank has announced and that wait for those of other ranks, at most.
 pub const WAITING_MAX: usize = 4;

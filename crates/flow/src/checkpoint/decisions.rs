@@ -33,9 +33,9 @@ use crate::checkpoint::participants::Committer;
 use crate::checkpoint::record::{Record, ShardDigest};
 use crate::checkpoint::record_writer::RecordWriter;
 use crate::checkpoint::shard::Head;
+use crate::doorbell::Doorbell;
 use crate::error::{BoxError, Failure};
 use crate::ranks::outbox::Outbox;
-use crate::run::doorbell::Doorbell;
 
 /// Bytes on their way from one rank to another; each message has about twenty.
 const CREDIT_BYTES: u64 = 16 << 10;

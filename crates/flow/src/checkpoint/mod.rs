@@ -16,7 +16,6 @@ pub mod decisions;
 pub mod ending;
 pub mod logged_element;
 pub mod participants;
-pub mod pause;
 pub mod record;
 pub mod record_writer;
 pub mod shard;

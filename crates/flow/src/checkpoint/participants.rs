@@ -7,8 +7,8 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::error::{BoxError, Failure};
+use crate::sinks::dead_letter::{DEAD_LETTERS, DeadLetters};
 use crate::sinks::sink::{Sink, SinkStart};
-use crate::stage::dead_letter::{DEAD_LETTERS, DeadLetters};
 use crate::stage::user_code::Label;
 
 /// Results or changes that count when their checkpoint is complete.

@@ -7,11 +7,11 @@ use std::task::Waker;
 use millstream_base::Clock;
 use millstream_exchange::{ChannelId, Ranks};
 
-use crate::checkpoint::pause::Pause;
+use crate::doorbell::Doorbell;
+use crate::pause::Pause;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
 use crate::ranks::remote_input::RemoteInput;
-use crate::run::doorbell::Doorbell;
 
 /// Bytes on their way from one rank to another, in one channel.
 const CREDIT_BYTES: u64 = 1 << 20;

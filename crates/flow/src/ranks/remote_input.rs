@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millstream_base::Clock;
 use millstream_exchange::Receiver;
 
-use crate::checkpoint::pause::Pause;
 use crate::error::{BoxError, Failure};
 use crate::graph::Graph;
+use crate::pause::Pause;
 use crate::ranks::message::{Element, Message};
 use crate::ranks::outlets::Outlets;
 use crate::stage::chain::Chain;

@@ -19,7 +19,7 @@ use crate::checkpoint::store::Resume;
 use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Graph;
 use crate::run::fit::check_fit;
-use crate::settings::FlowSettings;
+use crate::run::settings::FlowSettings;
 use crate::sinks::sink::SinkStart;
 use crate::stage::user_code::catch;
 

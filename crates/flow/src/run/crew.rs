@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::run::doorbell::Crew;
+use crate::doorbell::Crew;
 use crate::run::workers::Workers;
 
 /// A worker that goes to sleep.

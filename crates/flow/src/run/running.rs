@@ -14,9 +14,10 @@ use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::ranks::asking::{Asking, Lines};
 use crate::run::scheduler::room;
+use crate::run::settings::FlowSettings;
 use crate::run::state_reads;
+use crate::run::waits::{self, Wait};
 use crate::run::workers::Workers;
-use crate::settings::FlowSettings;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
@@ -24,7 +25,6 @@ use crate::stage::watermark::watermark;
 use crate::state::late::LateTo;
 use crate::state::partial::StateReader;
 use crate::time::partitions::PartitionId;
-use crate::time::waits::{self, Wait};
 
 /// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
 /// it stands.

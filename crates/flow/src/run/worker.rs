@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
+use crate::doorbell::{Look, Woken};
 use crate::error::{Failure, FlowError};
 use crate::run::crew::{Ended, Sleeper};
-use crate::run::doorbell::{Look, Woken};
 use crate::run::workers::Workers;
 use crate::stage::activation::{Activation, Killed};
 

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BoxError;
+use crate::parts::Parts;
 use crate::sources::source::{Output, Source, SourceStatus};
-use crate::stage::parts::Parts;
 use crate::time::partitions::SourcePartitions;
 
 /// The limits of a read and of a line.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millstream_base::Clock;
 
-use crate::stage::dead_letter::DeadLetters;
+use crate::sinks::dead_letter::DeadLetters;
 
 /// The outcome of an activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use crate::error::{BoxError, Failure};
-use crate::stage::dead_letter::Origin;
+use crate::sinks::dead_letter::Origin;
 use crate::stage::rejected::Rejected;
 use crate::stage::user_code::{Label, is_state_broken, panic_message};
 use crate::time::stage_time::StageTime;

@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use millstream_base::Timestamp;
 
 use crate::error::BoxError;
+use crate::parts::{Flatten, Parts};
 use crate::stage::attempt::Attempt;
-use crate::stage::parts::{Flatten, Parts};
 use crate::stage::user_code::Label;
 use crate::state::table::Table;
 

@@ -3,7 +3,7 @@
 
 use std::mem;
 
-use crate::stage::dead_letter::DeadLetter;
+use crate::sinks::dead_letter::DeadLetter;
 use crate::stage::rejected::Rejected;
 
 /// Letters that are stored together at most, but for those of one item of the source.

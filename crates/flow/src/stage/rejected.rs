@@ -7,7 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use crate::error::{BoxError, Failure};
-use crate::stage::dead_letter::{DeadLetter, Origin};
+use crate::sinks::dead_letter::{DeadLetter, Origin};
 use crate::stage::user_code::{BoundedText, panic_message};
 
 /// Bytes of an item in an error message.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use millstream_base::Clock;
 use millstream_ring::SAMPLE_EVERY;
 
-use crate::checkpoint::pause::Pause;
+use crate::doorbell::Doorbell;
 use crate::error::{BoxError, Failure};
 use crate::graph::Graph;
-use crate::run::doorbell::Doorbell;
+use crate::pause::Pause;
 use crate::sources::positions::Positions;
 use crate::sources::source::{Output, Source, SourceStatus};
 use crate::stage::chain::Chain;

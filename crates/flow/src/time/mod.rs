@@ -11,5 +11,4 @@ pub mod control_event;
 pub mod gauge;
 pub mod partitions;
 pub mod stage_time;
-pub mod waits;
 pub mod watermarks;

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use millstream_base::Timestamp;
 
-use crate::stage::parts::Parts;
+use crate::parts::Parts;
 
 use super::grid::{SlidingGrid, clamp};
 use super::spec::Windows;

@@ -23,7 +23,7 @@ use crate::graph::Graph;
 use crate::run::align::align;
 use crate::run::begin;
 use crate::run::cycles;
-use crate::settings::FlowSettings;
+use crate::run::settings::FlowSettings;
 use crate::sinks::sink::{Sink, SinkStart};
 use crate::sources::Generator;
 use crate::stage::activation::Context;

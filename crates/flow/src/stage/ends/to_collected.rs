@@ -7,10 +7,10 @@ use std::sync::Arc;
 use millstream_base::Timestamp;
 
 use crate::error::Failure;
+use crate::parts::Parts;
 use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::late_item::LateItem;
-use crate::stage::parts::Parts;
 use crate::stage::rejected::Rejected;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;

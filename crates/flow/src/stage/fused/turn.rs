@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::Failure;
+use crate::sinks::dead_letter::DEAD_LETTERS;
 use crate::stage::activation::{Activation, Context};
 use crate::stage::chain::Chain;
-use crate::stage::dead_letter::DEAD_LETTERS;
 use crate::stage::fused::claim::Claim;
 use crate::stage::fused::instance::Instance;
 use crate::stage::fused::stage::FusedStage;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::error::BoxError;
-use crate::stage::dead_letter::Origin;
+use crate::sinks::dead_letter::Origin;
 
 /// An item that consists of parts which [`Operators::each`](crate::Operators::each) processes one
 /// by one: a block of lines, some stored records.

@@ -10,7 +10,7 @@ use millstream_exchange::Ranks;
 
 use crate::checkpoint::store::Checkpointing;
 use crate::run::scheduler::{Priority, Scheduler};
-use crate::stage::dead_letter::DeadLetters;
+use crate::sinks::dead_letter::DeadLetters;
 
 /// The settings of a flow. The defaults are right for most.
 #[derive(Clone)]
