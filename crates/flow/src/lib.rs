@@ -131,6 +131,7 @@ pub mod sources;
 mod stage;
 mod state;
 mod time;
+mod topology;
 pub mod windows;
 
 pub use build::boxed::{Boxed, Pipeline};

@@ -10,8 +10,8 @@ use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::run::settings::{FlowSettings, Order};
 use crate::stage::contract::Stage;
-use crate::stage::upstream::before;
 use crate::time::control_event::WriterId;
+use crate::topology::upstream::before;
 
 /// A graph under construction.
 pub struct Plan {

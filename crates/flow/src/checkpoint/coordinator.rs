@@ -25,7 +25,7 @@ use crate::error::Failure;
 use crate::pause::Pause;
 use crate::ranks::outlets::Outlets;
 use crate::stage::contract::{Rest, Stage};
-use crate::stage::upstream::all_before;
+use crate::topology::upstream::all_before;
 
 pub struct Coordinator {
     /// The purpose of the snapshots.

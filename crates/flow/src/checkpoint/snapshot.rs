@@ -8,11 +8,11 @@ use crate::checkpoint::participants::Participant;
 use crate::checkpoint::shard::{PendingShard, Saved};
 use crate::checkpoint::trail::Trail;
 use crate::error::{BoxError, Failure};
-use crate::run::cycles::Cycle;
 use crate::stage::contract::{Rest, Stage};
 use crate::stage::user_code::Label;
-use crate::stage::watermark::watermark_of;
 use crate::state::partial::StateReader;
+use crate::topology::cycles::Cycle;
+use crate::topology::watermark::watermark_of;
 
 /// The elements of a flow that a snapshot is taken of.
 pub struct Elements<'a> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::ranks::outlets::Outlets;
 use crate::stage::contract::Stage;
-use crate::stage::upstream::all_before;
 use crate::time::alignment::{Aligned, Step};
+use crate::topology::upstream::all_before;
 
 /// Finds the groups and makes each input a member of one. An input alone in its group is a member too, since its
 /// partitions are aligned.

@@ -9,7 +9,6 @@
 pub mod align;
 pub mod begin;
 pub mod crew;
-pub mod cycles;
 pub mod failures;
 pub mod fit;
 pub mod load;

@@ -21,10 +21,10 @@ use crate::run::workers::Workers;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
-use crate::stage::watermark::watermark;
 use crate::state::late::LateTo;
 use crate::state::partial::StateReader;
 use crate::time::partitions::PartitionId;
+use crate::topology::watermark::watermark;
 
 /// A flow at work. Share it in an `Arc`: every method takes `&self`. Dropped, the flow ends where
 /// it stands.

@@ -10,9 +10,9 @@ use crate::run::running::Running;
 use crate::run::state_request::{Progress, StateAnswer, StateRequest};
 use crate::run::workers::Workers;
 use crate::stage::user_code::catch;
-use crate::stage::watermark::watermark_of;
 use crate::state::ordered::{OrderedState, ReadLevel, StateValue};
 use crate::state::partial::StateReader;
+use crate::topology::watermark::watermark_of;
 
 /// The bytes of the largest answer to another rank.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

@@ -21,15 +21,15 @@ use crate::doorbell::Doorbell;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::run::align::align;
-use crate::run::cycles::{self, Cycle};
 use crate::run::load::Adjusted;
 use crate::run::scheduler::Scheduler;
 use crate::run::settings::FlowSettings;
 use crate::sinks::dead_letter::DeadLetters;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
-use crate::stage::upstream::want_events;
 use crate::state::partial::StateReader;
+use crate::topology::cycles::{self, Cycle};
+use crate::topology::upstream::want_events;
 
 pub struct Workers {
     pub name: String,

@@ -25,6 +25,4 @@ pub mod rejected;
 pub mod ring_input;
 pub mod source_input;
 pub mod terminal;
-pub mod upstream;
 pub mod user_code;
-pub mod watermark;

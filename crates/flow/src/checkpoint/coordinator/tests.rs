@@ -2,7 +2,7 @@
 //! a try of a snapshot on some rank. Workers may take these steps in any order, so in no order is anything lost or counted
 //! twice.
 
-use crate::run::cycles::Cycle;
+use crate::topology::cycles::Cycle;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::num::NonZeroUsize;
@@ -22,14 +22,14 @@ use crate::error::BoxError;
 use crate::graph::Graph;
 use crate::run::align::align;
 use crate::run::begin;
-use crate::run::cycles;
 use crate::run::settings::FlowSettings;
 use crate::sinks::sink::{Sink, SinkStart};
 use crate::sources::Generator;
 use crate::stage::activation::Context;
-use crate::stage::upstream::want_events;
 use crate::state::partial::StateReader;
 use crate::time::watermarks::Watermarks;
+use crate::topology::cycles;
+use crate::topology::upstream::want_events;
 use crate::windows::{Count, Trigger, WindowResult, Windows, fold};
 
 const ITEMS: u64 = 80;
