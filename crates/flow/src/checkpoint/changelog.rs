@@ -2,25 +2,7 @@
 
 use crate::error::BoxError;
 use crate::sinks::sink::Sink;
-
-/// A change of a key of a state element.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The key, in its canonical encoding; it may be empty.
-    pub key: Vec<u8>,
-    /// The encoded value; `None` deletes the key.
-    pub value: Option<Vec<u8>>,
-    /// The checkpoint that the change belongs to. The changelog keeps it beside the change.
-    pub checkpoint: u64,
-}
-
-impl Change {
-    /// Returns the bytes of its key and value.
-    pub(crate) fn bytes(&self) -> u64 {
-        let value = self.value.as_ref().map_or(0, Vec::len);
-        (self.key.len() + value) as u64
-    }
-}
+use crate::state::change::Change;
 
 /// Takes the key and the value of each change that a changelog restores.
 pub type RestoreChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError> + 'a;

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use crate::checkpoint::changelog::{Change, Changelog};
+use crate::checkpoint::changelog::Changelog;
 use crate::checkpoint::participants::Committer;
 use crate::checkpoint::shard::Deferred;
 use crate::checkpoint::write_error::{Unencodable, named};
@@ -14,6 +14,7 @@ use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::{BoxError, Failure};
 use crate::sinks::sink::SinkStart;
 use crate::stage::user_code::{Label, catch};
+use crate::state::change::Change;
 use crate::state::logged::{Changes, LoggedState};
 
 /// Changes that are encoded before they are pushed together.

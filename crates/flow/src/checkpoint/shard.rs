@@ -1,38 +1,13 @@
 //! The format of a shard: one rank's share of a checkpoint.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
-
-/// A rank's shard of a checkpoint: for each element of the flow the bytes that it resumes from.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Saved {
-    elements: BTreeMap<String, Vec<u8>>,
-}
-
-impl Saved {
-    pub fn put(&mut self, element: String, bytes: Vec<u8>) {
-        self.elements.insert(element, bytes);
-    }
-
-    /// The names of all elements.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.elements.keys().map(String::as_str)
-    }
-
-    /// # Errors
-    /// When there is no such element.
-    pub fn get(&self, element: &str) -> Result<&[u8], BoxError> {
-        let bytes = self.elements.get(element);
-        bytes.map(Vec::as_slice).ok_or_else(|| {
-            format!("it holds nothing of \"{element}\": it is of another flow").into()
-        })
-    }
-}
+use crate::stage::saved::Saved;
 
 /// An element that is made on the thread that writes the shard.
 pub trait Deferred: Send {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::checkpoint::participants::Participant;
-use crate::checkpoint::shard::{PendingShard, Saved};
+use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::trail::Trail;
 use crate::error::{BoxError, Failure};
 use crate::stage::contract::{Rest, Stage};
+use crate::stage::saved::{Saved, source_of};
 use crate::stage::user_code::Label;
 use crate::state::partial::StateReader;
 use crate::topology::cycles::Cycle;
@@ -74,12 +75,12 @@ pub fn commit(stages: &[Arc<dyn Stage>]) -> Result<(), Failure> {
     stages.iter().try_for_each(|stage| stage.commit())
 }
 
+// Elements of stages have names that begin with `stage/`: `stage::saved` has them.
 const SINK: &str = "sink/";
 const STATE: &str = "state/";
 const CHANGELOG: &str = "changelog/";
 const SAMPLE: &str = "sample/";
 const TYPES: &str = "types/";
-const STAGE: &str = "stage/";
 
 /// Names the saved bytes of a sink.
 pub fn sink_element(name: &str) -> String {
@@ -105,19 +106,6 @@ pub fn sample_element(name: &str) -> String {
 pub fn types_element(name: &str) -> String {
     format!("{TYPES}{name}")
 }
-
-/// Names the position of a source, an instance of a stage.
-pub fn source_element(stage: &str, instance: usize) -> String {
-    format!("{STAGE}{stage}/{instance}{SOURCE}")
-}
-
-/// Names the event time of a source.
-pub fn time_element(stage: &str, instance: usize) -> String {
-    format!("{STAGE}{stage}/{instance}{TIME}")
-}
-
-const SOURCE: &str = "/source";
-const TIME: &str = "/time";
 
 /// An element of a flow, to which a shard has bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,14 +140,6 @@ pub fn flow_element(element: &str) -> Option<FlowElement<'_>> {
     let source = || source_of(element).map(FlowElement::Source);
     let found = state.map(FlowElement::State).or_else(sink).or_else(source);
     Some(found.unwrap_or(FlowElement::Unknown(element)))
-}
-
-/// Returns the stage of a source's element.
-fn source_of(element: &str) -> Option<&str> {
-    let instance = element.strip_prefix(STAGE)?;
-    let of_source = instance.strip_suffix(SOURCE);
-    let instance = of_source.or_else(|| instance.strip_suffix(TIME))?;
-    Some(instance.rsplit_once('/')?.0)
 }
 
 /// Returns a state element of a shard whose changes are in a changelog, if there is one.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::checkpoint::shard::Saved;
 use crate::checkpoint::snapshot::{
     FlowElement, flow_element, sample_element, sink_element, types_element,
 };
 use crate::error::BoxError;
 use crate::graph::Graph;
+use crate::stage::saved::Saved;
 use crate::stage::user_code::catch;
 
 /// Checks that this rank's shard of a checkpoint fits the program.

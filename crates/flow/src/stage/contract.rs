@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::checkpoint::shard::Saved;
 use crate::error::{BoxError, Failure};
 use crate::ranks::outlets::Outlets;
 use crate::sources::positions::Position;
 use crate::stage::activation::{Activation, Context};
 use crate::stage::channel::ChannelState;
 use crate::stage::metrics::Counters;
+use crate::stage::saved::Saved;
 use crate::time::alignment::Aligned;
 use crate::time::gauge::{LateByPartition, SourceTime};
 

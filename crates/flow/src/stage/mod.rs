@@ -23,6 +23,7 @@ pub mod late_item;
 pub mod metrics;
 pub mod rejected;
 pub mod ring_input;
+pub mod saved;
 pub mod source_input;
 pub mod terminal;
 pub mod user_code;

@@ -1,7 +1,7 @@
 //! The contract of state elements whose changes are noted from checkpoint to checkpoint, and can go to a changelog.
 
-use crate::checkpoint::changelog::Change;
 use crate::error::BoxError;
+use crate::state::change::Change;
 
 /// Writes changes.
 pub type WriteChanges<'a> = dyn FnMut(Changes<'_>) -> Result<(), BoxError> + 'a;

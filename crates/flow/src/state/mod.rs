@@ -3,6 +3,7 @@
 //! Workers change a state element under a short lock, one slice at a time, so that readers see whole slices. This folder
 //! does not know stages, rings or event time.
 
+pub mod change;
 pub mod collected;
 pub mod json_text;
 pub mod late;

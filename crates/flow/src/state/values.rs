@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::checkpoint::changelog::Change;
 use crate::error::BoxError;
 use crate::ranks::owners::{KeyOwners, Owner};
+use crate::state::change::Change;
 use crate::state::logged::{LoggedState, WriteChanges};
 use crate::state::ordered::OrderedState;
 use crate::state::partial::StateReader;

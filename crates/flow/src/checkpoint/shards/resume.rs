@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use super::Shards;
 use crate::checkpoint::completeness::newest_complete;
 use crate::checkpoint::record::{self, Record, ShardDigest};
-use crate::checkpoint::shard::{Head, OtherVersion, Saved, decode};
+use crate::checkpoint::shard::{Head, OtherVersion, decode};
 use crate::checkpoint::snapshot::first_logged;
 use crate::checkpoint::store::{CheckpointRecords, Resume, ShardKey};
 use crate::error::BoxError;
+use crate::stage::saved::Saved;
 
 /// Advice about a shard or a record that this program cannot read.
 const OTHER_VERSION: &str = "let the version of the program that wrote it finish the flow, or ";

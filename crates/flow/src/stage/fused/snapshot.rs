@@ -2,14 +2,13 @@
 
 use parking_lot::MutexGuard;
 
-use crate::checkpoint::shard::Saved;
-use crate::checkpoint::snapshot::{source_element, time_element};
 use crate::error::{BoxError, Failure};
 use crate::stage::chain::Chain;
 use crate::stage::contract::{Held, Rest, Snapshot};
 use crate::stage::fused::instance::{Instance, Slot};
 use crate::stage::fused::stage::FusedStage;
 use crate::stage::input::Input;
+use crate::stage::saved::{Saved, source_element, time_element};
 use crate::stage::terminal::{End, Terminal};
 
 impl<I, C, T> Snapshot for FusedStage<I, C, T>
