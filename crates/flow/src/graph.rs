@@ -1,9 +1,7 @@
-//! The plain graph of a flow: stages register into it, and a run takes it over.
+//! The plain graph of a flow: the builder fills it, and a run takes it over.
 //!
 //! It does not know the types of items, nor the builder that filled it.
 
-use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -33,11 +31,6 @@ pub struct Graph {
     pub exits: Vec<Arc<Outlets>>,
     /// Descriptions of the properties that all ranks must have in common and that the types of the graph do not show.
     pub agreed: Vec<String>,
-    /// By the names of branches that have ended: the channels that they write. Used only while the graph is built.
-    pub branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
-    /// By the names of stages: closures that end the operators before each box, the last box last. Used only while the
-    /// graph is built.
-    pub boxed: HashMap<String, Vec<Box<dyn Any + Send>>>,
     /// Wakes workers that sleep.
     pub doorbell: Arc<Doorbell>,
     /// Set when the flow's owner stops it: sources are not read any more.
@@ -61,8 +54,6 @@ impl Graph {
             logged: Vec::new(),
             exits: Vec::new(),
             agreed: Vec::new(),
-            branch_outputs: HashMap::new(),
-            boxed: HashMap::new(),
             doorbell: Arc::new(doorbell),
             stopping: Arc::default(),
             pause: Arc::default(),

@@ -136,6 +136,7 @@ pub mod windows;
 
 pub use build::boxed::{Boxed, Pipeline};
 pub use build::collecting::Collecting;
+pub use build::entry::Entry;
 pub use build::flow::Flow;
 pub use build::gathered::gathered;
 pub use build::keyed::Keyed;
@@ -165,9 +166,9 @@ pub use sources::positions::{Position, Positions};
 pub use sources::source::{Output, Source, SourceStatus};
 pub use stage::chain::{Chain, Emit, Same};
 pub use stage::channel::Channel;
-pub use stage::entry::{Entry, RowStart};
 pub use stage::metrics::{Latency, StageMetrics};
 pub use stage::ring_input::RingInput;
+pub use stage::row::RowStart;
 pub use stage::source_input::SourceInput;
 pub use state::change::Change;
 pub use state::collected::Collected;

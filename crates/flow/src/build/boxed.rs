@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::{any, iter};
 
+use crate::build::entry::{Entry, RegisterRow};
 use crate::build::operators::Operators;
-use crate::graph::Graph;
+use crate::build::plan::Plan;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::ChannelState;
 use crate::stage::ends::fork::{self, Arm, ToFork};
 use crate::stage::ends::to_rings::Route;
-use crate::stage::entry::{Entry, RegisterRow, Row, RowStart};
+use crate::stage::row::{Row, RowStart};
 use crate::stage::terminal::Terminal;
 
 /// Operators that give `T`, of a type that can be named: [`Operators::boxed`] makes it, so that functions can return
@@ -25,7 +26,7 @@ pub struct Boxed<T> {
 
 /// Ends the operators of a stage before the box in those behind it, one for each instance.
 pub(crate) type EndBefore<T> =
-    Box<dyn FnOnce(&mut Graph, Vec<Box<dyn Arm<T>>>, Vec<Arc<ChannelState>>) + Send>;
+    Box<dyn FnOnce(&mut Plan, Vec<Box<dyn Arm<T>>>, Vec<Arc<ChannelState>>) + Send>;
 
 impl<T: Send + 'static> RowStart for Boxed<T> {
     type Item = T;
@@ -37,18 +38,18 @@ impl<T: Send + 'static> RowStart for Boxed<T> {
 }
 
 impl<T: Send + 'static> RegisterRow<T> for Boxed<T> {
-    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(plan: &mut Plan, row: Row<Self, C, E>) {
         let code = any::type_name::<(C, E)>();
-        graph
+        plan.graph
             .agreed
             .push(format!("{} behind a box: {code}", row.name));
         // The last box of a stage comes to its end first.
-        let before = graph.boxed.get_mut(&row.name).and_then(Vec::pop);
+        let before = plan.boxed.get_mut(&row.name).and_then(Vec::pop);
         let before = before.and_then(|before| before.downcast::<EndBefore<T>>().ok());
         let before = before.expect("what is before a box waits for what is behind it");
         let terminals = row.instances.into_iter().map(|(_, terminal)| terminal);
         let arms = fork::arms(row.name, row.chain, terminals).collect();
-        before(graph, arms, row.outputs);
+        before(plan, arms, row.outputs);
     }
 }
 
@@ -98,7 +99,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         } = self;
         let entries = inputs.iter().map(|_| Boxed { item: PhantomData });
         let (entries, name, input) = (entries.collect(), stage.clone(), channel.clone());
-        let end: EndBefore<C::Out> = Box::new(move |graph, arms, outputs| {
+        let end: EndBefore<C::Out> = Box::new(move |plan, arms, outputs| {
             let function = Arc::new(|_: &C::Out| 0);
             let instances = inputs.into_iter().zip(arms).map(|(input, arm)| {
                 let (function, label) = (Arc::clone(&function), label.clone());
@@ -118,10 +119,10 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
                 emits_watermarks,
                 outputs,
             };
-            I::end(graph, row);
+            I::end(plan, row);
         });
         let mut plan = flow.plan();
-        let boxes = plan.graph.boxed.entry(name.clone()).or_default();
+        let boxes = plan.boxed.entry(name.clone()).or_default();
         boxes.push(Box::new(end));
         drop(plan);
         Operators {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use millstream_base::Timestamp;
 
+use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::parts::Parts;
@@ -13,7 +14,6 @@ use crate::stage::chain::{Chain, Same};
 use crate::stage::channel::{Channel, ChannelState};
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_collected::{Late, LateFunction, ToCollected};
-use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
 use crate::stage::terminal::WritingInstance;
 use crate::state::collected::{Collected, Retained};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::checkpoint::participants::SinkParticipant;
@@ -16,8 +17,8 @@ use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_rings::{Route, ToAll, ToOne, ToRings};
 use crate::stage::ends::to_sink::{PendingItems, ToSink};
 use crate::stage::ends::to_state::ToState;
-use crate::stage::entry::{Entry, Row};
 use crate::stage::ring_input::RingInput;
+use crate::stage::row::Row;
 use crate::stage::terminal::{Terminal, WritingInstance};
 use crate::stage::user_code::Label;
 use crate::state::partial::{Partial, PartialState};
@@ -179,7 +180,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
             emits_watermarks: self.emits_watermarks,
             outputs,
         };
-        I::end(&mut self.flow.plan().graph, row);
+        I::end(&mut self.flow.plan(), row);
         self.flow
     }
 }

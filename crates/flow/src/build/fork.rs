@@ -1,15 +1,33 @@
 //! Branches within a stage.
 
+use std::any;
 use std::fmt::Debug;
 use std::mem;
 use std::sync::Arc;
 
+use crate::build::entry::{Entry, RegisterRow};
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
+use crate::build::plan::Plan;
 use crate::stage::chain::{Chain, Same};
 use crate::stage::ends::fork::{self, Branch, ToFork};
 use crate::stage::ends::to_rings::Route;
-use crate::stage::entry::Entry;
+use crate::stage::row::Row;
+use crate::stage::terminal::Terminal;
+
+impl<T: Send + 'static> RegisterRow<T> for Branch<T> {
+    fn end<C: Chain<T>, E: Terminal<C::Out>>(plan: &mut Plan, row: Row<Self, C, E>) {
+        let code = any::type_name::<(C, E)>();
+        plan.graph.agreed.push(format!("{}: {code}", row.name));
+        // Also of a stage without instances.
+        plan.branch_outputs.insert(row.name.clone(), row.outputs);
+        let (entries, terminals): (Vec<_>, Vec<_>) = row.instances.into_iter().unzip();
+        let built = fork::arms(row.name, row.chain, terminals);
+        for (Branch { arms }, arm) in entries.into_iter().zip(built) {
+            arms.lock().push(arm);
+        }
+    }
+}
 
 impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Ends the operators in branches, which go on within the stage: each item goes to the branch whose index `route`
@@ -55,7 +73,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
             // A branch with one instance leaves one to the stage.
             self.inputs.truncate(arms.len().max(1));
             branches.push(arms.into_iter());
-            let written = self.flow.plan().graph.branch_outputs.remove(&name);
+            let written = self.flow.plan().branch_outputs.remove(&name);
             outputs.extend(written.unwrap_or_default());
         }
         let instances = mem::take(&mut self.inputs).into_iter().map(|input| {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use millstream_base::Timestamp;
 use millstream_ring::Ring;
 
+use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::error::FlowError;
@@ -26,7 +27,6 @@ use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_panes::{Absence, PaneCode, PendingFlush, ToPanes};
 use crate::stage::ends::to_rings::{ToOne, ToRings};
 use crate::stage::ends::to_windows::{Release, ToWindows};
-use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
 use crate::stage::terminal::WritingInstance;
 use crate::state::late::LateTo;

@@ -7,6 +7,7 @@
 pub mod boxed;
 pub mod collecting;
 pub mod ends;
+pub mod entry;
 pub mod flow;
 pub mod fork;
 pub mod gathered;

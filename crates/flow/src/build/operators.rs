@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use millstream_base::Timestamp;
 
+use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::error::BoxError;
 use crate::parts::{Flatten, Parts};
@@ -14,7 +15,6 @@ use crate::run::settings::Order;
 use crate::sources::source::Source;
 use crate::stage::chain::{Chain, Each, Emit, Filter, Flat, FlatMap, Join, Map, Same, SeeTime};
 use crate::stage::channel::ChannelState;
-use crate::stage::entry::Entry;
 use crate::stage::source_input::SourceInput;
 use crate::stage::user_code::Label;
 use crate::state::table::Table;

@@ -1,5 +1,7 @@
 //! The graph that the builder fills, and the conditions that it must meet before it can run.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
@@ -9,6 +11,7 @@ use crate::doorbell::Doorbell;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::run::settings::{FlowSettings, Order};
+use crate::stage::channel::ChannelState;
 use crate::stage::contract::Stage;
 use crate::time::control_event::WriterId;
 use crate::topology::upstream::before;
@@ -20,6 +23,10 @@ pub struct Plan {
     pub open: Vec<String>,
     /// Joins of two streams that have no second one yet.
     pub one_sided: Vec<String>,
+    /// By the names of branches that have ended: the channels that they write.
+    pub branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
+    /// By the names of stages: closures that end the operators before each box, the last box last.
+    pub boxed: HashMap<String, Vec<Box<dyn Any + Send>>>,
     /// Errors that the builder found, the first one first.
     pub faults: Vec<FlowError>,
     /// The next free id of a writer of control events.
@@ -36,6 +43,8 @@ impl Plan {
             graph: Graph::new(name, doorbell, Trail::new(&settings.clock)),
             open: Vec::new(),
             one_sided: Vec::new(),
+            branch_outputs: HashMap::new(),
+            boxed: HashMap::new(),
             faults: Vec::new(),
             writers: 0,
             updates_for_ms: 0,

@@ -5,11 +5,11 @@ use std::fmt::Debug;
 use millstream_base::Timestamp;
 use serde_json::Value;
 
+use crate::build::entry::Entry;
 use crate::build::operators::Operators;
 use crate::error::BoxError;
 use crate::ranks::message::Message;
 use crate::stage::chain::{Chain, Map, Same};
-use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
 use crate::state::partial::StateReader;
 use crate::state::windowed::{self, REMEMBERED_KEYS, Windowed};

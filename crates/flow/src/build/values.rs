@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::keyed::Keyed;
 use crate::build::operators::Operators;
@@ -17,7 +18,6 @@ use crate::stage::chain::{Chain, Emit, Same};
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::ends::to_rings::ToRings;
 use crate::stage::ends::to_values::ToValues;
-use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
 use crate::state::values::{Value, Values};
 use crate::windows::Key;

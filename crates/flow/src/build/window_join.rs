@@ -4,13 +4,13 @@ use std::fmt::Debug;
 
 use millstream_base::Timestamp;
 
+use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::keyed::{Keyed, Panes};
 use crate::build::operators::Operators;
 use crate::ranks::message::Message;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::{Chain, Same};
-use crate::stage::entry::Entry;
 use crate::stage::ring_input::RingInput;
 use crate::stage::user_code::Label;
 use crate::state::windowed::Windowed;

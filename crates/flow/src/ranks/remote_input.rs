@@ -7,15 +7,11 @@ use millstream_base::Clock;
 use millstream_exchange::Receiver;
 
 use crate::error::{BoxError, Failure};
-use crate::graph::Graph;
 use crate::pause::Pause;
 use crate::ranks::message::{Element, Message};
 use crate::ranks::outlets::Outlets;
-use crate::stage::chain::Chain;
-use crate::stage::entry::{RegisterRow, Row, RowStart};
-use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
-use crate::stage::terminal::Terminal;
+use crate::stage::row::RowStart;
 use crate::time::control_event::ControlEvent;
 
 /// The messages of one other rank.
@@ -105,12 +101,6 @@ impl<T: Message> RowStart for RemoteInput<T> {
     type Item = T;
 
     const IS_SHARED: bool = false;
-}
-
-impl<T: Message> RegisterRow<T> for RemoteInput<T> {
-    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
-        add_stage(graph, row);
-    }
 }
 
 impl<T: Message> Input for RemoteInput<T> {

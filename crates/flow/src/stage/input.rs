@@ -8,7 +8,7 @@ use millstream_base::Timestamp;
 use crate::error::{BoxError, Failure};
 use crate::ranks::outlets::Outlets;
 use crate::sources::positions::Positions;
-use crate::stage::entry::Entry;
+use crate::stage::row::RowStart;
 use crate::time::control_event::ControlEvent;
 use crate::time::partitions::{PartitionId, Partitions};
 
@@ -23,7 +23,7 @@ pub enum Took {
 
 /// An input. It holds a batch of items from `take` until `done`, whichever worker processes it: a worker that dies
 /// leaves the rest of its batch to the next one.
-pub trait Input: Entry {
+pub trait Input: RowStart {
     /// Whether it reads from other ranks.
     const IS_REMOTE: bool = false;
 

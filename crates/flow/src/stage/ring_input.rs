@@ -6,13 +6,9 @@ use millstream_base::Timestamp;
 use millstream_ring::{ReadSlice, Ring};
 
 use crate::error::Failure;
-use crate::graph::Graph;
-use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;
-use crate::stage::entry::{RegisterRow, Row, RowStart};
-use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
-use crate::stage::terminal::Terminal;
+use crate::stage::row::RowStart;
 use crate::time::control_event::ControlEvent;
 
 /// The input of a stage that reads a ring: see [`Operators`](crate::Operators).
@@ -43,12 +39,6 @@ impl<T: Send + 'static> RowStart for RingInput<T> {
     type Item = T;
 
     const IS_SHARED: bool = true;
-}
-
-impl<T: Send + 'static> RegisterRow<T> for RingInput<T> {
-    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
-        add_stage(graph, row);
-    }
 }
 
 impl<T: Send + 'static> Input for RingInput<T> {

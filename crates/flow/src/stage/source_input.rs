@@ -10,15 +10,11 @@ use millstream_ring::SAMPLE_EVERY;
 
 use crate::doorbell::Doorbell;
 use crate::error::{BoxError, Failure};
-use crate::graph::Graph;
 use crate::pause::Pause;
 use crate::sources::positions::Positions;
 use crate::sources::source::{Output, Source, SourceStatus};
-use crate::stage::chain::Chain;
-use crate::stage::entry::{RegisterRow, Row, RowStart};
-use crate::stage::fused::register::add_stage;
 use crate::stage::input::{Input, Took};
-use crate::stage::terminal::Terminal;
+use crate::stage::row::RowStart;
 use crate::stage::user_code::Label;
 use crate::time::partitions::{PartitionId, Partitions, SourcePartitions};
 
@@ -48,12 +44,6 @@ impl<S: Source> RowStart for SourceInput<S> {
     type Item = S::Item;
 
     const IS_SHARED: bool = false;
-}
-
-impl<S: Source> RegisterRow<S::Item> for SourceInput<S> {
-    fn end<C: Chain<S::Item>, T: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, T>) {
-        add_stage(graph, row);
-    }
 }
 
 impl<S: Source> Input for SourceInput<S> {

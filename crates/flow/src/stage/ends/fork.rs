@@ -1,6 +1,5 @@
 //! Branches of a stage: each result goes on in one of several ways, within the stage.
 
-use std::any;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::panic::{self, AssertUnwindSafe};
@@ -10,14 +9,13 @@ use millstream_base::Timestamp;
 use parking_lot::Mutex;
 
 use crate::error::Failure;
-use crate::graph::Graph;
 use crate::ranks::outlets::Outlets;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::Chain;
 use crate::stage::ends::to_rings::Route;
-use crate::stage::entry::{RegisterRow, Row, RowStart};
 use crate::stage::item_loop::{BatchProgress, ItemLoop};
 use crate::stage::rejected::Rejected;
+use crate::stage::row::RowStart;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::time::control_event::ControlEvent;
 use crate::time::stage_time::StageTime;
@@ -29,7 +27,8 @@ const BATCH_ITEMS_MAX: usize = 256;
 
 /// The start of the operators of a branch.
 pub struct Branch<T> {
-    arms: Arms<T>,
+    /// The place for the arm that the operators become.
+    pub(crate) arms: Arms<T>,
 }
 
 /// The arms of a branch, one for each instance that the stage may have.
@@ -51,20 +50,6 @@ impl<T: Send + 'static> RowStart for Branch<T> {
     const IS_SHARED: bool = false;
 
     const BEGINS_STAGE: bool = false;
-}
-
-impl<T: Send + 'static> RegisterRow<T> for Branch<T> {
-    fn end<C: Chain<T>, E: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, E>) {
-        let code = any::type_name::<(C, E)>();
-        graph.agreed.push(format!("{}: {code}", row.name));
-        // Also of a stage without instances.
-        graph.branch_outputs.insert(row.name.clone(), row.outputs);
-        let (entries, terminals): (Vec<_>, Vec<_>) = row.instances.into_iter().unzip();
-        let built = arms(row.name, row.chain, terminals);
-        for (Branch { arms }, arm) in entries.into_iter().zip(built) {
-            arms.lock().push(arm);
-        }
-    }
 }
 
 /// Makes the arms of one row of operators, one for each of its instances.

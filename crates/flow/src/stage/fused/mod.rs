@@ -2,10 +2,10 @@
 
 pub mod activate;
 pub mod claim;
+pub mod compile;
 pub mod instance;
 pub mod node;
 pub mod progress;
-pub mod register;
 pub mod snapshot;
 pub mod stage;
 pub mod turn;

@@ -1,19 +1,11 @@
-//! The start of a row of operators: an input of its own, or a place within the stage of others.
+//! A row of operators, and its start: an input of its own, or a place within the stage of others.
 
 use std::sync::Arc;
 
-use crate::graph::Graph;
-use crate::stage::chain::Chain;
 use crate::stage::channel::ChannelState;
-use crate::stage::terminal::Terminal;
 use crate::time::watermarks::Watermarks;
 
-/// The origin of the items of a row of operators, one for each instance of the row.
-pub trait Entry: RowStart + RegisterRow<<Self as RowStart>::Item> {}
-
-impl<E: RowStart + RegisterRow<<E as RowStart>::Item>> Entry for E {}
-
-/// The type of the items that an [`Entry`] gives, and their order.
+/// The type of the items that an [`Entry`](crate::Entry) gives, and their order.
 pub trait RowStart: Send + Sized + 'static {
     /// The type of the items.
     type Item: Send + 'static;
@@ -23,12 +15,6 @@ pub trait RowStart: Send + Sized + 'static {
 
     /// Whether nothing of the stage lies before it.
     const BEGINS_STAGE: bool = true;
-}
-
-/// An [`Entry`] that gives `In`.
-pub trait RegisterRow<In>: Sized {
-    /// Registers operators that have an end in the graph.
-    fn end<C: Chain<In>, T: Terminal<C::Out>>(graph: &mut Graph, row: Row<Self, C, T>);
 }
 
 /// Operators in a row, from their input to their end.

@@ -1,23 +1,22 @@
-//! Adds a row of operators that has an input of its own to the graph, as a stage.
+//! Makes a stage of a row of operators that has an input of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 
-use crate::graph::Graph;
 use crate::stage::chain::Chain;
-use crate::stage::entry::Row;
 use crate::stage::fused::instance::{Instance, Slot};
 use crate::stage::fused::stage::FusedStage;
 use crate::stage::fused::watched::WatchedSource;
 use crate::stage::input::Input;
 use crate::stage::metrics::Counters;
+use crate::stage::row::Row;
 use crate::stage::terminal::Terminal;
 use crate::time::stage_time::StageTime;
 
-/// Registers a row that has an input of its own as a stage.
-pub fn add_stage<I, C, T>(graph: &mut Graph, row: Row<I, C, T>)
+/// Makes a stage of a row. `stopping` is set when the flow's owner stops it.
+pub fn compile<I, C, T>(row: Row<I, C, T>, stopping: &Arc<AtomicBool>) -> FusedStage<I, C, T>
 where
     I: Input,
     C: Chain<I::Item>,
@@ -32,7 +31,7 @@ where
             Slot::new(Instance::new(input, terminal, time))
         })
         .collect();
-    graph.stages.push(Arc::new(FusedStage {
+    FusedStage {
         name: row.name,
         chain: row.chain,
         live: AtomicUsize::new(instances.len()),
@@ -48,7 +47,7 @@ where
         watched,
         input: row.channel,
         outputs: row.outputs,
-        stopping: Arc::clone(&graph.stopping),
+        stopping: Arc::clone(stopping),
         counters: Counters::default(),
-    }));
+    }
 }
