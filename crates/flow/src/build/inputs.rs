@@ -8,14 +8,14 @@ use millstream_ring::{Ring, RingConfig};
 
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
-use crate::ranks::channel::RankChannel;
+use crate::build::rank_channel::RankChannel;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::remote_input::RemoteInput;
 use crate::run::settings::Order;
 use crate::sources::source::{Output, Source};
 use crate::stage::chain::Same;
 use crate::stage::channel::{AnyRing, Channel, ChannelState};
+use crate::stage::remote_input::RemoteInput;
 use crate::stage::ring_input::RingInput;
 use crate::stage::source_input::SourceInput;
 use crate::stage::user_code::Label;

@@ -15,6 +15,7 @@ pub mod inputs;
 pub mod keyed;
 pub mod operators;
 pub mod plan;
+pub mod rank_channel;
 pub mod states;
 pub mod top_windows;
 pub mod values;

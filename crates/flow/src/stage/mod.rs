@@ -6,7 +6,8 @@
 //! - Items in hand stay in the stage's instance, so a worker that dies leaves them to the next one.
 //! - A call of user code that panics becomes a dead letter, or fails the flow if it changes state.
 //!
-//! A stage does not know the graph around it, nor the workers that activate it.
+//! A stage does not know the graph around it, nor the workers that activate it. It only shares channels, the bell and
+//! the pause with them.
 
 pub mod activation;
 pub mod attempt;
@@ -21,6 +22,7 @@ pub mod item_loop;
 pub mod late_item;
 pub mod metrics;
 pub mod rejected;
+pub mod remote_input;
 pub mod ring_input;
 pub mod row;
 pub mod saved;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use millstream_base::{Clock, Timestamp};
 
 use crate::error::{BoxError, Failure};
-use crate::ranks::exchange::Exchange;
 use crate::ranks::outlets::Outlets;
 use crate::ranks::owners::KeyOwners;
 use crate::stage::attempt::Attempt;
+use crate::stage::ends::exchange::Exchange;
 use crate::stage::ends::flush_policy::FlushPolicy;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::late_item::LateItem;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 
 use crate::error::Failure;
-use crate::ranks::keyed_item::KeyedItem;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::Emit;
+use crate::stage::ends::keyed_item::KeyedItem;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;

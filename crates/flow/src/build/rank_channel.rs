@@ -11,7 +11,7 @@ use crate::doorbell::Doorbell;
 use crate::pause::Pause;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
-use crate::ranks::remote_input::RemoteInput;
+use crate::stage::remote_input::RemoteInput;
 
 /// Bytes on their way from one rank to another, in one channel.
 const CREDIT_BYTES: u64 = 1 << 20;
@@ -66,7 +66,7 @@ mod tests {
     use millstream_base::SystemClock;
 
     use super::*;
-    use crate::ranks::remote::Remote;
+    use crate::stage::ends::remote::Remote;
     use crate::stage::input::{Input, Took};
     use crate::stage::terminal::InputEnd;
     use std::sync::atomic::Ordering;

@@ -6,8 +6,8 @@ use crate::error::{BoxError, Failure};
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
 use crate::ranks::owners::Owner;
-use crate::ranks::remote::Remote;
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::remote::Remote;
 use crate::stage::terminal::InputEnd;
 use crate::time::control_event::ControlEvent;
 

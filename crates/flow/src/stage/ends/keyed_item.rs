@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ranks::exchange::Exchange;
 use crate::ranks::message::Message;
 use crate::ranks::owners::KeyOwners;
-use crate::ranks::to_owner::OfKey;
-use crate::ranks::to_ranks::Router;
 use crate::stage::attempt::Attempt;
+use crate::stage::ends::exchange::Exchange;
+use crate::stage::ends::to_owner::OfKey;
+use crate::stage::ends::to_ranks::Router;
 use crate::stage::user_code::Label;
 
 /// An item, or what its key's owner needs of it.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::error::Failure;
-use crate::ranks::exchange::Exchange;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
 use crate::stage::attempt::Attempt;
+use crate::stage::ends::exchange::Exchange;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::time::control_event::ControlEvent;
 

@@ -1,10 +1,10 @@
 //! The way of items that all come together on one rank.
 
-use crate::ranks::exchange::Exchange;
 use crate::ranks::message::Message;
 use crate::ranks::owners::Owner;
-use crate::ranks::to_ranks::Router;
 use crate::stage::attempt::Attempt;
+use crate::stage::ends::exchange::Exchange;
+use crate::stage::ends::to_ranks::Router;
 use crate::stage::user_code::Label;
 
 /// To one rank, in whose only ring all meet.
