@@ -8,8 +8,8 @@ use millstream_base::{Clock as _, SystemClock};
 use crate::measure::energy_meter;
 use crate::project;
 
-/// The pages with the results; they are no part of the program.
-const RESULTS: &str = ":!docs/benchmarks*.md";
+/// The pages and files with the results; they are no part of the program.
+const RESULTS: &str = ":!docs/benchmarks*";
 
 /// The commit of the project's sources, with `-dirty` behind it if they differ from it; `None` without a repository.
 pub fn commit() -> Option<String> {
