@@ -16,10 +16,19 @@ pub use crate::direct::PAGE_BYTES;
 pub enum Access {
     /// Reading; the file must exist.
     Read,
+    /// Reading here and there; the file must exist. The system reads nothing ahead.
+    ReadHereAndThere,
     /// Reading and writing; the file must exist.
     Write,
     /// Reading and writing; the file is created when it does not exist.
     Create,
+}
+
+impl Access {
+    /// Whether the file can be written.
+    pub fn is_for_writing(self) -> bool {
+        matches!(self, Access::Write | Access::Create)
+    }
 }
 
 /// One entry of a folder.
@@ -158,10 +167,14 @@ impl Disk for SystemDisk {
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
         let file = OpenOptions::new()
             .read(true)
-            .write(access != Access::Read)
+            .write(access.is_for_writing())
             .create(access == Access::Create)
             .mode(0o600)
             .open(path)?;
+        if access == Access::ReadHereAndThere {
+            // Only a hint: without it reads take longer.
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        }
         Ok(Box::new(SystemFile {
             file,
             direct_reads: DirectHandle::default(),

@@ -18,7 +18,7 @@ impl Disk for SimDisk {
         let (folder, name) = state.image.place(path)?;
         let file = match state.image.child(folder, name) {
             Some(Node::Folder(_)) => return Err(Errno::ISDIR.into()),
-            Some(Node::File(_)) if state.is_read_only && access != Access::Read => {
+            Some(Node::File(_)) if state.is_read_only && access.is_for_writing() => {
                 return Err(Errno::ROFS.into());
             }
             Some(Node::File(file)) => file,
@@ -129,7 +129,7 @@ impl SimDisk {
             disk: self.clone(),
             id: file,
             path: path.to_owned(),
-            is_writable: access != Access::Read,
+            is_writable: access.is_for_writing(),
             handle: HandleId(state.handles),
         }
     }

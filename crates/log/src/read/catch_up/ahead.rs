@@ -14,7 +14,7 @@ use crate::lane::LaneState;
 use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::Arena;
 use crate::priority;
-use crate::read::catch_up::file::{ReadMode, load};
+use crate::read::catch_up::file::load;
 use crate::read::catch_up::runs::Plan;
 use crate::read::catch_up::windows::{AHEAD_SHARE, MayGo, WindowKey, block_bytes, key};
 use crate::read::catch_up::{CatchUp, CatchUpShared, CatchUpState};
@@ -179,7 +179,7 @@ impl CatchUpShared {
             shared: self,
             window: key(&group, range.start),
         };
-        if let Ok(slice) = load(&*file, &path, &group, range, writer, ReadMode::BypassCache) {
+        if let Ok(slice) = load(&*file, &path, &group, range, writer) {
             loading.end(slice);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millstream_base::disk::{Access, PAGE_BYTES};
 use millstream_base::{ByteSize, DiskFile, Position};
-use millstream_record::{ChunkHeader, Chunks, HEADER_BYTES};
+use millstream_record::{ChunkHeader, Chunks};
 
 use crate::error::{LogError, Result};
 use crate::group::Group;
@@ -14,17 +14,11 @@ use crate::lane::LaneState;
 use crate::lane::groups::GroupBehind;
 use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::Arena;
-use crate::read::catch_up::CatchUp;
 use crate::read::catch_up::windows::{WINDOW_BYTES, block_bytes};
+use crate::read::catch_up::{CatchUp, Purpose};
 
-/// How bytes are read from a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadMode {
-    /// Through the cache of the operating system, which keeps them.
-    Cached,
-    /// Past the cache, in whole pages.
-    BypassCache,
-}
+/// The least that is read outside of windows: a batch of Kafka's producers by default, 16 KiB, wherever in a page it begins.
+const PIECE_BYTES: usize = (16 << 10) + PAGE_BYTES;
 
 impl CatchUp {
     /// The window that begins at a position: it ends where the index knows of a chunk that begins. `None` when
@@ -84,28 +78,36 @@ impl CatchUp {
         group: &Arc<Group>,
         range: Range<Position>,
         bytes_max: usize,
+        purpose: Purpose,
     ) -> Result<Slice> {
         let from = range.start;
         let path = group.path(&self.dir);
-        let left = range.end.0.saturating_sub(from.0);
+        let left = usize::try_from(range.end.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
+        let block_max = self.shared.pool.block_bytes_max(Arena::Windows);
+        let read_error = |error| LogError::io("read", &path, error);
         let file = self
             .dir
-            .open_group(&group.name(), Access::Read)
+            .open_group(&group.name(), purpose.access())
             .map_err(|error| LogError::io("open", &path, error))?;
+        let read = |bytes: usize| -> Result<Slice> {
+            let mut writer = self.allocate(bytes).ok_or(LogError::ReadBudget)?;
+            writer.extend(bytes, |buffer| {
+                file.read_full_at(buffer, from.0).map_err(read_error)
+            })?;
+            let filled = writer.filled();
+            Ok(writer.buffer().slice(0..filled))
+        };
 
+        let bytes = bytes_max.clamp(PIECE_BYTES, WINDOW_BYTES);
+        let mut piece = read(bytes.min(block_max).min(left))?;
         // The first chunk decides how much is needed at least.
-        let mut header = [0; HEADER_BYTES];
-        let count = file
-            .read_full_at(&mut header, from.0)
-            .map_err(|error| LogError::io("read", &path, error))?;
-        let first = ChunkHeader::parse(&header[..count])
+        let first = ChunkHeader::parse(&piece)
             .map_err(|error| LogError::corrupted(&path, from, error.to_string()))?;
         let first_bytes = first.total_bytes as usize;
-        if first_bytes as u64 > left {
+        if first_bytes > left {
             let what = "this chunk reaches beyond the group's end".to_owned();
             return Err(LogError::corrupted(&path, from, what));
         }
-        let block_max = self.shared.pool.block_bytes_max(Arena::Windows);
         if first_bytes > block_max {
             let needed = ByteSize(2 * first_bytes as u64);
             return Err(LogError::BadSetting {
@@ -116,41 +118,41 @@ impl CatchUp {
                 ),
             });
         }
-        let len = bytes_max
-            .min(WINDOW_BYTES)
-            .min(block_max)
-            .max(first_bytes)
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
-        let writer = self.allocate(len).ok_or(LogError::ReadBudget)?;
-        let range = from..from.plus(len as u64);
-        load(&*file, &path, group, range, writer, ReadMode::Cached)
+        if first_bytes > piece.len() {
+            piece = read(first_bytes)?;
+        }
+        let wanted = bytes_max.max(first_bytes).min(piece.len());
+        let whole = check_chunks(&piece[..wanted], &path, group, from)?;
+        Ok(piece.slice(0..whole))
     }
 }
 
-/// Reads a part of a group's file and checks every chunk in it; returns the whole chunks from its start
-/// on, of which there is one at least.
+impl Purpose {
+    fn access(self) -> Access {
+        match self {
+            Purpose::ReadOn => Access::Read,
+            Purpose::LookUp => Access::ReadHereAndThere,
+        }
+    }
+}
+
+/// Reads a window of a group's file past the system's cache, and checks every chunk in it; returns the whole chunks from its
+/// start on, of which there is one at least.
 pub fn load(
     file: &dyn DiskFile,
     path: &Path,
     group: &Group,
     range: Range<Position>,
     mut writer: BufferWriter,
-    mode: ReadMode,
 ) -> Result<Slice> {
-    let read_error = |error| LogError::io("read", path, error);
     let len = (range.end.0 - range.start.0) as usize;
-    let (lead, room) = match mode {
-        ReadMode::Cached => (0, len),
-        ReadMode::BypassCache => (range.start.0 as usize % PAGE_BYTES, block_bytes(&range)),
-    };
+    // Whole pages.
+    let (lead, room) = (range.start.0 as usize % PAGE_BYTES, block_bytes(&range));
     writer.extend(room, |buffer| {
-        let at = range.start.0 - lead as u64;
-        let count = match mode {
-            ReadMode::Cached => file.read_full_at(buffer, at),
-            ReadMode::BypassCache => file.read_full_past_cache_at(buffer, at),
-        };
-        let count = count.map_err(read_error)?.min(lead + len);
-        let read = buffer.get(lead..count).unwrap_or_default();
+        let count = file
+            .read_full_past_cache_at(buffer, range.start.0 - lead as u64)
+            .map_err(|error| LogError::io("read", path, error))?;
+        let read = buffer.get(lead..count.min(lead + len)).unwrap_or_default();
         check_chunks(read, path, group, range.start).map(|whole| lead + whole)
     })?;
     let filled = writer.filled();

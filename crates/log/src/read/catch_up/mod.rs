@@ -31,7 +31,7 @@ use crate::lane::LaneState;
 use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::{Arena, Pool};
 use crate::read::catch_up::ahead::{Load, Loading, THREADS_MAX};
-use crate::read::catch_up::file::{ReadMode, load};
+use crate::read::catch_up::file::load;
 use crate::read::catch_up::runs::{Plan, Runs};
 use crate::read::catch_up::windows::{MayGo, Windows, block_bytes, key};
 use crate::read::index_cache::IndexCache;
@@ -151,7 +151,7 @@ impl CatchUp {
                 Found::Elsewhere => break,
             }
         }
-        let slice = self.read_piece(group, range, bytes_max)?;
+        let slice = self.read_piece(group, range, bytes_max, purpose)?;
         if purpose == Purpose::ReadOn {
             let end = from.plus(slice.len() as u64);
             let now = self.clock.monotonic();
@@ -274,7 +274,7 @@ impl CatchUp {
         if let Some(plan) = plan {
             self.read_ahead(lane, plan);
         }
-        match load(&*file, &path, group, range, writer, ReadMode::BypassCache) {
+        match load(&*file, &path, group, range, writer) {
             Ok(slice) => {
                 loading.end(slice.clone());
                 Own::Loaded(slice)

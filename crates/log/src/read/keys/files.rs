@@ -143,7 +143,7 @@ impl KeyFiles {
 impl ReadBytes for OpenKeyFile {
     fn read_bytes(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let path = self.dir.key_file_path(&self.group.name(), &self.kind);
-        let file = self.dir.disk.open(&path, Access::Read)?;
+        let file = self.dir.disk.open(&path, Access::ReadHereAndThere)?;
         file.read_full_at(buffer, position)
     }
 }
