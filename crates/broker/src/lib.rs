@@ -35,6 +35,7 @@ mod memory;
 mod native;
 mod offsets;
 mod pace;
+mod partitions;
 mod peer;
 mod produce;
 mod producers;

@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::copied::copy_of;
 use crate::error::response_error;
 use crate::groups::Partition;
-use crate::offsets::lane_of;
+use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::topics::{Named, not_read_only};
 use crate::transactions::service::{TransactionService, Unavailable};

@@ -11,7 +11,7 @@ use millstream_wire::messages::{DescribeProducersRequest, ProducerId};
 
 use crate::client::Client;
 use crate::error::response_error;
-use crate::offsets::lane_of;
+use crate::partitions::lane_of;
 use crate::reply::Reply;
 
 /// Kafka's value for an unknown field.

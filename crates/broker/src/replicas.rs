@@ -19,7 +19,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes, refuse};
 
 use crate::broker::Broker;
-use crate::offsets::lane_of;
+use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::user_streams::stream_of_users;
 

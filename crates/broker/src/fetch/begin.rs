@@ -10,7 +10,7 @@ use millstream_wire::{ResponseError, Uuid};
 use super::session::{Partition, PartitionName, Reported, Session, Sessions, place};
 use crate::client::Client;
 use crate::error::response_error;
-use crate::offsets::{lane_of, with_epoch};
+use crate::partitions::{lane_of, with_epoch};
 use crate::security::Operation;
 use crate::topic_names::NAME_BYTES_MAX;
 use crate::topics::{Named, topic_name};

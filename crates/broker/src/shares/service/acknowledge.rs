@@ -17,7 +17,7 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
 use crate::groups::{GroupName, MemberId, Partition, TopicId};
-use crate::offsets::lane_of;
+use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::security::Operation;
 use crate::shares::record::Key;
