@@ -9,7 +9,7 @@ use millstream_log::{Log, LogError, Stream};
 use millstream_wire::messages::BrokerId;
 
 use crate::answer_memory::AnswerMemory;
-use crate::config::{BrokerConfig, SecurityConfig};
+use crate::config::BrokerConfig;
 use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
 use crate::fetch::{OldData, Sessions};
@@ -17,7 +17,8 @@ use crate::groups::service::{GroupService, LEDGER};
 use crate::key_reads::KeyReads;
 use crate::key_transactions::KeyTransactions;
 use crate::memory::Memory;
-use crate::push::Pins;
+use crate::pins::Pins;
+use crate::security::SecurityConfig;
 use crate::security::service::{SecurityError, SecurityService};
 use crate::shares::service::ShareService;
 use crate::transactions::service::TransactionService;
@@ -86,8 +87,16 @@ impl Broker {
             of_groups: configs::group_configs(&configs),
             ..config.groups.clone()
         };
-        let groups =
-            GroupService::open(&log, of_groups, Arc::clone(&clock), Arc::clone(&security))?;
+        let groups = GroupService::open(
+            &log,
+            of_groups,
+            Arc::clone(&clock),
+            Arc::clone(&security),
+            |config, settings| {
+                let set = configs::set_of_created(config, settings);
+                set.map_err(|refused| refused.message)
+            },
+        )?;
         let groups = Arc::new(groups);
         let key_reads = Arc::new(KeyReads::new(
             KEY_READS_MAX,

@@ -20,9 +20,8 @@ use crate::pace::Pace;
 use crate::peer::Peer;
 use crate::push::Subscriptions;
 use crate::security::service::Login;
-use crate::security::{ByteRate, Principal, Traffic};
+use crate::security::{ByteRate, Principal, Traffic, answer_bytes_max};
 use crate::shares::service::Held;
-use crate::throttle;
 use crate::user_streams::not_internal;
 
 /// The most streams that a connection remembers, so that it looks each up once.
@@ -115,7 +114,7 @@ impl Client {
         let pace = self.pace.bytes_max();
         let bytes_max = pace.min(self.broker.config().fetch_bytes_max);
         match self.limit(Traffic::Consumed) {
-            Some(rate) => bytes_max.min(throttle::answer_bytes_max(rate)),
+            Some(rate) => bytes_max.min(answer_bytes_max(rate)),
             None => bytes_max,
         }
     }

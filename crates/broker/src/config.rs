@@ -1,14 +1,12 @@
 //! Settings of the broker.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::groups;
 use crate::listener::{ListenerConfig, Protocol};
-use crate::security::TokenConfig;
-use crate::security::{Principal, TlsFiles};
+use crate::security::{SecurityConfig, TlsFiles};
 
 /// The default id of the broker: that of Kafka's own examples.
 const NODE_ID_DEFAULT: i32 = 1;
@@ -57,20 +55,6 @@ pub struct BrokerConfig {
     pub tls: Option<TlsFiles>,
     /// Settings of consumer groups.
     pub groups: groups::Config,
-}
-
-/// Authentication and authorization of clients. By default every client may connect and do
-/// everything that no access rule covers.
-#[derive(Debug, Clone, Default)]
-pub struct SecurityConfig {
-    /// Whether clients of listeners without a protocol of their own have to log in: by SASL, or with a certificate if TLS
-    /// asks for one.
-    pub authentication: bool,
-    /// These users may do everything, whatever the access rules say.
-    pub super_users: HashSet<Principal>,
-    /// The tokens that clients may log in with, by OAUTHBEARER; without it they may not. Applies
-    /// where clients log in.
-    pub tokens: Option<TokenConfig>,
 }
 
 impl BrokerConfig {

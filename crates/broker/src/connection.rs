@@ -18,17 +18,15 @@ use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_
 
 use self::answers::{Pending, first_reply};
 use self::room::{PRESSED_LOOK_EVERY, Room};
-use crate::answer_bounds::bound;
 use crate::answer_memory::AnswerRooms;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::copied::copy_of;
-use crate::dispatch;
 use crate::peer::Peer;
 use crate::reply::Reply;
+use crate::requests::{self, traffic_of};
 use crate::security::service::Login;
 use crate::security::{Principal, Traffic};
-use crate::throttle::traffic_of;
 
 /// The most requests of one connection in progress at once; the next is read when the first is
 /// answered.
@@ -322,7 +320,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     return Err(End::Malformed(error.to_string()));
                 }
             };
-            let bound = bound(
+            let bound = requests::bound(
                 &self.broker,
                 &mut self.client,
                 header.version,
@@ -331,7 +329,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             );
             let began = Instant::now();
             let room = self.room_for(bound).await?;
-            let reply = dispatch::handle(&self.broker, &mut self.client, &header, request);
+            let reply = requests::handle(&self.broker, &mut self.client, &header, request);
             // A slice of the frame would keep the memory of later bytes until the answer is sent.
             header.client_id = header.client_id.as_deref().map(copy_of);
             let wait = self.throttle(&header, Traffic::Produced, bytes);

@@ -10,9 +10,6 @@ use crate::answer_memory::AnswerRoom;
 /// The future of a reply.
 pub type Answer = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// Changes an answer.
-pub type Change = Box<dyn FnOnce(&mut Response) + Send>;
-
 /// The outcome of a request.
 pub enum Reply {
     /// The answer is ready.

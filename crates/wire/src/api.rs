@@ -8,11 +8,6 @@ use kafka_protocol::messages::api_versions_response::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::table::apis;
-
-/// The value of `flexible_from` for a request without flexible versions.
-const NEVER: i16 = i16::MAX;
-
 /// The oldest version of Produce that ApiVersions announces. librdkafka compresses only for a broker that
 /// announces the oldest versions (KAFKA-18659), though it never sends them.
 const PRODUCE_VERSION_MIN_ANNOUNCED: i16 = 0;
@@ -37,7 +32,7 @@ pub struct Supported {
     pub version_min: i16,
     /// The newest version.
     pub version_max: i16,
-    /// The first version with compact lengths and tagged fields.
+    /// The first version with compact lengths and tagged fields; `i16::MAX` if there is none.
     pub flexible_from: i16,
 }
 
@@ -92,7 +87,7 @@ macro_rules! keys {
     };
 }
 
-apis!(keys);
+crate::apis!(keys);
 
 impl ApiKey {
     /// Returns the supported versions.

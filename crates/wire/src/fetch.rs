@@ -269,7 +269,7 @@ impl From<PartitionData> for FetchedPartition {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 impl crate::forge::Forged for FetchResponse {
     fn forge(forge: &mut crate::forge::Forge, version: i16) -> Option<FetchResponse> {
         GeneratedResponse::forge(forge, version).map(Into::into)

@@ -5,8 +5,46 @@ use kafka_protocol::protocol::buf::{ByteBuf, NotEnoughBytesError};
 use kafka_protocol::protocol::{Decodable, StrBytes};
 use uuid::Uuid;
 
+use crate::api::ApiKey;
+use crate::message::request_layout;
+use crate::request::{Request, Response, forged};
+
 /// After this many numbers all others are 0, so that a message ends.
 const NUMBERS_MAX: usize = 400;
+
+/// The number of attempts to forge a valid message; many have a null that is not allowed.
+const ATTEMPTS_MAX: u64 = 2000;
+
+/// Returns a random request of a supported version; `None` if no attempt succeeds.
+pub fn any_request(api: ApiKey, version: i16, seed: u64) -> Option<Request> {
+    if (api, version) == (ApiKey::InitProducerId, 6) {
+        let Some(Request::InitProducerId(mut init)) = any_request(api, 5, seed) else {
+            return None;
+        };
+        init.unknown_tagged_fields.clear();
+        init.enable_2_pc = seed & 1 == 1;
+        init.keep_prepared_txn = seed & 2 == 2;
+        return Some(init.into());
+    }
+    (0..ATTEMPTS_MAX).find_map(|attempt| {
+        forged::request(
+            api,
+            request_layout(api, version),
+            &mut Forge::new(seed.wrapping_add(attempt << 32)),
+        )
+    })
+}
+
+/// Returns a random response to a request of a supported version; `None` if no attempt succeeds.
+pub fn any_response(api: ApiKey, version: i16, seed: u64) -> Option<Response> {
+    (0..ATTEMPTS_MAX).find_map(|attempt| {
+        forged::response(
+            api,
+            version,
+            &mut Forge::new(seed.wrapping_add(attempt << 32)),
+        )
+    })
+}
 
 /// Returns random numbers that can be lengths, tags, booleans or values, and records them as the bytes of
 /// the message.

@@ -61,8 +61,8 @@ mod consumer_protocol;
 mod error;
 mod fetch;
 mod fields;
-#[cfg(test)]
-mod forge;
+#[cfg(any(test, feature = "forge"))]
+pub mod forge;
 mod frame;
 mod header;
 mod init_producer_id;
@@ -72,7 +72,6 @@ mod metadata;
 pub mod native;
 mod pieces;
 mod produce;
-mod refusal;
 mod request;
 mod request_error;
 pub mod sasl;
@@ -96,7 +95,6 @@ pub use message::{
 };
 pub use metadata::{Brokers, MetadataPartition, MetadataResponse, MetadataTopic};
 pub use pieces::{Pieces, SHARED_BYTES_MIN};
-pub use refusal::refuse;
 pub use request::{Question, Request, Response};
 pub use request_error::RequestError;
 pub use share::{

@@ -285,7 +285,7 @@ impl From<MetadataResponsePartition> for MetadataPartition {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 impl crate::forge::Forged for MetadataResponse {
     fn forge(forge: &mut crate::forge::Forge, version: i16) -> Option<MetadataResponse> {
         GeneratedResponse::forge(forge, version).map(Into::into)

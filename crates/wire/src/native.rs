@@ -31,7 +31,7 @@ use millstream_base::{
 use uuid::Uuid;
 
 use crate::error::Malformed;
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 use crate::forge::Forge;
 use crate::input::Input;
 use crate::pieces::Output;
@@ -47,7 +47,7 @@ pub(crate) trait Field: Sized {
     fn type_name() -> String;
 
     /// Returns a random value.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "forge"))]
     fn forge(forge: &mut Forge) -> Self;
 }
 
@@ -83,7 +83,7 @@ macro_rules! native {
                     stringify!($name).to_owned()
                 }
 
-                #[cfg(test)]
+                #[cfg(any(test, feature = "forge"))]
                 fn forge(forge: &mut $crate::forge::Forge) -> $name {
                     // A message without fields does not use it otherwise.
                     let _ = &forge;
@@ -118,7 +118,7 @@ macro_rules! native {
                 }
             }
 
-            #[cfg(test)]
+            #[cfg(any(test, feature = "forge"))]
             impl $crate::forge::Forged for $name {
                 fn forge(forge: &mut $crate::forge::Forge, _: i16) -> Option<$name> {
                     Some($crate::native::Field::forge(forge))
@@ -178,7 +178,7 @@ macro_rules! field {
                     $name.to_owned()
                 }
 
-                #[cfg(test)]
+                #[cfg(any(test, feature = "forge"))]
                 fn forge(forge: &mut Forge) -> $type {
                     let $value = forge.$method();
                     $wrap
@@ -229,7 +229,7 @@ impl<T: Field> Field for Vec<T> {
         format!("array of {}", T::type_name())
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "forge"))]
     fn forge(forge: &mut Forge) -> Vec<T> {
         (0..forge.below(3)).map(|_| T::forge(forge)).collect()
     }
@@ -253,7 +253,7 @@ impl<T: Field> Field for Option<Vec<T>> {
         format!("nullable array of {}", T::type_name())
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "forge"))]
     fn forge(forge: &mut Forge) -> Option<Vec<T>> {
         forge.boolean().then(|| Field::forge(forge))
     }
@@ -291,7 +291,7 @@ macro_rules! nullable {
                     format!("nullable {}", <$type as $crate::native::Field>::type_name())
                 }
 
-                #[cfg(test)]
+                #[cfg(any(test, feature = "forge"))]
                 fn forge(forge: &mut $crate::forge::Forge) -> Option<$type> {
                     forge.boolean().then(|| $crate::native::Field::forge(forge))
                 }
@@ -327,7 +327,7 @@ impl Field for Cursor {
         "Cursor".to_owned()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "forge"))]
     fn forge(forge: &mut Forge) -> Cursor {
         Cursor {
             stream: Field::forge(forge),

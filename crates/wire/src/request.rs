@@ -1,24 +1,23 @@
 //! The bodies of requests and responses.
 
-use kafka_protocol::messages;
-
 use crate::api::ApiKey;
 use crate::body::Body;
 use crate::error::{EncodeError, Malformed};
 use crate::input::Input;
 use crate::pieces::Output;
-use crate::table::apis;
-use crate::{fetch, metadata, native, share, streams_group};
 
 /// The body of a request, which names the type of its response.
 pub trait Question: Into<Request> {
     /// The body of its response.
-    type Answer;
+    type Answer: Into<Response> + Send + 'static;
     /// Returns the kind of the request.
     const API: ApiKey;
 
     /// Returns the body of a response; `None` if it answers another request.
     fn answer(response: Response) -> Option<Self::Answer>;
+
+    /// Returns the body of a response; `None` if it answers another request.
+    fn answer_mut(response: &mut Response) -> Option<&mut Self::Answer>;
 }
 
 macro_rules! bodies {
@@ -86,7 +85,7 @@ macro_rules! bodies {
         }
 
         /// Random messages.
-        #[cfg(test)]
+        #[cfg(any(test, feature = "forge"))]
         pub(crate) mod forged {
             use super::*;
             use crate::forge::{Forge, Forged};
@@ -127,12 +126,19 @@ macro_rules! bodies {
                         _ => None,
                     }
                 }
+
+                fn answer_mut(response: &mut Response) -> Option<&mut $response> {
+                    match response {
+                        Response::$name(body) => Some(body),
+                        _ => None,
+                    }
+                }
             }
         )*
     };
 }
 
-apis!(bodies);
+crate::apis!(bodies);
 
 fn encode_body(
     body: &impl Body,

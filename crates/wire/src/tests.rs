@@ -5,6 +5,5 @@ mod documented;
 mod fetching;
 mod golden;
 mod metadata;
-mod refusals;
 mod round_trips;
 mod table;

@@ -107,11 +107,12 @@ pub fn defaults<'a>(broker: impl Fn(&str) -> Option<&'a str>) -> StreamDefaults 
 ///
 /// # Errors
 /// When a setting does not exist, or a value is not valid for it.
-pub fn set_of_created<'a>(
+pub fn set_of_created(
     config: &mut StreamConfig,
-    settings: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    settings: &[(&str, Option<&str>)],
 ) -> Result<(), Refused> {
-    let changes = settings.map(|(name, value)| (name, value.map_or(Change::Delete, Change::Set)));
+    let settings = settings.iter();
+    let changes = settings.map(|(name, value)| (*name, value.map_or(Change::Delete, Change::Set)));
     let changes: Changes<'_> = changes.collect();
     let before = own(config);
     let after = changed_topic(&before, &changes)?;

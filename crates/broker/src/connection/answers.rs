@@ -18,8 +18,8 @@ use super::room::{PRESSED_LOOK_EVERY, Room, patience};
 use super::{Connection, End};
 use crate::answer_memory::{AnswerRooms, Part, SMALL_BYTES_MAX};
 use crate::reply::Reply;
+use crate::requests::{has_error, tell_throttle};
 use crate::security::Traffic;
-use crate::throttle;
 
 /// Answers that are ready at the same time are written together, up to about this many bytes.
 const WRITE_BYTES: usize = 256 << 10;
@@ -63,8 +63,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             let counters = &self.broker.counters;
             let (api, time) = (pending.header.api, pending.began.elapsed());
             match &next {
-                Reply::Now(response) => counters.answered(api, time, Some(response)),
-                Reply::Nothing => counters.answered(api, time, None),
+                Reply::Now(response) => counters.answered(api, time, has_error(response)),
+                Reply::Nothing => counters.answered(api, time, false),
                 _ => {}
             }
             match next {
@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     let (sent, bytes) = (Traffic::Consumed, pieces.remaining());
                     let wait = self.throttle(&pending.header, sent, bytes);
                     if let Some(wait) = pending.wait.or(wait)
-                        && throttle::tell(&mut response, wait)
+                        && tell_throttle(&mut response, wait)
                     {
                         pieces = encode(&pending, &response)?;
                     }

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::answers::first_reply;
 use super::{Connection, End, LARGE_STALL_MAX};
-use crate::answer_bounds::Bound;
 use crate::answer_memory::{AnswerRoom, AnswerRooms, Part, SMALL_BYTES_MAX};
+use crate::requests::Bound;
 
 /// The most memory of answers that a connection takes for requests in progress at once. While these
 /// wait, others may need the memory.

@@ -1,7 +1,7 @@
 //! Finds the streams that native requests name.
 
 use millstream_base::StreamId;
-use millstream_log::{Log, Stream};
+use millstream_log::{Log, LogError, Stream};
 use millstream_wire::ResponseError;
 
 use super::refused::Refused;
@@ -23,4 +23,16 @@ pub fn unknown_id(id: StreamId) -> Refused {
 /// Returns the stream of this name.
 pub fn stream_named(log: &Log, name: &str) -> Result<Stream, Refused> {
     Ok(not_internal(log.stream(name)?)?)
+}
+
+/// Returns the stream of this name, if it is keyed.
+pub fn keyed_stream(log: &Log, name: &str) -> Result<Stream, Refused> {
+    let stream = stream_named(log, name)?;
+    match stream.is_keyed() {
+        true => Ok(stream),
+        false => Err(LogError::NotKeyed {
+            stream: stream.name().to_owned(),
+        }
+        .into()),
+    }
 }

@@ -15,11 +15,11 @@ use millstream_wire::{ResponseError, StrBytes};
 use tokio::sync::watch;
 
 use super::outlet::Outlet;
-use super::pins::Blocks;
 use super::thread::{PushThread, Source};
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::native::refused::Refused;
+use crate::pins::Blocks;
 
 /// The most descriptors of one source in flight.
 const ENTRIES: u32 = 512;

@@ -17,11 +17,11 @@ use millstream_share::{BadProgress, Descriptor, Kind, Publisher, Rung, WAIT_MAX}
 use millstream_wire::ResponseError;
 
 use super::outlet::{Delivery, Outlet, Progress, RefusedPlace};
-use super::pins::{Blocks, Holder, PRESSED_STALL_MAX, Pins};
 use super::shared::{MayShare, Shared, Terms};
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::native::refused::Refused;
+use crate::pins::{Blocks, Holder, PRESSED_STALL_MAX, Pins};
 
 /// The most descriptors of one source that are pushed before the next source has its turn.
 const BURST: usize = 16;

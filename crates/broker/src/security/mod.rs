@@ -20,6 +20,7 @@ mod acl;
 mod acl_requests;
 mod acls;
 mod audit;
+mod config;
 mod connection_pace;
 mod decoy;
 mod exposure;
@@ -36,6 +37,7 @@ pub(crate) mod service;
 mod store;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod tls;
 mod token_check;
 mod tokens;
@@ -51,6 +53,7 @@ pub use self::acls::{AclSettings, Acls};
 pub use self::audit::{
     Action as AuditAction, Event as AuditEvent, Identity, TARGET as AUDIT_TARGET, log_changes,
 };
+pub use self::config::SecurityConfig;
 pub use self::exposure::{Exposed, Exposure, check_exposure};
 pub use self::ip_quotas::{ConnectionRate, ConnectionRates, InvalidIp, IpEntity};
 pub use self::key_url::{FetchError, KeysUrl};
@@ -60,6 +63,7 @@ pub use self::quotas::{ByteRate, Entity, EntityPart, Limits, QUOTAS_MAX, Quotas,
 pub(crate) use self::sasl::response as sasl_response;
 pub use self::sasl::{Authentication, LoginError};
 pub use self::store::Store;
+pub(crate) use self::throttle::answer_bytes_max;
 pub(crate) use self::tls::handshake_failure;
 pub use self::tls::{Tls, TlsError, TlsFiles, principal_of};
 pub(crate) use self::token_check::TokenCheck;

@@ -1,8 +1,6 @@
 //! The security service: its records in a ledger, logins, and the requests about users and access
 //! rules.
 
-mod handle;
-
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,24 +14,23 @@ use millstream_wire::messages::{
     SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
 };
 use millstream_wire::sasl::{BearerMessage, Hash, Mechanism, NONCE_BYTES, Nonce};
-use millstream_wire::{Response, ResponseError, StrBytes};
-use parking_lot::{Mutex, RwLock};
+use millstream_wire::{ResponseError, StrBytes};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub use self::handle::handle;
 use super::connection_pace::ConnectionPace;
 use super::login_pace::{Attempt, LoginPace, WAIT_MAX};
 use super::peer_lines::PeerLines;
+use super::throttle::Throttle;
 use super::token_check::{TokenCheck, TokenKeysError};
-use crate::config::SecurityConfig;
 use crate::counters::Counter;
 use crate::ledger::Ledger;
 use crate::security::{
     AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT,
     Identity, LoginError, Operation, Principal, Record, RecordError, Resource, ResourceType,
-    SALT_BYTES, SECRET_BYTES, Secret, Share, Store, Traffic, UserError, log_changes, sasl_response,
+    SALT_BYTES, SECRET_BYTES, Secret, SecurityConfig, Share, Store, Traffic, UserError,
+    log_changes, sasl_response,
 };
-use crate::throttle::Throttle;
 
 /// The stream of users and access rules.
 pub const LEDGER: &str = "__security";
@@ -449,7 +446,13 @@ impl SecurityService {
         self.denied.get()
     }
 
-    async fn authenticate(
+    /// Returns the users, access rules and quotas.
+    pub fn store(&self) -> RwLockReadGuard<'_, Store> {
+        self.store.read()
+    }
+
+    /// Answers a message of a login.
+    pub async fn authenticate(
         self: &Arc<Self>,
         login: &Login,
         from: SocketAddr,
@@ -470,12 +473,12 @@ impl SecurityService {
 
     /// Makes a change: stores the records that `plan` returns, and applies them when they are
     /// durable.
-    async fn change(
+    pub async fn change<A>(
         &self,
         identity: &Principal,
         from: SocketAddr,
-        plan: impl FnOnce(&Store) -> (Response, Vec<Record>),
-    ) -> Result<Response, LogError> {
+        plan: impl FnOnce(&Store) -> (A, Vec<Record>),
+    ) -> Result<A, LogError> {
         let _turn = self.changes.lock().await;
         let (response, records) = plan(&self.store.read());
         if records.is_empty() {

@@ -46,7 +46,7 @@ impl Field for KeyCondition {
         "int8".to_owned()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "forge"))]
     fn forge(forge: &mut crate::forge::Forge) -> KeyCondition {
         let all = [
             KeyCondition::None,

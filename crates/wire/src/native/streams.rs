@@ -44,7 +44,7 @@ impl Field for Durability {
         "int8".to_owned()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "forge"))]
     fn forge(forge: &mut crate::forge::Forge) -> Durability {
         let all = [
             Durability::Sync,

@@ -134,7 +134,7 @@ impl From<GeneratedResponse> for ShareAcknowledgeResponse {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 impl crate::forge::Forged for ShareAcknowledgeRequest {
     fn forge(forge: &mut crate::forge::Forge, version: i16) -> Option<ShareAcknowledgeRequest> {
         let generated = GeneratedRequest::forge(forge, super::GENERATED)?;
@@ -145,7 +145,7 @@ impl crate::forge::Forged for ShareAcknowledgeRequest {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 impl crate::forge::Forged for ShareAcknowledgeResponse {
     fn forge(forge: &mut crate::forge::Forge, version: i16) -> Option<ShareAcknowledgeResponse> {
         let generated = GeneratedResponse::forge(forge, super::GENERATED)?;

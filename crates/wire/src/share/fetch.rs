@@ -238,7 +238,7 @@ impl From<PartitionData> for ShareFetchedPartition {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 impl crate::forge::Forged for ShareFetchRequest {
     fn forge(forge: &mut crate::forge::Forge, version: i16) -> Option<ShareFetchRequest> {
         let request = GeneratedRequest::forge(forge, GENERATED)?.into();
@@ -253,7 +253,7 @@ impl crate::forge::Forged for ShareFetchRequest {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 impl crate::forge::Forged for ShareFetchResponse {
     fn forge(forge: &mut crate::forge::Forge, _: i16) -> Option<ShareFetchResponse> {
         GeneratedResponse::forge(forge, GENERATED).map(Into::into)

@@ -208,7 +208,7 @@ impl From<DescribeShareGroupOffsetsResponsePartition> for SharePartitionOffsets 
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "forge"))]
 impl crate::forge::Forged for DescribeShareGroupOffsetsResponse {
     fn forge(
         forge: &mut crate::forge::Forge,

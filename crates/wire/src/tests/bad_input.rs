@@ -6,8 +6,8 @@ use kafka_protocol::messages::{
 };
 use proptest::prelude::*;
 
-use super::round_trips::{any_request, any_response, body, header, versions};
-use crate::forge::Forge;
+use super::round_trips::{body, header, versions};
+use crate::forge::{Forge, any_request, any_response};
 use crate::input::{FieldsMax, Input, Lengths};
 use crate::{
     ApiKey, REQUEST_FIELDS_MAX, Request, RequestError, Response, ResponseError, decode_request,

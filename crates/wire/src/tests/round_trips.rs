@@ -4,16 +4,11 @@ use bytes::{Buf, Bytes};
 use kafka_protocol::messages::ProduceRequest;
 use proptest::prelude::*;
 
-use crate::forge::Forge;
-use crate::message::request_layout;
-use crate::request::forged;
+use crate::forge::{any_request, any_response};
 use crate::{
-    ApiKey, Request, RequestHeader, Response, SUPPORTED, decode_request, decode_response,
-    encode_request, encode_response,
+    ApiKey, Request, RequestHeader, SUPPORTED, decode_request, decode_response, encode_request,
+    encode_response,
 };
-
-/// The number of attempts to forge a valid message; many have a null that is not allowed.
-const ATTEMPTS_MAX: u64 = 2000;
 
 pub(super) fn versions() -> impl Iterator<Item = (ApiKey, i16)> {
     let apis = SUPPORTED.iter().map(|supported| supported.api);
@@ -35,35 +30,6 @@ pub(super) fn body(pieces: crate::Pieces) -> Bytes {
     let mut frame = pieces.into_bytes();
     assert_eq!(frame.get_i32() as usize, frame.len());
     frame
-}
-
-pub(super) fn any_request(api: ApiKey, version: i16, seed: u64) -> Option<Request> {
-    if (api, version) == (ApiKey::InitProducerId, 6) {
-        let Some(Request::InitProducerId(mut init)) = any_request(api, 5, seed) else {
-            return None;
-        };
-        init.unknown_tagged_fields.clear();
-        init.enable_2_pc = seed & 1 == 1;
-        init.keep_prepared_txn = seed & 2 == 2;
-        return Some(init.into());
-    }
-    (0..ATTEMPTS_MAX).find_map(|attempt| {
-        forged::request(
-            api,
-            request_layout(api, version),
-            &mut Forge::new(seed.wrapping_add(attempt << 32)),
-        )
-    })
-}
-
-pub(super) fn any_response(api: ApiKey, version: i16, seed: u64) -> Option<Response> {
-    (0..ATTEMPTS_MAX).find_map(|attempt| {
-        forged::response(
-            api,
-            version,
-            &mut Forge::new(seed.wrapping_add(attempt << 32)),
-        )
-    })
 }
 
 /// Removes the fields that this crate does not write.

@@ -3,6 +3,5 @@
 
 pub mod client_metrics;
 pub mod groups;
-pub mod started;
 pub mod topics;
 pub mod without_effect;

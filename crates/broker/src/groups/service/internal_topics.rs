@@ -6,7 +6,6 @@ use std::sync::Arc;
 use millstream_log::{Log, StreamConfig};
 use parking_lot::Mutex;
 
-use crate::configs;
 use crate::groups::{Creation, GroupName, InternalTopic};
 use crate::security::service::SecurityService;
 use crate::security::{Operation, Principal, Resource};
@@ -15,12 +14,22 @@ use crate::topic_names::check_name;
 /// The results of creating topics for groups, until the coordinator takes note of them.
 pub type Outcomes = Arc<Mutex<Vec<(GroupName, Result<(), String>)>>>;
 
+/// Gives a topic that is to be created its settings: values by their names, and `None` for the default. An error says why
+/// the settings are refused.
+pub type SetTopic = fn(&mut StreamConfig, &[(&str, Option<&str>)]) -> Result<(), String>;
+
 /// Creates topics in a thread of its own, since that waits for the disk.
-pub fn create(log: &Log, security: &Arc<SecurityService>, outcomes: &Outcomes, creation: Creation) {
+pub fn create(
+    log: &Log,
+    security: &Arc<SecurityService>,
+    set_topic: SetTopic,
+    outcomes: &Outcomes,
+    creation: Creation,
+) {
     let (log, security) = (log.clone(), Arc::clone(security));
     let outcomes = Arc::clone(outcomes);
     tokio::task::spawn_blocking(move || {
-        let made = create_all(&log, &security, &creation);
+        let made = create_all(&log, &security, set_topic, &creation);
         if let Err(why) = &made {
             tracing::warn!(
                 "cannot create the topics of group {}: {why}",
@@ -31,7 +40,12 @@ pub fn create(log: &Log, security: &Arc<SecurityService>, outcomes: &Outcomes, c
     });
 }
 
-fn create_all(log: &Log, security: &SecurityService, creation: &Creation) -> Result<(), String> {
+fn create_all(
+    log: &Log,
+    security: &SecurityService,
+    set_topic: SetTopic,
+    creation: &Creation,
+) -> Result<(), String> {
     let partitions = creation
         .topics
         .iter()
@@ -39,12 +53,13 @@ fn create_all(log: &Log, security: &SecurityService, creation: &Creation) -> Res
     log.check_partitions(partitions.sum())
         .map_err(|error| format!("{error}."))?;
     let mut topics = creation.topics.iter();
-    topics.try_for_each(|topic| create_one(log, security, creation, topic))
+    topics.try_for_each(|topic| create_one(log, security, set_topic, creation, topic))
 }
 
 fn create_one(
     log: &Log,
     security: &SecurityService,
+    set_topic: SetTopic,
     creation: &Creation,
     topic: &InternalTopic,
 ) -> Result<(), String> {
@@ -64,8 +79,8 @@ fn create_one(
     };
     let settings = topic.settings.iter();
     let settings = settings.map(|(setting, value)| (&**setting, Some(&**value)));
-    configs::set_of_created(&mut config, settings)
-        .map_err(|refused| format!("Topic {name}: {}.", refused.message))?;
+    let settings: Vec<(&str, Option<&str>)> = settings.collect();
+    set_topic(&mut config, &settings).map_err(|why| format!("Topic {name}: {why}."))?;
     let made = log.stream_or_create(name, config);
     made.map(drop)
         .map_err(|error| format!("Topic {name}: {error}."))

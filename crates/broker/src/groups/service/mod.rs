@@ -2,11 +2,7 @@
 //! on the clock.
 
 mod access;
-mod handle;
 mod internal_topics;
-mod requests;
-mod responses;
-mod streams;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use self::access::Rules;
-pub use self::handle::handle;
 use self::internal_topics::Outcomes;
+pub use self::internal_topics::SetTopic;
 use crate::groups::{
     Action, Answer, Config, Coordinator, GroupConfig, GroupName, MemberId, Moment, Request,
     RequestId, Standing, Topic, TopicId, TopicName,
@@ -47,6 +43,7 @@ pub struct GroupService {
     log: Log,
     clock: Arc<dyn Clock>,
     security: Arc<SecurityService>,
+    set_topic: SetTopic,
     /// The next deadline may have come nearer.
     changed: Notify,
     outcomes: Outcomes,
@@ -68,7 +65,8 @@ struct AtWork {
 }
 
 impl GroupService {
-    /// Restores the coordinator from the ledger. If that is damaged, no request is answered.
+    /// Restores the coordinator from the ledger. If that is damaged, no request is answered. `set_topic` knows the settings
+    /// of topics that the broker makes for groups.
     ///
     /// # Errors
     /// When the ledger cannot be read, or holds records of another kind.
@@ -77,6 +75,7 @@ impl GroupService {
         config: Config,
         clock: Arc<dyn Clock>,
         security: Arc<SecurityService>,
+        set_topic: SetTopic,
     ) -> Result<GroupService, LogError> {
         let ledger = Ledger::open(log, LEDGER)?;
         let now = moment(&*clock);
@@ -101,6 +100,7 @@ impl GroupService {
             log: log.clone(),
             clock,
             security,
+            set_topic,
             changed: Notify::new(),
             outcomes: Outcomes::default(),
             is_damaged: AtomicBool::new(is_damaged),
@@ -199,7 +199,9 @@ impl GroupService {
                     released.extend(at_work.waiting.remove(&id).map(|sender| (sender, answer)));
                 }
                 Action::CreateTopics(creation) => {
-                    internal_topics::create(&self.log, &self.security, &self.outcomes, creation);
+                    let (log, security) = (&self.log, &self.security);
+                    let (set_topic, outcomes) = (self.set_topic, &self.outcomes);
+                    internal_topics::create(log, security, set_topic, outcomes, creation);
                 }
             }
         }

@@ -15,12 +15,11 @@
 
 mod acknowledge;
 mod deliveries;
-mod fetch;
 mod keys;
 mod letters;
 mod offsets;
-mod read;
-mod sessions;
+pub mod read;
+pub mod sessions;
 #[cfg(test)]
 mod tests;
 mod transactions;
@@ -34,20 +33,17 @@ use std::time::Duration;
 
 use millstream_base::{Clock, Offset, Timestamp};
 use millstream_log::{Log, LogError, StreamPartition};
-use millstream_wire::messages::GroupId;
-use millstream_wire::{ResponseError, StrBytes, Uuid};
+use millstream_wire::{ResponseError, Uuid};
 use parking_lot::{Mutex, MutexGuard};
 
-pub use self::acknowledge::acknowledge;
+pub use self::acknowledge::Failed;
 use self::deliveries::Deliveries;
-pub use self::fetch::fetch;
 use self::letters::Letters;
-pub use self::offsets::{alter_offsets, delete_offsets, describe_offsets};
+pub use self::offsets::NO_OFFSET;
 pub use self::sessions::Held;
 use self::sessions::Sessions;
 pub use self::transactions::Prepared;
 use crate::error::response_error;
-use crate::groups::config::{GROUP_NAME_BYTES_MAX, ID_BYTES_MAX};
 use crate::groups::service::GroupService;
 use crate::groups::{GroupName, MemberId, Partition, TopicId};
 use crate::ledger::Ledger;
@@ -171,8 +167,19 @@ impl ShareService {
         Ok(service)
     }
 
-    fn is_damaged(&self) -> bool {
+    /// Returns whether requests go unanswered, since the ledger cannot be read.
+    pub fn is_damaged(&self) -> bool {
         self.is_damaged
+    }
+
+    /// Returns the sessions of members.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Returns the groups.
+    pub fn groups(&self) -> &GroupService {
+        &self.groups
     }
 
     /// The settings of a group.
@@ -223,7 +230,8 @@ impl ShareService {
         self.runs.load(Ordering::Relaxed) >= RUNS_MAX
     }
 
-    fn now(&self) -> Duration {
+    /// Returns the time of the monotonic clock.
+    pub fn now(&self) -> Duration {
         self.clock.monotonic()
     }
 
@@ -314,7 +322,7 @@ impl ShareService {
     }
 
     /// Waits until the ledger is durable up to an offset.
-    async fn durable(&self, offset: Option<Offset>) -> Result<(), ResponseError> {
+    pub async fn durable(&self, offset: Option<Offset>) -> Result<(), ResponseError> {
         match offset {
             Some(offset) if self.ledger.lane().durable_offset() < offset => {
                 let durable = self.ledger.lane().durable(offset).await;
@@ -407,20 +415,5 @@ impl ShareService {
         }
         // Where the groups cannot be read, nothing is known of them.
         !self.groups.is_damaged() && self.groups.share_group_members(&key.group).is_none()
-    }
-}
-
-/// The group and the member of a request.
-fn names(
-    group: Option<&GroupId>,
-    member: Option<&StrBytes>,
-) -> Result<(GroupName, MemberId), ResponseError> {
-    let group = group.map_or("", |group| &***group);
-    let member = member.map_or("", |member| &**member);
-    let is_valid = (1..=GROUP_NAME_BYTES_MAX).contains(&group.len())
-        && (1..=ID_BYTES_MAX).contains(&member.len());
-    match is_valid {
-        true => Ok((GroupName::from(group), MemberId::from(member))),
-        false => Err(ResponseError::InvalidRequest),
     }
 }

@@ -1,201 +1,20 @@
-//! The positions of share groups: DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets.
-
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+//! The positions of groups.
 
 use millstream_base::Offset;
 use millstream_log::StreamPartition;
-use millstream_wire::messages::alter_share_group_offsets_response::{
-    AlterShareGroupOffsetsResponse, AlterShareGroupOffsetsResponsePartition,
-    AlterShareGroupOffsetsResponseTopic,
-};
-use millstream_wire::messages::delete_share_group_offsets_response::{
-    DeleteShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponseTopic,
-};
-use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
-use millstream_wire::messages::{
-    AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequest, TopicName,
-};
-use millstream_wire::{
-    DescribeShareGroupOffsetsResponse, ResponseError, ShareGroupOffsets, SharePartitionOffsets,
-    ShareTopicOffsets, StrBytes, Uuid,
-};
+use millstream_wire::{ResponseError, SharePartitionOffsets};
 
 use super::ShareService;
-use crate::broker::Broker;
-use crate::client::Client;
-use crate::error::response_error;
-use crate::groups::{GroupName, Partition, TopicId};
-use crate::partitions::lane_of;
-use crate::reply::Reply;
-use crate::security::Operation;
+use crate::groups::{GroupName, TopicId};
 use crate::shares::SharePartition;
 use crate::shares::record::Key;
-use crate::topics::{Named, topic_name};
 
 /// The start offset in responses for a share-partition that no member has read from.
-const NO_OFFSET: i64 = -1;
-
-fn words(error: ResponseError) -> Option<StrBytes> {
-    Some(StrBytes::from_string(error.to_string()))
-}
-
-/// Describes the positions of groups.
-pub fn describe_offsets(
-    broker: &Arc<Broker>,
-    client: &mut Client,
-    request: DescribeShareGroupOffsetsRequest,
-) -> Reply {
-    let service = broker.shares();
-    // Each group is described once, however often it is named: an answer is no larger than all
-    // groups together.
-    let mut named = HashSet::new();
-    let mut asked = request.groups;
-    asked.retain(|asked| named.insert(asked.group_id.clone()));
-    let groups = asked.into_iter().map(|asked| {
-        let group = GroupName::from(&**asked.group_id);
-        let response = ShareGroupOffsets {
-            group_id: asked.group_id.clone(),
-            ..ShareGroupOffsets::default()
-        };
-        let error = match service.is_damaged() {
-            true => Some(ResponseError::CoordinatorNotAvailable),
-            false if service.groups.share_group_members(&group).is_none() => {
-                Some(ResponseError::GroupIdNotFound)
-            }
-            false => None,
-        };
-        match error {
-            Some(error) => ShareGroupOffsets {
-                error_code: error.code(),
-                error_message: words(error),
-                ..response
-            },
-            None => ShareGroupOffsets {
-                topics: service.describe_group(client, &group, asked),
-                ..response
-            },
-        }
-    });
-    DescribeShareGroupOffsetsResponse {
-        throttle_time_ms: 0,
-        groups: groups.collect(),
-    }
-    .into()
-}
-
-/// Moves a group without members to other offsets.
-pub fn alter_offsets(
-    broker: &Arc<Broker>,
-    client: &mut Client,
-    request: AlterShareGroupOffsetsRequest,
-) -> Reply {
-    let service = Arc::clone(broker.shares());
-    let group = GroupName::from(&**request.group_id);
-    if let Err(error) = service.check_empty(&group) {
-        return AlterShareGroupOffsetsResponse::default()
-            .with_error_code(error.code())
-            .with_error_message(words(error))
-            .into();
-    }
-    let mut durable = None;
-    let topics = request.topics.into_iter().map(|topic| {
-        let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Read);
-        let partitions = topic.partitions.into_iter().map(|partition| {
-            let altered = stream.clone().and_then(|stream| {
-                let lane = lane_of(&stream, partition.partition_index);
-                lane.map_err(|error| response_error(&error))?;
-                let start = u64::try_from(partition.start_offset);
-                let start = start.map_err(|_| ResponseError::InvalidRequest)?;
-                let key = Key {
-                    group: group.clone(),
-                    topic: TopicId(stream.uuid().as_u128()),
-                    partition: Partition(partition.partition_index),
-                };
-                service.alter(&key, Offset(start))
-            });
-            let response = AlterShareGroupOffsetsResponsePartition::default()
-                .with_partition_index(partition.partition_index);
-            match altered {
-                Ok(appended) => {
-                    durable = durable.max(Some(appended));
-                    response
-                }
-                Err(error) => response
-                    .with_error_code(error.code())
-                    .with_error_message(words(error)),
-            }
-        });
-        let partitions = partitions.collect();
-        let id = stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid());
-        AlterShareGroupOffsetsResponseTopic::default()
-            .with_topic_name(topic.topic_name)
-            .with_topic_id(id)
-            .with_partitions(partitions)
-    });
-    let response = AlterShareGroupOffsetsResponse::default().with_responses(topics.collect());
-    Reply::later(async move {
-        match service.durable(durable).await {
-            Ok(()) => response,
-            Err(error) => AlterShareGroupOffsetsResponse::default()
-                .with_error_code(error.code())
-                .with_error_message(words(error)),
-        }
-    })
-}
-
-/// Deletes the positions of a group without members in some topics.
-pub fn delete_offsets(
-    broker: &Arc<Broker>,
-    client: &mut Client,
-    request: DeleteShareGroupOffsetsRequest,
-) -> Reply {
-    let service = Arc::clone(broker.shares());
-    let group = GroupName::from(&**request.group_id);
-    if let Err(error) = service.check_empty(&group) {
-        return DeleteShareGroupOffsetsResponse::default()
-            .with_error_code(error.code())
-            .with_error_message(words(error))
-            .into();
-    }
-    let mut durable = None;
-    let topics = request.topics.into_iter().map(|topic| {
-        let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Read);
-        let deleted = stream.as_ref().map_err(|error| *error).and_then(|stream| {
-            let id = TopicId(stream.uuid().as_u128());
-            let of_group = service.of_group(&group).into_iter();
-            let appended = service.forget(of_group.filter(|(key, _)| key.topic == id))?;
-            appended.ok_or(ResponseError::UnknownTopicOrPartition)
-        });
-        let id = stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid());
-        let response = DeleteShareGroupOffsetsResponseTopic::default()
-            .with_topic_name(topic.topic_name)
-            .with_topic_id(id);
-        match deleted {
-            Ok(appended) => {
-                durable = durable.max(Some(appended));
-                response
-            }
-            Err(error) => response
-                .with_error_code(error.code())
-                .with_error_message(words(error)),
-        }
-    });
-    let response = DeleteShareGroupOffsetsResponse::default().with_responses(topics.collect());
-    Reply::later(async move {
-        match service.durable(durable).await {
-            Ok(()) => response,
-            Err(error) => DeleteShareGroupOffsetsResponse::default()
-                .with_error_code(error.code())
-                .with_error_message(words(error)),
-        }
-    })
-}
+pub const NO_OFFSET: i64 = -1;
 
 impl ShareService {
     /// Checks that a share group exists and has no members.
-    fn check_empty(&self, group: &GroupName) -> Result<(), ResponseError> {
+    pub fn check_empty(&self, group: &GroupName) -> Result<(), ResponseError> {
         if self.is_damaged() {
             return Err(ResponseError::CoordinatorNotAvailable);
         }
@@ -206,7 +25,8 @@ impl ShareService {
         }
     }
 
-    fn alter(&self, key: &Key, start: Offset) -> Result<Offset, ResponseError> {
+    /// Moves a share-partition to another offset; returns the offset up to which the ledger has to be durable.
+    pub fn alter(&self, key: &Key, start: Offset) -> Result<Offset, ResponseError> {
         let has_group = || self.groups.share_group_members(&key.group).is_some();
         let kept = self.begin(key, start, has_group)?;
         let mut kept = kept.lock();
@@ -216,76 +36,27 @@ impl ShareService {
         self.put(key, &mut kept, SharePartition::new(start))
     }
 
-    fn describe_group(
-        &self,
-        client: &mut Client,
-        group: &GroupName,
-        asked: DescribeShareGroupOffsetsRequestGroup,
-    ) -> Vec<ShareTopicOffsets> {
-        let Some(topics) = asked.topics else {
-            return self.describe_all(client, group);
-        };
-        let topics = topics.into_iter().map(|topic| {
-            let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Describe);
-            let partitions = topic.partitions.into_iter().map(|partition| {
-                let lane = stream.as_ref().map_err(|error| *error).and_then(|stream| {
-                    let lane =
-                        lane_of(stream, partition).map_err(|error| response_error(&error))?;
-                    Ok((stream.uuid(), lane))
-                });
-                match lane {
-                    Ok((id, lane)) => {
-                        let key = Key {
-                            group: group.clone(),
-                            topic: TopicId(id.as_u128()),
-                            partition: Partition(partition),
-                        };
-                        self.describe_partition(&key, &lane)
-                    }
-                    Err(error) => SharePartitionOffsets {
-                        partition_index: partition,
-                        start_offset: NO_OFFSET,
-                        error_code: error.code(),
-                        error_message: words(error),
-                        ..SharePartitionOffsets::default()
-                    },
-                }
-            });
-            let partitions = partitions.collect();
-            described(&stream, topic.topic_name, partitions)
-        });
-        topics.collect()
+    /// Returns the keys of a group's share-partitions.
+    pub fn keys_of(&self, group: &GroupName) -> Vec<Key> {
+        self.of_group(group)
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect()
     }
 
-    /// The positions in all topics of the group that the client may see.
-    fn describe_all(&self, client: &mut Client, group: &GroupName) -> Vec<ShareTopicOffsets> {
-        let mut topics: BTreeMap<TopicId, Vec<Partition>> = BTreeMap::new();
-        for (key, _) in self.of_group(group) {
-            topics.entry(key.topic).or_default().push(key.partition);
-        }
-        let topics = topics.into_iter().filter_map(|(topic, partitions)| {
-            let stream = client.stream_by_uuid(Uuid::from_u128(topic.0)).ok()?;
-            if !client.access().sees_topic(stream.name()) {
-                return None;
-            }
-            let partitions = partitions.into_iter().filter_map(|partition| {
-                let lane = lane_of(&stream, partition.0).ok()?;
-                let key = Key {
-                    group: group.clone(),
-                    topic,
-                    partition,
-                };
-                Some(self.describe_partition(&key, &lane))
-            });
-            let partitions = partitions.collect();
-            let name = topic_name(stream.name());
-            Some(described(&Ok(stream), name, partitions))
-        });
-        topics.collect()
+    /// Removes the share-partitions of a group in a topic; returns the offset up to which the ledger has to be durable, or
+    /// `None` if there are none.
+    pub fn forget_topic(
+        &self,
+        group: &GroupName,
+        topic: TopicId,
+    ) -> Result<Option<Offset>, ResponseError> {
+        let of_group = self.of_group(group).into_iter();
+        self.forget(of_group.filter(|(key, _)| key.topic == topic))
     }
 
     /// The current position of a share-partition.
-    fn describe_partition(&self, key: &Key, lane: &StreamPartition) -> SharePartitionOffsets {
+    pub fn describe_partition(&self, key: &Key, lane: &StreamPartition) -> SharePartitionOffsets {
         let mut described = SharePartitionOffsets {
             partition_index: key.partition.0,
             start_offset: NO_OFFSET,
@@ -302,17 +73,5 @@ impl ShareService {
             described.lag = kept.shares.lag(lane.high_watermark()) as i64;
         }
         described
-    }
-}
-
-fn described(
-    stream: &Result<millstream_log::Stream, ResponseError>,
-    name: TopicName,
-    partitions: Vec<SharePartitionOffsets>,
-) -> ShareTopicOffsets {
-    ShareTopicOffsets {
-        topic_name: name,
-        topic_id: stream.as_ref().map_or(Uuid::nil(), |stream| stream.uuid()),
-        partitions,
     }
 }

@@ -57,7 +57,7 @@ pub struct Read {
 impl ShareService {
     /// Gives a member records of a share-partition. `is_permitted` says under a lock whether the share-partition may
     /// come into being.
-    pub(super) fn read(
+    pub fn read(
         &self,
         key: &Key,
         lane: &StreamPartition,

@@ -277,7 +277,7 @@ impl Drop for Held {
 
 impl ShareService {
     /// Ends a session, and releases the records that its member holds.
-    pub(super) fn end_session(&self, group: &GroupName, member: &MemberId, number: u64) {
+    pub fn end_session(&self, group: &GroupName, member: &MemberId, number: u64) {
         if let Some(bell) = self.sessions.end(group, member, number) {
             self.release(group, member);
             bell.notify_waiters();

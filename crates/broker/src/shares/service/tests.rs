@@ -6,7 +6,7 @@ use millstream_record::{ChunkBuilder, Compression};
 
 use super::read::{Read, Wanted};
 use super::*;
-use crate::config::SecurityConfig;
+use crate::security::SecurityConfig;
 use crate::security::service::SecurityService;
 use crate::shares::checked;
 
@@ -34,6 +34,7 @@ impl World {
             Default::default(),
             Arc::clone(&clock),
             Arc::new(security),
+            |_, _| Ok(()),
         )
         .unwrap();
         World {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use millstream_base::ProducerId;
 use millstream_log::{LogError, StreamPartition};
 use millstream_record::{EndMarker, TransactionEnd};
+use millstream_wire::ResponseError;
 use millstream_wire::messages::write_txn_markers_request::WritableTxnMarker;
 use millstream_wire::messages::write_txn_markers_response::{
     WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
 };
 use millstream_wire::messages::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
-use millstream_wire::{Response, ResponseError};
 
 use super::requests::{MISMATCH, ask, producer};
 use super::{COORDINATOR_EPOCH, TransactionService};
@@ -23,7 +23,7 @@ use crate::transactions::{Abort, AbortTransaction, Answer, Producer, Request, To
 pub async fn abort(
     transactions: &Arc<TransactionService>,
     request: &WriteTxnMarkersRequest,
-) -> Response {
+) -> WriteTxnMarkersResponse {
     let mut results = Vec::with_capacity(request.markers.len());
     for marker in &request.markers {
         let mut topics = Vec::with_capacity(marker.topics.len());
@@ -46,8 +46,7 @@ pub async fn abort(
         let result = WritableTxnMarkerResult::default().with_producer_id(marker.producer_id);
         results.push(result.with_topics(topics));
     }
-    let response = WriteTxnMarkersResponse::default();
-    response.with_markers(results).into()
+    WriteTxnMarkersResponse::default().with_markers(results)
 }
 
 impl TransactionService {

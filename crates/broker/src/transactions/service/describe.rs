@@ -10,7 +10,7 @@ use millstream_wire::messages::{
     ListTransactionsResponse, describe_transactions_response as described,
     list_transactions_response as listed,
 };
-use millstream_wire::{Response, ResponseError, StrBytes};
+use millstream_wire::{ResponseError, StrBytes};
 
 use super::TransactionService;
 use super::requests::{MISMATCH, ask, code, transactional_id};
@@ -20,7 +20,7 @@ use crate::transactions::{Answer, ListTransactions, Request};
 pub async fn describe(
     transactions: &Arc<TransactionService>,
     request: &DescribeTransactionsRequest,
-) -> Result<Response, ResponseError> {
+) -> Result<DescribeTransactionsResponse, ResponseError> {
     // Each is described once, however often it is named: an answer is no larger than all
     // transactions together.
     let mut named = HashSet::new();
@@ -46,7 +46,9 @@ pub async fn describe(
                 }
                 _ => topics.push(
                     described::TopicData::default()
-                        .with_topic(crate::topics::topic_name(&place.topic))
+                        .with_topic(messages::TopicName(StrBytes::from_string(
+                            place.topic.as_str().to_owned(),
+                        )))
                         .with_partitions(vec![place.partition.0]),
                 ),
             }
@@ -59,9 +61,7 @@ pub async fn describe(
             .with_producer_epoch(found.producer.epoch.0)
             .with_topics(topics)
     });
-    Ok(DescribeTransactionsResponse::default()
-        .with_transaction_states(states.collect())
-        .into())
+    Ok(DescribeTransactionsResponse::default().with_transaction_states(states.collect()))
 }
 
 /// The largest number stands for no timeout, as in Apache Kafka.
@@ -75,7 +75,7 @@ pub async fn list(
     transactions: &Arc<TransactionService>,
     version: i16,
     request: &ListTransactionsRequest,
-) -> Result<Response, ResponseError> {
+) -> Result<ListTransactionsResponse, ResponseError> {
     let duration = u64::try_from(request.duration_filter).ok();
     let pattern = request.transactional_id_pattern.as_ref();
     let asked = Request::ListTransactions(ListTransactions {
@@ -96,7 +96,7 @@ pub async fn list(
     let found = match ask(transactions, asked).await? {
         Answer::ListTransactions(Ok(found)) => found,
         Answer::ListTransactions(Err(error)) => {
-            return Ok(response.with_error_code(code(error)).into());
+            return Ok(response.with_error_code(code(error)));
         }
         _ => return Err(MISMATCH),
     };
@@ -110,6 +110,5 @@ pub async fn list(
     });
     Ok(response
         .with_unknown_state_filters(unknown.collect())
-        .with_transaction_states(states.collect())
-        .into())
+        .with_transaction_states(states.collect()))
 }

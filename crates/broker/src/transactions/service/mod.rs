@@ -18,7 +18,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, RwLock};
 use tokio::time::{Instant, timeout_at};
 
-pub use self::requests::handle;
+pub use self::abort::abort;
+pub use self::describe::{describe, list};
+pub use self::offsets::commit;
+pub use self::requests::{add, add_offsets, end, init};
 use crate::groups::service::GroupService;
 use crate::groups::{self, GroupName, Moment, RequestId};
 use crate::ledger::Ledger;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use millstream_base::{Offset, ProducerId};
+use millstream_wire::ResponseError;
 use millstream_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequestPartition;
 use millstream_wire::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
 use millstream_wire::messages::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
-use millstream_wire::{Response, ResponseError};
 
 use tokio::sync::oneshot;
 
@@ -33,7 +33,7 @@ pub async fn commit(
     groups: &GroupService,
     version: i16,
     request: &TxnOffsetCommitRequest,
-) -> Result<Response, ResponseError> {
+) -> Result<TxnOffsetCommitResponse, ResponseError> {
     let knows_abortable = version >= KNOWS_ABORTABLE_FROM;
     let refuse = |error: TransactionError| error.in_offset_commit(knows_abortable).code();
     let committed = match permit_offsets(transactions, version, request).await? {
@@ -76,9 +76,7 @@ pub async fn commit(
             .with_name(topic.name.clone())
             .with_partitions(partitions.collect())
     });
-    Ok(TxnOffsetCommitResponse::default()
-        .with_topics(topics.collect())
-        .into())
+    Ok(TxnOffsetCommitResponse::default().with_topics(topics.collect()))
 }
 
 /// What a request commits, appended to the ledger.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{ProducerEpoch, ProducerId};
+use millstream_wire::ResponseError;
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use millstream_wire::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnResponse, AddPartitionsToTxnResult,
@@ -13,14 +14,9 @@ use millstream_wire::messages::{
     self, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, AddPartitionsToTxnRequest,
     EndTxnRequest, EndTxnResponse, InitProducerIdRequest, InitProducerIdResponse,
 };
-use millstream_wire::{Request as WireRequest, Response, ResponseError, refuse};
 
-use super::{TransactionService, abort, describe, offsets};
-use crate::broker::Broker;
-use crate::groups::service::GroupService;
+use super::TransactionService;
 use crate::groups::{GroupName, Partition, TopicName};
-use crate::key_transactions::is_own_id;
-use crate::reply::Reply;
 use crate::transactions::{
     AddOffsets, AddPartitions, Answer, EndTransaction, InitProducerId, Outcome, Producer, Request,
     TopicPartition, TransactionError, TransactionalId, VerifyPartitions,
@@ -30,41 +26,6 @@ use crate::transactions::{
 const EPOCH_PER_TRANSACTION_FROM: i16 = 5;
 /// From this version of AddPartitionsToTxn on it covers several transactions.
 const SEVERAL_TRANSACTIONS_FROM: i16 = 4;
-
-/// Handles a request about transactions.
-pub fn handle(broker: &Arc<Broker>, version: i16, request: WireRequest) -> Reply {
-    let transactions = Arc::clone(broker.transactions());
-    let groups = Arc::clone(broker.groups());
-    Reply::later(async move {
-        let answer = answer(&transactions, &groups, version, &request).await;
-        answer.unwrap_or_else(|error| refuse(&request, version, error, None))
-    })
-}
-
-async fn answer(
-    transactions: &Arc<TransactionService>,
-    groups: &GroupService,
-    version: i16,
-    request: &WireRequest,
-) -> Result<Response, ResponseError> {
-    match request {
-        WireRequest::InitProducerId(request) => init(transactions, version, request).await,
-        WireRequest::AddPartitionsToTxn(request) => add(transactions, version, request).await,
-        WireRequest::AddOffsetsToTxn(request) => add_offsets(transactions, version, request).await,
-        WireRequest::EndTxn(request) => end(transactions, version, request).await,
-        WireRequest::TxnOffsetCommit(request) => {
-            offsets::commit(transactions, groups, version, request).await
-        }
-        WireRequest::WriteTxnMarkers(request) => Ok(abort::abort(transactions, request).await),
-        WireRequest::DescribeTransactions(request) => {
-            describe::describe(transactions, request).await
-        }
-        WireRequest::ListTransactions(request) => {
-            describe::list(transactions, version, request).await
-        }
-        _ => Err(ResponseError::InvalidRequest),
-    }
-}
 
 /// The answer is of another kind than the request: a bug of the broker.
 pub(super) const MISMATCH: ResponseError = ResponseError::UnknownServerError;
@@ -94,20 +55,19 @@ pub(super) fn transactional_id(id: &messages::TransactionalId) -> TransactionalI
     TransactionalId::from(&***id)
 }
 
-async fn init(
+/// Gives a producer an id and an epoch.
+pub async fn init(
     transactions: &Arc<TransactionService>,
     version: i16,
     request: &InitProducerIdRequest,
-) -> Result<Response, ResponseError> {
+) -> Result<InitProducerIdResponse, ResponseError> {
     let refused = |error: TransactionError| {
         InitProducerIdResponse::default()
             .with_error_code(error.code())
             .with_producer_id((-1).into())
             .with_producer_epoch(-1)
-            .into()
     };
-    let id = request.transactional_id.as_ref();
-    if request.keep_prepared_txn || id.is_some_and(|id| is_own_id(id)) {
+    if request.keep_prepared_txn {
         return Ok(refused(TransactionError::InvalidRequest));
     }
     let expected = match version >= 3 {
@@ -131,8 +91,7 @@ async fn init(
     match ask(transactions, asked).await? {
         Answer::InitProducerId(Ok(producer)) => Ok(InitProducerIdResponse::default()
             .with_producer_id(producer.id.0.into())
-            .with_producer_epoch(producer.epoch.0)
-            .into()),
+            .with_producer_epoch(producer.epoch.0)),
         Answer::InitProducerId(Err(error)) => Ok(refused(error)),
         _ => Err(MISMATCH),
     }
@@ -165,11 +124,12 @@ fn results(
     topics.collect()
 }
 
-async fn add(
+/// Adds partitions to transactions, or verifies that they take part.
+pub async fn add(
     transactions: &Arc<TransactionService>,
     version: i16,
     request: &AddPartitionsToTxnRequest,
-) -> Result<Response, ResponseError> {
+) -> Result<AddPartitionsToTxnResponse, ResponseError> {
     if version < SEVERAL_TRANSACTIONS_FROM {
         let topics = &request.v3_and_below_topics;
         let asked = AddPartitions {
@@ -183,8 +143,7 @@ async fn add(
         };
         let error = add_one(transactions, asked).await?;
         return Ok(AddPartitionsToTxnResponse::default()
-            .with_results_by_topic_v3_and_below(results(topics, |_, _| error))
-            .into());
+            .with_results_by_topic_v3_and_below(results(topics, |_, _| error)));
     }
     let mut all = Vec::with_capacity(request.transactions.len());
     for transaction in &request.transactions {
@@ -207,9 +166,7 @@ async fn add(
                 .with_topic_results(topics),
         );
     }
-    Ok(AddPartitionsToTxnResponse::default()
-        .with_results_by_transaction(all)
-        .into())
+    Ok(AddPartitionsToTxnResponse::default().with_results_by_transaction(all))
 }
 
 /// Refuses all partitions if one does not exist, or else adds all of them.
@@ -254,11 +211,12 @@ async fn verify(
     Ok(results(topics, error_of))
 }
 
-async fn add_offsets(
+/// Adds the offsets of a group to a transaction.
+pub async fn add_offsets(
     transactions: &Arc<TransactionService>,
     version: i16,
     request: &AddOffsetsToTxnRequest,
-) -> Result<Response, ResponseError> {
+) -> Result<AddOffsetsToTxnResponse, ResponseError> {
     let asked = Request::AddOffsets(AddOffsets {
         transactional_id: transactional_id(&request.transactional_id),
         producer: producer(request.producer_id, request.producer_epoch),
@@ -266,18 +224,19 @@ async fn add_offsets(
         knows_fencing: version >= 2,
     });
     match ask(transactions, asked).await? {
-        Answer::AddOffsets(result) => Ok(AddOffsetsToTxnResponse::default()
-            .with_error_code(result.err().map_or(0, code))
-            .into()),
+        Answer::AddOffsets(result) => {
+            Ok(AddOffsetsToTxnResponse::default().with_error_code(result.err().map_or(0, code)))
+        }
         _ => Err(MISMATCH),
     }
 }
 
-async fn end(
+/// Ends a transaction.
+pub async fn end(
     transactions: &Arc<TransactionService>,
     version: i16,
     request: &EndTxnRequest,
-) -> Result<Response, ResponseError> {
+) -> Result<EndTxnResponse, ResponseError> {
     let bumps_epoch = version >= EPOCH_PER_TRANSACTION_FROM;
     let asked = Request::EndTransaction(EndTransaction {
         transactional_id: transactional_id(&request.transactional_id),
@@ -293,11 +252,10 @@ async fn end(
     match ask(transactions, asked).await? {
         Answer::EndTransaction(Ok(producer)) if bumps_epoch => Ok(response
             .with_producer_id(producer.id.0.into())
-            .with_producer_epoch(producer.epoch.0)
-            .into()),
-        Answer::EndTransaction(result) => Ok(response
-            .with_error_code(result.err().map_or(0, code))
-            .into()),
+            .with_producer_epoch(producer.epoch.0)),
+        Answer::EndTransaction(result) => {
+            Ok(response.with_error_code(result.err().map_or(0, code)))
+        }
         _ => Err(MISMATCH),
     }
 }

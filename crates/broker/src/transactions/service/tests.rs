@@ -8,8 +8,8 @@ use millstream_log::{LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 
 use super::*;
-use crate::config::SecurityConfig;
 use crate::groups::Partition;
+use crate::security::SecurityConfig;
 use crate::security::service::SecurityService;
 use crate::transactions::{
     AddPartitions, EndTransaction, InitProducerId, Producer, State, TransactionError,
@@ -45,6 +45,7 @@ impl World {
             Default::default(),
             Arc::clone(&clock),
             Arc::new(security),
+            |_, _| Ok(()),
         )
         .unwrap();
         let groups = Arc::new(groups);

@@ -1,0 +1,462 @@
+//! Offsets of groups: OffsetFetch, OffsetDelete, and the commit of OffsetCommit.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_base::Offset;
+use millstream_wire::messages::{
+    self, GroupId, OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest,
+    OffsetDeleteResponse, OffsetFetchRequest, OffsetFetchResponse,
+    offset_commit_response as commit_response, offset_delete_response as delete,
+    offset_fetch_response as fetch_response,
+};
+use millstream_wire::{ResponseError, StrBytes};
+
+use super::convert::{code, group, instance, member, sent, text, topic, topic_name};
+use super::{coordinate, coordinate_all};
+use crate::access::Access;
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::groups::{
+    Answer, CommitOffsets, DeleteOffsets, FetchOffsets, FetchedOffset, Generation, GroupError,
+    LeaderEpoch, Partition, PartitionCommit, Request, TopicCommit, TopicName, TopicOffsets,
+    TopicResults,
+};
+use crate::reply::Reply;
+use crate::requests::bounds::{Bound, BoundContext, ECHOES, ELEMENT_BYTES, nested};
+use crate::requests::handle::{Edit, Handle, Refusal, each, errors, refuse_with_code};
+use crate::requests::rights::{
+    Check, Checked, GROUP_DENIED, items, may_group, need_group, need_topic,
+};
+use crate::security::{Operation, Resource};
+
+/// The first version of OffsetFetch with an error for the whole request.
+const FETCH_ERROR_FROM: i16 = 2;
+/// The first version of OffsetFetch for several groups.
+const SEVERAL_GROUPS_FROM: i16 = 8;
+
+impl Handle for OffsetFetchRequest {
+    const CHECKS: &'static [Check] = &[Check::Whole, Check::Items, Check::Listed];
+
+    fn check(&self, client: &Client, version: i16) -> Checked {
+        match version < SEVERAL_GROUPS_FROM {
+            true => need_group(client, Operation::Describe, &self.group_id),
+            // Each group is checked by itself.
+            false => Ok(()),
+        }
+    }
+
+    items! { groups:
+        groups, GROUP_DENIED, |client, asked| {
+            may_group(client, Operation::Describe, &asked.group_id)
+        };
+    }
+
+    fn hide(&self, access: &Access) -> Option<Edit<Self>> {
+        let access = access.clone();
+        let all_topics = self.topics.is_none();
+        let groups = self.groups.iter();
+        let all_of = groups.filter(|group| group.topics.is_none());
+        let all_of: Vec<GroupId> = all_of.map(|group| group.group_id.clone()).collect();
+        Some(Box::new(move |answer| {
+            let sees = |resource: Resource<'_>| access.would(Operation::Describe, resource);
+            hide_offsets(&mut answer.topics, all_topics, &sees);
+            for group in &mut answer.groups {
+                let all_topics = all_of.contains(&group.group_id);
+                hide_offsets(&mut group.topics, all_topics, &sees);
+            }
+        }))
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> OffsetFetchResponse {
+        if refusal.version >= SEVERAL_GROUPS_FROM {
+            let groups = each(&self.groups, |group| {
+                fetch_response::OffsetFetchResponseGroup::default()
+                    .with_group_id(group.group_id.clone())
+                    .with_error_code(refusal.code)
+            });
+            return OffsetFetchResponse::default().with_groups(groups);
+        }
+        if refusal.version >= FETCH_ERROR_FROM {
+            return OffsetFetchResponse::default().with_error_code(refusal.code);
+        }
+        let topics = self.topics.as_deref().unwrap_or_default();
+        let topics = each(topics, |topic| {
+            fetch_response::OffsetFetchResponseTopic::default()
+                .with_name(topic.name.clone())
+                .with_partitions(each(&topic.partition_indexes, |partition| {
+                    fetch_response::OffsetFetchResponsePartition::default()
+                        .with_partition_index(*partition)
+                        .with_committed_offset(-1)
+                        .with_error_code(refusal.code)
+                }))
+        });
+        OffsetFetchResponse::default().with_topics(topics)
+    }
+
+    errors!(error_code, groups.error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        match asked_offsets(self) {
+            Some(count) => {
+                // The text of a commit, in the answer and in a buffer that grows.
+                let text_max = context.broker.config().groups.offset_metadata_max;
+                context.list(count, ELEMENT_BYTES + ECHOES * text_max)
+            }
+            None => Bound::State,
+        }
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
+        let asked = fetch(version, &self);
+        coordinate_all(broker, version, self, asked, move |request, mut answers| {
+            if version >= SEVERAL_GROUPS_FROM {
+                let groups = request.groups.iter().zip(answers);
+                let groups =
+                    groups.map(|(asked, answer)| fetched_group(asked.group_id.clone(), answer));
+                return Some(OffsetFetchResponse::default().with_groups(groups.collect()));
+            }
+            match answers.pop()? {
+                Answer::FetchOffsets(answer) => Some(fetched(version, request, answer)),
+                _ => None,
+            }
+        })
+    }
+}
+
+impl Handle for OffsetDeleteRequest {
+    const CHECKS: &'static [Check] = &[Check::Whole];
+
+    fn check(&self, client: &Client, _: i16) -> Checked {
+        need_group(client, Operation::Delete, &self.group_id)?;
+        let mut topics = self.topics.iter();
+        topics.try_for_each(|asked| need_topic(client, Operation::Read, &asked.name))
+    }
+
+    refuse_with_code!();
+    errors!(error_code, topics.partitions.error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        context.elements(nested(&self.topics, |topic| topic.partitions.len()))
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
+        let asked = Ok(delete_offsets(&self));
+        coordinate(
+            broker,
+            version,
+            self,
+            asked,
+            move |_, answer| match answer {
+                Answer::DeleteOffsets(answer) => Some(deleted(answer)),
+                _ => None,
+            },
+        )
+    }
+}
+
+/// Commits offsets of existing partitions.
+pub fn commit(broker: &Broker, version: i16, request: OffsetCommitRequest) -> Reply {
+    let asked = commit_request(version, &request);
+    coordinate(
+        broker,
+        version,
+        request,
+        asked,
+        move |_, answer| match answer {
+            Answer::CommitOffsets(answer) => Some(committed(answer)),
+            _ => None,
+        },
+    )
+}
+
+/// Returns the number of offsets that a request names; `None` if it asks for all of a group.
+fn asked_offsets(request: &OffsetFetchRequest) -> Option<usize> {
+    if request.groups.is_empty() {
+        let topics = request.topics.as_ref()?;
+        return Some(nested(topics, |topic| topic.partition_indexes.len()));
+    }
+    let groups = request.groups.iter().map(|group| {
+        let topics = group.topics.as_ref()?;
+        Some(1 + nested(topics, |topic| topic.partition_indexes.len()))
+    });
+    groups.sum()
+}
+
+fn commit_request(version: i16, request: &OffsetCommitRequest) -> Result<Request, ResponseError> {
+    let mut committed = request.topics.iter().flat_map(|topic| &topic.partitions);
+    if committed.any(|partition| partition.committed_offset < 0) {
+        return Err(ResponseError::OffsetOutOfRange);
+    }
+    let topics = request.topics.iter().map(|committed| {
+        let partitions = committed
+            .partitions
+            .iter()
+            .map(|partition| PartitionCommit {
+                partition: Partition(partition.partition_index),
+                offset: Offset(partition.committed_offset.max(0) as u64),
+                leader_epoch: leader_epoch(partition.committed_leader_epoch),
+                metadata: partition
+                    .committed_metadata
+                    .as_ref()
+                    .map(text)
+                    .unwrap_or_default(),
+            });
+        TopicCommit {
+            topic: topic(&committed.name),
+            partitions: partitions.collect(),
+        }
+    });
+    let retention = u64::try_from(request.retention_time_ms).ok();
+    Ok(Request::CommitOffsets(CommitOffsets {
+        group: group(&request.group_id),
+        member: member(&request.member_id),
+        instance: instance(request.group_instance_id.as_ref()),
+        generation: Generation(request.generation_id_or_member_epoch),
+        knows_member_epochs: version >= 9,
+        retention: retention
+            .filter(|_| version <= 4)
+            .map(Duration::from_millis),
+        topics: topics.collect(),
+    }))
+}
+
+fn leader_epoch(epoch: i32) -> Option<LeaderEpoch> {
+    (epoch >= 0).then_some(LeaderEpoch(epoch))
+}
+
+fn committed(topics: Vec<TopicResults>) -> OffsetCommitResponse {
+    let topics = topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|(partition, result)| {
+            commit_response::OffsetCommitResponsePartition::default()
+                .with_partition_index(partition.0)
+                .with_error_code(code(result.err()))
+        });
+        commit_response::OffsetCommitResponseTopic::default()
+            .with_name(topic_name(&topic.topic))
+            .with_partitions(partitions.collect())
+    });
+    OffsetCommitResponse::default().with_topics(topics.collect())
+}
+
+fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, ResponseError> {
+    let mut named = HashSet::new();
+    if !request
+        .groups
+        .iter()
+        .all(|asked| named.insert(&asked.group_id))
+    {
+        return Err(ResponseError::InvalidRequest);
+    }
+    if version < SEVERAL_GROUPS_FROM {
+        let topics = request.topics.as_ref().map(|topics| {
+            let topics = topics.iter();
+            each_once(topics.map(|asked| (&asked.name, &asked.partition_indexes[..])))
+        });
+        return Ok(vec![Request::FetchOffsets(FetchOffsets {
+            group: group(&request.group_id),
+            member: None,
+            member_epoch: Generation::NONE,
+            topics,
+            require_stable: request.require_stable,
+        })]);
+    }
+    let groups = request.groups.iter().map(|asked| {
+        let topics = asked.topics.as_ref().map(|topics| {
+            let topics = topics.iter();
+            each_once(topics.map(|asked| (&asked.name, &asked.partition_indexes[..])))
+        });
+        Request::FetchOffsets(FetchOffsets {
+            group: group(&asked.group_id),
+            member: asked.member_id.as_ref().map(member),
+            member_epoch: Generation(asked.member_epoch),
+            topics,
+            require_stable: request.require_stable,
+        })
+    });
+    Ok(groups.collect())
+}
+
+/// Returns the partitions of each topic. A repeated partition is left out: an answer has the text of
+/// each commit once.
+fn each_once<'a>(
+    topics: impl Iterator<Item = (&'a messages::TopicName, &'a [i32])>,
+) -> Vec<(TopicName, Vec<Partition>)> {
+    let mut named = HashSet::new();
+    let topics = topics.map(|(name, indexes)| {
+        let indexes = indexes.iter().copied();
+        let once = indexes.filter(|index| named.insert((name, *index)));
+        (topic(name), once.map(Partition).collect())
+    });
+    topics.collect()
+}
+
+/// Up to version 7: one group.
+fn fetched(
+    version: i16,
+    request: &OffsetFetchRequest,
+    answer: Result<Vec<TopicOffsets>, GroupError>,
+) -> OffsetFetchResponse {
+    let topics = match answer {
+        Ok(topics) => topics,
+        Err(error) => {
+            let error = ResponseError::try_from_code(error.code());
+            let error = error.unwrap_or(ResponseError::UnknownServerError);
+            return request.refused(version, error);
+        }
+    };
+    let topics = topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|(partition, result)| {
+            let (offset, error) = offset_of(result);
+            let response = fetch_response::OffsetFetchResponsePartition::default()
+                .with_partition_index(partition.0)
+                .with_committed_offset(offset.offset)
+                .with_metadata(Some(offset.metadata))
+                .with_error_code(error);
+            match version >= 5 {
+                true => response.with_committed_leader_epoch(offset.leader_epoch),
+                false => response,
+            }
+        });
+        fetch_response::OffsetFetchResponseTopic::default()
+            .with_name(topic_name(&topic.topic))
+            .with_partitions(partitions.collect())
+    });
+    OffsetFetchResponse::default().with_topics(topics.collect())
+}
+
+/// From version 8 on: one of several groups.
+fn fetched_group(
+    group: messages::GroupId,
+    answer: Answer,
+) -> fetch_response::OffsetFetchResponseGroup {
+    let response = fetch_response::OffsetFetchResponseGroup::default().with_group_id(group);
+    let topics = match answer {
+        Answer::FetchOffsets(Ok(topics)) => topics,
+        Answer::FetchOffsets(Err(error)) => return response.with_error_code(error.code()),
+        _ => return response.with_error_code(ResponseError::UnknownServerError.code()),
+    };
+    let topics = topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|(partition, result)| {
+            let (offset, error) = offset_of(result);
+            fetch_response::OffsetFetchResponsePartitions::default()
+                .with_partition_index(partition.0)
+                .with_committed_offset(offset.offset)
+                .with_committed_leader_epoch(offset.leader_epoch)
+                .with_metadata(Some(offset.metadata))
+                .with_error_code(error)
+        });
+        fetch_response::OffsetFetchResponseTopics::default()
+            .with_name(topic_name(&topic.topic))
+            .with_partitions(partitions.collect())
+    });
+    response.with_topics(topics.collect())
+}
+
+/// An offset as a response carries it; -1 for none.
+struct SentOffset {
+    offset: i64,
+    leader_epoch: i32,
+    metadata: StrBytes,
+}
+
+fn offset_of(result: Result<Option<FetchedOffset>, GroupError>) -> (SentOffset, i16) {
+    let none = SentOffset {
+        offset: -1,
+        leader_epoch: -1,
+        metadata: StrBytes::default(),
+    };
+    match result {
+        Ok(Some(offset)) => {
+            let sent = SentOffset {
+                offset: offset.offset.0 as i64,
+                leader_epoch: offset.leader_epoch.map_or(-1, |epoch| epoch.0),
+                metadata: sent(&offset.metadata),
+            };
+            (sent, 0)
+        }
+        Ok(None) => (none, 0),
+        Err(error) => (none, error.code()),
+    }
+}
+
+fn delete_offsets(request: &OffsetDeleteRequest) -> Request {
+    let topics = request.topics.iter().map(|asked| {
+        let partitions = asked.partitions.iter();
+        let partitions = partitions.map(|partition| Partition(partition.partition_index));
+        (topic(&asked.name), partitions.collect())
+    });
+    Request::DeleteOffsets(DeleteOffsets {
+        group: group(&request.group_id),
+        topics: topics.collect(),
+    })
+}
+
+fn deleted(answer: Result<Vec<TopicResults>, GroupError>) -> OffsetDeleteResponse {
+    let topics = match answer {
+        Ok(topics) => topics,
+        Err(error) => return OffsetDeleteResponse::default().with_error_code(error.code()),
+    };
+    let topics = topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|(partition, result)| {
+            delete::OffsetDeleteResponsePartition::default()
+                .with_partition_index(partition.0)
+                .with_error_code(code(result.err()))
+        });
+        delete::OffsetDeleteResponseTopic::default()
+            .with_name(topic_name(&topic.topic))
+            .with_partitions(partitions.collect())
+    });
+    OffsetDeleteResponse::default().with_topics(topics.collect())
+}
+
+/// Leaves out topics that were not named, and the offsets of those that were.
+fn hide_offsets<T: Offsets>(
+    topics: &mut Vec<T>,
+    all_topics: bool,
+    sees: &impl Fn(Resource<'_>) -> bool,
+) {
+    let is_seen = |topic: &T| sees(Resource::topic(topic.name()));
+    if all_topics {
+        topics.retain(is_seen);
+    } else {
+        let denied = topics.iter_mut().filter(|topic| !is_seen(topic));
+        denied.for_each(Offsets::deny);
+    }
+}
+
+/// A topic with offsets of a group.
+trait Offsets {
+    fn name(&self) -> &str;
+
+    /// Replaces the offsets by an error.
+    fn deny(&mut self);
+}
+
+macro_rules! offsets {
+    ($($topic:ty, $partition:ty;)*) => {
+        $(
+            impl Offsets for $topic {
+                fn name(&self) -> &str {
+                    &self.name
+                }
+
+                fn deny(&mut self) {
+                    for partition in &mut self.partitions {
+                        *partition = <$partition>::default()
+                            .with_partition_index(partition.partition_index)
+                            .with_committed_offset(-1)
+                            .with_error_code(ResponseError::TopicAuthorizationFailed.code());
+                    }
+                }
+            }
+        )*
+    };
+}
+
+offsets! {
+    // The first type is of versions up to 7, the second of version 8 and later.
+    fetch_response::OffsetFetchResponseTopic, fetch_response::OffsetFetchResponsePartition;
+    fetch_response::OffsetFetchResponseTopics, fetch_response::OffsetFetchResponsePartitions;
+}

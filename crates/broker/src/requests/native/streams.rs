@@ -1,0 +1,393 @@
+//! Streams: created, described, listed, grown, deleted.
+
+use std::sync::Arc;
+
+use millstream_base::{ByteSize, Timestamp};
+use millstream_log::{
+    CompactionStats, Durability, HOLDS_MAX, Log, LogError, PartitionInfo, Stream, StreamConfig,
+};
+use millstream_wire::native::{
+    self, CreateStreamRequest, CreateStreamResponse, DeleteStreamRequest, DeleteStreamResponse,
+    DescribeStreamRequest, DescribeStreamResponse, FurtherSetting, GrowStreamRequest,
+    GrowStreamResponse, LaneCompaction, LaneDescription, ListStreamsRequest, ListStreamsResponse,
+    ListedStream, StreamSettings,
+};
+use millstream_wire::{ResponseError, StrBytes};
+
+use crate::access::Access;
+use crate::broker::Broker;
+use crate::client::Client;
+use crate::native::find::{stream_named, stream_of};
+use crate::native::refused::{Refused, answered};
+use crate::reply::Reply;
+use crate::requests::bounds::{Bound, BoundContext, PAGE_MAX, TOPIC_BYTES};
+use crate::requests::handle::{Edit, Handle, Refusal, errors, refuse_with_message};
+use crate::requests::rights::{Check, Checked, TOPIC_DENIED, need_stream, need_topic};
+use crate::security::Operation;
+
+/// The most streams in one answer.
+const STREAMS_MAX: usize = 1000;
+
+/// A partition of a DescribeStream answer, with a fault.
+const DESCRIBED_LANE_BYTES: usize = 1 << 10;
+
+impl Handle for CreateStreamRequest {
+    const CHECKS: &'static [Check] = &[Check::Whole];
+
+    fn check(&self, client: &Client, _: i16) -> Checked {
+        match client.access().may_create(&self.name) {
+            true => Ok(()),
+            false => Err(TOPIC_DENIED),
+        }
+    }
+
+    refuse_with_message!();
+    errors!(error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        context.told(1)
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
+        create(broker, self)
+    }
+}
+
+impl Handle for DescribeStreamRequest {
+    const CHECKS: &'static [Check] = &[Check::Whole];
+
+    fn check(&self, client: &Client, _: i16) -> Checked {
+        match &self.name {
+            Some(name) => need_topic(client, Operation::Describe, name),
+            None => need_stream(client, Operation::Describe, self.stream),
+        }
+    }
+
+    refuse_with_message!();
+    errors!(error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        let stream = match &self.name {
+            Some(name) => context.client.stream(name),
+            None => context.broker.log().stream_by_id(self.stream),
+        };
+        let stream = stream.ok().filter(|_| self.with_lanes);
+        let lanes = stream.map_or(0, |stream| stream.partition_count() as usize);
+        context.list(lanes + HOLDS_MAX, DESCRIBED_LANE_BYTES)
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
+        describe(broker, self)
+    }
+}
+
+impl Handle for ListStreamsRequest {
+    const CHECKS: &'static [Check] = &[Check::Listed];
+
+    fn hide(&self, access: &Access) -> Option<Edit<Self>> {
+        let access = access.clone();
+        Some(Box::new(move |answer| {
+            let streams = &mut answer.streams;
+            streams.retain(|listed| access.sees_topic(&listed.name));
+        }))
+    }
+
+    refuse_with_message!();
+    errors!(error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        let count = PAGE_MAX.min(self.streams_max as usize);
+        context.list(count, TOPIC_BYTES)
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
+        list(broker, self)
+    }
+}
+
+impl Handle for GrowStreamRequest {
+    const CHECKS: &'static [Check] = &[Check::Whole];
+
+    fn check(&self, client: &Client, _: i16) -> Checked {
+        need_topic(client, Operation::Alter, &self.name)
+    }
+
+    refuse_with_message!();
+    errors!(error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        context.told(1)
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
+        grow(broker, self)
+    }
+}
+
+impl Handle for DeleteStreamRequest {
+    const CHECKS: &'static [Check] = &[Check::Whole];
+
+    fn check(&self, client: &Client, _: i16) -> Checked {
+        need_topic(client, Operation::Delete, &self.name)
+    }
+
+    refuse_with_message!();
+    errors!(error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        context.told(1)
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
+        delete(broker, self)
+    }
+}
+
+/// Creates a stream.
+fn create(broker: &Arc<Broker>, request: CreateStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(create_stream(&broker, request)))
+}
+
+fn create_stream(
+    broker: &Broker,
+    request: CreateStreamRequest,
+) -> Result<CreateStreamResponse, Refused> {
+    let config = config_of(request.settings)?;
+    check_lanes(broker, config.streamlets, config.lanes)
+        .map_err(|why| Refused::new(ResponseError::InvalidConfig, why))?;
+    match broker.log().create_stream(&request.name, config) {
+        Ok(stream) => {
+            broker.groups().topics_changed();
+            Ok(created(&stream, true))
+        }
+        Err(LogError::Exists { .. }) if request.or_existing => {
+            let stream = stream_named(broker.log(), &request.name)?;
+            Ok(created(&stream, false))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn created(stream: &Stream, is_new: bool) -> CreateStreamResponse {
+    CreateStreamResponse {
+        stream: stream.id(),
+        is_new,
+        ..CreateStreamResponse::default()
+    }
+}
+
+/// Checks the number of partitions. Kafka's clients see all of them, so a stream has no more than a
+/// topic may have.
+fn check_lanes(broker: &Broker, streamlets: u32, lanes: u32) -> Result<(), String> {
+    let max = broker.config().partitions_max;
+    match u64::from(streamlets) * u64::from(lanes) {
+        count if (1..=u64::from(max)).contains(&count) => Ok(()),
+        _ => Err(format!(
+            "a stream has 1 to {max} partitions over all streamlets"
+        )),
+    }
+}
+
+fn config_of(settings: StreamSettings) -> Result<StreamConfig, Refused> {
+    let mut config = StreamConfig {
+        streamlets: settings.streamlets,
+        lanes: settings.lanes,
+        virtual_logs: settings.virtual_logs,
+        durability: match settings.durability {
+            native::Durability::Sync => Durability::Sync,
+            native::Durability::Written => Durability::Written,
+            native::Durability::Async => Durability::Async,
+            native::Durability::Memory => Durability::Memory,
+        },
+        group_segments: settings.group_segments,
+        segment: settings.segment_bytes,
+        retention_ms: settings.retention_ms,
+        retention: settings.retention_bytes,
+        chunk_bytes_max: settings.chunk_bytes_max,
+        ..StreamConfig::default()
+    };
+    for setting in settings.further {
+        let name = setting.name.to_string();
+        if config.settings.contains_key(&name) {
+            let message = format!("setting {name} is given twice");
+            return Err(Refused::new(ResponseError::InvalidConfig, message));
+        }
+        config.settings.insert(name, setting.value.to_string());
+    }
+    Ok(config)
+}
+
+fn settings_of(config: StreamConfig) -> StreamSettings {
+    let further = config.settings.into_iter().map(|(name, value)| {
+        let name = StrBytes::from_string(name);
+        let value = StrBytes::from_string(value);
+        FurtherSetting { name, value }
+    });
+    StreamSettings {
+        streamlets: config.streamlets,
+        lanes: config.lanes,
+        virtual_logs: config.virtual_logs,
+        durability: match config.durability {
+            Durability::Sync => native::Durability::Sync,
+            Durability::Written => native::Durability::Written,
+            Durability::Async => native::Durability::Async,
+            Durability::Memory => native::Durability::Memory,
+        },
+        group_segments: config.group_segments,
+        segment_bytes: config.segment,
+        retention_ms: config.retention_ms,
+        retention_bytes: config.retention,
+        chunk_bytes_max: config.chunk_bytes_max,
+        further: further.collect(),
+    }
+}
+
+/// Describes a stream, and its partitions if the request asks for them.
+fn describe(broker: &Arc<Broker>, request: DescribeStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    // There may be many partitions.
+    Reply::blocking(move || answered(describe_stream(broker.log(), &request)))
+}
+
+fn describe_stream(
+    log: &Log,
+    request: &DescribeStreamRequest,
+) -> Result<DescribeStreamResponse, Refused> {
+    let stream = match &request.name {
+        Some(name) => stream_named(log, name)?,
+        None => stream_of(log, request.stream)?,
+    };
+    let lanes = match request.with_lanes {
+        true => stream
+            .info()
+            .partitions
+            .into_iter()
+            .map(describe_lane)
+            .collect(),
+        false => Vec::new(),
+    };
+    let names = stream.hold_names().into_iter();
+    Ok(DescribeStreamResponse {
+        name: StrBytes::from_string(stream.name().to_owned()),
+        stream: stream.id(),
+        uuid: stream.uuid(),
+        settings: settings_of(stream.config()),
+        chunk_bytes_max: ByteSize(stream.chunk_bytes_max() as u64),
+        lanes,
+        holds: names.map(StrBytes::from_string).collect(),
+        ..DescribeStreamResponse::default()
+    })
+}
+
+fn describe_lane(lane: PartitionInfo) -> LaneDescription {
+    LaneDescription {
+        partition: lane.partition,
+        streamlet: lane.streamlet,
+        lane: lane.lane,
+        earliest: lane.earliest,
+        durable: lane.durable,
+        stable: lane.stable,
+        oldest_transaction: lane.oldest_transaction.unwrap_or(Timestamp(-1)),
+        groups: u32::try_from(lane.groups).unwrap_or(u32::MAX),
+        bytes: ByteSize(lane.bytes),
+        cut_bytes: ByteSize(lane.truncated_bytes),
+        fault: lane.fault.map(StrBytes::from_string),
+        misplaced: lane.keys.map_or(0, |keys| keys.misplaced),
+        compaction: lane.compaction.map(describe_compaction),
+    }
+}
+
+fn describe_compaction(stats: CompactionStats) -> LaneCompaction {
+    LaneCompaction {
+        total_bytes: ByteSize(stats.total_bytes),
+        dirty_bytes: ByteSize(stats.dirty_bytes),
+        compacted_to: stats.compacted_to,
+        compacted_at: stats.compacted_at.unwrap_or(Timestamp(-1)),
+        passes: stats.passes,
+        bytes_before: ByteSize(stats.bytes_before),
+        bytes_after: ByteSize(stats.bytes_after),
+        failed: stats.failed,
+        fault: stats.fault.map(StrBytes::from_string),
+    }
+}
+
+/// Lists streams, a page at a time.
+fn list(broker: &Arc<Broker>, request: ListStreamsRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || list_streams(broker.log(), &request))
+}
+
+fn list_streams(log: &Log, request: &ListStreamsRequest) -> ListStreamsResponse {
+    let streams_max = (request.streams_max as usize).min(STREAMS_MAX);
+    let mut names = log.stream_names();
+    let is_listed = |name: &String| {
+        let is_behind = request.after.as_ref().is_none_or(|after| **name > **after);
+        is_behind && name.starts_with(&*request.prefix)
+    };
+    names.retain(is_listed);
+    let has_more = names.len() > streams_max;
+    names.truncate(streams_max);
+    let streams = names.into_iter().filter_map(|name| {
+        // A stream that was deleted meanwhile is not listed.
+        let stream = log.stream(&name).ok()?;
+        let config = stream.config();
+        Some(ListedStream {
+            name: StrBytes::from_string(name),
+            stream: stream.id(),
+            uuid: stream.uuid(),
+            streamlets: config.streamlets,
+            lanes: config.lanes,
+        })
+    });
+    ListStreamsResponse {
+        streams: streams.collect(),
+        has_more,
+        ..ListStreamsResponse::default()
+    }
+}
+
+/// Gives a stream more streamlets or lanes.
+fn grow(broker: &Arc<Broker>, request: GrowStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(grow_stream(&broker, &request)))
+}
+
+fn grow_stream(
+    broker: &Broker,
+    request: &GrowStreamRequest,
+) -> Result<GrowStreamResponse, Refused> {
+    let config = stream_named(broker.log(), &request.name)?.config();
+    let (streamlets, lanes) = (request.streamlets, request.lanes);
+    // Each growth is stored for ever, so one without an effect is not.
+    if (streamlets, lanes) == (config.streamlets, config.lanes) {
+        return Ok(GrowStreamResponse::default());
+    }
+    let refuse = |why: String| Refused::new(ResponseError::InvalidPartitions, why);
+    check_lanes(broker, streamlets, lanes).map_err(refuse)?;
+    match broker.log().grow_stream(&request.name, streamlets, lanes) {
+        Ok(()) => {
+            broker.groups().topics_changed();
+            Ok(GrowStreamResponse::default())
+        }
+        Err(error @ LogError::BadSetting { .. }) => Err(refuse(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Deletes a stream, with all that is in it.
+fn delete(broker: &Arc<Broker>, request: DeleteStreamRequest) -> Reply {
+    let broker = Arc::clone(broker);
+    Reply::blocking(move || answered(delete_stream(&broker, &request)))
+}
+
+fn delete_stream(
+    broker: &Broker,
+    request: &DeleteStreamRequest,
+) -> Result<DeleteStreamResponse, Refused> {
+    stream_named(broker.log(), &request.name)?;
+    broker.log().delete_stream(&request.name)?;
+    broker.shares().forget_missing();
+    broker.groups().topics_changed();
+    Ok(DeleteStreamResponse::default())
+}
