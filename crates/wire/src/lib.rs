@@ -80,6 +80,7 @@ pub mod streams_group;
 mod table;
 #[cfg(test)]
 mod tests;
+mod versioned;
 
 pub use api::{ApiKey, SUPPORTED, Supported, UnknownApiKey, api_versions};
 pub use consumer_protocol::{

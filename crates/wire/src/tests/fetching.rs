@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::round_trips::{body, header, without_tags};
 use crate::forge::{Forge, Forged};
+use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
 use crate::{
     ApiKey, FetchResponse, FetchedPartition, FetchedTopic, Request, Response, ShareFetchResponse,
     decode_request, decode_response, encode_request, encode_response,
@@ -70,7 +71,12 @@ proptest! {
             let mut expected = BytesMut::new();
             generated.encode(&mut expected, version).unwrap();
 
-            let mut response = ShareFetchResponse::from(generated);
+            let mut input = Input::new(
+                expected.clone().freeze(),
+                Lengths::Compact,
+                FieldsMax(RESPONSE_FIELDS_MAX),
+            );
+            let mut response = <ShareFetchResponse as crate::body::Body>::decode(&mut input, version).unwrap();
             for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
                 cut(&mut partition.records, &mut forge);
             }
