@@ -2,6 +2,7 @@
 
 mod circles;
 mod commands;
+mod folders;
 mod layout;
 mod manifests;
 mod map;

@@ -3,7 +3,7 @@
 use petgraph::algo::tarjan_scc;
 use petgraph::graph::DiGraph;
 
-use super::Problem;
+use super::{Problem, folders};
 use crate::modules::Files;
 use crate::tree::Tree;
 use crate::workspace::Package;
@@ -11,7 +11,8 @@ use crate::workspace::Package;
 /// The most files of a folder that may use each other in a circle: one idea in several files.
 const CIRCLE_FILES_MAX: usize = 4;
 
-/// Reports circles of files in different folders of a crate, and circles of too many files in one folder.
+/// Reports circles of files in different folders of a crate, circles of too many files in one folder, and circles of
+/// folders.
 pub fn check(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Problem>> {
     let mut problems = Vec::new();
     for package in packages {
@@ -19,7 +20,10 @@ pub fn check(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Problem>> 
             let root = package.folder().join("src").join(root);
             let root = root.display().to_string();
             if tree.has(&root) {
-                problems.extend(circles(&Files::read(tree, &root)?));
+                let files = Files::read(tree, &root)?;
+                problems.extend(circles(&files));
+                let name = package.crate_name().unwrap_or_default();
+                problems.extend(folders::check(&files, name));
             }
         }
     }
