@@ -15,6 +15,9 @@ use crate::report::{Better, Case};
 
 pub const COMPACTION: &str = "compaction";
 
+/// The least ratio of its speed to reading and writing the same bytes.
+const TARGET: f64 = 0.5;
+
 /// How often it is measured: one round takes long.
 const ROUNDS: usize = 3;
 
@@ -57,6 +60,7 @@ pub fn compaction(bench: &Bench) -> Result<Vec<Case>> {
     let case = Case::new(COMPACTION, "MB/s", Better::Higher, ours);
     Ok(vec![
         case.by_hand(by_hand)
+            .target(TARGET)
             .detail("before_mib", mib(last.bytes_before))
             .detail("after_mib", mib(last.bytes_after))
             .detail("groups_before", last.groups_before as f64)

@@ -80,6 +80,9 @@ const GETS_BESIDE: Shape = Shape {
     keys_of_request: 1,
 };
 
+/// The least ratio of our durable puts to those of Valkey.
+const DURABLE_TARGET: f64 = 1.0;
+
 /// The least ratio of our gets to those of Valkey, whose gets wait for the sync.
 const BESIDE_TARGET: f64 = 5.0;
 
@@ -226,6 +229,9 @@ impl Sides {
         }
         if contenders == 2 {
             case = case.by_hand(rate(1));
+            if operation == Operation::DurablePut {
+                case = case.target(DURABLE_TARGET);
+            }
             for (figure, of) in figures {
                 case = case.detail(&format!("valkey_{figure}"), median(&pick(1, of)));
             }
