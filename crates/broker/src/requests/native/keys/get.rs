@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{Offset, partition_of_key};
-use millstream_log::{Log, Stream};
+use millstream_log::{Log, Stream, StreamPartition};
+use millstream_wire::ResponseError;
 use millstream_wire::native::{GetKeysRequest, GetKeysResponse, GotKey};
-use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
-use super::{
-    ANSWER_BYTES, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, KEYS_MAX, bytes_in_answer, check_key,
-    hold_values, not_done, refused_read, wire_version,
+use super::look_up::{
+    ANSWER_BYTES, AnswerBytes, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, LookUp, Unread, answer,
+    refused_read,
 };
-use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
+use super::{KEYS_MAX, check_key, wire_version};
+use crate::answer_memory::{AnswerRoom, Part};
 use crate::broker::Broker;
 use crate::client::Client;
-use crate::key_reads::KeyReads;
 use crate::native::keyed_stream;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
@@ -64,8 +64,17 @@ fn get(broker: &Arc<Broker>, client: &Client, request: GetKeysRequest) -> Reply 
         log: broker.log().clone(),
         values_max: client.answer_bytes_max().min(COPIED_BYTES_MAX),
     });
-    let (answers, reads) = (Arc::clone(broker.answers()), broker.key_reads());
-    Reply::counted(answer(wanted, Arc::clone(reads), answers))
+    let (answers, reads) = (Arc::clone(broker.answers()), Arc::clone(broker.key_reads()));
+    Reply::counted(async move {
+        if !wanted.is_older() {
+            let mut room = answers.take(Part::Late, wanted.bytes()).await;
+            // Nothing that memory has needs a thread that may block.
+            if let Ok(answer) = look_up(&wanted, &mut room, find_hot) {
+                return (answer, room);
+            }
+        }
+        answer(wanted, &reads, &answers).await
+    })
 }
 
 fn keys_of(log: &Log, request: &GetKeysRequest) -> Result<Stream, Refused> {
@@ -106,144 +115,111 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Whether older versions are asked for.
-    fn is_older(&self) -> bool {
-        !self.at.is_empty() || self.hold.is_some()
-    }
-
     /// Returns the partition of a key.
     fn partition(&self, key: &[u8]) -> u32 {
         partition_of_key(key, self.stream.partition_count() as usize) as u32
     }
-
-    /// Returns the memory of the answer, beside values and messages.
-    fn plain_bytes(&self) -> usize {
-        ANSWER_BYTES + self.keys.len() * KEY_OVERHEAD_BYTES
-    }
 }
 
-async fn answer(
-    wanted: Arc<Wanted>,
-    reads: Arc<KeyReads>,
-    answers: Arc<AnswerMemory>,
-) -> (GetKeysResponse, AnswerRoom) {
-    let partitions = wanted.keys.iter().filter_map(|key| {
-        let partition = wanted.partition(key);
-        Some((partition, wanted.stream.partition(partition).ok()?))
-    });
-    let partitions: BTreeMap<_, _> = partitions.collect();
-    let mut bytes = wanted.plain_bytes();
-    if !wanted.is_older() {
-        let room = answers.take(Part::Late, bytes).await;
-        // Nothing that memory has needs a thread that may block.
-        if let Ok(Some(answer)) = look_up(&wanted, room, find_hot) {
-            return answer;
-        }
+impl LookUp for Wanted {
+    type Answer = GetKeysResponse;
+
+    fn partitions(&self) -> Vec<StreamPartition> {
+        let partitions = self.keys.iter().filter_map(|key| {
+            let partition = self.partition(key);
+            Some((partition, self.stream.partition(partition).ok()?))
+        });
+        let partitions: BTreeMap<u32, StreamPartition> = partitions.collect();
+        partitions.into_values().collect()
     }
-    loop {
-        // A request that waits for a rebuild, or for a thread that reads much, holds no memory.
-        reads.catch_up(partitions.values()).await;
-        let thread = match wanted.is_older() {
-            true => reads.thread_for_older().await,
-            false => None,
-        };
-        let room = answers.take(Part::Late, bytes).await;
-        let looked_up = {
-            let wanted = Arc::clone(&wanted);
-            move || look_up(&wanted, room, find)
-        };
-        let looked_up = match thread {
-            Some(thread) => thread.run(looked_up).await,
-            None => reads.run(looked_up).await,
-        };
-        match looked_up {
-            Some(Ok(Some(answer))) => return answer,
-            Some(Err(needed)) => bytes = needed,
-            Some(Ok(None)) | None => {
-                let room = answers.take(Part::Late, ANSWER_BYTES).await;
-                return (not_done().into(), room);
-            }
-        }
+
+    fn is_older(&self) -> bool {
+        !self.at.is_empty() || self.hold.is_some()
+    }
+
+    /// The values take theirs as they are found.
+    fn bytes(&self) -> usize {
+        ANSWER_BYTES + self.keys.len() * KEY_OVERHEAD_BYTES
+    }
+
+    fn read(&self, room: &mut AnswerRoom) -> Result<GetKeysResponse, Unread> {
+        look_up(self, room, |wanted, n| Ok(find(wanted, n)))
     }
 }
 
 /// The newest version of a key, or the reason why it is not known.
 type Found = Result<Option<millstream_log::KeyVersion>, Refused>;
 
-/// Looks up keys with `find` until the values fill the answer; `None` if it does not know one. Fails with the size of an
-/// answer that has the first key's value, if there is not enough memory for it now.
-fn look_up(
+/// The error of a look-up in memory that needs a read, or memory for its answer.
+struct NotHot;
+
+impl From<Unread> for NotHot {
+    fn from(_: Unread) -> NotHot {
+        NotHot
+    }
+}
+
+/// Looks up keys with `find` until the values fill the answer. The answer to a request with keys has at least one.
+fn look_up<E: From<Unread>>(
     wanted: &Wanted,
-    mut room: AnswerRoom,
-    find: fn(&Wanted, usize) -> Option<Found>,
-) -> Result<Option<(GetKeysResponse, AnswerRoom)>, usize> {
+    room: &mut AnswerRoom,
+    find: fn(&Wanted, usize) -> Result<Found, E>,
+) -> Result<GetKeysResponse, E> {
     let mut keys: Vec<GotKey> = Vec::with_capacity(wanted.keys.len());
-    let (mut bytes, mut held_bytes, mut values) = (wanted.plain_bytes(), 0, 0);
+    let (mut bytes, mut values) = (AnswerBytes::new(wanted.bytes()), 0);
     let now = || wanted.log.clock().monotonic();
     let end = wanted.is_older().then(|| now() + OLDER_TIME_MAX);
     for (n, key) in wanted.keys.iter().enumerate() {
         if !keys.is_empty() && end.is_some_and(|end| now() >= end) {
             break;
         }
-        let Some(found) = find(wanted, n) else {
-            return Ok(None);
-        };
-        let got = got_key(wanted.partition(key), found);
+        let got = got_key(wanted.partition(key), find(wanted, n)?);
         let value: &[u8] = got.newest.as_ref().map_or(&[], |newest| &newest.value);
         let message = got
             .error_message
             .as_ref()
             .map_or(0, |message| message.len());
-        let needed = bytes + bytes_in_answer(value) + 3 * message;
+        let mut needed = bytes;
+        needed.add(3 * message);
+        needed.add_value(value);
         values += value.len();
         let has_room = values <= wanted.values_max || keys.is_empty();
-        if !has_room || !room.grow(needed) {
+        if !has_room || !room.grow(needed.total()) {
             match keys.is_empty() {
-                true => return Err(needed),
+                true => return Err(Unread::NeedsMemory(needed.total()).into()),
                 // The client asks again for this key and those behind it.
                 false => break,
             }
-        }
-        if value.len() >= SHARED_BYTES_MIN {
-            held_bytes += value.len();
         }
         bytes = needed;
         keys.push(got);
     }
     let newest = keys.iter_mut().filter_map(|key| key.newest.as_mut());
-    hold_values(
-        &mut room,
-        bytes - held_bytes,
-        newest.map(|newest| &mut newest.value),
-    );
-    let response = GetKeysResponse {
+    bytes.take(room, newest.map(|newest| &mut newest.value))?;
+    Ok(GetKeysResponse {
         keys,
         ..GetKeysResponse::default()
-    };
-    Ok(Some((response, room)))
+    })
 }
 
-fn find(wanted: &Wanted, n: usize) -> Option<Found> {
+fn find(wanted: &Wanted, n: usize) -> Found {
     let (stream, key) = (&wanted.stream, &wanted.keys[n]);
-    let found = check_key(key).and_then(|()| {
+    check_key(key).and_then(|()| {
         let found = match (wanted.at.get(n), &wanted.hold) {
             (Some(at), _) => stream.get_at(key, *at),
             (None, Some(hold)) => stream.get_at_hold(key, hold),
             (None, None) => stream.get(key),
         };
         found.map_err(refused_read)
-    });
-    Some(found)
+    })
 }
 
 /// Finds the newest version of a key in memory only.
-fn find_hot(wanted: &Wanted, n: usize) -> Option<Found> {
-    wanted
-        .stream
-        .get_hot(&wanted.keys[n])
-        .ok()
-        .flatten()
-        .map(Ok)
+fn find_hot(wanted: &Wanted, n: usize) -> Result<Found, NotHot> {
+    match wanted.stream.get_hot(&wanted.keys[n]) {
+        Ok(Some(newest)) => Ok(Ok(newest)),
+        Ok(None) | Err(_) => Err(NotHot),
+    }
 }
 
 fn got_key(partition: u32, found: Found) -> GotKey {

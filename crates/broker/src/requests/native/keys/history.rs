@@ -5,17 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_base::{Offset, partition_of_key};
 use millstream_log::{HISTORY_VERSIONS_MAX, HistoryVersion, Log, StreamPartition};
+use millstream_wire::ResponseError;
 use millstream_wire::native::{KeyHistoryRequest, KeyHistoryResponse, PastVersion};
-use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
-use super::{
-    ANSWER_BYTES, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, bytes_in_answer, check_key, hold_values,
-    not_done, refused_read,
+use super::check_key;
+use super::look_up::{
+    ANSWER_BYTES, AnswerBytes, KEY_OVERHEAD_BYTES, LookUp, Unread, bytes_max, reply,
 };
-use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
+use crate::answer_memory::AnswerRoom;
 use crate::broker::Broker;
 use crate::client::Client;
-use crate::key_reads::{KeyReads, OLDER_READ_BYTES_MAX};
+use crate::key_reads::OLDER_READ_BYTES_MAX;
 use crate::native::keyed_stream;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
@@ -41,21 +41,15 @@ impl Handle for KeyHistoryRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, _: i16) -> Reply {
-        history(broker, client, self)
+        let bytes_max = bytes_max(client, self.bytes_max);
+        match wanted(broker.log(), self, bytes_max) {
+            Ok(wanted) => reply(broker, wanted),
+            Err(refused) => KeyHistoryResponse::from(refused).into(),
+        }
     }
 }
 
-/// Returns the stored versions of a key, newest first.
-fn history(broker: &Arc<Broker>, client: &Client, request: KeyHistoryRequest) -> Reply {
-    let bytes_max = (request.bytes_max as usize).min(client.answer_bytes_max());
-    let wanted = match wanted(broker.log(), request, bytes_max.min(COPIED_BYTES_MAX)) {
-        Ok(wanted) => Arc::new(wanted),
-        Err(refused) => return KeyHistoryResponse::from(refused).into(),
-    };
-    let (answers, reads) = (Arc::clone(broker.answers()), broker.key_reads());
-    Reply::counted(answer(wanted, Arc::clone(reads), answers))
-}
-
+/// The stored versions of a key, newest first.
 struct Wanted {
     partition: StreamPartition,
     key: Bytes,
@@ -83,73 +77,46 @@ fn wanted(log: &Log, request: KeyHistoryRequest, bytes_max: usize) -> Result<Wan
     })
 }
 
-async fn answer(
-    wanted: Arc<Wanted>,
-    reads: Arc<KeyReads>,
-    answers: Arc<AnswerMemory>,
-) -> (KeyHistoryResponse, AnswerRoom) {
-    let mut bytes = ANSWER_BYTES + wanted.bytes_max;
-    loop {
-        // A request that waits for a rebuild or a thread holds no memory.
-        reads.catch_up([&wanted.partition]).await;
-        let thread = reads.thread_for_older().await;
-        let room = answers.take(Part::Late, bytes).await;
-        let wanted = Arc::clone(&wanted);
-        let read = match thread {
-            Some(thread) => thread.run(move || read(&wanted, room)).await,
-            None => None,
-        };
-        match read {
-            Some(Ok(answer)) => return answer,
-            Some(Err(needed)) => bytes = needed,
-            None => {
-                let room = answers.take(Part::Late, ANSWER_BYTES).await;
-                return (not_done().into(), room);
-            }
-        }
-    }
-}
+impl LookUp for Wanted {
+    type Answer = KeyHistoryResponse;
 
-/// Reads the versions. Fails with the size of the answer, if there is not enough memory for it now.
-fn read(wanted: &Wanted, mut room: AnswerRoom) -> Result<(KeyHistoryResponse, AnswerRoom), usize> {
-    let found = wanted.partition.key_history(
-        &wanted.key,
-        wanted.before,
-        wanted.versions_max,
-        wanted.bytes_max,
-        OLDER_READ_BYTES_MAX,
-    );
-    let found = match found {
-        Ok(found) => found,
-        Err(error) => return Ok((refused_read(error).into(), room)),
-    };
-    let mut versions: Vec<PastVersion> = found.versions.into_iter().map(wire_version).collect();
-    let (mut rest, mut held_bytes) = (ANSWER_BYTES, 0);
-    for version in &versions {
-        rest += KEY_OVERHEAD_BYTES;
-        let value: &[u8] = version.value.as_deref().unwrap_or_default();
-        match value.len() {
-            large @ SHARED_BYTES_MIN.. => held_bytes += large,
-            _ => rest += bytes_in_answer(value),
+    fn partitions(&self) -> Vec<StreamPartition> {
+        vec![self.partition.clone()]
+    }
+
+    fn is_older(&self) -> bool {
+        true
+    }
+
+    fn bytes(&self) -> usize {
+        ANSWER_BYTES + self.bytes_max
+    }
+
+    fn read(&self, room: &mut AnswerRoom) -> Result<KeyHistoryResponse, Unread> {
+        let found = self.partition.key_history(
+            &self.key,
+            self.before,
+            self.versions_max,
+            self.bytes_max,
+            OLDER_READ_BYTES_MAX,
+        )?;
+        let versions = found.versions.into_iter().map(wire_version);
+        let mut versions: Vec<PastVersion> = versions.collect();
+        let mut bytes = AnswerBytes::new(ANSWER_BYTES);
+        for version in &versions {
+            bytes.add(KEY_OVERHEAD_BYTES);
+            bytes.add_value(version.value.as_deref().unwrap_or_default());
         }
+        let values = versions.iter_mut();
+        bytes.take(room, values.filter_map(|version| version.value.as_mut()))?;
+        Ok(KeyHistoryResponse {
+            partition: self.partition.index(),
+            versions,
+            next: found.next,
+            lacks_older: found.lacks_older,
+            ..KeyHistoryResponse::default()
+        })
     }
-    if !room.grow(rest + held_bytes) {
-        return Err(rest + held_bytes);
-    }
-    let values = versions.iter_mut();
-    hold_values(
-        &mut room,
-        rest,
-        values.filter_map(|version| version.value.as_mut()),
-    );
-    let response = KeyHistoryResponse {
-        partition: wanted.partition.index(),
-        versions,
-        next: found.next,
-        lacks_older: found.lacks_older,
-        ..KeyHistoryResponse::default()
-    };
-    Ok((response, room))
 }
 
 fn wire_version(found: HistoryVersion) -> PastVersion {

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_log::{KeyRange, Log, SCAN_KEYS_MAX, StreamPartition};
+use millstream_wire::ResponseError;
 use millstream_wire::native::{ScanKeysRequest, ScanKeysResponse, ScannedKey};
-use millstream_wire::{ResponseError, SHARED_BYTES_MIN};
 
-use super::{
-    ANSWER_BYTES, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, bytes_in_answer, check_key, hold_values,
-    not_done, refused_read, wire_version,
+use super::look_up::{
+    ANSWER_BYTES, AnswerBytes, KEY_OVERHEAD_BYTES, LookUp, Unread, bytes_in_answer, bytes_max,
+    reply,
 };
-use crate::answer_memory::{AnswerMemory, AnswerRoom, Part};
+use super::{check_key, wire_version};
+use crate::answer_memory::AnswerRoom;
 use crate::broker::Broker;
 use crate::client::Client;
-use crate::key_reads::KeyReads;
 use crate::native::keyed_stream;
 use crate::native::refused::Refused;
 use crate::reply::Reply;
@@ -40,21 +40,15 @@ impl Handle for ScanKeysRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, _: i16) -> Reply {
-        scan(broker, client, self)
+        let bytes_max = bytes_max(client, self.bytes_max);
+        match range_of(broker.log(), self, bytes_max) {
+            Ok(wanted) => reply(broker, wanted),
+            Err(refused) => ScanKeysResponse::from(refused).into(),
+        }
     }
 }
 
-/// Returns the keys of a range, in the order of their bytes.
-fn scan(broker: &Arc<Broker>, client: &Client, request: ScanKeysRequest) -> Reply {
-    let bytes_max = (request.bytes_max as usize).min(client.answer_bytes_max());
-    let wanted = match range_of(broker.log(), request, bytes_max.min(COPIED_BYTES_MAX)) {
-        Ok(wanted) => Arc::new(wanted),
-        Err(refused) => return ScanKeysResponse::from(refused).into(),
-    };
-    let (answers, reads) = (Arc::clone(broker.answers()), broker.key_reads());
-    Reply::counted(answer(wanted, Arc::clone(reads), answers))
-}
-
+/// A range of keys, which are read in the order of their bytes.
 struct Wanted {
     partition: StreamPartition,
     range: KeyRange,
@@ -79,68 +73,38 @@ fn range_of(log: &Log, request: ScanKeysRequest, bytes_max: usize) -> Result<Wan
     })
 }
 
-async fn answer(
-    wanted: Arc<Wanted>,
-    reads: Arc<KeyReads>,
-    answers: Arc<AnswerMemory>,
-) -> (ScanKeysResponse, AnswerRoom) {
-    let mut bytes = ANSWER_BYTES + wanted.bytes_max;
-    loop {
-        // A request that waits for a rebuild holds no memory.
-        reads.catch_up([&wanted.partition]).await;
-        let room = answers.take(Part::Late, bytes).await;
-        let read = reads.run({
-            let wanted = Arc::clone(&wanted);
-            move || read(&wanted, room)
-        });
-        match read.await {
-            Some(Ok(answer)) => return answer,
-            Some(Err(needed)) => bytes = needed,
-            None => {
-                let room = answers.take(Part::Late, ANSWER_BYTES).await;
-                return (not_done().into(), room);
-            }
-        }
-    }
-}
+impl LookUp for Wanted {
+    type Answer = ScanKeysResponse;
 
-/// Reads the keys. Fails with the size of the answer, if there is not enough memory for it now.
-fn read(wanted: &Wanted, mut room: AnswerRoom) -> Result<(ScanKeysResponse, AnswerRoom), usize> {
-    let Wanted {
-        partition,
-        range,
-        keys_max,
-        bytes_max,
-    } = wanted;
-    let found = match partition.scan(range, *keys_max, *bytes_max) {
-        Ok(found) => found,
-        Err(error) => return Ok((refused_read(error).into(), room)),
-    };
-    let next = found.next.map(Bytes::from);
-    let mut rest = ANSWER_BYTES + 2 * next.as_ref().map_or(0, |key| key.len());
-    let mut held_bytes = 0;
-    let mut keys = Vec::with_capacity(found.entries.len());
-    for entry in found.entries {
-        let key = ScannedKey {
-            key: entry.key.into(),
-            newest: wire_version(entry.version),
-        };
-        rest += KEY_OVERHEAD_BYTES + bytes_in_answer(&key.key);
-        match key.newest.value.len() {
-            large @ SHARED_BYTES_MIN.. => held_bytes += large,
-            _ => rest += bytes_in_answer(&key.newest.value),
+    fn partitions(&self) -> Vec<StreamPartition> {
+        vec![self.partition.clone()]
+    }
+
+    fn bytes(&self) -> usize {
+        ANSWER_BYTES + self.bytes_max
+    }
+
+    fn read(&self, room: &mut AnswerRoom) -> Result<ScanKeysResponse, Unread> {
+        let found = self
+            .partition
+            .scan(&self.range, self.keys_max, self.bytes_max)?;
+        let next = found.next.map(Bytes::from);
+        let mut bytes = AnswerBytes::new(ANSWER_BYTES + 2 * next.as_ref().map_or(0, Bytes::len));
+        let mut keys = Vec::with_capacity(found.entries.len());
+        for entry in found.entries {
+            let key = ScannedKey {
+                key: entry.key.into(),
+                newest: wire_version(entry.version),
+            };
+            bytes.add(KEY_OVERHEAD_BYTES + bytes_in_answer(&key.key));
+            bytes.add_value(&key.newest.value);
+            keys.push(key);
         }
-        keys.push(key);
+        bytes.take(room, keys.iter_mut().map(|key| &mut key.newest.value))?;
+        Ok(ScanKeysResponse {
+            keys,
+            next,
+            ..ScanKeysResponse::default()
+        })
     }
-    if !room.grow(rest + held_bytes) {
-        return Err(rest + held_bytes);
-    }
-    let values = keys.iter_mut().map(|key| &mut key.newest.value);
-    hold_values(&mut room, rest, values);
-    let response = ScanKeysResponse {
-        keys,
-        next,
-        ..ScanKeysResponse::default()
-    };
-    Ok((response, room))
 }
