@@ -22,6 +22,9 @@ pub use objects::*;
 pub use push::*;
 pub use streams::*;
 
+#[cfg(test)]
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
 use millstream_base::{
@@ -51,91 +54,159 @@ pub(crate) trait Field: Sized {
     fn forge(forge: &mut Forge) -> Self;
 }
 
-/// Declares a message. On the wire its fields have this order, and tagged fields follow them.
+/// The answer to a native request. All of them begin with the same fields.
+pub trait Answer: Default {
+    /// Returns the answer that refuses a whole request. It has nothing but the error.
+    fn refused(error_code: i16, error_message: StrBytes) -> Self;
+}
+
+/// Declares the native messages of a module. The fields of all answers precede those of a message that is marked as an
+/// `Answer`.
 macro_rules! native {
-    ($($(#[$attribute:meta])* $name:ident {
-        $($(#[doc = $doc:literal])* $field:ident: $type:ty,)*
-    })*) => {
-        $(
+    ($($(#[$attribute:meta])* $name:ident $(: $answer:ident)? { $($fields:tt)* })*) => {
+        $crate::native::messages! {
+            $($(#[$attribute])* $name $(: $answer)? { $($fields)* })*
+        }
+
+        /// The messages of this module, which the documentation repeats.
+        #[cfg(test)]
+        pub(crate) const DESCRIBED: &[(&str, fn() -> Vec<[String; 3]>)] =
+            &[$((stringify!($name), <$name as $crate::native::Described>::fields)),*];
+    };
+}
+use native;
+
+/// Declares messages. On the wire the fields of a message have this order, and tagged fields follow them.
+macro_rules! messages {
+    ($($(#[$attribute:meta])* $name:ident $(: $answer:ident)? { $($fields:tt)* })*) => {
+        $($crate::native::message! { $(#[$attribute])* $name $(: $answer)? { $($fields)* } })*
+    };
+}
+pub(crate) use messages;
+
+/// Declares a message.
+macro_rules! message {
+    ($(#[$attribute:meta])* $name:ident: Answer { $($fields:tt)* }) => {
+        $crate::native::message! {
             $(#[$attribute])*
-            #[derive(Debug, Clone, PartialEq, Eq)]
-            pub struct $name {
-                $($(#[doc = $doc])* pub $field: $type,)*
+            #[derive(Default)]
+            $name {
+                /// How long the client must wait before its next request.
+                throttle_time_ms: u32,
+                /// The error of the whole request: 0, or one of Kafka's error codes.
+                error_code: i16,
+                /// The description of the error.
+                error_message: Option<$crate::StrBytes>,
+                $($fields)*
             }
+        }
 
-            impl $crate::native::Field for $name {
-                fn decode(
-                    input: &mut $crate::input::Input,
-                    _: &str,
-                ) -> Result<$name, $crate::error::Malformed> {
-                    $(let $field = $crate::native::Field::decode(input, stringify!($field))?;)*
-                    input.tags()?;
-                    Ok($name { $($field,)* })
-                }
-
-                fn encode(&self, output: &mut $crate::pieces::Output) {
-                    $($crate::native::Field::encode(&self.$field, output);)*
-                    output.no_tags();
-                }
-
-                #[cfg(test)]
-                fn type_name() -> String {
-                    stringify!($name).to_owned()
-                }
-
-                #[cfg(any(test, feature = "forge"))]
-                fn forge(forge: &mut $crate::forge::Forge) -> $name {
-                    // A message without fields does not use it otherwise.
-                    let _ = &forge;
-                    $name {
-                        $($field: $crate::native::Field::forge(forge),)*
-                    }
+        impl $crate::native::Answer for $name {
+            fn refused(error_code: i16, error_message: $crate::StrBytes) -> $name {
+                $name {
+                    error_code,
+                    error_message: Some(error_message),
+                    ..$name::default()
                 }
             }
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident {
+        $($(#[doc = $doc:literal])* $field:ident: $type:ty,)*
+    }) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $doc])* pub $field: $type,)*
+        }
 
-            impl $crate::body::Body for $name {
-                fn decode(
-                    input: &mut $crate::input::Input,
-                    _: i16,
-                ) -> Result<$name, $crate::error::Malformed> {
-                    $crate::native::Field::decode(input, stringify!($name))
-                }
+        impl $crate::native::Field for $name {
+            fn decode(
+                input: &mut $crate::input::Input,
+                _: &str,
+            ) -> Result<$name, $crate::error::Malformed> {
+                $(let $field = $crate::native::Field::decode(input, stringify!($field))?;)*
+                input.tags()?;
+                Ok($name { $($field,)* })
+            }
 
-                fn encode(&self, output: &mut $crate::pieces::Output, _: i16) -> Result<(), String> {
-                    $crate::native::Field::encode(self, output);
-                    Ok(())
-                }
+            fn encode(&self, output: &mut $crate::pieces::Output) {
+                $($crate::native::Field::encode(&self.$field, output);)*
+                output.no_tags();
             }
 
             #[cfg(test)]
-            impl $crate::native::described::Described for $name {
-                fn fields() -> Vec<[String; 3]> {
-                    vec![$([
-                        stringify!($field).to_owned(),
-                        <$type as $crate::native::Field>::type_name(),
-                        concat!($($doc),*).trim().to_owned(),
-                    ],)*]
-                }
+            fn type_name() -> String {
+                stringify!($name).to_owned()
             }
 
             #[cfg(any(test, feature = "forge"))]
-            impl $crate::forge::Forged for $name {
-                fn forge(forge: &mut $crate::forge::Forge, _: i16) -> Option<$name> {
-                    Some($crate::native::Field::forge(forge))
+            fn forge(forge: &mut $crate::forge::Forge) -> $name {
+                // A message without fields does not use it otherwise.
+                let _ = &forge;
+                $name {
+                    $($field: $crate::native::Field::forge(forge),)*
                 }
             }
-        )*
+        }
+
+        impl $crate::body::Body for $name {
+            fn decode(
+                input: &mut $crate::input::Input,
+                _: i16,
+            ) -> Result<$name, $crate::error::Malformed> {
+                $crate::native::Field::decode(input, stringify!($name))
+            }
+
+            fn encode(&self, output: &mut $crate::pieces::Output, _: i16) -> Result<(), String> {
+                $crate::native::Field::encode(self, output);
+                Ok(())
+            }
+        }
+
+        #[cfg(test)]
+        impl $crate::native::Described for $name {
+            fn fields() -> Vec<[String; 3]> {
+                vec![$([
+                    stringify!($field).to_owned(),
+                    <$type as $crate::native::Field>::type_name(),
+                    concat!($($doc),*).trim().to_owned(),
+                ],)*]
+            }
+        }
+
+        #[cfg(any(test, feature = "forge"))]
+        impl $crate::forge::Forged for $name {
+            fn forge(forge: &mut $crate::forge::Forge, _: i16) -> Option<$name> {
+                Some($crate::native::Field::forge(forge))
+            }
+        }
     };
 }
-pub(crate) use native;
+pub(crate) use message;
 
-/// The description of a message that the documentation must repeat.
+/// The description of a message.
 #[cfg(test)]
-pub(crate) mod described {
-    pub(crate) trait Described {
-        /// Returns the name, type and meaning of each field, in their order.
-        fn fields() -> Vec<[String; 3]>;
-    }
+pub(crate) trait Described {
+    /// Returns the name, type and meaning of each field, in their order.
+    fn fields() -> Vec<[String; 3]>;
+}
+
+/// Returns all native messages with their fields.
+#[cfg(test)]
+pub(crate) fn described() -> BTreeMap<&'static str, Vec<[String; 3]>> {
+    let modules = [
+        chunks::DESCRIBED,
+        find_keys::DESCRIBED,
+        groups::DESCRIBED,
+        holds::DESCRIBED,
+        keys::DESCRIBED,
+        objects::DESCRIBED,
+        push::DESCRIBED,
+        streams::DESCRIBED,
+    ];
+    let messages = modules.into_iter().flatten();
+    messages.map(|(name, fields)| (*name, fields())).collect()
 }
 
 /// Bytes of any size. The sender writes them from where they lie; the receiver gets one piece.

@@ -2,9 +2,9 @@
 
 use kafka_protocol::protocol::StrBytes;
 
-use crate::native::{native, nullable};
+use crate::native::{messages, nullable};
 
-native! {
+messages! {
     /// Kafka's StreamsGroupHeartbeat. A field that is `None` has not changed since the last heartbeat.
     StreamsGroupHeartbeatRequest {
         /// The group.

@@ -1,7 +1,8 @@
 //! Errors of native requests, or of parts of them.
 
 use millstream_log::LogError;
-use millstream_wire::{ResponseError, StrBytes, native};
+use millstream_wire::native::Answer;
+use millstream_wire::{ResponseError, StrBytes};
 
 use crate::error::response_error;
 
@@ -40,6 +41,11 @@ impl Refused {
     pub fn message(self) -> Option<StrBytes> {
         Some(self.message)
     }
+
+    /// Returns the answer that refuses the whole request.
+    pub fn answer<A: Answer>(self) -> A {
+        A::refused(self.error.code(), self.message)
+    }
 }
 
 impl From<LogError> for Refused {
@@ -48,37 +54,9 @@ impl From<LogError> for Refused {
     }
 }
 
-/// The answers that refuse whole requests: they have nothing but the error.
-macro_rules! refusals {
-    ($($response:ident)*) => {
-        $(
-            impl From<Refused> for native::$response {
-                fn from(refused: Refused) -> native::$response {
-                    native::$response {
-                        error_code: refused.code(),
-                        error_message: refused.message(),
-                        ..native::$response::default()
-                    }
-                }
-            }
-        )*
-    };
-}
-
-refusals! {
-    CreateStreamResponse DescribeStreamResponse GrowStreamResponse DeleteStreamResponse
-    WriteChunksResponse ReadChunksResponse
-    NextGroupsResponse NextSegmentsResponse AvailableGroupsResponse AvailableSegmentsResponse
-    CommitCursorsResponse ReleaseGroupsResponse
-    PutObjectResponse GetObjectResponse ListObjectsResponse DeleteObjectResponse
-    GetKeysResponse ScanKeysResponse PutKeysResponse WatchKeysResponse FindKeysResponse
-    KeyHistoryResponse ChangeHoldResponse ListHoldsResponse
-    SubscribeResponse ReceiveResponse UnsubscribeResponse
-}
-
 /// Returns the answer, or the one that refuses the request.
-pub fn answered<R: From<Refused>>(answer: Result<R, Refused>) -> R {
-    answer.unwrap_or_else(R::from)
+pub fn answered<A: Answer>(answer: Result<A, Refused>) -> A {
+    answer.unwrap_or_else(Refused::answer)
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub fn put(
         Ok(taken) => Reply::later(async move { answered(taken.answer().await) }),
         Err(refused) => {
             *upload = None;
-            PutObjectResponse::from(refused).into()
+            refused.answer::<PutObjectResponse>().into()
         }
     }
 }

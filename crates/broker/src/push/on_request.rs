@@ -70,7 +70,7 @@ impl OnRequest {
                 };
                 (response, room)
             }
-            Err(refused) => (refused.into(), None),
+            Err(refused) => (refused.answer(), None),
         }
     }
 

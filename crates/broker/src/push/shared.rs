@@ -149,7 +149,7 @@ impl SharedSubscription {
                 biased;
                 ended = end.wait_for(Option::is_some) => {
                     let refused = ended.ok().and_then(|ended| ended.clone());
-                    refused.map_or_else(ReceiveResponse::default, ReceiveResponse::from)
+                    refused.map_or_else(ReceiveResponse::default, Refused::answer)
                 }
                 () = is_owed => {
                     if let Some(owed) = &owed {

@@ -25,14 +25,7 @@ native! {
     }
 
     /// Answers [`WriteChunksRequest`] after all chunks are as durable as the stream's setting requires.
-    #[derive(Default)]
-    WriteChunksResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    WriteChunksResponse: Answer {
         /// One element for each chunk, in their order; empty if the whole request failed.
         chunks: Vec<WrittenChunk>,
     }
@@ -66,14 +59,7 @@ native! {
     }
 
     /// Answers [`ReadChunksRequest`].
-    #[derive(Default)]
-    ReadChunksResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ReadChunksResponse: Answer {
         /// One element for each cursor, in their order; empty if the whole request failed.
         reads: Vec<ReadFromCursor>,
     }

@@ -42,14 +42,7 @@ native! {
     }
 
     /// Answers [`FindKeysRequest`].
-    #[derive(Default)]
-    FindKeysResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    FindKeysResponse: Answer {
         /// The keys, in their order. A key with several of the secondary keys comes once for each.
         keys: Vec<FoundKey>,
         /// Where the search goes on; null at the end of the ranges. The answer may have no keys and say where it goes on.

@@ -22,14 +22,7 @@ native! {
     }
 
     /// Answers [`NextGroupsRequest`].
-    #[derive(Default)]
-    NextGroupsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    NextGroupsResponse: Answer {
         /// A cursor for each group, in the order of their ids.
         cursors: Vec<Cursor>,
     }
@@ -46,14 +39,7 @@ native! {
     }
 
     /// Answers [`CommitCursorsRequest`] after the positions are durable.
-    #[derive(Default)]
-    CommitCursorsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    CommitCursorsResponse: Answer {
         /// One element for each cursor, in their order; empty if the whole request failed.
         commits: Vec<CommittedCursor>,
     }
@@ -78,14 +64,7 @@ native! {
     }
 
     /// Answers [`ReleaseGroupsRequest`].
-    #[derive(Default)]
-    ReleaseGroupsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ReleaseGroupsResponse: Answer {
     }
 
     /// Returns the next segments of a group (getNextSegments of kera, table 6.1).
@@ -103,14 +82,7 @@ native! {
     }
 
     /// Answers [`NextSegmentsRequest`].
-    #[derive(Default)]
-    NextSegmentsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    NextSegmentsResponse: Answer {
         /// The segments, in their order.
         segments: Vec<SegmentStart>,
     }
@@ -132,14 +104,7 @@ native! {
     }
 
     /// Answers [`AvailableGroupsRequest`].
-    #[derive(Default)]
-    AvailableGroupsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    AvailableGroupsResponse: Answer {
         /// The first and the last group; null if there is none.
         groups: Option<GroupRange>,
     }
@@ -163,14 +128,7 @@ native! {
     }
 
     /// Answers [`AvailableSegmentsRequest`].
-    #[derive(Default)]
-    AvailableSegmentsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    AvailableSegmentsResponse: Answer {
         /// The first and the last segment; null if there is none.
         segments: Option<SegmentRange>,
     }

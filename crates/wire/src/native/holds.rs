@@ -19,14 +19,7 @@ native! {
     }
 
     /// Answers [`ChangeHoldRequest`].
-    #[derive(Default)]
-    ChangeHoldResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ChangeHoldResponse: Answer {
         /// The new hold; null if one was ended.
         hold: Option<ListedHold>,
     }
@@ -38,14 +31,7 @@ native! {
     }
 
     /// Answers [`ListHoldsRequest`].
-    #[derive(Default)]
-    ListHoldsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ListHoldsResponse: Answer {
         /// The holds, by name; at most 16.
         holds: Vec<ListedHold>,
     }

@@ -86,14 +86,7 @@ native! {
     }
 
     /// Answers [`GetKeysRequest`].
-    #[derive(Default)]
-    GetKeysResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    GetKeysResponse: Answer {
         /// One element for each key, in their order. They are fewer than the keys if the values fill the
         /// answer, or if older versions take long to find; the client asks again for the other keys. Empty if the whole
         /// request failed.
@@ -127,14 +120,7 @@ native! {
     }
 
     /// Answers [`KeyHistoryRequest`].
-    #[derive(Default)]
-    KeyHistoryResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    KeyHistoryResponse: Answer {
         /// The partition of the key.
         partition: u32,
         /// The versions, newest first; perhaps none although older ones follow, where a part of the partition has none.
@@ -174,14 +160,7 @@ native! {
     }
 
     /// Answers [`ScanKeysRequest`].
-    #[derive(Default)]
-    ScanKeysResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ScanKeysResponse: Answer {
         /// The keys, in the order of their bytes.
         keys: Vec<ScannedKey>,
         /// The key to continue from; null at the end of the range.
@@ -230,14 +209,7 @@ native! {
     }
 
     /// Answers [`PutKeysRequest`] after all versions are as durable as the stream's setting requires.
-    #[derive(Default)]
-    PutKeysResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    PutKeysResponse: Answer {
         /// One element for each entry, in their order; empty if the whole request failed.
         entries: Vec<StoredKey>,
     }
@@ -258,9 +230,7 @@ native! {
         /// If the condition did not hold, the newest version of the key; null if the key has no value, and for other entries.
         newest: Option<Offset>,
     }
-}
 
-native! {
     /// Begins a subscription to the changes of keys: the server delivers the records of these keys as they are committed, in
     /// shared memory or as answers to [`ReceiveRequest`](super::ReceiveRequest). The subscription ends with its connection.
     WatchKeysRequest {
@@ -294,14 +264,7 @@ native! {
     }
 
     /// Answers [`WatchKeysRequest`].
-    #[derive(Default)]
-    WatchKeysResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    WatchKeysResponse: Answer {
         /// The number of the subscription on this connection.
         subscription: u32,
         /// The id of the stream. A stream that is deleted and made again has another one.

@@ -35,14 +35,7 @@ native! {
     }
 
     /// Answers [`PutObjectRequest`].
-    #[derive(Default)]
-    PutObjectResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    PutObjectResponse: Answer {
         /// After the last part: the stored object; else null.
         object: Option<ObjectDescription>,
     }
@@ -58,14 +51,7 @@ native! {
     }
 
     /// Answers [`GetObjectRequest`].
-    #[derive(Default)]
-    GetObjectResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    GetObjectResponse: Answer {
         /// The description of the whole object.
         object: Option<ObjectDescription>,
         /// The bytes from `start` on. They are fewer than `bytes_max` if the object ends, or at the
@@ -84,14 +70,7 @@ native! {
     }
 
     /// Answers [`ListObjectsRequest`].
-    #[derive(Default)]
-    ListObjectsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ListObjectsResponse: Answer {
         /// The objects, in the order of their names.
         objects: Vec<ObjectDescription>,
         /// Whether more objects follow.
@@ -105,14 +84,7 @@ native! {
     }
 
     /// Answers [`DeleteObjectRequest`] after the deletion is durable.
-    #[derive(Default)]
-    DeleteObjectResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    DeleteObjectResponse: Answer {
     }
 }
 

@@ -11,14 +11,7 @@ native! {
     }
 
     /// Answers [`LocalSocketRequest`].
-    #[derive(Default)]
-    LocalSocketResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    LocalSocketResponse: Answer {
         /// The path of a Unix-domain socket that speaks this protocol without TLS; null if the server has
         /// none.
         path: Option<StrBytes>,
@@ -70,14 +63,7 @@ native! {
     }
 
     /// Answers [`SubscribeRequest`].
-    #[derive(Default)]
-    SubscribeResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    SubscribeResponse: Answer {
         /// The number of the subscription on this connection.
         subscription: u32,
         /// The shared memory that delivers the chunks; null if the client must use Receive.
@@ -117,14 +103,7 @@ native! {
     }
 
     /// Answers [`ReceiveRequest`].
-    #[derive(Default)]
-    ReceiveResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ReceiveResponse: Answer {
         /// The next chunks.
         delivered: Vec<DeliveredChunks>,
     }
@@ -157,14 +136,7 @@ native! {
     }
 
     /// Answers [`UnsubscribeRequest`].
-    #[derive(Default)]
-    UnsubscribeResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    UnsubscribeResponse: Answer {
     }
 }
 

@@ -102,14 +102,7 @@ native! {
     }
 
     /// Answers [`CreateStreamRequest`] after the creation is durable.
-    #[derive(Default)]
-    CreateStreamResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    CreateStreamResponse: Answer {
         /// The stream's id, which other requests use.
         stream: StreamId,
         /// Whether this request created the stream.
@@ -127,14 +120,7 @@ native! {
     }
 
     /// Answers [`DescribeStreamRequest`].
-    #[derive(Default)]
-    DescribeStreamResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    DescribeStreamResponse: Answer {
         /// The name of the stream.
         name: StrBytes,
         /// Its id.
@@ -216,14 +202,7 @@ native! {
     }
 
     /// Answers [`ListStreamsRequest`].
-    #[derive(Default)]
-    ListStreamsResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    ListStreamsResponse: Answer {
         /// The streams, in the order of their names.
         streams: Vec<ListedStream>,
         /// Whether more streams follow.
@@ -255,14 +234,7 @@ native! {
     }
 
     /// Answers [`GrowStreamRequest`] after the change is durable.
-    #[derive(Default)]
-    GrowStreamResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    GrowStreamResponse: Answer {
     }
 
     /// Deletes a stream with all of its records.
@@ -272,14 +244,7 @@ native! {
     }
 
     /// Answers [`DeleteStreamRequest`] after the deletion is durable.
-    #[derive(Default)]
-    DeleteStreamResponse {
-        /// How long the client must wait before its next request.
-        throttle_time_ms: u32,
-        /// The error of the whole request: 0, or one of Kafka's error codes.
-        error_code: i16,
-        /// The description of the error.
-        error_message: Option<StrBytes>,
+    DeleteStreamResponse: Answer {
     }
 }
 

@@ -1,9 +1,6 @@
 //! Comparison of docs/protocol.md with the table of requests and the native messages.
 
-use std::collections::BTreeMap;
-
-use crate::native::described::Described;
-use crate::native::*;
+use crate::native::described;
 use crate::{SUPPORTED, Supported};
 
 const PAGE: &str = include_str!("../../../../docs/protocol.md");
@@ -18,47 +15,6 @@ const PRIMITIVES: [&str; 10] = [
 
 /// Name, type and meaning of each field.
 type Fields = Vec<[String; 3]>;
-
-/// Maps the names of messages to their fields.
-macro_rules! messages {
-    ($($name:ident)*) => {
-        BTreeMap::from([$((stringify!($name), $name::fields())),*])
-    };
-}
-
-fn messages() -> BTreeMap<&'static str, Fields> {
-    messages! {
-        CreateStreamRequest CreateStreamResponse StreamSettings FurtherSetting
-        DescribeStreamRequest DescribeStreamResponse LaneDescription LaneCompaction
-        ListStreamsRequest ListStreamsResponse ListedStream
-        GrowStreamRequest GrowStreamResponse
-        DeleteStreamRequest DeleteStreamResponse
-        WriteChunksRequest WriteChunksResponse ChunkToWrite WrittenChunk
-        ReadChunksRequest ReadChunksResponse ReadFromCursor
-        NextGroupsRequest NextGroupsResponse
-        NextSegmentsRequest NextSegmentsResponse SegmentStart
-        AvailableGroupsRequest AvailableGroupsResponse GroupRange
-        AvailableSegmentsRequest AvailableSegmentsResponse SegmentRange
-        CommitCursorsRequest CommitCursorsResponse CommittedCursor
-        ReleaseGroupsRequest ReleaseGroupsResponse
-        PutObjectRequest PutObjectResponse ObjectDescription
-        GetObjectRequest GetObjectResponse
-        ListObjectsRequest ListObjectsResponse
-        DeleteObjectRequest DeleteObjectResponse
-        LocalSocketRequest LocalSocketResponse
-        SubscribeRequest SubscribeResponse SubscribedSource SubscribedLane SubscribedSharedGroup
-        SharedMemory
-        ReceiveRequest ReceiveResponse DeliveredChunks
-        UnsubscribeRequest UnsubscribeResponse
-        GetKeysRequest GetKeysResponse GotKey KeyVersion
-        ScanKeysRequest ScanKeysResponse ScannedKey
-        PutKeysRequest PutKeysResponse KeyToPut SecondaryKey StoredKey
-        WatchKeysRequest WatchKeysResponse WatchedPartition WatchStart
-        FindKeysRequest FindKeysResponse SecondaryRange SecondaryPlace FoundKey
-        KeyHistoryRequest KeyHistoryResponse PastVersion
-        ChangeHoldRequest ChangeHoldResponse ListHoldsRequest ListHoldsResponse ListedHold
-    }
-}
 
 /// Returns the rows of the first table in `text`.
 fn rows(text: &str) -> Fields {
@@ -115,7 +71,7 @@ fn the_page_has_the_table_of_requests() {
 
 #[test]
 fn the_page_has_all_fields_of_the_native_messages() {
-    for (name, mut fields) in messages() {
+    for (name, mut fields) in described() {
         if name.ends_with("Response") {
             let (_, section) = PAGE
                 .split_once("\nEvery response begins with the same fields.")
@@ -132,7 +88,7 @@ fn the_page_has_all_fields_of_the_native_messages() {
 
 #[test]
 fn no_native_message_is_missing() {
-    let messages = messages();
+    let messages = described();
     for supported in SUPPORTED
         .iter()
         .filter(|supported| supported.api as i16 >= 10_000)

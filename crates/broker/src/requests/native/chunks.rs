@@ -57,10 +57,12 @@ fn write(broker: &Arc<Broker>, request: WriteChunksRequest) -> Reply {
     let id = request.stream;
     let stream = match stream_of(broker.log(), id) {
         Ok(_) if request.chunks.len() > CHUNKS_MAX => {
-            return WriteChunksResponse::from(Refused::too_many("chunks", CHUNKS_MAX)).into();
+            return Refused::too_many("chunks", CHUNKS_MAX)
+                .answer::<WriteChunksResponse>()
+                .into();
         }
         Ok(stream) => stream,
-        Err(refused) => return WriteChunksResponse::from(refused).into(),
+        Err(refused) => return refused.answer::<WriteChunksResponse>().into(),
     };
     let mut response = WriteChunksResponse::default();
     let mut waiting = Vec::new();

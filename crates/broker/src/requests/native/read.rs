@@ -90,7 +90,9 @@ impl Handle for ReadChunksRequest {
 /// Answers when there is enough to read, or the client has waited long enough.
 fn read(broker: &Arc<Broker>, client: &Client, request: ReadChunksRequest) -> Reply {
     if request.cursors.len() > CURSORS_MAX {
-        return ReadChunksResponse::from(Refused::too_many("cursors", CURSORS_MAX)).into();
+        return Refused::too_many("cursors", CURSORS_MAX)
+            .answer::<ReadChunksResponse>()
+            .into();
     }
     let bytes_max = (request.bytes_max as usize).min(client.answer_bytes_max());
     let wait = Duration::from_millis(request.wait_ms_max.into()).min(WAIT_MAX);

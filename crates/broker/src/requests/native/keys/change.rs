@@ -66,7 +66,7 @@ pub fn change(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>) -> R
         });
         match changed.await {
             Some((response, waiting)) => Reply::later(answer(transactions, response, waiting)),
-            None => PutKeysResponse::from(not_done()).into(),
+            None => not_done().answer::<PutKeysResponse>().into(),
         }
     }))
 }

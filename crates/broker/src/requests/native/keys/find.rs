@@ -46,7 +46,7 @@ impl Handle for FindKeysRequest {
         let bytes_max = bytes_max(client, self.bytes_max);
         match wanted(broker.log(), self, bytes_max) {
             Ok(wanted) => reply(broker, wanted),
-            Err(refused) => FindKeysResponse::from(refused).into(),
+            Err(refused) => refused.answer::<FindKeysResponse>().into(),
         }
     }
 }

@@ -54,7 +54,7 @@ impl Handle for GetKeysRequest {
 fn get(broker: &Arc<Broker>, client: &Client, request: GetKeysRequest) -> Reply {
     let stream = match keys_of(broker.log(), &request) {
         Ok(stream) => stream,
-        Err(refused) => return GetKeysResponse::from(refused).into(),
+        Err(refused) => return refused.answer::<GetKeysResponse>().into(),
     };
     let wanted = Arc::new(Wanted {
         stream,

@@ -44,7 +44,7 @@ impl Handle for KeyHistoryRequest {
         let bytes_max = bytes_max(client, self.bytes_max);
         match wanted(broker.log(), self, bytes_max) {
             Ok(wanted) => reply(broker, wanted),
-            Err(refused) => KeyHistoryResponse::from(refused).into(),
+            Err(refused) => refused.answer::<KeyHistoryResponse>().into(),
         }
     }
 }

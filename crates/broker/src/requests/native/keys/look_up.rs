@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_log::{LogError, StreamPartition};
+use millstream_wire::native::Answer;
 use millstream_wire::{Response, ResponseError, SHARED_BYTES_MIN};
 
 use super::not_done;
@@ -25,7 +26,7 @@ pub const KEY_OVERHEAD_BYTES: usize = 512;
 
 /// A look-up whose request is valid.
 pub trait LookUp: Send + Sync + 'static {
-    type Answer: From<Refused> + Into<Response> + Send + 'static;
+    type Answer: Answer + Into<Response> + Send + 'static;
 
     /// Returns the partitions whose keys it reads.
     fn partitions(&self) -> Vec<StreamPartition>;
@@ -94,7 +95,7 @@ pub async fn answer<L: LookUp>(
         let look_up = Arc::clone(&look_up);
         let read = move || match look_up.read(&mut room) {
             Ok(answer) => Ok((answer, room)),
-            Err(Unread::Refused(refused)) => Ok((refused.into(), room)),
+            Err(Unread::Refused(refused)) => Ok((refused.answer(), room)),
             Err(Unread::NeedsMemory(bytes)) => Err(bytes),
         };
         let read = match thread {
@@ -106,7 +107,7 @@ pub async fn answer<L: LookUp>(
             Some(Err(needed)) => bytes = needed,
             None => {
                 let room = answers.take(Part::Late, ANSWER_BYTES).await;
-                return (not_done().into(), room);
+                return (not_done().answer(), room);
             }
         }
     }

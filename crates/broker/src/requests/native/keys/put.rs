@@ -63,7 +63,7 @@ impl Handle for PutKeysRequest {
 fn put(broker: &Arc<Broker>, request: PutKeysRequest) -> Reply {
     let stream = match stream_to_put(broker.log(), &request) {
         Ok(stream) => stream,
-        Err(refused) => return PutKeysResponse::from(refused).into(),
+        Err(refused) => return refused.answer::<PutKeysResponse>().into(),
     };
     if request.all_or_none {
         return put_together(broker, stream, request.entries);

@@ -43,7 +43,7 @@ impl Handle for ScanKeysRequest {
         let bytes_max = bytes_max(client, self.bytes_max);
         match range_of(broker.log(), self, bytes_max) {
             Ok(wanted) => reply(broker, wanted),
-            Err(refused) => ScanKeysResponse::from(refused).into(),
+            Err(refused) => refused.answer::<ScanKeysResponse>().into(),
         }
     }
 }

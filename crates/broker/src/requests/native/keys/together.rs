@@ -18,7 +18,7 @@ use crate::reply::Reply;
 /// Changes all keys, or none. Later requests of the connection come after that.
 pub fn put_together(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>) -> Reply {
     if let Err(refused) = check_all(&entries) {
-        return PutKeysResponse::from(refused).into();
+        return refused.answer::<PutKeysResponse>().into();
     }
     let partitions = stream.partition_count() as usize;
     let stored = entries.iter().map(|entry| StoredKey {
@@ -39,7 +39,7 @@ pub fn put_together(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>
                 }
                 response.into()
             }
-            Err(error) => PutKeysResponse::from(refused(&error)).into(),
+            Err(error) => refused(&error).answer::<PutKeysResponse>().into(),
         }
     }))
 }

@@ -339,7 +339,9 @@ fn sharing(client: &Client, reads: &Arc<Reads>) -> Result<MayShare, String> {
 /// Answers with the next chunks of a subscription.
 fn receive(client: &Client, request: ReceiveRequest) -> Reply {
     let Some(open) = client.subscriptions.open.get(&request.subscription) else {
-        return ReceiveResponse::from(unknown(request.subscription)).into();
+        return unknown(request.subscription)
+            .answer::<ReceiveResponse>()
+            .into();
     };
     let ending = client.ending();
     match &open.kind {
@@ -361,7 +363,7 @@ fn receive(client: &Client, request: ReceiveRequest) -> Reply {
                     on_request.end();
                     let message = "the client may no longer read the streams of its subscription";
                     let refused = Refused::new(ResponseError::TopicAuthorizationFailed, message);
-                    return ReceiveResponse::from(refused).into();
+                    return refused.answer::<ReceiveResponse>().into();
                 }
                 match room {
                     Some(room) => Reply::Counted(Box::new(received.into()), room),
@@ -373,7 +375,7 @@ fn receive(client: &Client, request: ReceiveRequest) -> Reply {
             let source = (request.bytes_max > 0).then_some(request.source as usize);
             match shared.wait(source, ending) {
                 Ok(answer) => Reply::later(answer),
-                Err(refused) => ReceiveResponse::from(refused).into(),
+                Err(refused) => refused.answer::<ReceiveResponse>().into(),
             }
         }
     }
@@ -386,7 +388,7 @@ fn unsubscribe(client: &mut Client, request: &UnsubscribeRequest) -> Unsubscribe
             open.end();
             UnsubscribeResponse::default()
         }
-        None => unknown(request.subscription).into(),
+        None => unknown(request.subscription).answer(),
     }
 }
 
