@@ -1,5 +1,6 @@
 //! The project's own checks. `cargo xtask tidy` runs all of them; `cargo xtask circles` runs only the check for circles
-//! of files, which is quick and helps while moving files. `cargo xtask tests FILE` runs test programs.
+//! of files, which is quick and helps while moving files. `cargo xtask requests` writes the table of requests into the page
+//! of the protocol. `cargo xtask tests FILE` runs test programs.
 
 mod markdown;
 mod modules;
@@ -17,14 +18,15 @@ use crate::tidy::Problem;
 use crate::tree::Tree;
 use crate::workspace::Package;
 
-const USAGE: &str = "usage: cargo xtask tidy|circles|tests FILE";
+const USAGE: &str = "usage: cargo xtask tidy|circles|requests|tests FILE";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let check = match words[..] {
+    let check: Check = match words[..] {
         ["tidy"] => tidy::run,
         ["circles"] => tidy::circles,
+        ["requests"] => |tree: &Tree, _: &[Package]| tidy::write_requests(tree),
         ["tests", messages] => return run_tests(Path::new(messages)),
         _ => {
             eprintln!("{USAGE}");

@@ -9,11 +9,13 @@ mod map;
 mod names;
 mod pages;
 mod problem;
+mod requests;
 mod unsafe_code;
 mod words;
 
 pub use self::circles::check as circles;
 pub use self::problem::Problem;
+pub use self::requests::write as write_requests;
 
 use crate::tree::Tree;
 use crate::workspace::Package;
@@ -35,6 +37,7 @@ pub fn run(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Problem>> {
     problems.extend(pages::check_links(tree));
     problems.extend(pages::check_index(tree));
     problems.extend(pages::check_changelog(tree, packages));
+    problems.extend(requests::check(tree));
     problems.extend(words::check(tree));
     problems.extend(commands::check(tree)?);
     Ok(problems)

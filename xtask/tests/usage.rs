@@ -12,6 +12,6 @@ fn an_unknown_command_is_wrong_usage() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
-        "usage: cargo xtask tidy|circles|tests FILE\n"
+        "usage: cargo xtask tidy|circles|requests|tests FILE\n"
     );
 }

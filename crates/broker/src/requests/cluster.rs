@@ -44,6 +44,7 @@ const SEVERAL_KEYS_FROM: i16 = 4;
 /// The first version of DescribeLogDirs with an error for the whole request.
 const LOG_DIRS_ERROR_FROM: i16 = 3;
 
+/// Describes the cluster: this broker alone.
 impl Handle for DescribeClusterRequest {
     const CHECKS: &'static [Check] = &[Check::Operations];
 
@@ -70,6 +71,7 @@ impl Handle for DescribeClusterRequest {
     }
 }
 
+/// Returns this broker as the coordinator of groups and transactions.
 impl Handle for FindCoordinatorRequest {
     const CHECKS: &'static [Check] = &[Check::Whole, Check::Items];
 
@@ -136,6 +138,7 @@ impl Handle for FindCoordinatorRequest {
     }
 }
 
+/// Describes the data directory, and the sizes of the partitions in it.
 impl Handle for DescribeLogDirsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

@@ -27,6 +27,7 @@ use crate::client::Client;
 use crate::reply::Reply;
 use crate::security::Operation;
 
+/// Commits offsets of a group.
 impl Handle for OffsetCommitRequest {
     const CHECKS: &'static [Check] = &[Check::Whole, Check::Items];
 
@@ -64,6 +65,7 @@ impl Handle for OffsetCommitRequest {
     }
 }
 
+/// Commits offsets of a group as a part of a transaction.
 impl Handle for TxnOffsetCommitRequest {
     const CHECKS: &'static [Check] = &[Check::Whole, Check::Items];
 

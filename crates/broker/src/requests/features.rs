@@ -39,6 +39,7 @@ const QUORUM_MESSAGE_FROM: i16 = 2;
 /// reason.
 const ALL_OR_NONE_FROM: i16 = 2;
 
+/// Lists the requests with their versions, and the features.
 impl Handle for ApiVersionsRequest {
     const CHECKS: &'static [Check] = &[];
 
@@ -54,6 +55,7 @@ impl Handle for ApiVersionsRequest {
     }
 }
 
+/// Describes the quorum for metadata: this broker alone.
 impl Handle for DescribeQuorumRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -79,6 +81,7 @@ impl Handle for DescribeQuorumRequest {
     }
 }
 
+/// Changes no feature, since each has one level only.
 impl Handle for UpdateFeaturesRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

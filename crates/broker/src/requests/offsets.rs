@@ -52,6 +52,7 @@ const LEADER_EPOCH_FROM: i16 = 4;
 /// The isolation level "read committed" of ListOffsets and Fetch.
 pub const READ_COMMITTED: i8 = 1;
 
+/// Finds offsets by timestamp, and the first and last offsets of partitions.
 impl Handle for ListOffsetsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -82,6 +83,7 @@ impl Handle for ListOffsetsRequest {
     }
 }
 
+/// Returns the end offsets of leader epochs.
 impl Handle for OffsetForLeaderEpochRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -112,6 +114,7 @@ impl Handle for OffsetForLeaderEpochRequest {
     }
 }
 
+/// Deletes the records of partitions before an offset.
 impl Handle for DeleteRecordsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 

@@ -48,6 +48,7 @@ const PRODUCED_BYTES: usize = 256;
 /// A record without a key in a Produce answer: its structure, and its number in the answer and in a buffer that grows.
 const NAMED_RECORD_BYTES: usize = size_of::<BatchIndexAndErrorMessage>() + ECHOES * 6;
 
+/// Appends batches of records to partitions.
 impl Handle for ProduceRequest {
     const CHECKS: &'static [Check] = &[Check::Whole, Check::Items];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Produced);

@@ -23,6 +23,7 @@ use crate::security::Operation;
 /// Kafka's value for an unknown field.
 const UNKNOWN: i32 = -1;
 
+/// Describes the producers that have written to partitions.
 impl Handle for DescribeProducersRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 

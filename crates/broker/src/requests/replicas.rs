@@ -35,6 +35,7 @@ const ELECTIONS: [i8; 2] = [0, 1];
 /// The first version of ElectLeaders with an error for the whole request.
 const ELECT_ERROR_FROM: i16 = 1;
 
+/// Elects no leader, since this broker leads every partition already.
 impl Handle for ElectLeadersRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -78,6 +79,7 @@ impl Handle for ElectLeadersRequest {
     }
 }
 
+/// Moves no replica, since this broker has the only one of every partition.
 impl Handle for AlterPartitionReassignmentsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -113,6 +115,7 @@ impl Handle for AlterPartitionReassignmentsRequest {
     }
 }
 
+/// Lists no moves of replicas, since none is ever under way.
 impl Handle for ListPartitionReassignmentsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -133,6 +136,7 @@ impl Handle for ListPartitionReassignmentsRequest {
     }
 }
 
+/// Moves no replica between folders, since the broker has one data directory.
 impl Handle for AlterReplicaLogDirsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

@@ -25,6 +25,7 @@ use crate::error::response_error;
 use crate::reply::Reply;
 use crate::security::{Operation, Record, Store};
 
+/// Chooses the mechanism of a login.
 impl Handle for SaslHandshakeRequest {
     const CHECKS: &'static [Check] = &[];
 
@@ -45,6 +46,7 @@ impl Handle for SaslHandshakeRequest {
     }
 }
 
+/// Carries out a step of a login.
 impl Handle for SaslAuthenticateRequest {
     const CHECKS: &'static [Check] = &[];
 
@@ -67,6 +69,7 @@ impl Handle for SaslAuthenticateRequest {
     }
 }
 
+/// Lists access rules.
 impl Handle for DescribeAclsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -86,6 +89,7 @@ impl Handle for DescribeAclsRequest {
     }
 }
 
+/// Creates access rules.
 impl Handle for CreateAclsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -112,6 +116,7 @@ impl Handle for CreateAclsRequest {
     }
 }
 
+/// Deletes access rules.
 impl Handle for DeleteAclsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -138,6 +143,7 @@ impl Handle for DeleteAclsRequest {
     }
 }
 
+/// Lists the users that have a password, and how its hash was made.
 impl Handle for DescribeUserScramCredentialsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -157,6 +163,7 @@ impl Handle for DescribeUserScramCredentialsRequest {
     }
 }
 
+/// Sets and removes the passwords of users.
 impl Handle for AlterUserScramCredentialsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -189,6 +196,7 @@ impl Handle for AlterUserScramCredentialsRequest {
     }
 }
 
+/// Lists quotas of users, clients and addresses.
 impl Handle for DescribeClientQuotasRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -214,6 +222,7 @@ impl Handle for DescribeClientQuotasRequest {
     }
 }
 
+/// Changes quotas of users, clients and addresses.
 impl Handle for AlterClientQuotasRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

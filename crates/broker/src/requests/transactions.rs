@@ -34,6 +34,7 @@ use crate::transactions::service;
 /// The first version of AddPartitionsToTxn with an error for the whole request.
 const ADD_PARTITIONS_ERROR_FROM: i16 = 4;
 
+/// Gives an id and an epoch to a producer, and aborts its open transaction.
 impl Handle for InitProducerIdRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -77,6 +78,7 @@ impl Handle for InitProducerIdRequest {
     }
 }
 
+/// Adds partitions to a transaction.
 impl Handle for AddPartitionsToTxnRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -156,6 +158,7 @@ fn partitions_not_added(
     })
 }
 
+/// Adds the offsets of a group to a transaction.
 impl Handle for AddOffsetsToTxnRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -180,6 +183,7 @@ impl Handle for AddOffsetsToTxnRequest {
     }
 }
 
+/// Commits or aborts a transaction.
 impl Handle for EndTxnRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -213,6 +217,7 @@ pub fn commit(broker: &Broker, version: i16, request: TxnOffsetCommitRequest) ->
     })
 }
 
+/// Aborts the open transactions of partitions.
 impl Handle for WriteTxnMarkersRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -253,6 +258,7 @@ impl Handle for WriteTxnMarkersRequest {
     }
 }
 
+/// Describes transactions by their ids.
 impl Handle for DescribeTransactionsRequest {
     const CHECKS: &'static [Check] = &[Check::Items, Check::Listed];
 
@@ -297,6 +303,7 @@ impl Handle for DescribeTransactionsRequest {
     }
 }
 
+/// Lists transactions.
 impl Handle for ListTransactionsRequest {
     const CHECKS: &'static [Check] = &[Check::Listed];
 

@@ -64,9 +64,14 @@ fn the_page_has_the_table_of_requests() {
         };
         format!("| {} | {api:?} | {versions} | {flexible} |", *api as i16)
     });
-    let table = section.trim_start().lines().skip(2);
-    let table = table.take_while(|line| line.starts_with('|'));
-    assert_eq!(table.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    let table = section.lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = table.skip(1).take_while(|line| line.starts_with('|'));
+    let rows: Vec<String> = rows.map(without_links).collect();
+    let expected: Vec<String> = expected.collect();
+    assert_eq!(rows.len(), expected.len());
+    for (row, begin) in rows.iter().zip(&expected) {
+        assert!(row.starts_with(begin), "{row}");
+    }
 }
 
 #[test]

@@ -74,6 +74,7 @@ macro_rules! configured_items {
     };
 }
 
+/// Describes the settings of topics, brokers, loggers, groups and subscriptions for metrics.
 impl Handle for DescribeConfigsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -100,6 +101,7 @@ impl Handle for DescribeConfigsRequest {
     }
 }
 
+/// Replaces all settings of a resource.
 impl Handle for AlterConfigsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -126,6 +128,7 @@ impl Handle for AlterConfigsRequest {
     }
 }
 
+/// Changes single settings of resources.
 impl Handle for IncrementalAlterConfigsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -153,6 +156,7 @@ impl Handle for IncrementalAlterConfigsRequest {
     }
 }
 
+/// Lists resources that have settings.
 impl Handle for ListConfigResourcesRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

@@ -35,6 +35,7 @@ const TOPIC_ID_FROM: i16 = 13;
 /// The first version with an error for the whole request.
 const ERROR_FROM: i16 = 7;
 
+/// Reads batches of records, and waits for new ones.
 impl Handle for FetchRequest {
     const CHECKS: &'static [Check] = &[Check::Handler];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);

@@ -26,6 +26,7 @@ use crate::security::{Operation, Resource};
 /// The first version of DescribeGroups with an error message.
 const DESCRIBE_MESSAGE_FROM: i16 = 6;
 
+/// Describes classic groups and their members.
 impl Handle for DescribeGroupsRequest {
     const CHECKS: &'static [Check] = &[Check::Items, Check::Operations];
 
@@ -65,6 +66,7 @@ impl Handle for DescribeGroupsRequest {
     }
 }
 
+/// Lists the groups of all kinds.
 impl Handle for ListGroupsRequest {
     const CHECKS: &'static [Check] = &[Check::Listed];
 
@@ -108,6 +110,7 @@ impl Handle for ListGroupsRequest {
     }
 }
 
+/// Deletes groups without members.
 impl Handle for DeleteGroupsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 

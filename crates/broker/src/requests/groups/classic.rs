@@ -26,6 +26,7 @@ use crate::requests::handle::{Handle, Refusal, errors, refuse_with_code};
 use crate::requests::rights::{Check, Checked, need_group};
 use crate::security::Operation;
 
+/// Joins a classic group, and waits for the other members.
 impl Handle for JoinGroupRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -60,6 +61,7 @@ impl Handle for JoinGroupRequest {
     }
 }
 
+/// Distributes the assignment that the leader of a classic group has made.
 impl Handle for SyncGroupRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -89,6 +91,7 @@ impl Handle for SyncGroupRequest {
     }
 }
 
+/// Keeps a member in a classic group.
 impl Handle for HeartbeatRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -126,6 +129,7 @@ impl Handle for HeartbeatRequest {
     }
 }
 
+/// Removes members from a classic group.
 impl Handle for LeaveGroupRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

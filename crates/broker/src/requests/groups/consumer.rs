@@ -28,6 +28,7 @@ use crate::requests::handle::{Edit, Handle, Refusal, each, errors, refuse_with_m
 use crate::requests::rights::{Check, Checked, GROUP_DENIED, group_operations, items, may_group};
 use crate::security::Operation;
 
+/// Joins, keeps and leaves a consumer group (KIP-848).
 impl Handle for ConsumerGroupHeartbeatRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -58,6 +59,7 @@ impl Handle for ConsumerGroupHeartbeatRequest {
     }
 }
 
+/// Describes consumer groups and their members.
 impl Handle for ConsumerGroupDescribeRequest {
     const CHECKS: &'static [Check] = &[Check::Items, Check::Operations];
 

@@ -36,6 +36,7 @@ const FETCH_ERROR_FROM: i16 = 2;
 /// The first version of OffsetFetch for several groups.
 const SEVERAL_GROUPS_FROM: i16 = 8;
 
+/// Returns the committed offsets of groups.
 impl Handle for OffsetFetchRequest {
     const CHECKS: &'static [Check] = &[Check::Whole, Check::Items, Check::Listed];
 
@@ -125,6 +126,7 @@ impl Handle for OffsetFetchRequest {
     }
 }
 
+/// Deletes committed offsets of a group.
 impl Handle for OffsetDeleteRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

@@ -26,6 +26,7 @@ use crate::requests::handle::{Edit, Handle, Refusal, each, errors, refuse_with_m
 use crate::requests::rights::{Check, Checked, GROUP_DENIED, group_operations, items, may_group};
 use crate::security::Operation;
 
+/// Joins, keeps and leaves a share group (KIP-932).
 impl Handle for ShareGroupHeartbeatRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -56,6 +57,7 @@ impl Handle for ShareGroupHeartbeatRequest {
     }
 }
 
+/// Describes share groups and their members.
 impl Handle for ShareGroupDescribeRequest {
     const CHECKS: &'static [Check] = &[Check::Items, Check::Operations];
 

@@ -35,6 +35,7 @@ use crate::security::Operation;
 const ACCEPTABLE_RECOVERY_LAG: i32 = 10_000;
 const TASK_OFFSET_INTERVAL_MS: i32 = 60_000;
 
+/// Joins, keeps and leaves a group of Kafka Streams (KIP-1071).
 impl Handle for StreamsGroupHeartbeatRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -74,6 +75,7 @@ impl Handle for StreamsGroupHeartbeatRequest {
     }
 }
 
+/// Describes groups of Kafka Streams, their topologies and their members.
 impl Handle for StreamsGroupDescribeRequest {
     const CHECKS: &'static [Check] = &[Check::Items, Check::Operations];
 

@@ -31,6 +31,7 @@ struct Waiting {
     appended: Appended,
 }
 
+/// Appends chunks to streamlets of a stream.
 impl Handle for WriteChunksRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Produced);

@@ -46,6 +46,7 @@ fn check_consumer(consumer: &str) -> Result<(), Refused> {
     }
 }
 
+/// Hands groups of a streamlet to a consumer.
 impl Handle for NextGroupsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -66,6 +67,7 @@ impl Handle for NextGroupsRequest {
     }
 }
 
+/// Returns the next segments of a group.
 impl Handle for NextSegmentsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -85,6 +87,7 @@ impl Handle for NextSegmentsRequest {
     }
 }
 
+/// Returns the range of stored groups of a streamlet.
 impl Handle for AvailableGroupsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -104,6 +107,7 @@ impl Handle for AvailableGroupsRequest {
     }
 }
 
+/// Returns the range of segments of a group.
 impl Handle for AvailableSegmentsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -123,6 +127,7 @@ impl Handle for AvailableSegmentsRequest {
     }
 }
 
+/// Stores the progress of a consumer in its groups.
 impl Handle for CommitCursorsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole, Check::Ids];
 
@@ -160,6 +165,7 @@ impl Handle for CommitCursorsRequest {
     }
 }
 
+/// Releases all groups of a consumer, for other consumers.
 impl Handle for ReleaseGroupsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

@@ -32,6 +32,7 @@ const SPLIT_RETRY_AFTER: Duration = Duration::from_millis(50);
 /// A hold of a stream in an answer, without its offsets.
 const HOLD_BYTES: usize = 4 << 10;
 
+/// Makes a hold of a keyed stream, or ends one.
 impl Handle for ChangeHoldRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -52,6 +53,7 @@ impl Handle for ChangeHoldRequest {
     }
 }
 
+/// Lists the holds of a stream.
 impl Handle for ListHoldsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

@@ -33,6 +33,7 @@ const OBJECTS_MAX: usize = 1000;
 
 // Objects need the same rights as topics of their names.
 
+/// Writes a part of an object.
 impl Handle for PutObjectRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -53,6 +54,7 @@ impl Handle for PutObjectRequest {
     }
 }
 
+/// Reads a range of an object.
 impl Handle for GetObjectRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -73,6 +75,7 @@ impl Handle for GetObjectRequest {
     }
 }
 
+/// Lists the objects.
 impl Handle for ListObjectsRequest {
     const CHECKS: &'static [Check] = &[Check::Listed];
 
@@ -97,6 +100,7 @@ impl Handle for ListObjectsRequest {
     }
 }
 
+/// Deletes an object.
 impl Handle for DeleteObjectRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

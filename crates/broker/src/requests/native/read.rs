@@ -45,6 +45,7 @@ const PIECES_MAX: usize = 1024;
 /// The longest wait. The broker notices a closed connection only after it.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
+/// Reads durable chunks from several positions.
 impl Handle for ReadChunksRequest {
     const CHECKS: &'static [Check] = &[Check::Whole, Check::Ids];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);

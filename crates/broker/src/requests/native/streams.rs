@@ -31,6 +31,7 @@ const STREAMS_MAX: usize = 1000;
 /// A partition of a DescribeStream answer, with a fault.
 const DESCRIBED_LANE_BYTES: usize = 1 << 10;
 
+/// Creates a stream.
 impl Handle for CreateStreamRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -53,6 +54,7 @@ impl Handle for CreateStreamRequest {
     }
 }
 
+/// Returns a stream's id, settings and lanes.
 impl Handle for DescribeStreamRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -81,6 +83,7 @@ impl Handle for DescribeStreamRequest {
     }
 }
 
+/// Lists the streams.
 impl Handle for ListStreamsRequest {
     const CHECKS: &'static [Check] = &[Check::Listed];
 
@@ -105,6 +108,7 @@ impl Handle for ListStreamsRequest {
     }
 }
 
+/// Adds streamlets to a stream.
 impl Handle for GrowStreamRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -124,6 +128,7 @@ impl Handle for GrowStreamRequest {
     }
 }
 
+/// Deletes a stream.
 impl Handle for DeleteStreamRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

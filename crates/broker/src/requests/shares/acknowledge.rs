@@ -28,6 +28,7 @@ use crate::shares::service::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
 use crate::shares::service::{Failed, ShareService};
 use crate::shares::{Refused, checked};
 
+/// Acknowledges records of a share group.
 impl Handle for ShareAcknowledgeRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

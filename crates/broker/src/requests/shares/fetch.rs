@@ -42,6 +42,7 @@ mod acquire_mode {
     pub const RECORD_LIMIT: i8 = 1;
 }
 
+/// Acquires records for a member of a share group, and takes its acknowledgements.
 impl Handle for ShareFetchRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);

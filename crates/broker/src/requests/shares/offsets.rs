@@ -35,6 +35,7 @@ use crate::security::Operation;
 use crate::shares::record::Key;
 use crate::shares::service::{NO_OFFSET, ShareService};
 
+/// Returns the start offsets and the lags of share groups.
 impl Handle for DescribeShareGroupOffsetsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -67,6 +68,7 @@ impl Handle for DescribeShareGroupOffsetsRequest {
     }
 }
 
+/// Moves the start offsets of a share group without members.
 impl Handle for AlterShareGroupOffsetsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -86,6 +88,7 @@ impl Handle for AlterShareGroupOffsetsRequest {
     }
 }
 
+/// Deletes the start offsets of a share group for whole topics.
 impl Handle for DeleteShareGroupOffsetsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 

@@ -38,6 +38,7 @@ const DELETE_STATES_FROM: i16 = 6;
 /// A created topic in an answer, with all its settings.
 const CREATED_BYTES: usize = 32 << 10;
 
+/// Creates topics.
 impl Handle for CreateTopicsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -65,6 +66,7 @@ impl Handle for CreateTopicsRequest {
     }
 }
 
+/// Deletes topics.
 impl Handle for DeleteTopicsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 
@@ -107,6 +109,7 @@ impl Handle for DeleteTopicsRequest {
     }
 }
 
+/// Adds partitions to topics.
 impl Handle for CreatePartitionsRequest {
     const CHECKS: &'static [Check] = &[Check::Items];
 

@@ -40,6 +40,7 @@ const DESCRIBED_PARTITION_BYTES: usize = 512;
 /// The most partitions in a page of DescribeTopicPartitions.
 const PAGE_PARTITIONS_MAX: i32 = 2_000;
 
+/// Describes the broker, and topics with their partitions.
 impl Handle for MetadataRequest {
     const CHECKS: &'static [Check] = &[Check::Handler, Check::Operations];
 
@@ -97,6 +98,7 @@ impl Handle for MetadataRequest {
     }
 }
 
+/// Describes topics and their partitions, page by page.
 impl Handle for DescribeTopicPartitionsRequest {
     const CHECKS: &'static [Check] = &[Check::Handler, Check::Operations];
 

@@ -26,6 +26,7 @@ use crate::security::{Operation, Traffic};
 /// The most ranges of one request. Each may pass over some thousand candidates.
 const RANGES_MAX: usize = 256;
 
+/// Returns the newest versions of the keys that have certain secondary keys.
 impl Handle for FindKeysRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);

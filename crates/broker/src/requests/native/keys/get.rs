@@ -29,6 +29,7 @@ use crate::security::{Operation, Traffic};
 /// How long one answer looks for older versions. Then the client asks again for the other keys.
 const OLDER_TIME_MAX: Duration = Duration::from_millis(500);
 
+/// Returns the newest versions of keys, or those at earlier versions.
 impl Handle for GetKeysRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);

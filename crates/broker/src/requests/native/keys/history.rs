@@ -24,6 +24,7 @@ use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message, tell
 use crate::requests::rights::{Check, Checked, need_topic};
 use crate::security::{Operation, Traffic};
 
+/// Returns the stored versions of a key, newest first.
 impl Handle for KeyHistoryRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);

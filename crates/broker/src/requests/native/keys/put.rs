@@ -38,6 +38,7 @@ struct Waiting {
     appended: Appended,
 }
 
+/// Puts, changes and deletes keys, also under conditions and together.
 impl Handle for PutKeysRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Produced);

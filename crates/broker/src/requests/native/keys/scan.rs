@@ -23,6 +23,7 @@ use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message, tell
 use crate::requests::rights::{Check, Checked, need_topic};
 use crate::security::{Operation, Traffic};
 
+/// Returns the newest versions of a range of keys, in the order of the keys.
 impl Handle for ScanKeysRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);

@@ -50,6 +50,7 @@ const LIMITED_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The longest name of a consumer.
 const CONSUMER_BYTES_MAX: usize = 249;
 
+/// Returns the path of the server's socket for clients on the same machine.
 impl Handle for LocalSocketRequest {
     const CHECKS: &'static [Check] = &[];
 
@@ -65,6 +66,7 @@ impl Handle for LocalSocketRequest {
     }
 }
 
+/// Begins a subscription, which delivers chunks as they become durable.
 impl Handle for SubscribeRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -91,6 +93,7 @@ impl Handle for SubscribeRequest {
     }
 }
 
+/// Waits for the next chunks of a subscription.
 impl Handle for ReceiveRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
     const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);
@@ -119,6 +122,7 @@ impl Handle for ReceiveRequest {
     }
 }
 
+/// Ends a subscription.
 impl Handle for UnsubscribeRequest {
     const CHECKS: &'static [Check] = &[];
 

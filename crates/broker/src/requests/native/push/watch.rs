@@ -25,6 +25,7 @@ use crate::security::Operation;
 /// The longest key that bounds a watched range: each subscription holds two.
 const WATCHED_KEY_BYTES_MAX: usize = 16 << 10;
 
+/// Begins a subscription to the changes of keys.
 impl Handle for WatchKeysRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
