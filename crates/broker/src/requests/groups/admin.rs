@@ -53,16 +53,7 @@ impl Handle for DescribeGroupsRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let asked = Ok(Request::DescribeGroups(groups(&self.groups)));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::DescribeGroups(answer) => Some(described(version, answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, DescribeGroups(answer) => described(version, answer))
     }
 }
 
@@ -97,16 +88,7 @@ impl Handle for ListGroupsRequest {
             states: texts(&self.states_filter),
             types: texts(&self.types_filter),
         }));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::ListGroups(answer) => Some(listed(version, answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, ListGroups(answer) => listed(version, answer))
     }
 }
 

@@ -17,8 +17,8 @@ use super::coordinate;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Answer, Generation, GroupError, Heartbeat, JoinGroup, JoinRefused, Joined, LeaveGroup,
-    LeavingMember, LeftMember, Protocol, Request, SyncGroup, Synced,
+    Generation, GroupError, Heartbeat, JoinGroup, JoinRefused, Joined, LeaveGroup, LeavingMember,
+    LeftMember, Protocol, Request, SyncGroup, Synced,
 };
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
@@ -48,16 +48,7 @@ impl Handle for JoinGroupRequest {
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
         let asked = join(broker, client, version, &self);
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::JoinGroup(answer) => Some(joined(version, answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, JoinGroup(answer) => joined(version, answer))
     }
 }
 
@@ -78,16 +69,7 @@ impl Handle for SyncGroupRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let asked = Ok(sync(&self));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::SyncGroup(answer) => Some(synced(version, answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, SyncGroup(answer) => synced(version, answer))
     }
 }
 
@@ -113,19 +95,7 @@ impl Handle for HeartbeatRequest {
             instance: instance(self.group_instance_id.as_ref()),
             generation: Generation(self.generation_id),
         }));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::Heartbeat(answer) => {
-                    let code = code(answer.err());
-                    Some(HeartbeatResponse::default().with_error_code(code))
-                }
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, Heartbeat(answer) => alive(answer))
     }
 }
 
@@ -146,16 +116,7 @@ impl Handle for LeaveGroupRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let asked = Ok(leave(version, &self));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::LeaveGroup(answer) => Some(left(version, answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, LeaveGroup(answer) => left(version, answer))
     }
 }
 
@@ -187,6 +148,10 @@ fn join(
         can_skip_assignment: version >= 9,
         random: random_bytes(broker.random())?,
     }))
+}
+
+fn alive(answer: Result<(), GroupError>) -> HeartbeatResponse {
+    HeartbeatResponse::default().with_error_code(code(answer.err()))
 }
 
 fn joined(version: i16, answer: Result<Joined, JoinRefused>) -> JoinGroupResponse {

@@ -19,7 +19,7 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Answer, ConsumerBeat, ConsumerHeartbeat, ConsumerMember, DescribedConsumerGroup, Epoch,
+    ConsumerBeat, ConsumerHeartbeat, ConsumerMember, DescribedConsumerGroup, Epoch,
     HeartbeatRefused, Partition, Request, TopicAssignment, TopicId,
 };
 use crate::reply::Reply;
@@ -46,16 +46,7 @@ impl Handle for ConsumerGroupHeartbeatRequest {
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
         let asked = consumer_heartbeat(broker, client, version, &self);
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::ConsumerHeartbeat(answer) => Some(beat(answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, ConsumerHeartbeat(answer) => beat(answer))
     }
 }
 
@@ -85,16 +76,7 @@ impl Handle for ConsumerGroupDescribeRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let asked = Ok(Request::DescribeConsumerGroups(groups(&self.group_ids)));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::DescribeConsumerGroups(answer) => Some(described_consumer(answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, DescribeConsumerGroups(answer) => described_consumer(answer))
     }
 }
 

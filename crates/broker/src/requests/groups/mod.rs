@@ -23,22 +23,35 @@ use crate::groups::{Answer, Request};
 use crate::reply::Reply;
 use crate::security::Operation;
 
+/// Hands a request to the coordinator, and converts the content of its answer, which is of this kind.
+macro_rules! coordinate {
+    ($broker:expr, $version:expr, $request:expr, $asked:expr, $kind:ident($answer:ident) => $response:expr) => {
+        $crate::requests::groups::coordinate_one(
+            $broker,
+            $version,
+            $request,
+            $asked,
+            move |answer| match answer {
+                $crate::groups::Answer::$kind($answer) => Some($response),
+                _ => None,
+            },
+        )
+    };
+}
+use coordinate;
+
 /// Hands a request to the coordinator; `respond` converts its answer, and returns `None` for an answer of another kind.
-fn coordinate<R: Handle>(
+fn coordinate_one<R: Handle>(
     broker: &Broker,
     version: i16,
     request: R,
     asked: Result<Request, ResponseError>,
-    respond: impl FnOnce(&R, Answer) -> Option<R::Answer> + Send + 'static,
+    respond: impl FnOnce(Answer) -> Option<R::Answer> + Send + 'static,
 ) -> Reply {
     let asked = asked.map(|asked| vec![asked]);
-    coordinate_all(
-        broker,
-        version,
-        request,
-        asked,
-        move |request, mut answers| respond(request, answers.pop()?),
-    )
+    coordinate_all(broker, version, request, asked, |_, mut answers| {
+        respond(answers.pop()?)
+    })
 }
 
 /// Hands requests to the coordinator: one for each group if the message names several that are answered apart. `respond`

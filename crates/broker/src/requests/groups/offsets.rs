@@ -145,32 +145,14 @@ impl Handle for OffsetDeleteRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let asked = Ok(delete_offsets(&self));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::DeleteOffsets(answer) => Some(deleted(answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, DeleteOffsets(answer) => deleted(answer))
     }
 }
 
 /// Commits offsets of existing partitions.
 pub fn commit(broker: &Broker, version: i16, request: OffsetCommitRequest) -> Reply {
     let asked = commit_request(version, &request);
-    coordinate(
-        broker,
-        version,
-        request,
-        asked,
-        move |_, answer| match answer {
-            Answer::CommitOffsets(answer) => Some(committed(answer)),
-            _ => None,
-        },
-    )
+    coordinate!(broker, version, request, asked, CommitOffsets(answer) => committed(answer))
 }
 
 /// Returns the number of offsets that a request names; `None` if it asks for all of a group.

@@ -17,8 +17,7 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Answer, DescribedShareGroup, Epoch, HeartbeatRefused, Request, ShareBeat, ShareHeartbeat,
-    ShareMember,
+    DescribedShareGroup, Epoch, HeartbeatRefused, Request, ShareBeat, ShareHeartbeat, ShareMember,
 };
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
@@ -44,16 +43,7 @@ impl Handle for ShareGroupHeartbeatRequest {
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
         let asked = Ok(share_heartbeat(client, &self));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::ShareHeartbeat(answer) => Some(beat_of_share(answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, ShareHeartbeat(answer) => beat_of_share(answer))
     }
 }
 
@@ -83,16 +73,7 @@ impl Handle for ShareGroupDescribeRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let asked = Ok(Request::DescribeShareGroups(groups(&self.group_ids)));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::DescribeShareGroups(answer) => Some(described_share(answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, DescribeShareGroups(answer) => described_share(answer))
     }
 }
 

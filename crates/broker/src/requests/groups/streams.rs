@@ -18,7 +18,7 @@ use crate::access::Access;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
-    Answer, Copartition, DescribedStreamsGroup, Endpoint, EndpointPartitions, Epoch, GroupName,
+    Copartition, DescribedStreamsGroup, Endpoint, EndpointPartitions, Epoch, GroupName,
     HeartbeatRefused, InstanceId, InternalTopic, MemberId, Partition, Request, StreamsBeat,
     StreamsHeartbeat, StreamsMemberState, Subtopology, Tasks, TopicName, Topology,
 };
@@ -62,16 +62,7 @@ impl Handle for StreamsGroupHeartbeatRequest {
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
         let asked = Ok(Request::StreamsHeartbeat(heartbeat(client, &self)));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::StreamsHeartbeat(answer) => Some(beat(answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, StreamsHeartbeat(answer) => beat(answer))
     }
 }
 
@@ -105,16 +96,7 @@ impl Handle for StreamsGroupDescribeRequest {
         let names = self.group_ids.iter().cloned().map(messages::GroupId);
         let names: Vec<messages::GroupId> = names.collect();
         let asked = Ok(Request::DescribeStreamsGroups(groups(&names)));
-        coordinate(
-            broker,
-            version,
-            self,
-            asked,
-            move |_, answer| match answer {
-                Answer::DescribeStreamsGroups(answer) => Some(described(answer)),
-                _ => None,
-            },
-        )
+        coordinate!(broker, version, self, asked, DescribeStreamsGroups(answer) => described(answer))
     }
 }
 
