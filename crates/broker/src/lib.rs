@@ -29,6 +29,7 @@ mod memory;
 mod native;
 mod pace;
 mod partitions;
+mod pattern;
 mod peer;
 mod pins;
 mod push;

@@ -13,8 +13,6 @@ pub const PARTICIPANTS_PER_TRANSACTION_MAX: usize = 10_000;
 pub const NAME_BYTES_PER_TRANSACTION_MAX: usize = 512 << 10;
 /// How many producer ids one record reserves.
 pub const PRODUCER_ID_BLOCK: i64 = 1000;
-/// The most memory that a compiled regular expression may take, in bytes.
-pub const REGEX_BYTES_MAX: usize = 1 << 20;
 /// How long to wait before the first failed marker is written again; every further failure doubles it.
 pub const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// The longest wait between two attempts.

@@ -2,13 +2,11 @@
 
 use std::collections::HashSet;
 
-use regex::{Regex, RegexBuilder};
-
 use super::answer::{Described, Listed, ListedTransaction};
-use super::config::REGEX_BYTES_MAX;
 use super::coordinator::{Coordinator, Entry};
 use super::{ListTransactions, State, TransactionError, TransactionalId};
 use crate::groups::Moment;
+use crate::pattern::compile;
 
 /// States of Kafka that no transaction has here; a request may name them all the same.
 const UNSEEN_STATES: [&str; 2] = ["Dead", "PrepareEpochFence"];
@@ -45,7 +43,8 @@ impl Coordinator {
             .pattern
             .as_deref()
             .filter(|pattern| !pattern.is_empty());
-        let pattern = pattern.map(compile).transpose()?;
+        let pattern = pattern.map(compile).transpose();
+        let pattern = pattern.map_err(|_| TransactionError::InvalidRegularExpression)?;
         let producers: HashSet<_> = list.producers.iter().collect();
         let is_wanted = |id: &TransactionalId, entry: &Entry| {
             let transaction = &entry.transaction;
@@ -85,21 +84,6 @@ fn unknown_states(states: &[String]) -> Vec<String> {
         .filter(|name| !is_known(name))
         .cloned()
         .collect()
-}
-
-/// A regular expression that has to match as a whole.
-fn compile(pattern: &str) -> Result<Regex, TransactionError> {
-    let build = |pattern: &str| {
-        let mut builder = RegexBuilder::new(pattern);
-        let builder = builder
-            .size_limit(REGEX_BYTES_MAX)
-            .dfa_size_limit(REGEX_BYTES_MAX);
-        let regex = builder.build();
-        regex.map_err(|_| TransactionError::InvalidRegularExpression)
-    };
-    // Compile the pattern by itself first: an invalid pattern could become a valid one between parentheses.
-    build(pattern)?;
-    build(&format!("^(?:{pattern})$"))
 }
 
 impl Entry {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::assignor::NAMES;
-use super::{Assignment, ConsumerGroup, Subscription, pattern};
+use super::{Assignment, ConsumerGroup, Subscription};
 use crate::groups::answer::{ConsumerBeat, HeartbeatRefused};
 use crate::groups::config::{ID_BYTES_MAX, INSTANCE_ID_BYTES_MAX};
 use crate::groups::config::{MEMBER_BYTES_MAX, REGEXES_PER_GROUP_MAX, TOPICS_PER_MEMBER_MAX};
 use crate::groups::record::{Key, Value};
 use crate::groups::turn::Turn;
 use crate::groups::{ConsumerHeartbeat, Epoch, GroupError, MemberId, TopicPartitions};
+use crate::pattern::compile;
 
 type Result<T> = std::result::Result<T, HeartbeatRefused>;
 
@@ -185,8 +186,7 @@ impl ConsumerGroup {
 
     fn check_regex(&self, regex: &str) -> Result<()> {
         let error = GroupError::InvalidRegularExpression;
-        pattern::compile(regex)
-            .map_err(|reason| HeartbeatRefused::new(error, reason.to_string()))?;
+        compile(regex).map_err(|reason| HeartbeatRefused::new(error, reason.to_string()))?;
         let others = self
             .members
             .values()

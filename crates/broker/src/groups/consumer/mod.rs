@@ -41,7 +41,7 @@ use super::{
 
 pub(super) use self::heartbeat::check;
 pub(super) use self::member::{Assignment, Current, MemberState, Subscription};
-pub(super) use self::pattern::{compile, matching};
+pub(super) use self::pattern::matching;
 pub(super) use self::store::StoredConsumerMember;
 
 /// A group of the protocol of KIP-848.

@@ -28,7 +28,6 @@ pub use self::topology::{Copartition, InternalTopic, Subtopology, Topology};
 use super::answer::{
     DescribedStreamsGroup, GroupState, GroupType, ListedGroup, StreamsMemberState,
 };
-pub(super) use super::consumer::compile;
 use super::consumer::{Assignment, ConsumerGroup};
 use super::{GroupName, MemberId, TopicId, TopicName};
 

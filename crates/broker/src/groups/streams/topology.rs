@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::groups::{TopicId, TopicName};
+use crate::pattern::compile;
 use crate::topic_names::check_name;
 
 /// The topology of an application of Kafka Streams.
@@ -86,7 +87,7 @@ impl Topology {
                 return Err(format!("subtopology {id} has no sources"));
             }
             for regex in &part.source_regexes {
-                super::compile(regex).map_err(|why| format!("{regex:?}: {why}"))?;
+                compile(regex).map_err(|why| format!("{regex:?}: {why}"))?;
             }
             for topic in part.changelogs.iter().chain(&part.repartition_sources) {
                 check_name(&topic.name).map_err(|why| format!("topic {}: {why}", topic.name))?;
