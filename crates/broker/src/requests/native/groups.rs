@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_base::{Cursor, SegmentIndex};
-use millstream_log::{Commit, Log, LogError, SharedGroup};
+use millstream_log::{Commit, LogError, SharedGroup};
 use millstream_wire::native::{
     AvailableGroupsRequest, AvailableGroupsResponse, AvailableSegmentsRequest,
     AvailableSegmentsResponse, CommitCursorsRequest, CommitCursorsResponse, CommittedCursor,
@@ -12,6 +12,7 @@ use millstream_wire::native::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
+use super::blocking;
 use super::unknown::{put, take_unknown};
 use crate::access::NO_SUCH_ID;
 use crate::broker::Broker;
@@ -63,7 +64,7 @@ impl Handle for NextGroupsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        next(broker, self)
+        blocking(broker, self, next_groups)
     }
 }
 
@@ -83,7 +84,7 @@ impl Handle for NextSegmentsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        next_segments(broker, self)
+        blocking(broker, self, segment_starts)
     }
 }
 
@@ -123,7 +124,7 @@ impl Handle for AvailableSegmentsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        available_segments(broker, self)
+        blocking(broker, self, available_segments)
     }
 }
 
@@ -161,7 +162,7 @@ impl Handle for CommitCursorsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        commit(broker, self)
+        blocking(broker, self, commit_cursors)
     }
 }
 
@@ -182,20 +183,12 @@ impl Handle for ReleaseGroupsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        release(broker, self)
+        blocking(broker, self, release_groups)
     }
 }
 
 /// Hands groups to a consumer.
-fn next(broker: &Arc<Broker>, request: NextGroupsRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(next_groups(&broker, &request)))
-}
-
-fn next_groups(
-    broker: &Broker,
-    request: &NextGroupsRequest,
-) -> Result<NextGroupsResponse, Refused> {
+fn next_groups(broker: &Broker, request: NextGroupsRequest) -> Result<NextGroupsResponse, Refused> {
     check_consumer(&request.consumer)?;
     let log = broker.log();
     let stream = stream_of(log, request.stream)?;
@@ -210,14 +203,9 @@ fn next_groups(
 }
 
 /// Stores a consumer's progress.
-fn commit(broker: &Arc<Broker>, request: CommitCursorsRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(commit_cursors(&broker, &request)))
-}
-
 fn commit_cursors(
     broker: &Broker,
-    request: &CommitCursorsRequest,
+    request: CommitCursorsRequest,
 ) -> Result<CommitCursorsResponse, Refused> {
     check_consumer(&request.consumer)?;
     if request.cursors.len() > COMMITS_MAX {
@@ -274,14 +262,9 @@ fn begin_commit(
 }
 
 /// Takes a consumer's groups back.
-fn release(broker: &Arc<Broker>, request: ReleaseGroupsRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(release_groups(&broker, &request)))
-}
-
 fn release_groups(
     broker: &Broker,
-    request: &ReleaseGroupsRequest,
+    request: ReleaseGroupsRequest,
 ) -> Result<ReleaseGroupsResponse, Refused> {
     let log = broker.log();
     let stream = stream_of(log, request.stream)?;
@@ -293,16 +276,11 @@ fn release_groups(
 }
 
 /// Returns where the next segments of a group start.
-fn next_segments(broker: &Arc<Broker>, request: NextSegmentsRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(segment_starts(broker.log(), &request)))
-}
-
 fn segment_starts(
-    log: &Log,
-    request: &NextSegmentsRequest,
+    broker: &Broker,
+    request: NextSegmentsRequest,
 ) -> Result<NextSegmentsResponse, Refused> {
-    let stream = stream_of(log, request.stream)?;
+    let stream = stream_of(broker.log(), request.stream)?;
     let (streamlet, group) = (request.streamlet, request.group);
     let mut response = NextSegmentsResponse::default();
     let Some((_, last)) = stream.available_segments(streamlet, group)? else {
@@ -333,16 +311,14 @@ fn available(broker: &Arc<Broker>, request: AvailableGroupsRequest) -> Reply {
 }
 
 /// Lists the segments of a group.
-fn available_segments(broker: &Arc<Broker>, request: AvailableSegmentsRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || {
-        let answer = stream_of(broker.log(), request.stream).and_then(|stream| {
-            let segments = stream.available_segments(request.streamlet, request.group)?;
-            Ok(AvailableSegmentsResponse {
-                segments: segments.map(|(first, last)| SegmentRange { first, last }),
-                ..AvailableSegmentsResponse::default()
-            })
-        });
-        answered(answer)
+fn available_segments(
+    broker: &Broker,
+    request: AvailableSegmentsRequest,
+) -> Result<AvailableSegmentsResponse, Refused> {
+    let stream = stream_of(broker.log(), request.stream)?;
+    let segments = stream.available_segments(request.streamlet, request.group)?;
+    Ok(AvailableSegmentsResponse {
+        segments: segments.map(|(first, last)| SegmentRange { first, last }),
+        ..AvailableSegmentsResponse::default()
     })
 }

@@ -12,10 +12,11 @@ use millstream_wire::native::{
     ListObjectsRequest, ListObjectsResponse, Payload, PutObjectRequest,
 };
 
+use super::blocking;
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::client::Client;
-use crate::native::refused::{Refused, answered};
+use crate::native::refused::Refused;
 use crate::native::upload;
 use crate::native::upload::describe_object;
 use crate::reply::Reply;
@@ -71,7 +72,7 @@ impl Handle for GetObjectRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        get(broker, self)
+        blocking(broker, self, get_object)
     }
 }
 
@@ -96,7 +97,7 @@ impl Handle for ListObjectsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        list(broker, self)
+        blocking(broker, self, list_objects)
     }
 }
 
@@ -116,18 +117,13 @@ impl Handle for DeleteObjectRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        delete(broker, self)
+        blocking(broker, self, delete_object)
     }
 }
 
 /// Reads a range of an object.
-fn get(broker: &Arc<Broker>, request: GetObjectRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(get_object(broker.log(), &request)))
-}
-
-fn get_object(log: &Log, request: &GetObjectRequest) -> Result<GetObjectResponse, Refused> {
-    let object = log.object(&request.name)?;
+fn get_object(broker: &Broker, request: GetObjectRequest) -> Result<GetObjectResponse, Refused> {
+    let object = broker.log().object(&request.name)?;
     if request.start > object.bytes {
         return Err(Refused::new(
             ResponseError::OffsetOutOfRange,
@@ -136,14 +132,15 @@ fn get_object(log: &Log, request: &GetObjectRequest) -> Result<GetObjectResponse
     }
     let count = u64::from(request.bytes_max).min(CONTENT_BYTES_MAX);
     let end = request.start.saturating_add(count).min(object.bytes);
-    let content = content(log, &object, request.start, end).map_err(|error| match error {
-        // The object was deleted meanwhile.
-        LogError::UnknownStream { .. } => unknown_object(object.name.clone()),
-        LogError::ReadBudget => {
-            Refused::new(ResponseError::ThrottlingQuotaExceeded, error.to_string())
-        }
-        error => error.into(),
-    })?;
+    let content =
+        content(broker.log(), &object, request.start, end).map_err(|error| match error {
+            // The object was deleted meanwhile.
+            LogError::UnknownStream { .. } => unknown_object(object.name.clone()),
+            LogError::ReadBudget => {
+                Refused::new(ResponseError::ThrottlingQuotaExceeded, error.to_string())
+            }
+            error => error.into(),
+        })?;
     Ok(GetObjectResponse {
         content,
         object: Some(describe_object(object)),
@@ -214,14 +211,12 @@ fn damaged(object: &ObjectInfo, position: u64) -> LogError {
 }
 
 /// Lists objects, a page at a time.
-fn list(broker: &Arc<Broker>, request: ListObjectsRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(list_objects(broker.log(), &request)))
-}
-
-fn list_objects(log: &Log, request: &ListObjectsRequest) -> Result<ListObjectsResponse, Refused> {
+fn list_objects(
+    broker: &Broker,
+    request: ListObjectsRequest,
+) -> Result<ListObjectsResponse, Refused> {
     let objects_max = (request.objects_max as usize).min(OBJECTS_MAX);
-    let mut objects = log.objects(&request.prefix)?;
+    let mut objects = broker.log().objects(&request.prefix)?;
     if let Some(after) = &request.after {
         objects.retain(|object| *object.name > **after);
     }
@@ -235,14 +230,10 @@ fn list_objects(log: &Log, request: &ListObjectsRequest) -> Result<ListObjectsRe
 }
 
 /// Deletes an object.
-fn delete(broker: &Arc<Broker>, request: DeleteObjectRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || {
-        let deleted = broker.log().delete_object(&request.name);
-        answered(
-            deleted
-                .map_err(Refused::from)
-                .map(|()| DeleteObjectResponse::default()),
-        )
-    })
+fn delete_object(
+    broker: &Broker,
+    request: DeleteObjectRequest,
+) -> Result<DeleteObjectResponse, Refused> {
+    broker.log().delete_object(&request.name)?;
+    Ok(DeleteObjectResponse::default())
 }

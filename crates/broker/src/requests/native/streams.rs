@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millstream_base::{ByteSize, Timestamp};
 use millstream_log::{
-    CompactionStats, Durability, HOLDS_MAX, Log, LogError, PartitionInfo, Stream, StreamConfig,
+    CompactionStats, Durability, HOLDS_MAX, LogError, PartitionInfo, Stream, StreamConfig,
 };
 use millstream_wire::native::{
     self, CreateStreamRequest, CreateStreamResponse, DeleteStreamRequest, DeleteStreamResponse,
@@ -14,11 +14,12 @@ use millstream_wire::native::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
+use super::blocking;
 use crate::access::Access;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::native::find::{stream_named, stream_of};
-use crate::native::refused::{Refused, answered};
+use crate::native::refused::Refused;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, PAGE_MAX, TOPIC_BYTES};
 use crate::requests::handle::{Edit, Handle, Refusal, errors, refuse_with_message};
@@ -50,7 +51,7 @@ impl Handle for CreateStreamRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        create(broker, self)
+        blocking(broker, self, create_stream)
     }
 }
 
@@ -79,7 +80,7 @@ impl Handle for DescribeStreamRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        describe(broker, self)
+        blocking(broker, self, describe_stream)
     }
 }
 
@@ -104,7 +105,7 @@ impl Handle for ListStreamsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        list(broker, self)
+        blocking(broker, self, list_streams)
     }
 }
 
@@ -124,7 +125,7 @@ impl Handle for GrowStreamRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        grow(broker, self)
+        blocking(broker, self, grow_stream)
     }
 }
 
@@ -144,16 +145,11 @@ impl Handle for DeleteStreamRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        delete(broker, self)
+        blocking(broker, self, delete_stream)
     }
 }
 
 /// Creates a stream.
-fn create(broker: &Arc<Broker>, request: CreateStreamRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(create_stream(&broker, request)))
-}
-
 fn create_stream(
     broker: &Broker,
     request: CreateStreamRequest,
@@ -248,20 +244,14 @@ fn settings_of(config: StreamConfig) -> StreamSettings {
     }
 }
 
-/// Describes a stream, and its partitions if the request asks for them.
-fn describe(broker: &Arc<Broker>, request: DescribeStreamRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    // There may be many partitions.
-    Reply::blocking(move || answered(describe_stream(broker.log(), &request)))
-}
-
+/// Describes a stream, and its partitions if the request asks for them: there may be many.
 fn describe_stream(
-    log: &Log,
-    request: &DescribeStreamRequest,
+    broker: &Broker,
+    request: DescribeStreamRequest,
 ) -> Result<DescribeStreamResponse, Refused> {
     let stream = match &request.name {
-        Some(name) => stream_named(log, name)?,
-        None => stream_of(log, request.stream)?,
+        Some(name) => stream_named(broker.log(), name)?,
+        None => stream_of(broker.log(), request.stream)?,
     };
     let lanes = match request.with_lanes {
         true => stream
@@ -318,14 +308,12 @@ fn describe_compaction(stats: CompactionStats) -> LaneCompaction {
 }
 
 /// Lists streams, a page at a time.
-fn list(broker: &Arc<Broker>, request: ListStreamsRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || list_streams(broker.log(), &request))
-}
-
-fn list_streams(log: &Log, request: &ListStreamsRequest) -> ListStreamsResponse {
+fn list_streams(
+    broker: &Broker,
+    request: ListStreamsRequest,
+) -> Result<ListStreamsResponse, Refused> {
     let streams_max = (request.streams_max as usize).min(STREAMS_MAX);
-    let mut names = log.stream_names();
+    let mut names = broker.log().stream_names();
     let is_listed = |name: &String| {
         let is_behind = request.after.as_ref().is_none_or(|after| **name > **after);
         is_behind && name.starts_with(&*request.prefix)
@@ -335,7 +323,7 @@ fn list_streams(log: &Log, request: &ListStreamsRequest) -> ListStreamsResponse 
     names.truncate(streams_max);
     let streams = names.into_iter().filter_map(|name| {
         // A stream that was deleted meanwhile is not listed.
-        let stream = log.stream(&name).ok()?;
+        let stream = broker.log().stream(&name).ok()?;
         let config = stream.config();
         Some(ListedStream {
             name: StrBytes::from_string(name),
@@ -345,23 +333,15 @@ fn list_streams(log: &Log, request: &ListStreamsRequest) -> ListStreamsResponse 
             lanes: config.lanes,
         })
     });
-    ListStreamsResponse {
+    Ok(ListStreamsResponse {
         streams: streams.collect(),
         has_more,
         ..ListStreamsResponse::default()
-    }
+    })
 }
 
 /// Gives a stream more streamlets or lanes.
-fn grow(broker: &Arc<Broker>, request: GrowStreamRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(grow_stream(&broker, &request)))
-}
-
-fn grow_stream(
-    broker: &Broker,
-    request: &GrowStreamRequest,
-) -> Result<GrowStreamResponse, Refused> {
+fn grow_stream(broker: &Broker, request: GrowStreamRequest) -> Result<GrowStreamResponse, Refused> {
     let config = stream_named(broker.log(), &request.name)?.config();
     let (streamlets, lanes) = (request.streamlets, request.lanes);
     // Each growth is stored for ever, so one without an effect is not.
@@ -381,14 +361,9 @@ fn grow_stream(
 }
 
 /// Deletes a stream, with all that is in it.
-fn delete(broker: &Arc<Broker>, request: DeleteStreamRequest) -> Reply {
-    let broker = Arc::clone(broker);
-    Reply::blocking(move || answered(delete_stream(&broker, &request)))
-}
-
 fn delete_stream(
     broker: &Broker,
-    request: &DeleteStreamRequest,
+    request: DeleteStreamRequest,
 ) -> Result<DeleteStreamResponse, Refused> {
     stream_named(broker.log(), &request.name)?;
     broker.log().delete_stream(&request.name)?;
