@@ -105,8 +105,8 @@ pub use settings::compaction::{
     FILE_DELETE_DELAY, KEYED_GROUP_BYTES_MAX,
 };
 pub use settings::config::{
-    Background, Durability, LogConfig, SETTINGS_BYTES_MAX, SETTINGS_MAX, STREAM_PARTITIONS_MAX,
-    StreamConfig,
+    Background, COMPACTION_RATE_MIN, Durability, LogConfig, POOL_BYTES_MIN, SETTINGS_BYTES_MAX,
+    SETTINGS_MAX, STREAM_PARTITIONS_MAX, StreamConfig,
 };
 pub use settings::defaults::{
     CLEANUP_POLICY, COMPACT, DELETE, RETENTION_BYTES, RETENTION_MS, StreamDefaults,

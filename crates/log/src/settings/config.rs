@@ -19,11 +19,11 @@ const POOL_BYTES_DEFAULT_MAX: u64 = 1 << 30;
 /// The most partitions of a node unless it is set: they take about 100 MB when all are empty.
 const PARTITIONS_MAX_DEFAULT: u64 = 100_000;
 
-/// A pass over one group would take hours.
-const COMPACTION_RATE_MIN: u64 = 4 << 10;
+/// The least rate of compaction, in bytes per second: below it, a pass over one group would take hours.
+pub const COMPACTION_RATE_MIN: u64 = 4 << 10;
 
-/// Below this the machinery has no room to move.
-const POOL_BYTES_MIN: u64 = 1 << 20;
+/// The smallest pool, in bytes: below it, the machinery has no room to move.
+pub const POOL_BYTES_MIN: u64 = 1 << 20;
 
 /// Settings of one node's log.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use super::{is_asked_for, options, started};
 use crate::broker::Broker;
 use crate::configs::change::{Changes, Own, apply};
 use crate::configs::defaults::{ALL_BROKERS, Changed, use_defaults};
-use crate::configs::setting::{DescribeOptions, Found, Refused, Setting, Source};
+use crate::configs::setting::{Found, Refused, Setting, Source};
 use crate::configs::store::{ConfigStore, Kind};
 use crate::configs::tables::topics::{SETTINGS, TopicSetting};
 use crate::configs::tables::without_effect;
@@ -35,7 +35,7 @@ fn dynamic() -> impl Iterator<Item = Setting> {
 /// Whether the broker was started with this setting, which then never changes.
 fn is_started(name: &str) -> bool {
     let mut started = started::SETTINGS.iter();
-    started.any(|started| started.setting.name == name)
+    started.any(|started| started.name == name)
 }
 
 /// Whether a name is that of this broker; if not, it is that of all.
@@ -87,40 +87,16 @@ pub fn describe(
         });
         return Ok(described.collect());
     }
-    let dynamic = dynamic().map(|setting| {
+    let dynamic = dynamic().filter(|setting| is_asked_for(resource, setting.name));
+    let dynamic = dynamic.map(|setting| {
         let mut found: Vec<Found> = changed.found(setting.name).collect();
         found.push(setting.found_by_default());
-        (setting, found, false)
+        setting.describe(&found, &options)
     });
-    let started = started::SETTINGS.into_iter().map(|started| {
-        let setting = started.setting;
-        let value = (started.value)(broker);
-        let mut found = Vec::new();
-        if value != setting.default {
-            found.push(Found {
-                source: Source::Started,
-                name: setting.name,
-                value,
-            });
-        }
-        if !setting.default.is_empty() || found.is_empty() {
-            found.push(setting.found_by_default());
-        }
-        (setting, found, true)
-    });
-    let all = dynamic.chain(started);
-    let all = all.filter(|(setting, ..)| is_asked_for(resource, setting.name));
-    Ok(describe_all(all, &options))
-}
-
-fn describe_all(
-    all: impl Iterator<Item = (Setting, Vec<Found>, bool)>,
-    options: &DescribeOptions,
-) -> Vec<DescribeConfigsResourceResult> {
-    let described = all.map(|(setting, found, is_started)| {
-        setting.describe(&found, options).with_read_only(is_started)
-    });
-    described.collect()
+    let started = started::SETTINGS.iter();
+    let started = started.filter(|started| is_asked_for(resource, started.name));
+    let started = started.map(|started| started.describe(broker, &options));
+    Ok(dynamic.chain(started).collect())
 }
 
 /// Changes settings of the broker, or of all.

@@ -1,30 +1,129 @@
 //! The settings that the broker was started with. Administrators see them, and cannot change them.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use millstream_base::ByteSize;
+use millstream_log::{LogConfig, POOL_BYTES_MIN};
+use millstream_wire::messages::describe_configs_response::DescribeConfigsResourceResult;
+
 use crate::broker::Broker;
-use crate::configs::setting::Setting;
+use crate::config::BrokerConfig;
+use crate::configs::setting::{DescribeOptions, Found, Setting, Source};
 use crate::configs::tables::topics::GROUP_BYTES_DEFAULT;
 use crate::configs::value::Values;
 use crate::shares::DEAD_LETTERS_PREFIX;
 
 /// A setting that the broker was started with.
 pub struct StartedSetting {
-    pub setting: Setting,
-    /// Returns its value.
-    pub value: fn(&Broker) -> String,
+    pub name: &'static str,
+    values: Values,
+    documentation: &'static str,
+    value: Value,
 }
 
-const fn started(
+/// The value of a setting that the broker was started with.
+enum Value {
+    /// Every broker has this value.
+    Fixed(&'static str),
+    /// The config holds it. The default is that of a new config.
+    Config(fn(&BrokerConfig) -> String),
+    /// The broker itself knows it.
+    Own {
+        value: fn(&Broker) -> String,
+        /// Returns an empty text if there is no default.
+        default: fn() -> String,
+    },
+}
+
+impl StartedSetting {
+    /// Describes the setting. The source of its value is the start unless the value is the default.
+    pub fn describe(
+        &self,
+        broker: &Broker,
+        options: &DescribeOptions,
+    ) -> DescribeConfigsResourceResult {
+        let (value, default) = (self.value(broker), self.default());
+        let found = |source, value| Found {
+            source,
+            name: self.name,
+            value,
+        };
+        let mut all = Vec::new();
+        if value != default {
+            all.push(found(Source::Started, value));
+        }
+        if !default.is_empty() || all.is_empty() {
+            all.push(found(Source::Default, default));
+        }
+        let setting = Setting::new(self.name, self.values, "", self.documentation);
+        setting.describe(&all, options).with_read_only(true)
+    }
+
+    fn value(&self, broker: &Broker) -> String {
+        match self.value {
+            Value::Fixed(value) => value.to_owned(),
+            Value::Config(value) => value(broker.config()),
+            Value::Own { value, .. } => value(broker),
+        }
+    }
+
+    /// Returns the default, or an empty text if there is none.
+    fn default(&self) -> String {
+        match self.value {
+            Value::Fixed(value) => value.to_owned(),
+            Value::Config(value) => {
+                let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                value(&BrokerConfig::new(any))
+            }
+            Value::Own { default, .. } => default(),
+        }
+    }
+}
+
+const fn fixed(
     name: &'static str,
     values: Values,
-    default: &'static str,
+    value: &'static str,
+    documentation: &'static str,
+) -> StartedSetting {
+    StartedSetting {
+        name,
+        values,
+        documentation,
+        value: Value::Fixed(value),
+    }
+}
+
+const fn config(
+    name: &'static str,
+    values: Values,
+    documentation: &'static str,
+    value: fn(&BrokerConfig) -> String,
+) -> StartedSetting {
+    StartedSetting {
+        name,
+        values,
+        documentation,
+        value: Value::Config(value),
+    }
+}
+
+/// A setting without a default.
+const fn own(
+    name: &'static str,
+    values: Values,
     documentation: &'static str,
     value: fn(&Broker) -> String,
 ) -> StartedSetting {
     StartedSetting {
-        setting: Setting::new(name, values, default, documentation),
-        value,
+        name,
+        values,
+        documentation,
+        value: Value::Own {
+            value,
+            default: String::new,
+        },
     }
 }
 
@@ -33,237 +132,210 @@ const COUNT: Values = Values::Int(0, i32::MAX);
 
 /// All settings that the broker was started with, by their names.
 pub const SETTINGS: [StartedSetting; 36] = [
-    started(
+    own(
         "advertised.listeners",
         ANY,
-        "",
         "The addresses that the broker announces to clients.",
         |broker| listeners(broker).1,
     ),
-    started(
+    config(
         "auto.create.topics.enable",
         Values::Boolean,
-        "true",
         "Whether a topic that a client asks for is created if there is none.",
-        |broker| broker.config().auto_create_topics.to_string(),
+        |config| config.auto_create_topics.to_string(),
     ),
-    started(
+    own(
         "broker.id",
         COUNT,
-        "",
         "The broker's id, as older clients call it.",
         id,
     ),
-    started(
+    config(
         "connections.max.idle.ms",
         Values::Long(0),
-        "600000",
         "A connection that is silent for longer is closed.",
-        |broker| millis(broker.config().idle_max),
+        |config| millis(config.idle_max),
     ),
-    started(
+    fixed(
         "default.replication.factor",
         COUNT,
-        "1",
         "There is one broker, so each partition has one replica.",
-        |_| "1".to_owned(),
+        "1",
     ),
-    started(
+    fixed(
         "delete.topic.enable",
         Values::Boolean,
-        "true",
         "Topics can be deleted.",
-        |_| "true".to_owned(),
+        "true",
     ),
-    started(
+    fixed(
         "errors.deadletterqueue.auto.create.topics.enable",
         Values::Boolean,
-        "false",
         "Topics for dead letters are not created by themselves.",
-        |_| "false".to_owned(),
+        "false",
     ),
-    started(
+    fixed(
         "errors.deadletterqueue.topic.name.prefix",
         ANY,
-        DEAD_LETTERS_PREFIX,
         "The names of topics for dead letters begin with this.",
-        |_| DEAD_LETTERS_PREFIX.to_owned(),
+        DEAD_LETTERS_PREFIX,
     ),
-    started(
+    config(
         "fetch.max.bytes",
         COUNT,
-        "57671680",
         "The most bytes of records in one answer to a fetch.",
-        |broker| int_of(broker.config().fetch_bytes_max),
+        |config| int_of(config.fetch_bytes_max),
     ),
-    started(
+    fixed(
         "group.consumer.assignors",
         ANY,
-        "uniform,range",
         "How the broker assigns partitions to members of consumer groups.",
-        |_| "uniform,range".to_owned(),
+        "uniform,range",
     ),
-    started(
+    config(
         "group.consumer.heartbeat.interval.ms",
         COUNT,
-        "5000",
         "How often a member of a consumer group sends a heartbeat, unless the group has a setting of its own.",
-        |broker| millis(broker.config().groups.consumer_heartbeat_interval),
+        |config| millis(config.groups.consumer_heartbeat_interval),
     ),
-    started(
+    config(
         "group.consumer.session.timeout.ms",
         COUNT,
-        "45000",
         "How long a member of a consumer group may be silent, unless the group has a setting of its own.",
-        |broker| millis(broker.config().groups.consumer_session_timeout),
+        |config| millis(config.groups.consumer_session_timeout),
     ),
-    started(
+    config(
         "group.initial.rebalance.delay.ms",
         COUNT,
-        "3000",
         "How long the first members of an empty group wait for others.",
-        |broker| millis(broker.config().groups.initial_rebalance_delay),
+        |config| millis(config.groups.initial_rebalance_delay),
     ),
-    started(
+    config(
         "group.max.session.timeout.ms",
         COUNT,
-        "1800000",
         "The longest session timeout that a member of a classic group may ask for.",
-        |broker| millis(broker.config().groups.session_timeout_max),
+        |config| millis(config.groups.session_timeout_max),
     ),
-    started(
+    config(
         "group.max.size",
         COUNT,
-        "5000",
         "The most members of a group.",
-        |broker| int_of(broker.config().groups.members_max),
+        |config| int_of(config.groups.members_max),
     ),
-    started(
+    config(
         "group.min.session.timeout.ms",
         COUNT,
-        "6000",
         "The shortest session timeout that a member of a classic group may ask for.",
-        |broker| millis(broker.config().groups.session_timeout_min),
+        |config| millis(config.groups.session_timeout_min),
     ),
-    started(
+    own(
         "listener.security.protocol.map",
         Values::Text,
-        "",
         "The protocol of each listener.",
         |broker| listeners(broker).2,
     ),
-    started(
+    own(
         "listeners",
         ANY,
-        "",
         "The addresses that the broker serves.",
         |broker| listeners(broker).0,
     ),
-    started(
-        "log.cleaner.io.max.bytes.per.second",
-        Values::Rate,
-        "67108864",
-        "How many bytes compaction reads and writes in a second at most.",
-        |broker| broker.log().compaction_rate().0.to_string(),
-    ),
-    started("log.dir", ANY, "", "The data directory.", dir),
-    started("log.dirs", ANY, "", "The data directory.", dir),
-    started(
+    StartedSetting {
+        name: "log.cleaner.io.max.bytes.per.second",
+        values: Values::Rate,
+        documentation: "How many bytes compaction reads and writes in a second at most.",
+        value: Value::Own {
+            value: |broker| broker.log().compaction_rate().0.to_string(),
+            default: || {
+                let config = LogConfig::with_pool("", ByteSize(POOL_BYTES_MIN));
+                config.compaction_rate.0.to_string()
+            },
+        },
+    },
+    own("log.dir", ANY, "The data directory.", dir),
+    own("log.dirs", ANY, "The data directory.", dir),
+    fixed(
         "log.retention.check.interval.ms",
         Values::Long(0),
-        "10000",
         "How often retention looks for groups to remove.",
-        |_| "10000".to_owned(),
+        "10000",
     ),
-    started(
+    fixed(
         "log.retention.hours",
         Values::Int(-1, i32::MAX),
-        "-1",
         "Records are retained for ever unless the topic, or log.retention.ms, sets a bound.",
-        |_| "-1".to_owned(),
+        "-1",
     ),
-    started(
+    fixed(
         "log.segment.bytes",
         COUNT,
-        GROUP_BYTES_DEFAULT,
         "The size of a group of segments, for topics without a size of their own.",
-        |_| GROUP_BYTES_DEFAULT.to_owned(),
+        GROUP_BYTES_DEFAULT,
     ),
-    started(
+    config(
         "max.connections",
         COUNT,
-        "20000",
         "Connections at the same time; further ones are closed at once.",
-        |broker| int_of(broker.config().connections_max),
+        |config| int_of(config.connections_max),
     ),
-    started("node.id", COUNT, "", "The broker's id.", id),
-    started(
+    own("node.id", COUNT, "The broker's id.", id),
+    config(
         "num.partitions",
         COUNT,
-        "1",
         "Partitions of topics that are created without a number.",
-        |broker| broker.config().partitions_default.to_string(),
+        |config| config.partitions_default.to_string(),
     ),
-    started(
+    config(
         "offset.metadata.max.bytes",
         COUNT,
-        "4096",
         "The longest text that is committed with an offset.",
-        |broker| int_of(broker.config().groups.offset_metadata_max),
+        |config| int_of(config.groups.offset_metadata_max),
     ),
-    started(
+    config(
         "offsets.retention.check.interval.ms",
         Values::Long(0),
-        "600000",
         "The interval between searches for expired offsets.",
-        |broker| millis(broker.config().groups.offsets_retention_check_interval),
+        |config| millis(config.groups.offsets_retention_check_interval),
     ),
-    started(
+    config(
         "offsets.retention.minutes",
         COUNT,
-        "10080",
         "How long committed offsets are retained after the group has become empty.",
-        |broker| (broker.config().groups.offsets_retention.as_secs() / 60).to_string(),
+        |config| (config.groups.offsets_retention.as_secs() / 60).to_string(),
     ),
-    started(
+    own(
         "process.roles",
         ANY,
-        "",
         "The node is broker and controller in one.",
         |_| "broker,controller".to_owned(),
     ),
-    started(
+    config(
         "queued.max.request.bytes",
         Values::Long(-1),
-        "536870912",
         "The most memory of all requests in progress. Beyond it, connections wait.",
-        |broker| broker.config().requests_bytes_max.to_string(),
+        |config| config.requests_bytes_max.to_string(),
     ),
-    started(
+    fixed(
         "remote.log.storage.system.enable",
         Values::Boolean,
-        "false",
         "There is no remote storage.",
-        |_| "false".to_owned(),
+        "false",
     ),
-    started(
+    own(
         "sasl.enabled.mechanisms",
         ANY,
-        "",
         "How clients can log in.",
         mechanisms,
     ),
-    started(
+    config(
         "socket.request.max.bytes",
         COUNT,
-        "104857600",
         "The largest request.",
-        |broker| int_of(broker.config().request_bytes_max),
+        |config| int_of(config.request_bytes_max),
     ),
-    started(
+    own(
         "super.users",
         Values::Text,
-        "",
         "The users that may do everything, regardless of the access rules.",
         super_users,
     ),
@@ -327,13 +399,12 @@ mod tests {
 
     #[test]
     fn every_default_is_a_value_of_its_setting_and_names_are_in_order() {
-        for StartedSetting { setting, .. } in &SETTINGS {
-            if !setting.default.is_empty() {
-                let read = setting.read(setting.default);
-                assert_eq!(read, Ok(setting.default.to_owned()));
+        for setting in &SETTINGS {
+            let default = setting.default();
+            if !default.is_empty() {
+                assert_eq!(setting.values.read(&default), Ok(default));
             }
         }
-        let names = SETTINGS.iter().map(|started| started.setting.name);
-        assert!(names.is_sorted());
+        assert!(SETTINGS.iter().map(|setting| setting.name).is_sorted());
     }
 }
