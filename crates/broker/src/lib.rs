@@ -54,6 +54,7 @@ pub use key_transactions::{ChangeOutcome, KeyTransactions, OwnedChange, Together
 pub use listener::{ListenerConfig, Protocol};
 pub use security::service::{SecurityError, set_password};
 pub use security::{FetchError, KeySource, KeysUrl, SecurityConfig, TokenConfig, TokenKeysError};
+pub use requests::started_documentation;
 pub use server::{Listening, Server, StartError};
 pub use status::{GroupStatus, GroupTopic, Status};
 pub use visitor::{Admission, Visitor, Wanted};

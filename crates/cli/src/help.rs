@@ -3,73 +3,39 @@
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-/// The server, and the user's credentials.
-const CLIENT: &[&str] = &[
-    "profile",
-    "server",
-    "user",
-    "password_file",
-    "token_file",
-    "mechanism",
-    "tls_certificate",
-    "tls_key",
-    "tls_authorities",
-];
+use crate::settings::{SETTINGS, Use};
 
-/// The data directory.
-const LOG: &[&str] = &[
-    "data",
-    "pool",
-    "journal",
-    "journal_file",
-    "partitions_max",
-    "decompression",
-    "compaction_rate",
-    "idle_after",
-];
+/// The commands that use a global flag: that of a setting, or one that says where settings come from.
+fn uses(flag: &str) -> &'static [Use] {
+    match flag {
+        "json" | "config" => &[Use::Always],
+        "profile" => &[Use::Client],
+        name => {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name);
+            setting.map_or(&[], |setting| setting.about.uses)
+        }
+    }
+}
 
-/// The network door.
-const DOOR: &[&str] = &[
-    "listen",
-    "advertise",
-    "node_id",
-    "auto_create_topics",
-    "group_min_session_timeout",
-    "group_initial_rebalance_delay",
-    "partitions",
-    "check_compressed",
-    "authentication",
-    "super_users",
-    "token_keys",
-    "token_authorities",
-    "token_issuer",
-    "token_audience",
-    "token_user_claim",
-    "tls_certificate",
-    "tls_key",
-    "tls_authorities",
-];
-
-/// Flows.
-const FLOWS: &[&str] = &["http", "http_hosts", "workers"];
-
-/// The HTTP server.
-const HTTP: &[&str] = &["http", "http_hosts"];
-
-/// Shown with every command.
-const ALWAYS: [&str; 4] = ["json", "config", "log_level", "log_format"];
+/// Returns whether a command uses a flag, where `used` are the settings of the command.
+fn is_used(flag: &str, used: &[Use]) -> bool {
+    let is_used = |it: &Use| *it == Use::Always || used.contains(it);
+    uses(flag).iter().any(is_used)
+}
 
 /// The settings of a verb, or of one of those below it.
-fn used(verb: &str, below: Option<&str>) -> &'static [&'static [&'static str]] {
+fn used(verb: &str, below: Option<&str>) -> &'static [Use] {
     match (verb, below) {
-        ("start", _) => &[LOG, DOOR, HTTP],
-        ("quickstart", _) => &[LOG, FLOWS, &["listen", "partitions", "check_compressed"]],
+        ("start", _) => &[Use::Log, Use::Broker, Use::Http],
+        ("quickstart", _) => &[Use::Log, Use::Http, Use::Flows, Use::Quickstart],
         ("flow", Some("list")) | ("completion" | "man", _) => &[],
-        ("flow", Some("dead-letters")) => &[LOG, CLIENT],
-        ("flow", _) => &[FLOWS],
-        ("user", Some("init")) | ("repair", _) => &[LOG],
-        ("user", None) | ("stream" | "produce" | "consume" | "object" | "kv", _) => &[LOG, CLIENT],
-        _ => &[CLIENT],
+        ("flow", Some("dead-letters")) => &[Use::Log, Use::Client],
+        ("flow", _) => &[Use::Http, Use::Flows],
+        ("user", Some("init")) | ("repair", _) => &[Use::Log],
+        ("user", None) | ("stream" | "produce" | "consume" | "object" | "kv", _) => {
+            &[Use::Log, Use::Client]
+        }
+        _ => &[Use::Client],
     }
 }
 
@@ -89,12 +55,13 @@ fn refused(verb: &str) -> &'static [&'static str] {
 /// Returns a flag on the command line for a setting that the command does not use.
 pub fn unused_flag(command: &Command, matches: &ArgMatches) -> Option<String> {
     let (verb, below) = matches.subcommand()?;
-    let mut used = used(verb, below.subcommand_name()).to_vec();
-    used.extend([&ALWAYS[..], refused(verb)]);
+    let used = used(verb, below.subcommand_name());
     let is_unused = |arg: &&Arg| {
         let id = arg.get_id().as_str();
         let source = matches.value_source(id);
-        source == Some(ValueSource::CommandLine) && !used.iter().any(|names| names.contains(&id))
+        source == Some(ValueSource::CommandLine)
+            && !is_used(id, used)
+            && !refused(verb).contains(&id)
     };
     let mut settings = command.get_arguments().filter(|arg| arg.is_global_set());
     let flag = settings.find(is_unused)?.get_long()?;
@@ -103,18 +70,19 @@ pub fn unused_flag(command: &Command, matches: &ArgMatches) -> Option<String> {
 
 /// Hides the flags of settings that a command does not use.
 pub fn with_used_settings(command: Command) -> Command {
-    let is_setting = |arg: &&Arg| arg.is_global_set() && !ALWAYS.contains(&arg.get_id().as_str());
+    // Every command uses the others.
+    let is_setting =
+        |arg: &&Arg| arg.is_global_set() && !uses(arg.get_id().as_str()).contains(&Use::Always);
     let settings: Vec<Arg> = command
         .get_arguments()
         .filter(is_setting)
         .cloned()
         .collect();
-    let shown = |command: Command, used: &[&[&str]]| {
-        let is_used = |arg: &Arg| {
-            used.iter()
-                .any(|names| names.contains(&arg.get_id().as_str()))
-        };
-        let flags = settings.iter().map(|arg| arg.clone().hide(!is_used(arg)));
+    let shown = |command: Command, used: &[Use]| {
+        let flags = settings.iter().map(|arg| {
+            let is_used = is_used(arg.get_id().as_str(), used);
+            arg.clone().hide(!is_used)
+        });
         // A setting that this level has is not inherited from the level above.
         command.args(flags)
     };
@@ -186,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_used_by_a_command_and_is_one() {
-        let command = LowArgs::command();
-        let is_setting = |arg: &&Arg| arg.is_global_set();
-        let mut known: Vec<&str> = [CLIENT, LOG, DOOR, FLOWS, &ALWAYS].concat();
-        let mut settings: Vec<&str> = command
-            .get_arguments()
-            .filter(is_setting)
-            .map(|arg| arg.get_id().as_str())
-            .collect();
-        known.sort_unstable();
-        known.dedup();
-        settings.sort_unstable();
-        assert_eq!(settings, known);
+    fn every_global_flag_is_used_by_a_command() {
+        let command = with_used_settings(LowArgs::command());
+        let globals = command.get_arguments().filter(|arg| arg.is_global_set());
+        for arg in globals {
+            let id = arg.get_id().as_str();
+            let is_shown = |below: &Command| {
+                let mut args = below.get_arguments();
+                args.any(|arg| arg.get_id() == id && !arg.is_hide_set())
+            };
+            let is_used =
+                uses(id).contains(&Use::Always) || command.get_subcommands().any(is_shown);
+            assert!(is_used, "no command uses {id}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The HTTP server of running commands.
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,10 +15,6 @@ use serde_json::{Value, json};
 
 use crate::console::Progress;
 use crate::settings::{Settings, SettingsError};
-
-/// The default address of commands that always serve HTTP.
-pub const HTTP_DEFAULT: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// Listens at the address of the settings. Without one, listens at the default, or at a free port if the default is
 /// taken; without a default, does not serve HTTP. Users do not log in, so only this machine may reach the address.

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 
 fn run(args: LowArgs) -> anyhow::Result<()> {
     let flags = args.settings.clone();
-    let profiles = profiles::path().filter(|_| args.command.uses_profiles());
+    let profiles = settings::profiles::path().filter(|_| args.command.uses_profiles());
     let settings = args.settings.resolve(variables(), profiles.as_deref())?;
     events::write_events(
         settings.log_level.unwrap_or_default(),

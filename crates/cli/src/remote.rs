@@ -8,11 +8,11 @@ use anyhow::{Context, bail};
 use millstream_base::nearest;
 use millstream_client::native::DescribeStreamResponse;
 use millstream_client::{
-    Client, ClientConfig, ClientError, Hash, Login, Mechanism, ResponseError, Tls, TokenSource,
+    Client, ClientConfig, ClientError, Login, ResponseError, Tls, TokenSource,
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::settings::{LISTEN_DEFAULT, Settings};
+use crate::settings::{LISTEN_DEFAULT, MECHANISM_DEFAULT, Settings};
 use crate::usage::WrongUsage;
 
 /// The number of network threads beside the command's own thread.
@@ -132,7 +132,7 @@ fn login(settings: &Settings) -> anyhow::Result<Option<Login>> {
         )));
     };
     Ok(Some(Login {
-        mechanism: settings.mechanism.unwrap_or(Mechanism::Scram(Hash::Sha512)),
+        mechanism: settings.mechanism.unwrap_or(MECHANISM_DEFAULT),
         user,
         password: read_password(path)?,
     }))

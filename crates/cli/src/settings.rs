@@ -1,218 +1,38 @@
 //! Settings: from a file, `MILLSTREAM_…` in the environment, and flags, in rising precedence.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+mod entry;
+#[cfg(test)]
+mod pages;
+pub mod profiles;
+mod table;
 
-use millstream_base::{ByteSize, nearest};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use millstream_base::nearest;
 use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
-use millstream_broker::{KeySource, ListenerConfig, Protocol, TokenConfig};
-use millstream_client::Mechanism;
+use millstream_broker::{BrokerConfig, KeySource, ListenerConfig, Protocol, TokenConfig};
 use millstream_log::LogConfig;
 
-use crate::events::{LogFormat, LogLevel};
-use crate::profiles::{PROFILE_SETTINGS, Profiles};
-use crate::values::{self, Advertised, HostNames, Listeners, Principals};
+pub use self::entry::Use;
+use self::entry::{Config, Setting, VARIABLE_PREFIX};
+use self::profiles::Profiles;
+use self::table::{DATA_DEFAULT, USER_CLAIM_DEFAULT};
+pub use self::table::{HTTP_DEFAULT, LISTEN_DEFAULT, MECHANISM_DEFAULT, SETTINGS, Settings};
+use crate::values::{Advertised, Listeners};
 
-/// The port that Kafka clients use by default.
-pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9092);
-
-/// The default data directory.
-const DATA_DEFAULT: &str = "millstream-data";
-
-const VARIABLE_PREFIX: &str = "MILLSTREAM_";
-
-/// The short name of `MILLSTREAM_LOG_LEVEL`.
-const LEVEL_VARIABLE: &str = "MILLSTREAM_LOG";
+/// The path of the settings' file.
+const CONFIG_VARIABLE: &str = "MILLSTREAM_CONFIG";
 
 /// The name of a profile.
 const PROFILE_VARIABLE: &str = "MILLSTREAM_PROFILE";
 
-/// Variables that are not settings: the path of the settings' file, the name of a profile, and inputs of tests.
-const OTHER_VARIABLES: [&str; 4] = [
-    "MILLSTREAM_CONFIG",
-    PROFILE_VARIABLE,
-    "MILLSTREAM_BIN",
-    "MILLSTREAM_TEST_DATA",
-];
+/// Variables that are inputs of tests, and not settings.
+const OTHER_VARIABLES: [&str; 2] = ["MILLSTREAM_BIN", "MILLSTREAM_TEST_DATA"];
 
 /// The settings of a login.
 const LOGIN_SETTINGS: [&str; 4] = ["user", "password_file", "token_file", "mechanism"];
-
-/// All settings. The flags, `data = …` in the file and `MILLSTREAM_DATA` in the environment have the same names.
-#[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "Settings")]
-pub struct Settings {
-    /// The data directory [default for start: millstream-data; for quickstart a temporary one]. Other commands
-    /// open the directory themselves if the flag is given; no server may run on it then
-    #[arg(long, global = true, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    /// Serve HTTP at this address: page, API and metrics [default: 127.0.0.1:8080 for the ads of quickstart, none for
-    /// start and other flows]
-    #[arg(long, global = true, value_name = "ADDRESS", value_parser = values::address)]
-    pub http: Option<SocketAddr>,
-    /// Host names that HTTP requests may carry, beside addresses and localhost, separated by `;`
-    #[arg(long, global = true, value_name = "NAMES", value_parser = values::host_names)]
-    pub http_hosts: Option<HostNames>,
-    /// Serve Kafka clients at this address, as HOST:PORT; or at several addresses separated by `;`, each with the
-    /// prefix PLAINTEXT://, SSL://, SASL_PLAINTEXT:// or SASL_SSL:// [default: 127.0.0.1:9092]
-    #[arg(long, global = true, value_name = "ADDRESSES", value_parser = values::listeners)]
-    pub listen: Option<Listeners>,
-    /// Tell clients to connect to this HOST:PORT, as behind a proxy or a port mapping: one for each address of
-    /// --listen, separated by `;` [default: the host name in --listen, or the address that the client connected to]
-    #[arg(long, global = true, value_name = "ADDRESSES", value_parser = values::advertised)]
-    pub advertise: Option<Advertised>,
-    /// The id under which clients see this node, 0 or more [default: 1]
-    #[arg(long, global = true, value_name = "N", value_parser = values::node_id)]
-    pub node_id: Option<i32>,
-    /// Create a missing topic when a client asks for it [default: true]
-    #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub auto_create_topics: Option<bool>,
-    /// The shortest session timeout that a member of a classic group may ask for [default: 6s]
-    #[arg(long, global = true, value_name = "TIME", value_parser = values::session_timeout)]
-    pub group_min_session_timeout: Option<Duration>,
-    /// How long the first members of a group wait for others to join [default: 3s]
-    #[arg(long, global = true, value_name = "TIME", value_parser = values::rebalance_delay)]
-    pub group_initial_rebalance_delay: Option<Duration>,
-    /// Partitions of topics that clients create without a partition count, 1 to 10000 [default: 1]
-    #[arg(long, global = true, value_name = "N", value_parser = values::partitions)]
-    pub partitions: Option<u32>,
-    /// Require Kafka clients to log in: by SASL (PLAIN, SCRAM or OAUTHBEARER), or with a certificate
-    #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub authentication: Option<bool>,
-    /// Users with all rights, whatever the access rules say: names separated by `;`
-    #[arg(long, global = true, value_name = "USERS", value_parser = values::principals)]
-    pub super_users: Option<Principals>,
-    /// Let clients log in by OAUTHBEARER, with tokens (JWT) signed by one of the public keys (JWKS) in this file or
-    /// at this https:// URL; the server reads a file again every minute, a URL every 5 minutes, and both when a token
-    /// names an unknown key
-    #[arg(long, global = true, value_name = "PATH or URL", value_parser = values::key_source)]
-    pub token_keys: Option<KeySource>,
-    /// The authorities (PEM file) that must have signed the certificate of the keys' URL [default: the system's]
-    #[arg(long, global = true, value_name = "PATH")]
-    pub token_authorities: Option<PathBuf>,
-    /// The required issuer of the tokens: their claim `iss`
-    #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
-    pub token_issuer: Option<String>,
-    /// The required audience of the tokens: their claim `aud`
-    #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
-    pub token_audience: Option<String>,
-    /// The claim of the tokens that names the user [default: sub]
-    #[arg(long, global = true, value_name = "NAME", value_parser = values::text)]
-    pub token_user_claim: Option<String>,
-    /// Encrypt Kafka connections by TLS, with the certificate (and the intermediate ones) in this PEM file
-    #[arg(long, global = true, value_name = "PATH")]
-    pub tls_certificate: Option<PathBuf>,
-    /// The key of the certificate, in PEM
-    #[arg(long, global = true, value_name = "PATH")]
-    pub tls_key: Option<PathBuf>,
-    /// Let clients log in with certificates signed by the authorities in this PEM file; commands connect by TLS, and
-    /// trust servers whose certificates these authorities have signed
-    #[arg(long, global = true, value_name = "PATH")]
-    pub tls_authorities: Option<PathBuf>,
-    /// The server that commands connect to, as HOST:PORT [default: 127.0.0.1:9092]
-    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = values::server)]
-    pub server: Option<String>,
-    /// Log in at the server as this user
-    #[arg(long, global = true, value_name = "NAME")]
-    pub user: Option<String>,
-    /// The file whose first line is the user's password
-    #[arg(long, global = true, value_name = "PATH")]
-    pub password_file: Option<PathBuf>,
-    /// Log in at the server with the token in this file, by OAUTHBEARER; it is read for each connection
-    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["user", "password_file", "mechanism"])]
-    pub token_file: Option<PathBuf>,
-    /// The SASL mechanism for the password [default: SCRAM-SHA-512]
-    #[arg(long, global = true, value_name = "NAME", value_parser = values::mechanism)]
-    pub mechanism: Option<Mechanism>,
-    /// Worker threads of flows, 1 to 1024 [default: one for each core]
-    #[arg(long, global = true, value_name = "N", value_parser = values::workers)]
-    pub workers: Option<NonZeroUsize>,
-    /// Memory for segments [default: a sixteenth of the machine's, at most 1 GiB]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = values::pool)]
-    pub pool: Option<ByteSize>,
-    /// Maximum size of the chunks in the journal that are not in group files yet [default: 512 MiB]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
-    pub journal: Option<ByteSize>,
-    /// Capacity of one file of the journal [default: 64 MiB]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
-    pub journal_file: Option<ByteSize>,
-    /// Maximum number of partitions of all streams and objects together; each takes about 1.2 KB of memory once it is
-    /// used [default: 100000]
-    #[arg(long, global = true, value_name = "N", value_parser = values::partitions_max)]
-    pub partitions_max: Option<u64>,
-    /// Memory in which the node decompresses records: for filters of subscriptions, searches by time, and checks, 64 MiB
-    /// or more [default: 256 MiB]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
-    pub decompression: Option<ByteSize>,
-    /// Decompress the chunks that producers send, and refuse those with a record that contradicts the chunk's header
-    #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub check_compressed: Option<bool>,
-    /// Bytes that compaction reads and writes in a second at most [default: 64 MiB]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = values::size)]
-    pub compaction_rate: Option<ByteSize>,
-    /// Release the buffer of a partition after this time without appends [default: 10s]
-    #[arg(long, global = true, value_name = "TIME", value_parser = values::time)]
-    pub idle_after: Option<Duration>,
-    /// The least severe level of log lines: off, error, warn, info, debug or trace [default: warn; audit lines come
-    /// at every level but off]
-    #[arg(long, global = true, value_name = "LEVEL", value_parser = values::log_level)]
-    pub log_level: Option<LogLevel>,
-    /// The form of log lines on stderr: text or json [default: text]
-    #[arg(long, global = true, value_name = "FORMAT", value_parser = values::log_format)]
-    pub log_format: Option<LogFormat>,
-    /// Use the server and the login of this profile (`millstream profile add`) [default: that of `profile use`]
-    #[arg(long, global = true, value_name = "NAME", value_parser = values::text, conflicts_with_all = ["server", "data"])]
-    pub profile: Option<String>,
-    /// A TOML file with settings
-    #[arg(long, global = true, value_name = "PATH")]
-    pub config: Option<PathBuf>,
-    /// Whether commands work on the data directory rather than ask a server.
-    #[arg(skip)]
-    is_local: Option<bool>,
-}
-
-/// The names that the file and the environment may use.
-const NAMES: [&str; 36] = [
-    "data",
-    "http",
-    "http_hosts",
-    "listen",
-    "advertise",
-    "node_id",
-    "auto_create_topics",
-    "group_min_session_timeout",
-    "group_initial_rebalance_delay",
-    "partitions",
-    "authentication",
-    "super_users",
-    "token_keys",
-    "token_authorities",
-    "token_issuer",
-    "token_audience",
-    "token_user_claim",
-    "tls_certificate",
-    "tls_key",
-    "tls_authorities",
-    "server",
-    "user",
-    "password_file",
-    "token_file",
-    "mechanism",
-    "workers",
-    "pool",
-    "journal",
-    "journal_file",
-    "partitions_max",
-    "decompression",
-    "check_compressed",
-    "compaction_rate",
-    "idle_after",
-    "log_level",
-    "log_format",
-];
 
 /// An error in a setting.
 #[derive(Debug, thiserror::Error)]
@@ -275,44 +95,16 @@ impl Settings {
         variables: impl IntoIterator<Item = (String, String)>,
         profiles: Option<&Path>,
     ) -> Result<Settings, SettingsError> {
-        const ENVIRONMENT: &str = "the environment";
         self.choose_door();
-        if let (Some(path), Some(name)) = (profiles, self.profile.clone()) {
+        if let (Some(path), Some(name)) = (profiles, self.sources.profile.clone()) {
             self.fill_from_profile(path, &name)?;
         }
-        let mut profile = None;
-        for (variable, text) in variables {
-            let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) else {
-                continue;
-            };
-            if variable == "MILLSTREAM_CONFIG" {
-                self.config.get_or_insert(PathBuf::from(&text));
-            }
-            if variable == PROFILE_VARIABLE {
-                profile = Some(text.clone());
-            }
-            if OTHER_VARIABLES.contains(&variable.as_str()) {
-                continue;
-            }
-            let known = match variable == LEVEL_VARIABLE {
-                true => "log_level".to_owned(),
-                false => name.to_ascii_lowercase(),
-            };
-            if !NAMES.contains(&known.as_str()) {
-                let full = |name: &str| format!("{VARIABLE_PREFIX}{}", name.to_ascii_uppercase());
-                return Err(SettingsError::Unknown {
-                    hint: hint(&known, full),
-                    name: variable,
-                    place: ENVIRONMENT.to_owned(),
-                });
-            }
-            self.fill(&known, &text, ENVIRONMENT)?;
-        }
+        let profile = self.fill_from_environment(variables)?;
         self.choose_door();
         if let (Some(path), Some(name), None) = (profiles, profile, self.is_local) {
             self.fill_from_profile(path, &name)?;
         }
-        if let Some(path) = self.config.clone() {
+        if let Some(path) = self.sources.config.clone() {
             self.fill_from_file(&path)?;
             self.choose_door();
         }
@@ -324,19 +116,53 @@ impl Settings {
         Ok(self)
     }
 
-    /// Takes the settings of a profile. A login from a higher place counts as a whole.
-    fn fill_from_profile(&mut self, path: &Path, name: &str) -> Result<(), SettingsError> {
-        let place = format!("profile {name} in {}", path.display());
-        let has_login = self.user.is_some() || self.token_file.is_some();
-        for (setting, text) in Profiles::read(path)?.get(name)? {
-            if !PROFILE_SETTINGS.contains(&setting.as_str()) {
+    /// Takes the settings of the environment, and returns the name of the profile there.
+    fn fill_from_environment(
+        &mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Option<String>, SettingsError> {
+        const PLACE: &str = "the environment";
+        let mut profile = None;
+        for (variable, text) in variables {
+            let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) else {
+                continue;
+            };
+            if let Some(setting) = SETTINGS.iter().find(|it| it.has_variable(&variable)) {
+                self.fill(setting, &text, PLACE)?;
+            } else if variable == CONFIG_VARIABLE {
+                self.sources.config.get_or_insert(PathBuf::from(text));
+            } else if variable == PROFILE_VARIABLE {
+                profile = Some(text);
+            } else if !OTHER_VARIABLES.contains(&variable.as_str()) {
                 return Err(SettingsError::Unknown {
-                    name: setting.clone(),
-                    place,
-                    hint: format!("there are {}", PROFILE_SETTINGS.join(", ")),
+                    hint: hint(&name.to_ascii_lowercase(), Setting::variable),
+                    name: variable,
+                    place: PLACE.to_owned(),
                 });
             }
-            if !(has_login && LOGIN_SETTINGS.contains(&setting.as_str())) {
+        }
+        Ok(profile)
+    }
+
+    /// Takes the settings of a profile. A login from a higher place counts as a whole.
+    fn fill_from_profile(&mut self, path: &Path, profile: &str) -> Result<(), SettingsError> {
+        let place = format!("profile {profile} in {}", path.display());
+        let has_login = self.user.is_some() || self.token_file.is_some();
+        for (name, text) in Profiles::read(path)?.get(profile)? {
+            let of_profiles = || {
+                SETTINGS
+                    .iter()
+                    .filter(|it| it.about.uses.contains(&Use::Client))
+            };
+            let Some(setting) = of_profiles().find(|it| it.name == *name) else {
+                let names: Vec<&str> = of_profiles().map(|it| it.name).collect();
+                return Err(SettingsError::Unknown {
+                    name: name.clone(),
+                    place,
+                    hint: format!("there are {}", names.join(", ")),
+                });
+            };
+            if !(has_login && LOGIN_SETTINGS.contains(&setting.name)) {
                 self.fill(setting, text, &place)?;
             }
         }
@@ -396,14 +222,17 @@ impl Settings {
             Some(pool) => LogConfig::with_pool(data, pool),
             None => LogConfig::new(data),
         };
-        config.journal = self.journal.unwrap_or(config.journal);
-        config.journal_file = self.journal_file.unwrap_or(config.journal_file);
-        config.partitions_max = self.partitions_max.unwrap_or(config.partitions_max);
-        config.decompression = self.decompression.unwrap_or(config.decompression);
-        config.check_compressed = self.check_compressed.unwrap_or(config.check_compressed);
-        config.compaction_rate = self.compaction_rate.unwrap_or(config.compaction_rate);
-        config.idle_after = self.idle_after.unwrap_or(config.idle_after);
+        for setting in SETTINGS.iter() {
+            setting.put(self, Config::Log(&mut config));
+        }
         config
+    }
+
+    /// Puts the settings of the broker into its config.
+    pub fn put_in_broker(&self, config: &mut BrokerConfig) {
+        for setting in SETTINGS.iter() {
+            setting.put(self, Config::Broker(config));
+        }
     }
 
     /// Names that HTTP answers to, beside addresses and `localhost`.
@@ -529,7 +358,7 @@ impl Settings {
             rules: TokenRules {
                 issuer,
                 audience,
-                user_claim: user_claim.unwrap_or_else(|| "sub".to_owned()),
+                user_claim: user_claim.unwrap_or_else(|| USER_CLAIM_DEFAULT.to_owned()),
             },
         }))
     }
@@ -545,72 +374,26 @@ impl Settings {
         })?;
         let place = path.display().to_string();
         for (name, value) in table {
-            if !NAMES.contains(&name.as_str()) {
+            let Some(setting) = SETTINGS.iter().find(|it| it.name == name) else {
                 return Err(SettingsError::Unknown {
-                    hint: hint(&name, str::to_owned),
+                    hint: hint(&name, |it| it.name.to_owned()),
                     name,
                     place,
                 });
-            }
+            };
             match value {
-                toml::Value::String(text) => self.fill(&name, &text, &place)?,
-                value => self.fill(&name, &value.to_string(), &place)?,
+                toml::Value::String(text) => self.fill(setting, &text, &place)?,
+                value => self.fill(setting, &value.to_string(), &place)?,
             }
         }
         Ok(())
     }
 
-    /// Checks the value of a known setting, and takes it unless a value is set already.
-    fn fill(&mut self, name: &str, text: &str, place: &str) -> Result<(), SettingsError> {
-        let result = match name {
-            "data" => fill(&mut self.data, text, values::path),
-            "http" => fill(&mut self.http, text, values::address),
-            "http_hosts" => fill(&mut self.http_hosts, text, values::host_names),
-            "listen" => fill(&mut self.listen, text, values::listeners),
-            "advertise" => fill(&mut self.advertise, text, values::advertised),
-            "node_id" => fill(&mut self.node_id, text, values::node_id),
-            "auto_create_topics" => fill(&mut self.auto_create_topics, text, values::boolean),
-            "group_min_session_timeout" => fill(
-                &mut self.group_min_session_timeout,
-                text,
-                values::session_timeout,
-            ),
-            "group_initial_rebalance_delay" => fill(
-                &mut self.group_initial_rebalance_delay,
-                text,
-                values::rebalance_delay,
-            ),
-            "partitions" => fill(&mut self.partitions, text, values::partitions),
-            "authentication" => fill(&mut self.authentication, text, values::boolean),
-            "super_users" => fill(&mut self.super_users, text, values::principals),
-            "tls_certificate" => fill(&mut self.tls_certificate, text, values::path),
-            "tls_key" => fill(&mut self.tls_key, text, values::path),
-            "tls_authorities" => fill(&mut self.tls_authorities, text, values::path),
-            "server" => fill(&mut self.server, text, values::server),
-            "user" => fill(&mut self.user, text, values::text),
-            "password_file" => fill(&mut self.password_file, text, values::path),
-            "mechanism" => fill(&mut self.mechanism, text, values::mechanism),
-            "workers" => fill(&mut self.workers, text, values::workers),
-            "pool" => fill(&mut self.pool, text, values::pool),
-            "journal" => fill(&mut self.journal, text, values::size),
-            "journal_file" => fill(&mut self.journal_file, text, values::size),
-            "partitions_max" => fill(&mut self.partitions_max, text, values::partitions_max),
-            "decompression" => fill(&mut self.decompression, text, values::size),
-            "check_compressed" => fill(&mut self.check_compressed, text, values::boolean),
-            "compaction_rate" => fill(&mut self.compaction_rate, text, values::size),
-            "token_keys" => fill(&mut self.token_keys, text, values::key_source),
-            "token_authorities" => fill(&mut self.token_authorities, text, values::path),
-            "token_issuer" => fill(&mut self.token_issuer, text, values::text),
-            "token_audience" => fill(&mut self.token_audience, text, values::text),
-            "token_user_claim" => fill(&mut self.token_user_claim, text, values::text),
-            "token_file" => fill(&mut self.token_file, text, values::path),
-            "idle_after" => fill(&mut self.idle_after, text, values::time),
-            "log_level" => fill(&mut self.log_level, text, values::log_level),
-            "log_format" => fill(&mut self.log_format, text, values::log_format),
-            _ => unreachable!("callers look {name} up in NAMES"),
-        };
-        result.map_err(|reason| SettingsError::Value {
-            name: name.to_owned(),
+    /// Checks the value of a setting, and takes it unless a value is set already.
+    fn fill(&mut self, setting: &Setting, text: &str, place: &str) -> Result<(), SettingsError> {
+        let filled = setting.fill(self, text);
+        filled.map_err(|reason| SettingsError::Value {
+            name: setting.name.to_owned(),
             place: place.to_owned(),
             text: text.to_owned(),
             reason,
@@ -618,122 +401,182 @@ impl Settings {
     }
 }
 
-/// Returns the known name nearest to an unknown one; `full` completes a name to its written form.
-fn hint(name: &str, full: impl Fn(&str) -> String) -> String {
-    match nearest(name, NAMES) {
+/// Returns the setting with the name nearest to an unknown one; `full` returns its written form.
+fn hint(name: &str, full: impl Fn(&Setting) -> String) -> String {
+    let nearest = nearest(name, SETTINGS.iter().map(|it| it.name));
+    match SETTINGS.iter().find(|it| Some(it.name) == nearest) {
         Some(nearest) => format!("did you mean {}?", full(nearest)),
-        None => format!("there are {}", NAMES.map(full).join(", ")),
+        None => {
+            let all: Vec<String> = SETTINGS.iter().map(full).collect();
+            format!("there are {}", all.join(", "))
+        }
     }
-}
-
-/// Takes a valid value unless a value is set already.
-fn fill<T>(
-    slot: &mut Option<T>,
-    text: &str,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), String> {
-    let value = read(text)?;
-    slot.get_or_insert(value);
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use clap::{CommandFactory, FromArgMatches};
+    use millstream_base::ByteSize;
+
+    use super::entry::Bounds;
+    use super::table::Sources;
     use super::*;
+
+    fn from_file(path: PathBuf) -> Sources {
+        Sources {
+            config: Some(path),
+            profile: None,
+        }
+    }
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         let owned = |(name, text): &(&str, &str)| (name.to_string(), text.to_string());
         pairs.iter().map(owned).collect()
     }
 
-    #[test]
-    fn the_packages_settings_file_names_every_setting_of_a_server() {
-        use clap::CommandFactory;
-        let sample = include_str!("../../../packaging/millstream.toml");
-        let is_setting = |line: &&str| line.strip_prefix('#').unwrap_or(line).contains(" = ");
-        let lines = sample.lines().filter(is_setting);
-        let all: Vec<_> = lines.map(|it| it.strip_prefix('#').unwrap_or(it)).collect();
-        for text in [sample.to_owned(), all.join("\n")] {
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(file.path(), text).unwrap();
-            let mut settings = Settings::default();
-            settings.fill_from_file(file.path()).unwrap();
-        }
-        let command = crate::help::with_used_settings(crate::args::LowArgs::command());
-        let start = command.find_subcommand("start").unwrap();
-        let mut expected: Vec<_> = start
-            .get_arguments()
-            .filter(|arg| NAMES.contains(&arg.get_id().as_str()) && !arg.is_hide_set())
-            .map(|arg| arg.get_id().to_string())
-            .chain(["data", "log_level", "log_format"].map(str::to_owned))
-            .collect();
-        expected.sort();
-        expected.dedup();
-        let mut given: Vec<_> = all
-            .iter()
-            .map(|line| line.split(' ').next().unwrap().to_owned())
-            .collect();
-        given.sort();
-        assert_eq!(given, expected);
+    /// Settings from each place that an operator may give them in.
+    fn from_each_place(setting: &Setting, text: &str) -> [Result<Settings, String>; 3] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("millstream.toml");
+        let line = format!("{} = {}\n", setting.name, toml::Value::from(text));
+        std::fs::write(&path, line).unwrap();
+        let file = Settings {
+            sources: from_file(path),
+            ..Settings::default()
+        };
+        let flag = format!("--{}={text}", setting.name.replace('_', "-"));
+        let command = crate::args::LowArgs::command();
+        let flags = command
+            .try_get_matches_from(["millstream", &flag, "flow", "list"])
+            .and_then(|matches| Settings::from_arg_matches(&matches))
+            .map_err(|error| error.to_string());
+        let resolve = |settings: Settings, variables| {
+            let resolved = settings.resolve(variables, None);
+            let resolved = resolved.map_err(|error| error.to_string())?;
+            let sources = Sources::default();
+            Ok(Settings {
+                sources,
+                ..resolved
+            })
+        };
+        [
+            resolve(file, vec![]),
+            resolve(
+                Settings::default(),
+                vec![(setting.variable(), text.to_owned())],
+            ),
+            flags.and_then(|flags| resolve(flags, vec![])),
+        ]
     }
 
     #[test]
-    fn every_name_is_a_setting_and_a_flag() {
-        use clap::CommandFactory;
-        let values = [
-            "x",
-            "127.0.0.1:0",
-            "a.example;b.example",
-            "127.0.0.1:0;SSL://localhost:0",
-            ";broker.example:9093",
-            "7",
-            "false",
-            "100ms",
-            "0s",
-            "4",
-            "true",
-            "admin;User:CN=a,O=b",
-            "x",
-            "x",
-            "x",
-            "x",
-            "x",
-            "x",
-            "x",
-            "x",
-            "localhost:9092",
-            "alice",
-            "x",
-            "x",
-            "PLAIN",
-            "3",
-            "64MiB",
-            "1GiB",
-            "8MiB",
-            "5000",
-            "64MiB",
-            "true",
-            "32MiB",
-            "3s",
-            "debug",
-            "json",
-        ];
-        assert_eq!(NAMES.len(), values.len());
-        let command = crate::args::LowArgs::command();
-        for (name, text) in NAMES.into_iter().zip(values) {
-            let flag = name.replace('_', "-");
-            assert!(
-                command
-                    .get_arguments()
-                    .any(|arg| arg.get_long() == Some(&flag))
-            );
-            let mut settings = Settings::default();
-            settings.fill(name, text, "a test").unwrap();
-            assert_ne!(
-                format!("{settings:?}"),
-                format!("{:?}", Settings::default())
-            );
+    fn every_setting_is_read_from_the_file_the_environment_and_its_flag() {
+        let none = format!("{:?}", Settings::default());
+        for setting in SETTINGS.iter() {
+            let given = from_each_place(setting, setting.sample());
+            let [file, environment, flag] = given.map(|it| format!("{:?}", it.unwrap()));
+            assert_ne!(file, none, "{}", setting.name);
+            assert_eq!(environment, file);
+            assert_eq!(flag, file);
         }
+    }
+
+    /// Returns the nearest value below a least one, or above a largest one. Zero has none below.
+    fn beyond(bound: &str, is_least: bool) -> Option<String> {
+        let moved = |value: u64| match is_least {
+            true => value.checked_sub(1),
+            false => Some(value + 1),
+        };
+        if let Ok(number) = bound.parse::<u64>() {
+            // Zero is the least number, and -1 is below it.
+            return Some(moved(number).map_or("-1".to_owned(), |it| it.to_string()));
+        }
+        if let Ok(time) = humantime::parse_duration(bound) {
+            return moved(time.as_nanos() as u64).map(|it| format!("{it}ns"));
+        }
+        let size: ByteSize = bound.parse().ok()?;
+        moved(size.0).map(|it| it.to_string())
+    }
+
+    #[test]
+    fn every_bound_is_kept_and_refused_by_name() {
+        let mut count = 0;
+        for setting in SETTINGS.iter() {
+            let Some(Bounds { least, most }) = &setting.about.bounds else {
+                continue;
+            };
+            let bounds = [Some((least, true)), most.as_ref().map(|most| (most, false))];
+            for (bound, is_least) in bounds.into_iter().flatten() {
+                let Some(beyond) = beyond(bound, is_least) else {
+                    continue;
+                };
+                for given in from_each_place(setting, bound) {
+                    given.unwrap();
+                }
+                let flag = setting.name.replace('_', "-");
+                for refused in from_each_place(setting, &beyond) {
+                    let error = refused.unwrap_err();
+                    let is_named = error.contains(setting.name) || error.contains(&flag);
+                    assert!(is_named && error.contains(&beyond), "{error}");
+                    // Sizes have a blank before their unit in messages.
+                    assert!(error.replace(' ', "").contains(bound), "{error}");
+                }
+                count += 1;
+            }
+        }
+        assert!(count >= 10, "{count}");
+    }
+
+    #[test]
+    fn values_go_to_their_fields_of_the_configs() {
+        let values = [
+            ("node_id", "7"),
+            ("auto_create_topics", "false"),
+            ("group_min_session_timeout", "100ms"),
+            ("group_initial_rebalance_delay", "0s"),
+            ("partitions", "4"),
+            ("authentication", "true"),
+            ("super_users", "admin"),
+            ("pool", "2MiB"),
+            ("journal", "1GiB"),
+            ("journal_file", "8MiB"),
+            ("partitions_max", "5000"),
+            ("decompression", "64MiB"),
+            ("check_compressed", "true"),
+            ("compaction_rate", "32MiB"),
+            ("idle_after", "3s"),
+        ];
+        let variables = values.map(|(name, text)| {
+            (
+                format!("{VARIABLE_PREFIX}{}", name.to_uppercase()),
+                text.to_owned(),
+            )
+        });
+        let settings = Settings::default().resolve(variables, None).unwrap();
+        let mut broker = BrokerConfig::new(LISTEN_DEFAULT);
+        settings.put_in_broker(&mut broker);
+        assert_eq!(broker.node_id, 7);
+        assert!(!broker.auto_create_topics);
+        assert_eq!(
+            broker.groups.session_timeout_min,
+            Duration::from_millis(100)
+        );
+        assert_eq!(broker.groups.initial_rebalance_delay, Duration::ZERO);
+        assert_eq!(broker.partitions_default, 4);
+        assert!(broker.security.authentication);
+        assert_eq!(Some(broker.security.super_users), settings.super_users);
+        let log = settings.log_config(Path::new("x"));
+        assert_eq!(log.pool, ByteSize(2 << 20));
+        assert_eq!(log.journal, ByteSize(1 << 30));
+        assert_eq!(log.journal_file, ByteSize(8 << 20));
+        assert_eq!(log.partitions_max, 5000);
+        assert_eq!(log.decompression, ByteSize(64 << 20));
+        assert!(log.check_compressed);
+        assert_eq!(log.compaction_rate, ByteSize(32 << 20));
+        assert_eq!(log.idle_after, Duration::from_secs(3));
     }
 
     #[test]
@@ -742,14 +585,14 @@ mod tests {
         let path = dir.path().join("millstream.toml");
         std::fs::write(&path, "pool = \"1MiB\"\njournal = 1024\nworkers = 3\n").unwrap();
         let flags = Settings {
-            pool: Some(ByteSize(3)),
-            config: Some(path),
+            pool: Some(ByteSize(3 << 20)),
+            sources: from_file(path),
             ..Settings::default()
         };
         let settings = flags
             .resolve(
                 variables(&[
-                    ("MILLSTREAM_POOL", "2"),
+                    ("MILLSTREAM_POOL", "2MiB"),
                     ("MILLSTREAM_JOURNAL", "2"),
                     ("MILLSTREAM_BIN", "x"),
                     ("HOME", "x"),
@@ -757,7 +600,7 @@ mod tests {
                 None,
             )
             .unwrap();
-        assert_eq!(settings.pool, Some(ByteSize(3)));
+        assert_eq!(settings.pool, Some(ByteSize(3 << 20)));
         assert_eq!(settings.journal, Some(ByteSize(2)));
         assert_eq!(settings.workers, NonZeroUsize::new(3));
     }
@@ -812,7 +655,10 @@ mod tests {
         let both = [("MILLSTREAM_PROFILE", "a"), ("MILLSTREAM_SERVER", "c:1")];
         assert_eq!(resolve(none(), &both), only("c:1"));
         let flags = |profile: &str| Settings {
-            profile: Some(profile.to_owned()),
+            sources: Sources {
+                profile: Some(profile.to_owned()),
+                config: None,
+            },
             ..none()
         };
         assert_eq!(
@@ -844,7 +690,7 @@ mod tests {
         let path = dir.path().join("millstream.toml");
         std::fs::write(&path, file).unwrap();
         let flags = Settings {
-            config: Some(path),
+            sources: from_file(path),
             ..Settings::default()
         };
         let error = flags

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use millstream_base::{SystemRandom, TcpNetwork};
 use millstream_broker::security::{Tls, check_exposure};
-use millstream_broker::{BrokerConfig, Listening, SecurityConfig, groups};
+use millstream_broker::{BrokerConfig, Listening, SecurityConfig};
 use millstream_serve::{Gate, Options, Server};
 use serde::Serialize;
 
@@ -47,33 +47,17 @@ struct Started {
 
 /// The settings of the Kafka listeners.
 fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, SettingsError> {
-    let security = SecurityConfig {
-        authentication: settings.authentication.unwrap_or_default(),
-        super_users: settings.super_users.clone().unwrap_or_default(),
-        tokens: settings.tokens()?,
-    };
     let defaults = BrokerConfig::new(LISTEN_DEFAULT);
-    let groups = defaults.groups;
-    let config = BrokerConfig {
-        node_id: settings.node_id.unwrap_or(defaults.node_id),
+    let mut config = BrokerConfig {
         listeners: settings.listeners()?,
-        security,
         tls: settings.tls()?,
-        auto_create_topics: settings
-            .auto_create_topics
-            .unwrap_or(defaults.auto_create_topics),
-        partitions_default: settings.partitions.unwrap_or(defaults.partitions_default),
-        groups: groups::Config {
-            session_timeout_min: settings
-                .group_min_session_timeout
-                .unwrap_or(groups.session_timeout_min),
-            initial_rebalance_delay: settings
-                .group_initial_rebalance_delay
-                .unwrap_or(groups.initial_rebalance_delay),
-            ..groups
+        security: SecurityConfig {
+            tokens: settings.tokens()?,
+            ..defaults.security
         },
         ..defaults
     };
+    settings.put_in_broker(&mut config);
     let has_tls = config.tls.is_some();
     let listeners = config.listeners.iter().map(|listener| {
         let protocol = config.protocol(listener);

@@ -19,16 +19,16 @@ use clap::ValueEnum;
 use humantime::DurationError;
 use millstream_base::{ByteSize, Offset};
 use millstream_broker::security::Principal;
-use millstream_broker::{KeySource, ListenerConfig, Protocol, groups};
+use millstream_broker::{KeySource, ListenerConfig, Protocol};
 use millstream_client::{Mechanism, Start};
-use millstream_log::STREAM_PARTITIONS_MAX;
+use millstream_log::{POOL_BYTES_MIN, STREAM_PARTITIONS_MAX};
 
 pub use self::owner::{ALL, Assignment, EntityPart, Owner};
 pub use self::position::Position;
 use crate::events::{LogFormat, LogLevel};
 
 /// A worker is a thread with a stack; more of them than cores gain nothing.
-const WORKERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+pub const WORKERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
 /// The largest chunk, unless a stream sets its own bound.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
@@ -39,9 +39,6 @@ pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The log's own bounds, checked here, too, so that a value beyond them is refused before anything is opened.
 const VIRTUAL_LOGS_MAX: u32 = 1024;
 const NAME_CHARS_MAX: usize = 249;
-/// The broker's own bounds.
-const PARTITIONS_MAX: u32 = 10_000;
-const REBALANCE_DELAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Reads numbers from `least` on, up to `most` where there is a bound.
 pub fn number<T>(least: T, most: Option<T>) -> impl Fn(&str) -> Result<T, String> + Clone
@@ -68,15 +65,6 @@ pub fn lanes(text: &str) -> Result<u32, String> {
     number(1, Some(STREAM_PARTITIONS_MAX as u32))(text)
 }
 
-/// Parses a number of partitions of a topic.
-pub fn partitions(text: &str) -> Result<u32, String> {
-    number(1, Some(PARTITIONS_MAX))(text)
-}
-
-pub fn partitions_max(text: &str) -> Result<u64, String> {
-    number(1, None)(text)
-}
-
 pub fn virtual_logs(text: &str) -> Result<u32, String> {
     number(1, Some(VIRTUAL_LOGS_MAX))(text)
 }
@@ -84,6 +72,14 @@ pub fn virtual_logs(text: &str) -> Result<u32, String> {
 pub fn size(text: &str) -> Result<ByteSize, String> {
     text.parse()
         .map_err(|_| "must be a size, for instance 64KiB, 256MiB or 4GiB".to_owned())
+}
+
+/// Reads sizes from `least` on.
+pub fn size_from(least: ByteSize) -> impl Fn(&str) -> Result<ByteSize, String> + Clone {
+    move |text| match size(text)? {
+        size if size >= least => Ok(size),
+        _ => Err(format!("must be a size of at least {least}")),
+    }
 }
 
 /// Parses a number of connections per second.
@@ -101,7 +97,7 @@ pub fn record_size(text: &str) -> Result<ByteSize, String> {
 
 /// Parses the size of the pool, which must fit into memory.
 pub fn pool(text: &str) -> Result<ByteSize, String> {
-    let size = size(text)?;
+    let size = size_from(ByteSize(POOL_BYTES_MIN))(text)?;
     let memory = rustix::system::sysinfo();
     let memory = ByteSize(memory.totalram.saturating_mul(memory.mem_unit.into()));
     match size <= memory {
@@ -117,6 +113,21 @@ pub fn time(text: &str) -> Result<Duration, String> {
         DurationError::NumberOverflow => "must be a time that can be counted in seconds".to_owned(),
         _ => "must be a time with its unit, for instance 20s, 5min or 1h 30min".to_owned(),
     })
+}
+
+/// Reads times from `least` to `most`.
+pub fn time_within(
+    least: Duration,
+    most: Duration,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| match time(text)? {
+        time if (least..=most).contains(&time) => Ok(time),
+        _ => Err(format!(
+            "must be a time from {} to {}",
+            humantime::format_duration(least),
+            humantime::format_duration(most)
+        )),
+    }
 }
 
 /// Parses the length of a run or of a window.
@@ -223,33 +234,6 @@ pub fn advertised(text: &str) -> Result<Advertised, String> {
         }
     });
     addresses.collect::<Result<_, String>>().map(Advertised)
-}
-
-/// The id of a node.
-pub fn node_id(text: &str) -> Result<i32, String> {
-    number(0, Some(i32::MAX))(text)
-}
-
-/// The least session timeout of members of groups.
-pub fn session_timeout(text: &str) -> Result<Duration, String> {
-    let most = groups::Config::default().session_timeout_max;
-    bounded_time(text, Duration::from_millis(1), most)
-}
-
-/// Parses how long the first members of a group wait for others.
-pub fn rebalance_delay(text: &str) -> Result<Duration, String> {
-    bounded_time(text, Duration::ZERO, REBALANCE_DELAY_MAX)
-}
-
-fn bounded_time(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    match time(text)? {
-        time if (least..=most).contains(&time) => Ok(time),
-        _ => Err(format!(
-            "must be a time from {} to {}",
-            humantime::format_duration(least),
-            humantime::format_duration(most)
-        )),
-    }
 }
 
 pub fn log_level(text: &str) -> Result<LogLevel, String> {

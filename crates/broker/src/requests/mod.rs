@@ -33,6 +33,7 @@ use millstream_wire::{ApiKey, Request, RequestHeader, Response};
 
 pub use self::bounds::Bound;
 use self::bounds::BoundContext;
+pub use self::configs::started_documentation;
 use self::guard::guard;
 use self::handle::Handle;
 use crate::broker::Broker;

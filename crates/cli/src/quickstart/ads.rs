@@ -21,8 +21,9 @@ use super::live::{Ingested, Live};
 use super::run::{Run, explained};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::door::Door;
-use crate::http::{HTTP_DEFAULT, serve};
+use crate::http::serve;
 use crate::remote::Remote;
+use crate::settings::HTTP_DEFAULT;
 use crate::stop::Stop;
 use crate::values::Rate;
 

@@ -22,9 +22,8 @@ use tokio::time::timeout;
 use crate::args::{CopyArgs, ExportArgs, ImportArgs};
 use crate::console::{count_of, report, stdout};
 use crate::consume::as_json;
-use crate::profiles;
 use crate::remote::{Remote, explained};
-use crate::settings::Settings;
+use crate::settings::{Settings, profiles};
 use crate::usage::WrongUsage;
 use crate::values::Position;
 
@@ -90,11 +89,11 @@ pub fn copy(args: &CopyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<(
 fn other_server(args: &CopyArgs) -> anyhow::Result<Option<Remote>> {
     let mut settings = Settings::default();
     settings.server.clone_from(&args.to_server);
-    settings.profile.clone_from(&args.to_profile);
-    if settings.server.is_none() && settings.profile.is_none() {
+    settings.sources.profile.clone_from(&args.to_profile);
+    if settings.server.is_none() && settings.sources.profile.is_none() {
         return Ok(None);
     }
-    let profiles = profiles::path().filter(|_| settings.profile.is_some());
+    let profiles = profiles::path().filter(|_| settings.sources.profile.is_some());
     let settings = settings.resolve([], profiles.as_deref())?;
     Remote::new(&settings).map(Some)
 }

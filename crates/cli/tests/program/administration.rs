@@ -237,6 +237,60 @@ fn quotas_are_set_listed_and_removed() {
 }
 
 #[test]
+fn administrators_see_the_settings_that_the_server_was_started_with() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("millstream.toml");
+    let data = dir.path().join("data");
+    let settings = [
+        ("node_id = 7", "node.id", "7"),
+        (
+            "auto_create_topics = false",
+            "auto.create.topics.enable",
+            "false",
+        ),
+        (
+            "group_min_session_timeout = \"100ms\"",
+            "group.min.session.timeout.ms",
+            "100",
+        ),
+        (
+            "group_initial_rebalance_delay = \"0s\"",
+            "group.initial.rebalance.delay.ms",
+            "0",
+        ),
+        ("partitions = 4", "num.partitions", "4"),
+        ("super_users = \"admin\"", "super.users", "User:admin"),
+        (
+            "compaction_rate = \"32MiB\"",
+            "log.cleaner.io.max.bytes.per.second",
+            "33554432",
+        ),
+    ];
+    let lines = settings.map(|(line, ..)| line);
+    fs::write(&file, lines.join("\n")).unwrap();
+    let server = Server::start(&data, &["--config", file.to_str().unwrap()]);
+    let shown = server.run(&["config", "show", "broker", "--json"]);
+    let shown = shown.assert_done().json();
+    let shown = shown["settings"].as_array().unwrap();
+    let address = format!("PLAINTEXT://{}", server.address());
+    let places = [
+        ("", "log.dirs", data.to_str().unwrap()),
+        ("", "listeners", &address),
+        ("", "advertised.listeners", &address),
+    ];
+    for (line, name, value) in settings.into_iter().chain(places) {
+        let setting = shown.iter().find(|it| it["name"] == name);
+        let setting = setting.unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(setting["value"], value, "{line}");
+        assert_eq!(
+            (&setting["is_default"], &setting["is_read_only"]),
+            (&json!(false), &json!(true))
+        );
+    }
+    server.stop();
+}
+
+#[test]
 fn settings_of_streams_brokers_and_groups_are_shown_and_changed() {
     let dir = tempdir().unwrap();
     let server = server_with_group(dir.path());

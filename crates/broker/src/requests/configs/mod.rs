@@ -27,6 +27,7 @@ use millstream_wire::messages::{
 };
 use millstream_wire::{ResponseError, StrBytes};
 
+pub use self::started::started_documentation;
 use super::bounds::{Bound, BoundContext};
 use super::handle::{Handle, Refusal, each, errors, refuse_with_code};
 use super::rights::{Check, Checked, items, need_cluster};

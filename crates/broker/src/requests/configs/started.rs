@@ -81,6 +81,14 @@ impl StartedSetting {
     }
 }
 
+/// Returns the documentation of the broker's setting with this name of Kafka's. `None` if the broker is not started with
+/// it.
+pub fn started_documentation(name: &str) -> Option<&'static str> {
+    let mut settings = SETTINGS.iter();
+    let setting = settings.find(|setting| setting.name == name)?;
+    Some(setting.documentation)
+}
+
 const fn fixed(
     name: &'static str,
     values: Values,
@@ -141,7 +149,7 @@ pub const SETTINGS: [StartedSetting; 36] = [
     config(
         "auto.create.topics.enable",
         Values::Boolean,
-        "Whether a topic that a client asks for is created if there is none.",
+        "Whether the broker creates a missing topic when a client asks for it.",
         |config| config.auto_create_topics.to_string(),
     ),
     own(
@@ -207,7 +215,7 @@ pub const SETTINGS: [StartedSetting; 36] = [
     config(
         "group.initial.rebalance.delay.ms",
         COUNT,
-        "How long the first members of an empty group wait for others.",
+        "How long the first members of an empty group wait for others to join.",
         |config| millis(config.groups.initial_rebalance_delay),
     ),
     config(
@@ -278,11 +286,16 @@ pub const SETTINGS: [StartedSetting; 36] = [
         "Connections at the same time; further ones are closed at once.",
         |config| int_of(config.connections_max),
     ),
-    own("node.id", COUNT, "The broker's id.", id),
+    own(
+        "node.id",
+        COUNT,
+        "The id under which clients see this node.",
+        id,
+    ),
     config(
         "num.partitions",
         COUNT,
-        "Partitions of topics that are created without a number.",
+        "Partitions of topics that clients create without a partition count.",
         |config| config.partitions_default.to_string(),
     ),
     config(
@@ -336,7 +349,7 @@ pub const SETTINGS: [StartedSetting; 36] = [
     own(
         "super.users",
         Values::Text,
-        "The users that may do everything, regardless of the access rules.",
+        "Users with all rights, whatever the access rules say: names separated by `;`.",
         super_users,
     ),
 ];
