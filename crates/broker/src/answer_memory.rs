@@ -5,8 +5,8 @@
 //! of a later one, so no two connections wait for each other:
 //!
 //! 1. [`Part::Small`]: answers of known size that may stand behind others that wait.
-//! 2. [`Part::Large`]: the other answers of known size, and those that describe the broker's state.
-//!    Such a request begins when all earlier ones of its connection are answered.
+//! 2. [`Part::Large`]: the other answers of known size, and those that describe the broker's state. A request for one
+//!    of these begins when all earlier ones of its connection are answered.
 //! 3. [`Part::Late`]: answers that are built after a wait, for records or for other clients. They
 //!    are built at the head of their connection's queue.
 
@@ -21,8 +21,8 @@ const UNIT: usize = 256;
 /// Answers up to this size are small.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
 
-/// The most answers of unknown size that are built at once. Until its size is known, such an answer
-/// is the only one that the budget does not count.
+/// The most answers of unknown size that are built at once. Until its size is known, the budget does not count the
+/// answer; it counts all others.
 const UNCOUNTED_MAX: usize = 1;
 
 /// A part of the budget.
@@ -244,7 +244,7 @@ mod tests {
     const BUDGET: usize = 4 << 20;
 
     #[tokio::test]
-    async fn no_part_of_the_budget_uses_up_another() {
+    async fn each_part_of_the_budget_leaves_the_others_their_memory() {
         let memory = AnswerMemory::new(BUDGET);
         let mut rooms = Vec::new();
         for (part, shares) in PARTS {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn memory_goes_from_one_answer_to_those_that_wait() {
+    async fn memory_freed_by_one_answer_goes_to_waiting_answers() {
         let memory = Arc::new(AnswerMemory::new(BUDGET));
         let mut large = memory.take(Part::Large, usize::MAX).await;
         assert!(!large.is_wanted());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_never_grows_when_it_shrinks() {
+    fn shrinking_a_room_to_a_larger_size_changes_nothing() {
         let memory = AnswerMemory::new(BUDGET);
         let mut room = memory.try_take(Part::Small, 1000).unwrap();
         room.shrink(2000);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_is_split_into_two_that_give_back_their_own_memory() {
+    fn both_halves_of_a_split_room_return_their_own_memory() {
         let memory = AnswerMemory::new(BUDGET);
         let mut room = memory.try_take(Part::Late, 4096).unwrap();
         let rest = room.split_off(1000);

@@ -195,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,
                 Event::Read(Ok(Ok(0))) => {
-                    // Requests that wait on subscriptions may otherwise take for ever.
+                    // Requests that wait on subscriptions may otherwise take forever.
                     self.client.subscriptions.end();
                     self.client.end_share_sessions();
                     break;

@@ -1,9 +1,9 @@
 //! Look-ups of keys, on threads that may block.
 //!
-//! A look-up first lets the key index of a partition read what was appended since the last one. After a start that is the
-//! whole partition, and takes long. So a look-up that finds an index far behind waits for a *rebuild* first, which needs
-//! one thread for each partition however many look-ups wait for it. Look-ups of other partitions, and other requests, go on
-//! meanwhile.
+//! A look-up first lets the key index of a partition read the records appended since the last one. After a start that
+//! is the whole partition, and takes long. So a look-up that finds an index far behind waits for a *rebuild* first,
+//! which needs one thread for each partition however many look-ups wait for it. Look-ups of other partitions, and other
+//! requests, go on meanwhile.
 //!
 //! Look-ups of older versions read many chunks, so they have few threads of their own, and others need not wait for them.
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rebuild_goes_on_without_its_request_and_gives_its_thread_back() {
+    async fn a_rebuild_outlives_its_dropped_request_and_frees_its_thread() {
         let dir = tempfile::tempdir().unwrap();
         let config = LogConfig::with_pool(dir.path(), ByteSize(8 << 20));
         let log = Log::open(config).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rebuild_of_a_deleted_stream_ends_at_once() {
+    async fn deleting_a_stream_ends_its_rebuild_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let config = LogConfig::with_pool(dir.path(), ByteSize(8 << 20));
         let log = Log::open(config).unwrap();

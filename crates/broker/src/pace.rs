@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_fast_gets_more_and_who_is_slow_less() {
+    fn fast_clients_get_larger_answers_and_slow_clients_smaller_ones() {
         let mut pace = Pace::default();
         for _ in 0..10 {
             pace.took(pace.bytes_max(), Duration::from_millis(1));

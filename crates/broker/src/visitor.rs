@@ -14,14 +14,14 @@ use crate::security::{Operation, Principal, Resource};
 /// The answer to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// The visitor may do what it wants.
+    /// The visitor has the right.
     Allowed,
     /// The visitor has to log in, or has not proved the identity that it claims.
     LogIn {
         /// Whether it may also log in with a token.
         takes_tokens: bool,
     },
-    /// The user may not do what the visitor wants.
+    /// The user lacks the right.
     Denied,
 }
 

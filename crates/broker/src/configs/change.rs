@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_appended_to_and_subtracted_from_where_they_are_inherited_too() {
+    fn append_and_subtract_change_own_and_inherited_lists() {
         let changed = |own: &[(&str, &str)], change| changed(own, "list", change).unwrap();
         assert_eq!(changed(&[], Change::Append("c, a")), "a,b,c");
         assert_eq!(changed(&[("list", "x")], Change::Append("y")), "x,y");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_only_set_and_an_unknown_setting_only_deleted() {
+    fn append_needs_a_list_and_an_unknown_setting_can_only_be_deleted() {
         for change in [Change::Append("x"), Change::Subtract("x")] {
             let refused = changed(&[], "text", change).unwrap_err();
             assert!(refused.message.contains(change.name()), "{refused:?}");

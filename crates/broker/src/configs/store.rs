@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_counts_after_a_restart_too() {
+    fn changed_settings_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let (log, store) = open(dir.path());
         set(&store, Kind::Broker, "", Some("1")).unwrap();

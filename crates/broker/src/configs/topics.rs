@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_a_stream_that_was_just_made() {
+    fn the_shown_defaults_equal_the_settings_of_a_new_stream() {
         let config = StreamConfig::default();
         assert_eq!(own(&config), Own::new());
         for topic in &SETTINGS {

@@ -41,7 +41,7 @@ fn produce_frame(topic: &'static str, value_bytes: usize) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_the_disk_leaves_its_memory_to_the_next_one() {
+async fn a_request_that_waits_for_the_disk_frees_its_memory_for_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = LogConfig::with_pool(dir.path(), ByteSize(16 << 20));
     config.background = Background::Manual;

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_producers_while_their_requests_are_answered_and_shortly_after() {
+    fn producers_count_as_active_for_a_short_time_after_a_request() {
         let old = OldData::default();
         let begin = Instant::now();
         let look = |produced, ms| old.is_produced(produced, begin + Duration::from_millis(ms));

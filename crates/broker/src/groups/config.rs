@@ -48,17 +48,17 @@ pub struct Config {
     pub new_member_join_timeout: Duration,
     /// How long a member of a group of KIP-848 may be silent.
     pub consumer_session_timeout: Duration,
-    /// The interval between such a member's heartbeats.
+    /// The interval between heartbeats of a member of a group of KIP-848.
     pub consumer_heartbeat_interval: Duration,
     /// How many members a share group may have.
     pub share_members_max: usize,
     /// How long a member of a share group may be silent.
     pub share_session_timeout: Duration,
-    /// The interval between such a member's heartbeats.
+    /// The interval between heartbeats of a member of a share group.
     pub share_heartbeat_interval: Duration,
     /// How long a member of a group of Kafka Streams may be silent.
     pub streams_session_timeout: Duration,
-    /// The interval between such a member's heartbeats.
+    /// The interval between heartbeats of a member of a group of Kafka Streams.
     pub streams_heartbeat_interval: Duration,
     /// How long an offset is retained after the group has become empty.
     pub offsets_retention: Duration,

@@ -74,7 +74,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn deadlines_come_in_order_and_once() {
+    fn each_timer_fires_once_in_the_order_of_deadlines() {
         let join = |name: &str| Timer::ClassicJoin(name.into());
         let mut timers = Timers::default();
         timers.set(join("late"), 3 * SECOND);

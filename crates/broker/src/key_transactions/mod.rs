@@ -1,10 +1,10 @@
 //! Changes of keys that are made together, or not at all.
 //!
-//! Changes of one partition are one chunk. Changes of several partitions are a transaction, whose producer is the broker. These
-//! hold, whatever connections end and whenever the broker is killed:
+//! Changes of one partition are one chunk. Changes of several partitions are a transaction, whose producer is the
+//! broker. These hold after any lost connection and any kill of the broker:
 //!
-//! 1. **A transaction is committed only when all of its records are durable**, whatever the stream's setting asks for: after a
-//!    crash it has all of its records, or is aborted.
+//! 1. **A transaction is committed only when all of its records are durable**, even if the stream's setting requires
+//!    less: after a crash it has all of its records, or is aborted.
 //! 2. **Transactions that share keys do not deadlock**: each changes its partitions in their order, so it waits only for one that
 //!    has come further.
 //! 3. **A write is answered when look-ups see it.** A transaction holds back the last stable offset (LSO) of its partitions, so

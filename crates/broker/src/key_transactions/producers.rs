@@ -20,13 +20,13 @@ const ID_PREFIX: &str = "__millstream.keys.";
 /// The most transactions at once.
 const TRANSACTIONS_MAX: usize = 64;
 
-/// How long a transaction may take. It ends by itself, so this bounds only one whose end cannot be stored.
+/// The timeout of a transaction. The broker ends each transaction, so this bounds only one whose end cannot be stored.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to wait until the transaction of a run before is aborted.
 const ABORT_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How often to look whether it is.
+/// The interval between two checks for the end of that transaction.
 const ABORT_POLL: Duration = Duration::from_millis(10);
 
 /// Whether a transactional id is one of the broker's own, which clients cannot use.

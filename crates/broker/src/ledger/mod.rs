@@ -112,7 +112,7 @@ impl Ledger {
     /// Appends records; returns the offset up to which they have to be durable before a client learns of them.
     ///
     /// # Errors
-    /// When the log rejects the append: some of the records may be stored all the same.
+    /// When the log rejects the append: some of the records may be stored nevertheless.
     pub fn append(
         &self,
         records: impl IntoIterator<Item = Record>,

@@ -142,7 +142,7 @@ impl Run {
 }
 
 #[test]
-fn a_compacted_ledger_says_the_same_wherever_a_crash_cuts_it_off() {
+fn a_crash_at_any_disk_operation_leaves_a_compacted_ledger_intact() {
     for seed in 0..2 {
         let disk = SimDisk::new(seed);
         let mut whole = Run::default();
@@ -166,7 +166,7 @@ fn a_compacted_ledger_says_the_same_wherever_a_crash_cuts_it_off() {
 }
 
 #[test]
-fn a_ledger_goes_on_after_a_restart_in_the_midst_of_a_compaction() {
+fn a_restart_during_a_compaction_leaves_the_ledger_intact() {
     for seed in 0..8 {
         let mut disk = SimDisk::new(seed);
         let mut rng = Rng::with_seed(seed);
@@ -195,7 +195,7 @@ fn a_ledger_goes_on_after_a_restart_in_the_midst_of_a_compaction() {
 }
 
 #[test]
-fn a_ledger_that_says_little_stays_small_however_often_it_changes() {
+fn a_ledger_with_few_keys_stays_small_after_many_changes() {
     let disk = SimDisk::new(1);
     let log = open_log(&disk).unwrap();
     let ledger = Ledger::open(&log, "__test").unwrap();
@@ -231,7 +231,7 @@ fn a_ledger_that_says_little_stays_small_however_often_it_changes() {
 }
 
 #[test]
-fn a_change_that_the_log_has_refused_ends_a_compaction() {
+fn a_change_that_the_log_refuses_ends_a_compaction() {
     let disk = SimDisk::new(1);
     let log = open_log(&disk).unwrap();
     let ledger = Ledger::open(&log, "__test").unwrap();

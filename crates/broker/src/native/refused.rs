@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_cut_between_characters() {
+    fn long_messages_are_truncated_between_characters() {
         let long = "é".repeat(2 * MESSAGE_CHARS_MAX);
         let refused = Refused::new(ResponseError::InvalidRequest, long);
         let message = refused.message().unwrap();

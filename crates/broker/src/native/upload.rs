@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_are_read_one_behind_the_other_and_told_when_they_were_copied() {
+    async fn parts_are_read_in_order_and_each_sender_learns_when_its_part_is_copied() {
         let (parts, mut content) = content(PART_WAIT_MAX);
         let mut first = send(&parts, b"one", false);
         let empty = send(&parts, b"", false);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_that_does_not_come_is_not_waited_for_for_ever() {
+    async fn waiting_for_a_missing_part_times_out() {
         let (parts, mut content) = content(Duration::from_millis(10));
         let _copied = send(&parts, b"one", false);
         let read = on_a_thread(move || content.read_to_end(&mut Vec::new()));

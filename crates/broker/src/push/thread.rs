@@ -52,7 +52,7 @@ pub struct PushThread {
     pub shared: Arc<Shared>,
 }
 
-/// Reports the end of a thread, for whatever reason it ends.
+/// Reports the end of a thread, for any reason.
 struct Ending {
     pins: Arc<Pins>,
     holder: Arc<Holder>,

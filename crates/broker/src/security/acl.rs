@@ -141,7 +141,7 @@ impl ResourceType {
 numbered! {
     /// Whether a rule allows or denies.
     Permission {
-        /// Denies, whatever other rules allow.
+        /// Denies, and overrides all rules that allow.
         Deny = 2 "deny",
         /// Allows.
         Allow = 3 "allow",

@@ -22,7 +22,7 @@ use super::acl::{
 };
 use super::store::Store;
 
-/// The most access rules: each takes memory. Kafka has no such bound.
+/// The most access rules: each takes memory. Kafka has no bound.
 pub const ACLS_MAX: usize = 1_000_000;
 
 /// In a filter: matches everything.

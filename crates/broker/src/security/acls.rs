@@ -17,7 +17,7 @@ const IN_NO_NAME: &str = "\0";
 /// The settings beside the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclSettings {
-    /// These users may do everything, whatever the rules say.
+    /// These users may do everything; rules do not restrict them.
     pub super_users: HashSet<Principal>,
     /// Whether every user may do everything to a resource that no rule covers. Kafka's
     /// `allow.everyone.if.no.acl.found`.

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_over_the_rate_are_refused_and_do_not_count() {
+    fn connections_over_the_rate_are_refused_and_do_not_count_towards_it() {
         let pace = ConnectionPace::default();
         let from = "10.0.0.1".parse().unwrap();
         // Ten seconds' worth at once, and then more as time passes.
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_counts_from_then_on() {
+    fn a_changed_rate_applies_from_the_next_connection() {
         let pace = ConnectionPace::default();
         assert_eq!(admitted(&pace, "::1", 1, SECOND), 10);
         assert_eq!(admitted(&pace, "::1", 100, SECOND), 0);

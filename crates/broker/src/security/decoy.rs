@@ -47,7 +47,7 @@ impl Shape {
         Iterations(self.iterations)
     }
 
-    /// Returns a salt of this shape. Only `key`, which is secret, tells it from a random one.
+    /// Returns a salt of this shape. Only `key`, which is secret, distinguishes it from a random one.
     pub(super) fn salt(self, key: &Key) -> Vec<u8> {
         let block = |number: usize| {
             let Shape {

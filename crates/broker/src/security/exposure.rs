@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_to_log_in_comes_from_elsewhere() {
+    fn clients_of_other_machines_are_admitted_only_with_a_login() {
         for address in [
             "127.0.0.1:1",
             "127.1.2.3:1",

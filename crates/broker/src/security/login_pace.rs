@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_with_many_names_take_time_too() {
+    fn guesses_under_many_user_names_are_delayed_too() {
         let mut pace = LoginPace::default();
         let early = attempt(&pace, "early", ATTACKER);
         pace.succeeded(early, Duration::from_secs(1));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_side_by_side_are_one_after_another_after_a_failure() {
+    fn after_a_failure_concurrent_password_checks_run_one_at_a_time() {
         let mut pace = LoginPace::default();
         let now = Duration::from_secs(1);
         let alice = attempt(&pace, "alice", ATTACKER);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_password_and_silence_end_the_wait() {
+    fn a_correct_password_or_a_quiet_time_ends_the_delay() {
         let mut pace = LoginPace::default();
         let now = Duration::from_secs(1);
         let alice = attempt(&pace, "alice", ATTACKER);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_a_whole_prefix() {
+    fn addresses_of_one_ipv6_prefix_share_their_delay() {
         let pace = LoginPace::default();
         let of = |from| attempt(&pace, "alice", from);
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:1"));

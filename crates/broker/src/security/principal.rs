@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn principals_are_read_as_they_are_written() {
+    fn principals_round_trip_through_text() {
         for text in [
             "User:alice",
             "User:*",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_addresses() {
+    fn a_host_is_an_address_or_a_star() {
         for (text, written) in [
             ("*", "*"),
             ("10.0.0.1", "10.0.0.1"),

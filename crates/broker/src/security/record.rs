@@ -11,8 +11,8 @@
 //!       resource: text, principal: text,
 //!       host: text, operation u8,
 //!       permission u8
-//! 4     user: part, client id: part          limits: bytes per second of what is produced ?u64, of what is
-//!                                            consumed ?u64
+//! 4     user: part, client id: part          limits: produced bytes per second ?u64, consumed
+//!                                            bytes per second ?u64
 //! 5     ip: part                             connections per second u32
 //! ```
 //!
@@ -260,8 +260,8 @@ fn decode_limits(value: &mut Reader) -> Result<Limits, RecordError> {
         valid.transpose()
     };
     Ok(Limits {
-        produced: rate("limit of what is produced")?,
-        consumed: rate("limit of what is consumed")?,
+        produced: rate("limit of produced bytes")?,
+        consumed: rate("limit of consumed bytes")?,
     })
 }
 

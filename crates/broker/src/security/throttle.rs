@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_more_than_there_is_waits_until_the_debt_is_paid() {
+    fn a_client_over_its_rate_waits_until_its_debt_is_paid() {
         let (throttle, second) = (Throttle::default(), Duration::from_secs(1));
         let rate = ByteRate::new(1000).unwrap();
         let take = |bytes, now| throttle.take(share("a"), rate, bytes, now);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn no_debt_is_too_large_to_be_counted() {
+    fn a_huge_debt_does_not_overflow() {
         let (throttle, second) = (Throttle::default(), Duration::from_secs(1));
         let rate = ByteRate::new(1).unwrap();
         let take = || throttle.take(share("a"), rate, usize::MAX, second);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_names_clients_have_no_more_than_so_many_are_known() {
+    fn the_table_of_client_names_is_bounded() {
         let throttle = Throttle::default();
         let rate = ByteRate::new(1000).unwrap();
         for n in 0..3 * BUCKETS_MAX {

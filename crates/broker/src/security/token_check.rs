@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_key_file_keeps_the_old_keys_and_is_told_once_in_ten_minutes() {
+    fn a_broken_key_file_keeps_the_old_keys_and_is_logged_once_in_ten_minutes() {
         let signer = Signer::new("k");
         let checked = Checked::new(&[&signer]);
         let minute_passes = || {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_of_unknown_keys_have_the_keys_read_at_most_twice_a_minute() {
+    async fn tokens_of_unknown_keys_cause_at_most_two_reads_of_keys_a_minute() {
         let [first, second, third] = ["first", "second", "third"].map(Signer::new);
         let checked = Checked::new(&[&first]);
         assert!(!checked.check.lacks_key_of(&first.token()));

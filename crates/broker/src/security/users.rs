@@ -11,7 +11,7 @@ use millstream_wire::sasl::{Credential, Hash, Iterations, Key};
 use super::decoy::{Decoys, Shape};
 use super::principal::Principal;
 
-/// The most users: each takes memory. Kafka has no such bound.
+/// The most users: each takes memory. Kafka has no bound.
 pub const USERS_MAX: usize = 1_000_000;
 /// The fewest iterations of a password's hash. Kafka's bound.
 pub const ITERATIONS_MIN: Iterations = Iterations(4096);
@@ -159,7 +159,7 @@ impl Users {
         self.credentials.get(user)?.of(hash)
     }
 
-    /// Returns all credentials of a user: one or two, or none if there is no such user.
+    /// Returns all credentials of a user: one or two, or none if the user does not exist.
     pub fn credentials(&self, user: &str) -> impl Iterator<Item = &Credential> {
         self.credentials
             .get(user)

@@ -40,8 +40,8 @@
 //! dead first, a state beside Acquired, and is archived when its dead letter is durable. It counts as unfinished, so the
 //! next record of its key waits for the letter.
 //!
-//! A member may leave the acknowledgement of records to a transaction. Such records are prepared, a state beside Acquired
-//! without a lock: the commit finishes them, and the abort gives them back. They count as unfinished.
+//! A member may leave the acknowledgement of records to a transaction. These records are prepared, a state beside
+//! Acquired without a lock: the commit finishes them, and the abort gives them back. They count as unfinished.
 //!
 //! Around the state machine, [`service`] keeps the states in the log, and answers requests about records.
 //!

@@ -14,8 +14,7 @@ use super::ShareSettings;
 use super::keys::Keys;
 use crate::groups::MemberId;
 
-/// A read of a group that is ordered by key goes on over as many records that it cannot have: they lie among those that
-/// it can.
+/// A read of a group that is ordered by key skips up to this many blocked records, which lie among available ones.
 const GAP_MAX: u64 = 64;
 
 /// A share-partition. Times are those of the clock that never goes back.

@@ -7,7 +7,7 @@
 //! 17@1,18-20@2,21@1:reject
 //! ```
 //!
-//! Each part is a record or a range of records, the delivery count that the member was told, and the verdict: without
+//! Each part is a record or a range of records, the delivery count that the member received, and the verdict: without
 //! one, the records are accepted.
 
 use millstream_base::{Offset, ProducerId};
@@ -25,7 +25,7 @@ pub struct Receipt {
     pub first: Offset,
     /// The last record.
     pub last: Offset,
-    /// The delivery count that the member was told with the records.
+    /// The delivery count that the member received with the records.
     pub deliveries: u16,
     /// The records are accepted, or rejected.
     pub is_accepted: bool,

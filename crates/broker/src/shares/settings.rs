@@ -57,7 +57,7 @@ pub enum OffsetReset {
 pub enum Isolation {
     /// All that are durable.
     ReadUncommitted,
-    /// Those of committed transactions, and those outside of transactions.
+    /// Records of committed transactions, and records outside of transactions.
     ReadCommitted,
 }
 
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_their_units_in_order_and_fractions_of_seconds_alone() {
+    fn durations_need_their_units_in_order_and_only_seconds_have_fractions() {
         let seconds = 86_400.0 + 2.0 * 3600.0 + 3.0 * 60.0 + 4.5;
         for (text, expected) in [
             ("latest", Some(OffsetReset::Latest)),

@@ -302,7 +302,7 @@ fn batches(rng: &mut Rng, model: &Model, of: usize) -> Vec<(i64, i64, Vec<i8>)> 
 
 proptest! {
     #[test]
-    fn a_share_partition_does_what_a_state_for_each_record_does(seed: u64) {
+    fn a_share_partition_agrees_with_a_model_that_has_a_state_for_each_record(seed: u64) {
         let mut rng = Rng::with_seed(seed);
         let settings = ShareSettings {
             deliveries_max: 3,
@@ -408,7 +408,7 @@ proptest! {
 }
 
 #[test]
-fn a_million_records_take_the_memory_of_one_while_they_agree() {
+fn a_million_records_in_the_same_state_take_the_memory_of_one() {
     let settings = ShareSettings {
         record_locks_max: u64::MAX,
         ..ShareSettings::default()
@@ -505,7 +505,7 @@ fn key() -> record::Key {
 }
 
 #[test]
-fn what_is_stored_is_what_is_read() {
+fn a_stored_state_round_trips() {
     let settings = ShareSettings::default();
     let key = key();
     let mut shares = SharePartition::new(Offset(5));

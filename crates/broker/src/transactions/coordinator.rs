@@ -20,7 +20,7 @@ use crate::groups::{Moment, RequestId};
 ///
 /// Its memory runs ahead of the log. If an append fails, drop the coordinator, and [restore](Coordinator::restore)
 /// another from the log; but not before every marker and every group's outcome that an earlier one asked for is either
-/// written or given up for ever. A late marker would end a later transaction of the same producer.
+/// written or given up permanently. A late marker would end a later transaction of the same producer.
 #[derive(Debug)]
 pub struct Coordinator {
     pub(super) config: Config,
@@ -200,7 +200,7 @@ impl Coordinator {
     }
 
     fn set_expiry(&mut self, now: Moment) {
-        // Never at once, or the caller would tick for ever.
+        // Never at once, or the caller would tick forever.
         let interval = self.config.retention_check_interval;
         let interval = interval.max(Duration::from_millis(1));
         self.expiry_at = now.elapsed.saturating_add(interval);

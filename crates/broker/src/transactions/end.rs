@@ -79,7 +79,7 @@ impl Coordinator {
         }
     }
 
-    /// Once this record is durable the outcome is decided; then the participants are told.
+    /// Once this record is durable the outcome is decided; then the participants learn it.
     fn begin_ending(&mut self, turn: &mut Turn, id: &TransactionalId) {
         let Some(entry) = self.entries.get_mut(id) else {
             return;

@@ -95,7 +95,7 @@ mod tests {
     use super::TransactionError::*;
 
     #[test]
-    fn a_produce_request_gets_the_errors_that_producers_know() {
+    fn produce_maps_transaction_errors_to_codes_that_producers_know() {
         assert_eq!(ProducerFenced.in_produce(true), InvalidProducerEpoch);
         assert_eq!(ConcurrentTransactions.in_produce(true), NotEnoughReplicas);
         assert_eq!(TransactionAbortable.in_produce(true), TransactionAbortable);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_of_offsets_gets_the_errors_that_it_knows() {
+    fn offset_commits_map_transaction_errors_to_codes_that_they_know() {
         assert_eq!(ProducerFenced.in_offset_commit(true), InvalidProducerEpoch);
         let ending = ConcurrentTransactions.in_offset_commit(true);
         assert_eq!(ending, CoordinatorLoadInProgress);

@@ -8,7 +8,7 @@ use super::{ListTransactions, State, TransactionError, TransactionalId};
 use crate::groups::Moment;
 use crate::pattern::compile;
 
-/// States of Kafka that no transaction has here; a request may name them all the same.
+/// States of Kafka that no transaction has here; a request may still name them.
 const UNSEEN_STATES: [&str; 2] = ["Dead", "PrepareEpochFence"];
 
 impl Coordinator {

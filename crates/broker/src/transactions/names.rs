@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_both_of_a_producer_or_neither() {
+    fn a_request_has_both_a_producer_id_and_an_epoch_or_neither() {
         let none = (ProducerId::NONE, Producer::NO_EPOCH);
         assert_eq!(Producer::expected(none.0, none.1), Ok(None));
         let some = Producer::first(ProducerId(7));

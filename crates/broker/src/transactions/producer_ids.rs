@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn when_there_are_none_left_none_is_given() {
+    fn exhausted_producer_ids_are_an_error() {
         let mut ids = ProducerIds::restore(ProducerId(i64::MAX - 1));
         assert_eq!(ids.next(), Err(TransactionError::UnknownServerError));
         assert_eq!(ids.next(), Err(TransactionError::UnknownServerError));

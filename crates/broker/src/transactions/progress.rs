@@ -21,7 +21,7 @@ pub(super) struct Progress {
 struct Waiting<T> {
     /// The participants without the outcome.
     open: BTreeSet<T>,
-    /// Those of them without an attempt under way.
+    /// The participants without an attempt in flight.
     untold: BTreeSet<T>,
 }
 
@@ -59,7 +59,7 @@ impl Progress {
         !self.partitions.untold.is_empty() || !self.groups.untold.is_empty()
     }
 
-    /// Takes the participants that are to be told now.
+    /// Takes the participants that need a marker now.
     pub fn take_untold(&mut self) -> (Vec<TopicPartition>, Vec<GroupName>) {
         (self.partitions.take_untold(), self.groups.take_untold())
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_failed_and_knows_it_after_all_is_not_told_again() {
+    fn a_participant_that_fails_and_then_confirms_gets_no_second_marker() {
         let mut participants = Participants::default();
         participants.add_group("a".into());
         participants.add_group("b".into());

@@ -66,7 +66,7 @@ pub struct AddPartitions {
 }
 
 /// Kafka's AddOffsetsToTxn. The broker also sends it before each TxnOffsetCommit of a client that does not (from its
-/// version 5 on); the errors are then [those of such a commit](super::TransactionError::in_offset_commit).
+/// version 5 on); the errors are then [those of a TxnOffsetCommit](super::TransactionError::in_offset_commit).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddOffsets {
     /// The producer's transactional id.

@@ -97,7 +97,7 @@ fn members_get_the_assignments_of_the_leader() {
 }
 
 #[test]
-fn members_go_on_until_they_join_again_when_another_comes() {
+fn members_continue_until_they_rejoin_after_a_new_member_joins() {
     let mut world = World::new();
     let members = world.stable_group(&["a", "b"]);
     assert_eq!(world.heartbeat(&members[1]), Ok(()));
@@ -233,7 +233,7 @@ fn a_member_that_never_asks_for_its_assignment_is_removed() {
 }
 
 #[test]
-fn the_protocol_is_the_one_that_most_members_like_best_of_those_that_all_know() {
+fn the_group_uses_the_common_protocol_with_the_most_votes() {
     let mut world = World::new();
     let protocols = [
         vec!["sticky", "range", "roundrobin"],
@@ -422,7 +422,7 @@ fn a_full_group_takes_no_more_members() {
 }
 
 #[test]
-fn ids_that_are_given_out_are_bounded_too() {
+fn unused_member_ids_count_towards_the_bound() {
     let mut world = World::with(Config {
         members_max: 2,
         ..Config::default()

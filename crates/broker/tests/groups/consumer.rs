@@ -156,7 +156,7 @@ fn a_member_with_lost_state_rejoins_and_keeps_its_partitions() {
 }
 
 #[test]
-fn a_static_member_that_leaves_for_now_finds_its_partitions_again() {
+fn a_static_member_that_leaves_temporarily_gets_its_partitions_back() {
     let mut world = world();
     let static_joining = |id: &str| ConsumerHeartbeat {
         instance: Some("one".into()),
@@ -207,7 +207,7 @@ fn a_static_member_that_does_not_return_is_removed() {
 }
 
 #[test]
-fn a_group_has_a_session_timeout_of_its_own() {
+fn a_group_may_have_its_own_session_timeout() {
     let mut world = world();
     let own = GroupConfig {
         consumer_session_timeout: Some(10 * SECOND),

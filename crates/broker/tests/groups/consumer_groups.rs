@@ -10,7 +10,7 @@ use crate::member::*;
 use crate::support::*;
 
 #[test]
-fn in_version_0_a_member_gets_its_id() {
+fn the_server_assigns_the_member_id_in_version_0() {
     let mut world = world();
     let mut heartbeat = joining("");
     heartbeat.gets_member_id = true;
@@ -63,7 +63,7 @@ fn a_member_may_change_its_topics() {
 }
 
 #[test]
-fn topics_by_regular_expression() {
+fn a_member_subscribes_by_regular_expression() {
     let mut world = world();
     world.put_topic("payments", PAYMENTS, 2);
     let mut heartbeat = joining("a");

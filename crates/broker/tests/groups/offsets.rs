@@ -96,7 +96,7 @@ fn commit_of_flow(topic: &str, offset: u64) -> CommitOffsets {
 }
 
 #[test]
-fn the_group_of_a_flow_takes_neither_members_nor_other_offsets() {
+fn the_group_of_a_flow_refuses_members_and_offsets_of_other_clients() {
     let mut world = World::new();
     assert_eq!(world.commit(commit_of_flow("orders", 7)), Ok(()));
     for _ in 0..2 {
@@ -129,7 +129,7 @@ fn a_flow_leaves_a_group_of_consumers_alone() {
 }
 
 #[test]
-fn only_members_commit_to_a_group_that_has_some() {
+fn only_members_may_commit_to_a_group_with_members() {
     let mut world = World::new();
     let members = world.stable_group(&["a"]);
     assert_eq!(
@@ -144,7 +144,7 @@ fn only_members_commit_to_a_group_that_has_some() {
 }
 
 #[test]
-fn a_generation_of_a_group_that_is_not_there_is_refused_as_the_version_allows() {
+fn a_commit_to_a_missing_group_gets_the_error_of_its_version() {
     let mut world = World::new();
     let mut commit = commit("orders", 1);
     commit.generation = Generation(3);
@@ -201,7 +201,7 @@ fn long_metadata_is_refused_for_its_partition_alone() {
 }
 
 #[test]
-fn offsets_of_a_transaction_count_when_it_is_committed() {
+fn offsets_of_a_transaction_apply_when_it_commits() {
     let mut world = World::new();
     assert_eq!(world.commit(commit("orders", 1)), Ok(()));
     assert_eq!(commit_in_transaction(&mut world, "orders", 9), Ok(()));
@@ -222,7 +222,7 @@ fn offsets_of_a_transaction_count_when_it_is_committed() {
 }
 
 #[test]
-fn offsets_of_a_transaction_are_dropped_when_it_is_aborted() {
+fn offsets_of_an_aborted_transaction_are_dropped() {
     let mut world = World::new();
     assert_eq!(commit_in_transaction(&mut world, "orders", 9), Ok(()));
     end_transaction(&mut world, false);
@@ -284,7 +284,7 @@ fn offsets_are_deleted_unless_members_subscribe_to_the_topic() {
 }
 
 #[test]
-fn offsets_of_a_deleted_topic_go_with_it() {
+fn deleting_a_topic_deletes_its_offsets() {
     let mut world = World::new();
     assert_eq!(world.commit(commit("orders", 1)), Ok(()));
     assert_eq!(commit_in_transaction(&mut world, "orders", 2), Ok(()));
@@ -343,7 +343,7 @@ fn standalone_offsets_expire_after_their_commit_or_after_their_own_retention() {
 }
 
 #[test]
-fn an_offset_of_a_topic_that_living_members_left_expires() {
+fn an_offset_expires_when_no_member_subscribes_to_its_topic() {
     let mut world = World::new();
     let members = world.stable_group(&["a"]);
     for topic in ["orders", "payments"] {

@@ -49,7 +49,7 @@ struct Run {
 }
 
 #[test]
-fn classic_groups_keep_their_promises() {
+fn classic_groups_keep_their_invariants_under_random_events() {
     random::run(|rng| {
         let mut run = Run::new(rng);
         for _ in 0..rng.usize(20..200) {

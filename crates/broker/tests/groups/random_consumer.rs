@@ -40,7 +40,7 @@ struct Run {
 const TOPICS: [&str; 4] = ["a", "b", "ba", "c"];
 
 #[test]
-fn groups_of_the_next_generation_keep_their_promises() {
+fn consumer_groups_keep_their_invariants_under_random_events() {
     random::run(|rng| {
         let mut run = Run::new(rng);
         for _ in 0..rng.usize(20..200) {

@@ -318,7 +318,7 @@ fn every_prefix_of_the_log_can_be_restored() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(
+    fn random_bytes_are_decoded_or_refused(
         kind in 0..24_u8,
         key in prop::collection::vec(any::<u8>(), 0..24),
         value in prop::collection::vec(any::<u8>(), 0..64),

@@ -115,7 +115,7 @@ fn a_static_member_that_comes_back_with_another_protocol_rebalances() {
 }
 
 #[test]
-fn of_two_with_the_same_instance_id_the_later_one_fences_the_earlier() {
+fn a_second_member_with_the_same_instance_id_fences_the_first() {
     let mut world = World::new();
     let first = world.send(Request::JoinGroup(static_join("one")));
     let second = come_back(&mut world, "one");

@@ -273,7 +273,7 @@ fn a_group_may_have_a_session_timeout_and_a_heartbeat_interval_of_its_own() {
 }
 
 #[test]
-fn a_static_member_that_comes_back_has_its_tasks_at_once() {
+fn a_returning_static_member_gets_its_tasks_at_once() {
     let mut world = world(2);
     let named = |heartbeat| StreamsHeartbeat {
         instance: Some("i".into()),
@@ -312,7 +312,7 @@ fn a_group_goes_on_after_a_restart() {
 }
 
 #[test]
-fn one_member_may_ask_all_to_shut_down() {
+fn one_member_may_shut_down_all_members() {
     let mut world = world(2);
     let a = Member::join(&mut world, "a");
     let b = Member::join(&mut world, "b");

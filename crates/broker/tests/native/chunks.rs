@@ -53,7 +53,7 @@ fn of_producer(id: i64, epoch: i16, sequence: i32) -> Bytes {
 }
 
 #[test]
-fn chunks_of_a_request_go_to_their_streamlets_and_are_durable_when_answered() {
+fn chunks_of_a_request_reach_their_streamlets_and_are_durable_before_the_answer() {
     let mut broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("written", 2, 1);
@@ -113,7 +113,7 @@ fn a_producer_stays_in_its_partition_and_has_each_chunk_stored_once() {
 }
 
 #[test]
-fn a_chunk_is_refused_without_those_beside_it() {
+fn a_refused_chunk_does_not_affect_other_chunks_of_the_request() {
     let broker = Broker::start();
     let mut client = broker.client();
     let small = StreamSettings {

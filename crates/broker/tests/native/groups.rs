@@ -211,7 +211,7 @@ fn consumers_of_a_shared_group_divide_the_groups() {
 }
 
 #[test]
-fn commits_survive_a_restart_and_the_rest_is_assigned_again() {
+fn commits_survive_a_restart_and_uncommitted_groups_are_assigned_again() {
     let mut broker = Broker::start();
     let mut client = broker.client();
     let (stream, _) = filled(&mut client, "commits");
@@ -324,7 +324,7 @@ fn shared_groups_are_bounded_and_deleted_streams_free_theirs() {
 }
 
 #[test]
-fn the_cursors_of_a_commit_wait_for_the_disk_together() {
+fn all_cursors_of_a_commit_share_one_wait_for_the_disk() {
     let broker = Broker::start();
     let mut client = broker.client();
     let (stream, _) = filled(&mut client, "s");

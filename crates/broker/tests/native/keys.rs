@@ -159,7 +159,7 @@ fn scans_return_a_partition_s_keys_in_order_page_by_page() {
     assert_eq!(page.keys[0].newest.value, "4");
     let range = ScanKeysRequest {
         until: Some(Bytes::from_static(b"d")),
-        // Room for no key: the first one comes all the same.
+        // The bound is below any key: the answer still has the first one.
         bytes_max: 0,
         ..scan_request(0, "aa", u32::MAX)
     };
@@ -206,7 +206,7 @@ fn streams_that_are_not_keyed_or_do_not_exist_are_refused_with_advice() {
 }
 
 #[test]
-fn too_many_keys_fail_the_request_and_too_large_entries_only_themselves() {
+fn too_many_keys_fail_the_request_and_an_oversized_entry_fails_alone() {
     let broker = Broker::start();
     let mut client = broker.client();
     let small_chunks = StreamSettings {
@@ -341,7 +341,7 @@ fn a_change_whose_condition_does_not_hold_is_refused_with_the_newest_version() {
 }
 
 #[test]
-fn a_time_to_live_must_be_one_and_a_deletion_has_none() {
+fn a_time_to_live_must_be_positive_and_a_deletion_must_not_have_one() {
     use KeyCondition::{Absent, None as Always};
     let broker = Broker::start();
     let mut client = broker.client();
@@ -369,7 +369,7 @@ fn a_time_to_live_must_be_one_and_a_deletion_has_none() {
 }
 
 #[test]
-fn numbers_are_added_to_values() {
+fn add_changes_numeric_values() {
     let broker = Broker::start();
     let mut client = broker.client();
     create(&mut client, "t", keyed(Durability::Sync, 3));
@@ -406,7 +406,7 @@ fn numbers_are_added_to_values() {
 
 /// Requests of one connection take effect in their order, also changes that look up keys.
 #[test]
-fn a_request_behind_a_change_comes_after_it() {
+fn a_later_request_of_a_connection_sees_the_earlier_change() {
     let broker = Broker::start();
     let mut client = broker.client();
     create(&mut client, "t", keyed(Durability::Sync, 1));
@@ -607,7 +607,7 @@ fn in_city(key: &'static str, cities: &[&'static str], condition: KeyCondition) 
 }
 
 #[test]
-fn keys_are_found_by_secondary_keys_that_they_still_have() {
+fn look_ups_by_secondary_key_find_only_current_entries() {
     let broker = Broker::start();
     let mut client = broker.client();
     create(&mut client, "t", with_cities());

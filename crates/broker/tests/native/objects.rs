@@ -156,7 +156,7 @@ fn objects_of_all_sizes_come_back_as_they_were_put() {
 }
 
 #[test]
-fn ranges_of_an_object_are_cut_where_they_are_asked_for() {
+fn ranges_of_an_object_have_exactly_the_requested_bytes() {
     let broker = Broker::start();
     let mut client = broker.client();
     let whole = content(700_001);
@@ -181,7 +181,7 @@ fn ranges_of_an_object_are_cut_where_they_are_asked_for() {
 }
 
 #[test]
-fn parts_of_any_size_make_the_object() {
+fn an_object_may_be_put_in_parts_of_any_size() {
     let broker = Broker::start();
     let mut client = broker.client();
     let mut random = fastrand::Rng::with_seed(2);
@@ -208,7 +208,7 @@ fn parts_of_any_size_make_the_object() {
 }
 
 #[test]
-fn an_object_that_cannot_be_is_refused_and_the_connection_goes_on() {
+fn an_invalid_object_is_refused_and_the_connection_stays_open() {
     let broker = Broker::start();
     let mut client = broker.client();
     let some = content(1000);
@@ -232,7 +232,7 @@ fn an_object_that_cannot_be_is_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn parts_follow_each_other() {
+fn a_part_that_does_not_follow_the_previous_one_is_refused() {
     let broker = Broker::start();
     let mut client = broker.client();
     let some = content(1000);
@@ -300,7 +300,7 @@ fn connections_put_objects_side_by_side() {
 }
 
 #[test]
-fn objects_that_are_begun_are_bounded_and_given_up_ones_make_room() {
+fn unfinished_objects_are_bounded_and_abandoned_ones_make_room() {
     let broker = Broker::start();
     let mut clients: Vec<Client> = (0..64).map(|_| broker.client()).collect();
     for (n, client) in clients.iter_mut().enumerate() {

@@ -95,7 +95,7 @@ fn reads_with_any_byte_bound_return_all_records() {
 }
 
 #[test]
-fn a_cursor_where_no_chunk_starts_is_the_clients_error_after_a_restart_too() {
+fn a_cursor_between_chunk_starts_is_out_of_range_before_and_after_a_restart() {
     let mut broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("read", 1, 1);
@@ -124,7 +124,7 @@ fn a_cursor_where_no_chunk_starts_is_the_clients_error_after_a_restart_too() {
 }
 
 #[test]
-fn an_answer_has_no_more_than_it_may_and_is_shared_by_the_cursors() {
+fn all_cursors_share_the_byte_bound_of_an_answer() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("shared", 2, 1);
@@ -156,7 +156,7 @@ fn an_answer_has_no_more_than_it_may_and_is_shared_by_the_cursors() {
 }
 
 #[test]
-fn a_read_waits_until_there_is_enough() {
+fn a_read_waits_for_its_minimum_of_bytes() {
     let broker = Broker::start();
     let (mut reader, mut writer) = (broker.client(), broker.client());
     let stream = writer.create("awaited", 1, 1);
@@ -177,7 +177,7 @@ fn a_read_waits_until_there_is_enough() {
 }
 
 #[test]
-fn a_read_that_waited_for_nothing_is_answered_in_time() {
+fn a_read_without_new_records_is_answered_after_its_wait() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("quiet", 1, 1);
@@ -223,7 +223,7 @@ fn many_readers_are_woken_by_one_write() {
 }
 
 #[test]
-fn a_wait_ends_with_the_stream() {
+fn deleting_a_stream_ends_waiting_reads() {
     let broker = Broker::start();
     let (mut reader, mut other) = (broker.client(), broker.client());
     let stream = other.create("doomed", 1, 1);
@@ -289,7 +289,7 @@ fn a_cursor_is_refused_at_once_and_the_others_are_read() {
 }
 
 #[test]
-fn a_cursor_in_a_removed_group_gets_the_earliest_one() {
+fn a_cursor_in_a_removed_group_continues_at_the_earliest_group() {
     let broker = Broker::start();
     let mut client = broker.client();
     let stream = client.create("short", 1, 1);

@@ -166,7 +166,7 @@ fn invalid_creations_are_refused() {
 }
 
 #[test]
-fn one_of_many_creates_a_stream_and_the_others_get_it() {
+fn concurrent_creations_make_one_stream_for_all_clients() {
     let broker = Broker::start();
     let threads = (0..8).map(|_| {
         let mut client = broker.client();
@@ -266,7 +266,7 @@ fn growing_to_the_same_size_writes_no_journal() {
 }
 
 #[test]
-fn a_deleted_stream_is_gone_and_its_name_is_free() {
+fn the_name_of_a_deleted_stream_can_be_used_again() {
     let broker = Broker::start();
     let mut client = broker.client();
     let old = client.create("short", 1, 1);

@@ -1,4 +1,4 @@
-//! Watches of keys: what they deliver, and what is refused.
+//! Watches of keys: the changes that they deliver, and the watches that the broker refuses.
 
 use bytes::Bytes;
 use millstream_base::{ByteSize, Offset};

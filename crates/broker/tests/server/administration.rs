@@ -71,7 +71,7 @@ fn no_election_is_needed_where_one_broker_leads_all() {
 }
 
 #[test]
-fn replicas_stay_where_they_are() {
+fn replicas_cannot_be_reassigned() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -142,7 +142,7 @@ fn the_node_is_its_own_quorum() {
         assert_eq!((metadata.error_code, metadata.leader_id), (0, ID));
         assert!(
             metadata.high_watermark > 0,
-            "the catalog has what was made so far"
+            "the catalog has the topics made so far"
         );
         assert_eq!(metadata.current_voters.len(), 1);
         assert_eq!(metadata.current_voters[0].replica_id, ID);
@@ -160,7 +160,7 @@ fn the_node_is_its_own_quorum() {
 }
 
 #[test]
-fn features_keep_their_levels() {
+fn features_cannot_change_their_levels() {
     let node = Node::start();
     let mut client = node.connect();
     for version in ApiKey::UpdateFeatures.versions() {
@@ -215,7 +215,7 @@ fn create(client: &mut Connection, name: &str) -> i16 {
 
 /// The broker refused them, though tools like Debezium and Strimzi use these names.
 #[test]
-fn topics_whose_names_begin_with_two_underscores_are_topics_as_all_others() {
+fn topics_with_two_leading_underscores_are_ordinary_topics() {
     let node = Node::start();
     let mut client = node.connect();
     for name in ["__debezium-heartbeat.db", "__strimzi_store_topic", "__t"] {
@@ -256,7 +256,7 @@ fn topics_whose_names_begin_with_two_underscores_are_topics_as_all_others() {
 }
 
 #[test]
-fn the_topic_of_committed_offsets_is_there_with_the_first_group_and_is_only_read() {
+fn the_topic_of_committed_offsets_appears_with_the_first_group_and_is_read_only() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

@@ -134,7 +134,7 @@ fn slow_clients_get_all_answers_in_order() {
 }
 
 #[test]
-fn clients_that_do_not_read_are_closed_when_others_need_the_memory() {
+fn clients_that_do_not_read_are_disconnected_when_others_need_the_memory() {
     let node = node_with_budget(1 << 20);
     let mut greedy = node.connect();
     for _ in 0..64 {
@@ -163,7 +163,7 @@ fn clients_that_do_not_read_are_closed_when_others_need_the_memory() {
 }
 
 #[test]
-fn a_client_that_never_reads_descriptions_is_closed() {
+fn a_client_that_never_reads_descriptions_is_disconnected() {
     let node = Node::alone(|config| config.write_stall_max = Duration::from_millis(500));
     node.connect().create_topic("wide", WIDE);
     let mut greedy = node.connect();
@@ -177,7 +177,7 @@ fn a_client_that_never_reads_descriptions_is_closed() {
 }
 
 #[test]
-fn answers_behind_a_wait_do_not_keep_memory_that_others_need() {
+fn answers_queued_behind_a_wait_free_memory_that_others_need() {
     let node = Node::alone(|config| config.answers_bytes_max = 64 << 10);
     let mut client = node.connect();
     client.create_topic("t", 1);

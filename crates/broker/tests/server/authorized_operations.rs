@@ -67,7 +67,7 @@ fn join_next(client: &mut Connection) {
 }
 
 #[test]
-fn a_client_that_asks_gets_its_authorized_operations() {
+fn a_client_may_request_its_authorized_operations() {
     let (_node, mut admin, mut alice) = two_clients();
     admin.create_topic("t", 1);
     join_next(&mut admin);
@@ -91,7 +91,7 @@ fn a_client_that_asks_gets_its_authorized_operations() {
 }
 
 #[test]
-fn without_rules_everything_may_be_done() {
+fn without_rules_every_operation_is_authorized() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

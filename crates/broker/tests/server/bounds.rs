@@ -68,7 +68,7 @@ fn clients_that_never_read_do_not_delay_others() {
 }
 
 #[test]
-fn a_client_that_never_reads_holds_bounded_memory_and_is_closed() {
+fn a_client_that_never_reads_holds_bounded_memory_and_is_disconnected() {
     let node = Node::alone(|config| config.write_stall_max = Duration::from_millis(500));
     let mut client = node.connect();
     client.create_topic("t", 1);

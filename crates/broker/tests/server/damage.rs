@@ -43,7 +43,7 @@ fn commit(client: &mut Connection, offset: i64) -> i16 {
 }
 
 #[test]
-fn groups_are_refused_while_their_stream_is_cut_short() {
+fn requests_of_groups_are_refused_while_the_stream_of_groups_is_truncated() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

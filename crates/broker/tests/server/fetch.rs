@@ -22,7 +22,7 @@ fn all_values(response: &FetchResponse) -> Vec<String> {
 }
 
 #[test]
-fn a_fetch_waits_for_an_append_and_no_longer() {
+fn an_append_wakes_a_waiting_fetch() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 2);
@@ -45,7 +45,7 @@ fn a_fetch_waits_for_an_append_and_no_longer() {
 }
 
 #[test]
-fn a_fetch_that_finds_nothing_ends_when_its_time_is_over() {
+fn a_fetch_without_new_records_is_answered_after_its_wait() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -66,7 +66,7 @@ fn a_fetch_that_finds_nothing_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn a_fetch_waits_for_its_least_bytes() {
+fn a_fetch_waits_for_its_minimum_of_bytes() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -89,7 +89,7 @@ fn a_fetch_waits_for_its_least_bytes() {
 }
 
 #[test]
-fn more_than_fits_is_enough() {
+fn a_minimum_above_the_byte_bound_does_not_delay_a_fetch() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -186,7 +186,7 @@ fn every_version_is_answered_with_records_and_with_errors() {
 }
 
 #[test]
-fn a_partition_that_is_named_twice_is_given_once() {
+fn a_partition_named_twice_in_a_fetch_is_answered_once() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -197,7 +197,7 @@ fn a_partition_that_is_named_twice_is_given_once() {
 }
 
 #[test]
-fn answers_with_old_data_are_small_while_there_are_producers() {
+fn answers_with_old_data_are_small_while_clients_produce() {
     const CHUNKS: usize = 10;
     const SMALL_BYTES: usize = 64 << 10;
     let node = Node::alone(|_| {});

@@ -150,7 +150,7 @@ fn ask_versions_in(client: &mut Connection, version: i16) -> i16 {
 
 /// The expected answers are those of a Kafka 4.3.1 broker.
 #[test]
-fn unknown_requests_and_versions_are_answered_or_end_the_connection_as_with_kafka() {
+fn unknown_requests_and_versions_are_handled_as_by_kafka() {
     let node = Node::start();
     for (api_key, version) in UNKNOWN {
         assert_closes(&node, &bare_request(api_key, version));
@@ -204,7 +204,7 @@ fn an_unknown_version_of_api_versions_is_answered_with_the_supported_ones() {
 }
 
 #[test]
-fn half_a_request_does_not_keep_its_connection() {
+fn a_connection_with_half_a_request_is_closed() {
     let node = Node::with(|config| config.read_stall_max = Duration::from_millis(300));
     let mut idle = node.connect();
     let mut client = node.connect();
@@ -239,7 +239,7 @@ fn memory_for_announced_requests_that_never_arrive_is_freed() {
 }
 
 #[test]
-fn a_silent_connection_is_closed_after_its_time() {
+fn a_silent_connection_is_closed_after_the_idle_timeout() {
     let node = Node::with(|config| config.idle_max = Duration::from_millis(300));
     let mut client = node.connect();
     let started_at = Instant::now();
@@ -248,7 +248,7 @@ fn a_silent_connection_is_closed_after_its_time() {
 }
 
 #[test]
-fn requests_arrive_whole_however_they_are_cut() {
+fn a_request_may_arrive_in_any_pieces() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

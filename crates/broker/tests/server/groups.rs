@@ -121,7 +121,7 @@ fn a_group_and_its_offsets_outlive_the_broker() {
 }
 
 #[test]
-fn a_member_that_joins_makes_the_others_join_again() {
+fn a_new_member_makes_the_others_rejoin() {
     let node = Node::start();
     let (mut first, mut second) = (node.connect(), node.connect());
     let joined = join(&mut first);
@@ -143,7 +143,7 @@ fn a_member_that_joins_makes_the_others_join_again() {
 }
 
 #[test]
-fn offsets_below_zero_are_not_taken_for_zero() {
+fn commits_of_negative_offsets_are_refused() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

@@ -72,7 +72,7 @@ fn the_answer_names_the_topic_and_the_record_without_a_key() {
 }
 
 #[test]
-fn other_topics_and_other_faults_are_answered_as_before() {
+fn only_missing_keys_in_compacted_topics_get_record_errors() {
     let (_node, mut client) = compacted();
     client.create_topic("plain", 1);
     let stored = produce(&mut client, 9, "plain", &[None], Compression::Zstd);
@@ -110,7 +110,7 @@ fn an_answer_names_at_most_a_hundred_records() {
 }
 
 #[test]
-fn a_long_answer_comes_whole_for_one_partition_and_for_many() {
+fn a_long_error_answer_is_complete_for_one_and_many_partitions() {
     let name = "n".repeat(249);
     let (node, mut client) = compacted_as(&name);
     let records = [(None, "value"); 150];
@@ -131,7 +131,7 @@ fn a_long_answer_comes_whole_for_one_partition_and_for_many() {
 }
 
 #[test]
-fn the_beginning_of_a_topic_is_deleted_only_where_retention_counts() {
+fn delete_records_is_refused_on_a_topic_without_retention() {
     let (node, mut client) = compacted();
     for _ in 0..3 {
         produce(&mut client, 9, "table", &[Some("a")], Compression::None);
@@ -226,7 +226,7 @@ fn put_large(client: &mut Connection, key: &str, condition: KeyCondition) -> Sto
 }
 
 #[test]
-fn a_put_that_is_stored_when_the_disk_fills_says_that_it_may_take_effect() {
+fn a_put_stored_before_the_disk_fills_reports_that_it_may_take_effect() {
     let disk = Arc::new(SimDisk::new(7));
     let node = Node::simulated(disk.clone(), Arc::new(SystemClock::default()));
     let config = StreamConfig {

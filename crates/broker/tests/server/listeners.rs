@@ -222,7 +222,7 @@ fn a_listener_with_tls_needs_a_certificate() {
 }
 
 #[test]
-fn the_id_of_the_broker_is_as_set() {
+fn the_broker_reports_the_configured_node_id() {
     let node = Node::with(|config| config.node_id = 7);
     let mut client = node.connect();
     client.create_topic("t", 1);

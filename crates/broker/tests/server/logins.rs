@@ -150,7 +150,7 @@ fn a_request_without_a_login_is_refused_and_closes_the_connection() {
 }
 
 #[test]
-fn a_mechanism_that_is_unknown_is_answered_with_those_that_are_known() {
+fn an_unknown_mechanism_is_answered_with_the_known_ones() {
     let node = guarded();
     let mut client = node.connect();
     let request = SaslHandshakeRequest::default().with_mechanism("GSSAPI".into());
@@ -192,7 +192,7 @@ fn the_oldest_clients_log_in_with_bare_messages() {
 }
 
 #[test]
-fn before_a_login_requests_are_small() {
+fn large_requests_are_refused_before_a_login() {
     let node = guarded();
     let mut client = node.connect();
     // One that announces 1 MiB.
@@ -204,7 +204,7 @@ fn before_a_login_requests_are_small() {
 }
 
 #[test]
-fn users_come_and_go_over_the_network_and_last() {
+fn users_are_created_and_removed_over_the_network_and_survive_a_restart() {
     let node = guarded();
     let alice = ("alice", "alice's secret");
     let mut admin = node.connect().log_in(ADMIN);

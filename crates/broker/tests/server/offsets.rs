@@ -39,7 +39,7 @@ fn list(
 }
 
 #[test]
-fn every_way_to_name_an_offset() {
+fn list_offsets_answers_every_special_and_ordinary_timestamp() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -69,7 +69,7 @@ fn every_way_to_name_an_offset() {
 }
 
 #[test]
-fn an_empty_partition_has_a_beginning_and_an_end_only() {
+fn an_empty_partition_has_only_a_first_and_a_next_offset() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -146,7 +146,7 @@ fn end_of_epoch(
 }
 
 #[test]
-fn the_only_epoch_ends_where_the_partition_does() {
+fn the_only_epoch_ends_at_the_end_of_the_partition() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -166,7 +166,7 @@ fn the_only_epoch_ends_where_the_partition_does() {
 }
 
 #[test]
-fn the_epoch_of_a_partition_that_was_added_ends_where_the_partition_does() {
+fn the_epoch_of_an_added_partition_ends_at_the_end_of_the_partition() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

@@ -75,7 +75,7 @@ fn a_topic_exists_for_the_request_behind_the_one_that_creates_it() {
 }
 
 #[test]
-fn a_request_behind_a_waiting_fetch_is_executed_before_the_fetch_is_answered() {
+fn a_request_after_a_waiting_fetch_is_executed_before_the_fetch_is_answered() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

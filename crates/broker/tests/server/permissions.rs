@@ -179,7 +179,7 @@ fn a_topic_is_not_deleted_by_name_with_the_right_to_another_id() {
 }
 
 #[test]
-fn the_permitted_part_of_a_request_is_executed() {
+fn only_the_permitted_part_of_a_request_is_executed() {
     let (_node, mut admin, mut alice) = two_clients();
     for name in ["mine", "others"] {
         admin.create_topic(name, 1);
@@ -235,7 +235,7 @@ fn the_permitted_part_of_a_request_is_executed() {
 }
 
 #[test]
-fn topics_without_permission_are_not_made_by_asking_for_them() {
+fn metadata_requests_do_not_create_topics_without_permission() {
     let (node, mut admin, mut alice) = two_clients();
     admin.allow("alice", (Describe, topic("wanted")));
     let named = MetadataRequestTopic::default().with_name(Some(topic_name("wanted")));
@@ -252,7 +252,7 @@ fn topics_without_permission_are_not_made_by_asking_for_them() {
 }
 
 #[test]
-fn a_fetch_session_ends_where_the_permission_ends() {
+fn a_fetch_session_returns_no_partition_after_its_right_is_revoked() {
     let (_node, mut admin, mut alice) = two_clients();
     admin.create_topic("t", 1);
     admin.produce("t", 0, &["one"]);
@@ -275,7 +275,7 @@ fn a_fetch_session_ends_where_the_permission_ends() {
 }
 
 #[test]
-fn rules_last() {
+fn rules_survive_a_restart() {
     let (node, mut admin, _) = two_clients();
     admin.create_topic("t", 1);
     admin.allow("alice", (Write, topic("t")));

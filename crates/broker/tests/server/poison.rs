@@ -140,7 +140,7 @@ fn fields_that_reach_beyond_their_record_are_refused() {
 }
 
 #[test]
-fn numbers_without_an_end_are_refused() {
+fn unterminated_varints_are_refused() {
     let chunk = changed(&two(), &[(SECOND_RECORD, &[0xff; 8])]);
     assert_refused(&chunk, "record 1: length");
 }

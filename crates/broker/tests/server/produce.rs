@@ -40,7 +40,7 @@ fn produce_stores_records_under_every_acks_setting() {
 }
 
 #[test]
-fn acknowledgements_that_do_not_exist_are_refused() {
+fn unknown_acks_settings_are_refused() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);

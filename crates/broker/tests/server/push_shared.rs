@@ -348,7 +348,7 @@ fn a_stopping_server_ends_subscriptions_that_share_memory() {
 
 /// Its thread held the log open after the server ended, so that it could not be opened again.
 #[test]
-fn nothing_of_a_server_that_has_ended_is_left_though_it_shared_memory() {
+fn a_stopped_server_that_shared_memory_leaves_nothing_behind() {
     for _ in 0..10 {
         let node = start(|_| {});
         node.connect().create_topic("t", 1);

@@ -411,7 +411,7 @@ fn connections_beyond_the_bound_on_held_ones_are_closed_at_once() {
 }
 
 #[test]
-fn clients_on_the_same_machine_that_use_the_socket_have_no_connection_rate() {
+fn clients_of_the_local_socket_have_no_connection_rate() {
     let dir = tempfile::tempdir().unwrap();
     let socket_dir = dir.path().to_owned();
     let node = Node::on(dir, |_| {}, |config| config.local_socket = Some(socket_dir));
@@ -424,7 +424,7 @@ fn clients_on_the_same_machine_that_use_the_socket_have_no_connection_rate() {
 }
 
 #[test]
-fn quotas_that_mean_nothing_are_refused() {
+fn quotas_with_invalid_values_or_entities_are_refused() {
     let node = Node::start();
     let mut client = node.connect();
     let invalid = ResponseError::InvalidRequest.code();

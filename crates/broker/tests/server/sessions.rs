@@ -111,7 +111,7 @@ fn wrong_epochs_and_ids_are_refused() {
 }
 
 #[test]
-fn a_session_keeps_to_names_or_to_ids() {
+fn a_session_uses_either_names_or_ids() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -125,7 +125,7 @@ fn a_session_keeps_to_names_or_to_ids() {
 }
 
 #[test]
-fn the_session_that_was_used_least_lately_makes_room() {
+fn the_least_recently_used_session_is_evicted() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -142,7 +142,7 @@ fn the_session_that_was_used_least_lately_makes_room() {
 }
 
 #[test]
-fn no_partition_is_starved_by_those_before_it() {
+fn earlier_partitions_do_not_starve_later_ones() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 3);
@@ -177,7 +177,7 @@ fn no_partition_is_starved_by_those_before_it() {
 }
 
 #[test]
-fn a_topic_that_is_made_later_is_found_by_the_session() {
+fn a_session_finds_a_topic_created_later() {
     let node = Node::start();
     let mut client = node.connect();
     let first = fetch(
@@ -207,7 +207,7 @@ fn a_topic_that_is_made_later_is_found_by_the_session() {
 }
 
 #[test]
-fn a_session_keeps_no_names_that_no_topic_can_have() {
+fn a_session_refuses_invalid_topic_names() {
     let node = Node::start();
     let mut client = node.connect();
     let name = "x".repeat(10_000);

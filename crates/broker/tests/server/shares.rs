@@ -213,7 +213,7 @@ fn read_committed_groups_get_neither_aborted_records_nor_markers() {
 }
 
 #[test]
-fn records_that_were_deleted_from_the_log_are_passed_over() {
+fn records_deleted_from_the_log_are_skipped() {
     let (node, mut client) = with_topic(1);
     let mut member = Member::join(&node, "a");
     for _ in 0..4 {
@@ -241,7 +241,7 @@ fn records_that_were_deleted_from_the_log_are_passed_over() {
 }
 
 #[test]
-fn no_more_records_are_in_flight_than_may_be() {
+fn records_in_flight_stay_within_the_limit() {
     let (node, mut client) = with_topic(1);
     let locks = ("share.partition.max.record.locks", "100");
     from_beginning(&mut client, &[locks]);
@@ -260,7 +260,7 @@ fn no_more_records_are_in_flight_than_may_be() {
 }
 
 #[test]
-fn all_partitions_have_a_member_and_all_members_a_partition() {
+fn each_partition_has_a_member_and_each_member_a_partition() {
     let (node, _client) = with_topic(3);
     let mut all: Vec<Member> = Vec::new();
     for id in ["a", "b", "c", "d", "e"] {

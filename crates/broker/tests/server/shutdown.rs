@@ -9,7 +9,7 @@ use millstream_wire::{ApiKey, Response};
 
 use crate::support::{Node, chunk, fetch_request, produce_request};
 
-/// A server ends within this time, whatever its clients do, also on a busy machine.
+/// A server ends within this time under any behaviour of its clients, also on a busy machine.
 const END_MAX: Duration = Duration::from_secs(25);
 
 #[test]

@@ -131,7 +131,7 @@ fn join_until_reported(client: &mut Connection, request: StreamsGroupHeartbeatRe
 }
 
 #[test]
-fn topics_are_made_for_a_group_and_its_tasks_begin() {
+fn internal_topics_are_created_for_a_group_and_its_tasks_begin() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 3);
@@ -214,7 +214,7 @@ fn topics_of_a_group_count_towards_the_partitions_of_the_node() {
 }
 
 #[test]
-fn a_member_makes_only_topics_that_it_may() {
+fn a_member_creates_only_topics_that_it_is_permitted_to_create() {
     let (node, mut admin, mut alice) = two_clients();
     admin.create_topic("t", 2);
     admin.allow("alice", (Operation::Read, group("g")));

@@ -109,7 +109,7 @@ fn records_go_through_tls() {
 }
 
 #[test]
-fn a_certificate_is_a_login() {
+fn a_client_certificate_logs_in() {
     let pki = Pki::new();
     pki.issue("carol");
     let node = Node::on(tempfile::tempdir().unwrap(), add_admin, |config| {

@@ -177,7 +177,7 @@ fn fetch(server: &KeyServer, start: &str, authorities: Option<PathBuf>) -> Fetch
 }
 
 #[test]
-fn answers_that_are_not_keys_are_refused() {
+fn answers_without_keys_are_refused() {
     let pki = Pki::new();
     let server = KeyServer::start(Some(&pki), raw(""));
     let fails = || {
@@ -209,7 +209,7 @@ fn answers_that_are_not_keys_are_refused() {
 }
 
 #[test]
-fn answers_that_are_larger_than_any_set_of_keys_are_refused() {
+fn oversized_answers_of_a_key_server_are_refused() {
     let pki = Pki::new();
     let large = |bytes: usize| ok(&" ".repeat(bytes));
     let server = KeyServer::start(Some(&pki), large(KEYS_BYTES_MAX));
@@ -278,7 +278,7 @@ fn certificates_that_no_authority_has_signed_for_the_host_are_refused() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error() {
+fn an_unreachable_server_of_keys_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
@@ -289,7 +289,7 @@ fn a_server_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn urls_without_tls_are_refused_but_those_of_this_machine() {
+fn urls_without_tls_are_refused_unless_they_name_this_machine() {
     let server = KeyServer::start(None, ok("{}"));
     assert_eq!(
         server.url("http://127.0.0.1").fetch(None).unwrap(),

@@ -187,7 +187,7 @@ fn check(keys: &TokenKeys, token: &str) -> Result<String, TokenError> {
 }
 
 #[test]
-fn tokens_are_good_that_a_known_key_has_signed() {
+fn tokens_signed_by_a_known_key_are_accepted() {
     let signers = Signer::all();
     let public: Vec<Value> = signers.iter().map(|signer| signer.public("k")).collect();
     // Keys of other kinds are skipped.
@@ -217,7 +217,7 @@ fn tokens_are_good_that_a_known_key_has_signed() {
 }
 
 #[test]
-fn tokens_are_refused_that_are_not_for_this_server_and_time() {
+fn tokens_for_another_server_or_time_are_refused() {
     let signer = Signer::p256();
     let keys = signer.keys();
     for (claims, error) in [
@@ -256,7 +256,7 @@ fn tokens_are_refused_that_are_not_for_this_server_and_time() {
 }
 
 #[test]
-fn tokens_are_refused_that_no_known_key_has_signed() {
+fn tokens_signed_by_no_known_key_are_refused() {
     let (signer, forger) = (Signer::rsa(), Signer::p256());
     let keys = signer.keys();
     let header = |algorithm: &str| json!({ "alg": algorithm, "typ": "JWT", "kid": "k" });
@@ -455,7 +455,7 @@ fn a_bad_token_is_refused_with_a_reason_and_closes_the_connection() {
 }
 
 #[test]
-fn a_token_of_a_new_key_is_taken_as_soon_as_the_key_is_in_the_file() {
+fn a_token_of_a_new_key_is_accepted_once_the_key_is_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys.json");
     let (old, new) = (Signer::p256(), Signer::p256());

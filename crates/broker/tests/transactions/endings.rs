@@ -65,7 +65,7 @@ fn a_transaction_ends_when_all_participants_have_the_outcome() {
 }
 
 #[test]
-fn to_end_a_transaction_twice_in_the_same_way_does_no_harm() {
+fn ending_a_transaction_twice_the_same_way_is_idempotent() {
     for outcome in [Outcome::Committed, Outcome::Aborted] {
         let other = match outcome {
             Outcome::Committed => Outcome::Aborted,
@@ -83,7 +83,7 @@ fn to_end_a_transaction_twice_in_the_same_way_does_no_harm() {
 }
 
 #[test]
-fn where_there_was_no_transaction_none_can_be_ended() {
+fn ending_a_transaction_that_never_began_is_refused() {
     let mut world = World::new();
     let producer = world.init().unwrap();
     assert_eq!(
@@ -184,7 +184,7 @@ fn failed_markers_are_written_again_after_a_backoff() {
 }
 
 #[test]
-fn reports_about_anything_else_are_ignored() {
+fn reports_about_other_endings_are_ignored() {
     let mut world = World::new();
     let producer = world.ongoing();
     world.end(producer, Outcome::Committed).unwrap();
@@ -219,7 +219,7 @@ fn reports_about_anything_else_are_ignored() {
 }
 
 #[test]
-fn producers_do_not_get_into_each_others_way() {
+fn transactions_of_different_producers_are_independent() {
     let mut world = World::new();
     let one = world.ongoing();
     let other = InitProducerId {

@@ -41,7 +41,7 @@ fn three() -> World {
 }
 
 #[test]
-fn a_list_has_all_or_those_in_some_states() {
+fn transactions_are_listed_by_state() {
     let mut world = three();
     assert_eq!(
         world.listed(ListTransactions::default()),
@@ -72,7 +72,7 @@ fn a_list_has_all_or_those_in_some_states() {
 }
 
 #[test]
-fn a_list_has_those_of_some_producers() {
+fn transactions_are_listed_by_producer() {
     let mut world = three();
     let list = ListTransactions {
         producers: vec![ProducerId(1), ProducerId(77)],
@@ -82,7 +82,7 @@ fn a_list_has_those_of_some_producers() {
 }
 
 #[test]
-fn a_list_has_those_that_last_for_long() {
+fn transactions_are_listed_by_duration() {
     let mut world = three();
     let over = |seconds| ListTransactions {
         duration: Some(Duration::from_secs(seconds)),
@@ -94,7 +94,7 @@ fn a_list_has_those_that_last_for_long() {
 }
 
 #[test]
-fn a_list_has_those_whose_names_match_as_a_whole() {
+fn transactions_are_listed_by_a_pattern_of_the_whole_name() {
     let mut world = three();
     let named = |pattern: &str| ListTransactions {
         pattern: Some(pattern.into()),

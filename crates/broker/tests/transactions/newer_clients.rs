@@ -25,7 +25,7 @@ fn every_transaction_has_an_epoch_of_its_own() {
 }
 
 #[test]
-fn to_end_a_transaction_again_gives_the_same_answer() {
+fn ending_a_transaction_again_gives_the_same_answer() {
     for (outcome, other) in [(Committed, Aborted), (Aborted, Committed)] {
         let mut world = World::new();
         let first = world.ongoing();
@@ -150,7 +150,7 @@ fn when_the_epochs_are_used_up_a_transaction_ends_with_a_new_producer_id() {
 }
 
 #[test]
-fn a_client_may_change_from_one_kind_to_the_other() {
+fn a_producer_may_switch_between_the_two_transaction_protocols() {
     let mut world = World::new();
     let first = world.ongoing();
     let second = world.end_and_bump(first, Committed).unwrap();

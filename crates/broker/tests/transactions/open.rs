@@ -21,7 +21,7 @@ fn a_transaction_begins_with_its_first_partition() {
 }
 
 #[test]
-fn a_partition_that_takes_part_already_costs_nothing() {
+fn adding_a_partition_again_writes_nothing() {
     let mut world = World::new();
     let producer = world.ongoing();
     let records = world.records.len();

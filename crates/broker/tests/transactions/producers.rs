@@ -30,7 +30,7 @@ fn without_a_transactional_id_each_request_gets_a_new_producer_id() {
 }
 
 #[test]
-fn no_producer_id_is_given_twice_whenever_the_log_ends() {
+fn a_restart_after_any_record_gives_no_producer_id_twice() {
     let mut world = World::new();
     for _ in 0..5 {
         let before = world.init_with(without_id()).unwrap();

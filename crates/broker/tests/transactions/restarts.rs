@@ -20,7 +20,7 @@ fn an_interrupted_ending_continues_after_a_restart() {
         world.restart();
         assert_eq!(world.end(producer, outcome), Err(ConcurrentTransactions));
         world.pass(SECOND);
-        assert_eq!(world.markers, before, "also what was written already");
+        assert_eq!(world.markers, before, "also the markers written already");
         assert_eq!(world.groups.len(), 1);
         world.pass(TIMEOUT);
         assert_eq!(
@@ -49,7 +49,7 @@ fn an_ending_without_participants_is_completed() {
 }
 
 #[test]
-fn an_open_transaction_has_the_rest_of_its_time() {
+fn an_open_transaction_keeps_its_remaining_time_over_a_restart() {
     let mut world = World::new();
     let producer = world.ongoing();
     world.pass(TIMEOUT / 2);
@@ -82,7 +82,7 @@ fn a_transaction_whose_time_passed_meanwhile_is_aborted_at_once() {
 }
 
 #[test]
-fn foreign_records_are_refused() {
+fn records_of_unknown_kinds_are_refused() {
     let record = Record {
         key: b"\x07"[..].into(),
         value: None,

@@ -110,7 +110,7 @@ impl World {
             assert_eq!(
                 self.snapshot(),
                 self.log,
-                "the snapshot is what was persisted"
+                "the snapshot equals the persisted records"
             );
         }
         answers

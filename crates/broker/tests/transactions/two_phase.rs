@@ -29,7 +29,7 @@ fn neither_time_nor_a_restart_nor_expiry_ends_a_transaction_of_two_phases() {
 }
 
 #[test]
-fn the_next_producer_has_the_timeout_that_it_asks_for() {
+fn the_next_producer_gets_the_timeout_it_requests() {
     let mut world = World::new();
     let first = world.init_with(two_phase(None)).unwrap();
     world.add(first, &[("orders", 0)]).unwrap();

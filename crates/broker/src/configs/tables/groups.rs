@@ -184,7 +184,7 @@ pub const SETTINGS: [GroupSetting; 20] = [
         "share.order",
         Values::Choice(&[BY_KEY, "none"]),
         "none",
-        "Which records of a partition a share group gets in order: none, or with key those with the same key. Such a record is delivered when all earlier ones are finished.",
+        "Which records of a partition a share group gets in order: none, or with key those with the same key. The next record of a key is delivered when all earlier ones are finished.",
     )
     .shares(|own, value| {
         own.order = match value {

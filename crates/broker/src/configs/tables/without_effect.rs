@@ -1,5 +1,5 @@
-//! Settings that Kafka's brokers take while they run, and that have no effect here and promise none: a broker that stores
-//! them does what it was asked to. Settings that promise a bound, such as `max.connections`, are not among them.
+//! Settings that Kafka's brokers accept while they run, and that have no effect here and promise none: a broker that
+//! only stores them keeps every promise. Settings that promise a bound, such as `max.connections`, are not among them.
 
 use crate::configs::setting::Setting;
 use crate::configs::value::Values;

@@ -47,7 +47,7 @@ enum State {
     Empty,
     /// Members are joining; the ones that have joined wait for their answers.
     Preparing,
-    /// All have joined; the leader is to assign.
+    /// All have joined; the broker waits for the leader's assignment.
     Completing,
     /// All have their assignment, or can have it.
     Stable,

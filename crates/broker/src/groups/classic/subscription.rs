@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_topics_and_leaves_what_later_versions_add() {
+    fn topics_are_decoded_and_fields_of_later_versions_ignored() {
         let bytes = b"\x00\x03\x00\x00\x00\x02\x00\x06orders\x00\x01b\xff\xff\xff\xffmore";
         let topics = read_topics(Bytes::from_static(bytes));
         assert_eq!(topics, Some(vec!["orders".into(), "b".into()]));
@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn random_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let length = bytes.len();
             let topics = read_topics(bytes.into()).unwrap_or_default();
             prop_assert!(2 * topics.len() <= length);

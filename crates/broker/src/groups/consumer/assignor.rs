@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn range_gives_the_same_numbers_of_each_topic() {
+    fn range_assigns_a_member_the_same_partition_numbers_of_each_topic() {
         let demands = [demand(1, 5, &[0, 1]), demand(2, 5, &[0, 1])];
         let targets = range(&demands, &[&Assignment::new(); 2]);
         let first: BTreeSet<_> = (0..3).map(Partition).collect();

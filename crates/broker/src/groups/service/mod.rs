@@ -161,7 +161,7 @@ impl GroupService {
         }
         let now = moment(&*self.clock);
         let mut at_work = self.at_work.lock();
-        // The coordinator has to know the topics before such a request.
+        // The coordinator has to know the topics before a heartbeat.
         let needs_topics = matches!(
             request,
             Request::ConsumerHeartbeat(_)
@@ -233,7 +233,7 @@ impl GroupService {
         }
         let ledger = Arc::clone(&self.ledger);
         tokio::spawn(async move {
-            // Otherwise the senders are dropped, which tells the receivers of the failure.
+            // Otherwise the senders are dropped, which reports the failure to the receivers.
             if ledger.lane().durable(offset).await.is_ok() {
                 give(released);
             }

@@ -256,7 +256,7 @@ impl StreamsGroup {
         }
     }
 
-    /// The faults of the group, as a member is to see them.
+    /// The faults of the group, as its members see them.
     fn status(&self, id: &MemberId) -> Vec<(StreamsStatus, String)> {
         let mut status = Vec::new();
         let group = self.topology.as_ref().map(|topology| topology.epoch);

@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_writers_the_one_that_reads_most_decides() {
+    fn the_writer_with_the_most_source_partitions_sizes_a_repartition_topic() {
         let mut topology = two_parts(0);
         let third = Subtopology {
             sources: names(&["other"]),

@@ -71,7 +71,7 @@ fn a_rule_is_for_one_user_one_host_and_one_resource() {
 }
 
 #[test]
-fn patterns_mean_many_resources() {
+fn prefixes_and_stars_match_many_resources() {
     let acls = acls(&[
         acl(
             (Topic, Prefixed, "log-"),
@@ -122,7 +122,7 @@ fn patterns_mean_many_resources() {
 }
 
 #[test]
-fn who_may_change_may_see_but_who_is_stopped_from_changing_may_see_too() {
+fn the_right_to_change_implies_describe_and_denying_it_leaves_describe() {
     let orders = (Topic, Literal, "orders");
     for (operation, seen) in [
         (Operation::Read, true),
@@ -165,7 +165,7 @@ fn who_may_change_may_see_but_who_is_stopped_from_changing_may_see_too() {
 }
 
 #[test]
-fn super_users_and_resources_without_rules() {
+fn super_users_may_do_anything_and_resources_without_rules_follow_the_setting() {
     let rules = [acl(
         (Topic, Literal, "orders"),
         ("User:*", "*"),
@@ -214,7 +214,7 @@ fn super_users_and_resources_without_rules() {
 }
 
 #[test]
-fn any_resource_of_a_type() {
+fn one_permitted_resource_of_a_type_authorizes_the_type() {
     let any = |rules: &[Acl], settings: AclSettings| {
         let alice = Principal::user("alice").unwrap();
         let host = HOME.parse().unwrap();
@@ -399,7 +399,7 @@ fn any_filter() -> impl Strategy<Value = AclFilter> {
 
 proptest! {
     #[test]
-    fn rules_are_as_the_model_says(
+    fn random_rules_decide_as_a_simple_model_does(
         rules in prop::collection::vec(any_acl(), 0..20),
         removed in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         requests in prop::collection::vec((name(), select(vec!["alice", "bob"]), select(vec![HOME, AWAY]), select(Operation::ALL)), 20),

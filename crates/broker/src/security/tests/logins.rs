@@ -68,7 +68,7 @@ fn log_in(
 }
 
 #[test]
-fn who_has_the_password_is_logged_in() {
+fn the_correct_password_logs_in_with_each_mechanism() {
     for (hash, mechanisms) in [
         (Hash::Sha256, [Mechanism::Plain, SHA_256]),
         (Hash::Sha512, [Mechanism::Plain, SHA_512]),
@@ -84,7 +84,7 @@ fn who_has_the_password_is_logged_in() {
 }
 
 #[test]
-fn who_has_not_is_told_so_as_somebody_unknown() {
+fn a_wrong_password_and_an_unknown_user_get_the_same_refusal() {
     let store = with_user("alice", "secret", Hash::Sha512);
     let code = ResponseError::SaslAuthenticationFailed.code();
     for (mechanism, text) in [
@@ -113,7 +113,7 @@ fn who_has_not_is_told_so_as_somebody_unknown() {
 }
 
 #[test]
-fn of_two_passwords_plain_takes_the_stronger() {
+fn plain_checks_the_password_with_the_stronger_hash() {
     let mut store = with_user("alice", "old", Hash::Sha256);
     let salt = [2; SALT_BYTES];
     let record = store.user_record("alice", "new", Hash::Sha512, Iterations(4096), &salt);
@@ -140,7 +140,7 @@ fn challenge(users: &Users, user: &str) -> String {
 }
 
 #[test]
-fn unknown_users_look_like_others() {
+fn a_challenge_for_an_unknown_user_looks_like_one_for_a_known_user() {
     let store = with_user("alice", "secret", Hash::Sha256);
     let known = challenge(store.users(), "alice");
     let unknown = challenge(store.users(), "bob");
@@ -174,7 +174,7 @@ fn visible(challenge: &str) -> (u32, usize, bool) {
 }
 
 #[test]
-fn the_first_answer_does_not_tell_known_users_from_unknown_ones() {
+fn salts_and_iterations_of_unknown_users_are_distributed_like_those_of_known_ones() {
     let mut store = empty();
     let random: Vec<u8> = (100..100 + SALT_BYTES as u8).collect();
     // Salts as this project's client, `user init`, and Kafka's own tools make them.
@@ -247,7 +247,7 @@ fn the_first_answer_does_not_tell_known_users_from_unknown_ones() {
 }
 
 #[test]
-fn a_client_finds_out_that_the_server_does_not_know_it() {
+fn a_client_refuses_a_server_that_lacks_its_credential() {
     let [real, false_one] =
         ["secret", "guessed"].map(|password| with_user("alice", password, Hash::Sha256));
     let mut login = begun(SHA_256);
@@ -271,7 +271,7 @@ fn a_client_finds_out_that_the_server_does_not_know_it() {
 }
 
 #[test]
-fn nobody_acts_for_others() {
+fn an_authorization_id_of_another_user_is_refused() {
     let store = with_user("alice", "secret", Hash::Sha256);
     for (mechanism, message) in [
         (Mechanism::Plain, "bob\0alice\0secret"),
@@ -290,7 +290,7 @@ fn nobody_acts_for_others() {
 
 /// An eavesdropper replays a proof.
 #[test]
-fn a_proof_is_good_once() {
+fn a_replayed_proof_is_refused() {
     let store = with_user("alice", "secret", Hash::Sha256);
     let (client, first) = Client::start(SHA_256, "alice", "secret", &nonce(1)).unwrap();
     let mut login = begun(SHA_256);
@@ -310,7 +310,7 @@ fn a_proof_is_good_once() {
 
 /// A client with the right password that breaks the protocol.
 #[test]
-fn a_proof_is_not_all() {
+fn a_correct_proof_with_a_wrong_header_or_nonce_is_refused() {
     let store = with_user("alice", "secret", Hash::Sha256);
     let credential = store.users().credential("alice", Hash::Sha256).unwrap();
     let salted = SaltedPassword::new(Hash::Sha256, "secret", credential.salt(), Iterations(4096));
@@ -334,7 +334,7 @@ fn a_proof_is_not_all() {
 }
 
 #[test]
-fn the_order_is_kept() {
+fn messages_of_a_login_are_refused_out_of_order() {
     let store = with_user("alice", "secret", Hash::Sha256);
     let illegal = ResponseError::IllegalSaslState.code();
     let password = || Bytes::from_static(b"\0alice\0secret");
@@ -367,7 +367,7 @@ fn the_order_is_kept() {
 }
 
 #[test]
-fn only_mechanisms_that_are_on() {
+fn disabled_and_unknown_mechanisms_are_refused() {
     let unsupported = ResponseError::UnsupportedSaslMechanism.code();
     for name in ["PLAIN", "plain", "GSSAPI", "", "SCRAM-SHA-256-PLUS"] {
         let mut login = Authentication::new([SHA_256, SHA_512].into());
@@ -411,7 +411,7 @@ fn any_message() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     /// No random input logs a client in, and a failed login stays failed.
     #[test]
-    fn any_bytes_are_answered(
+    fn random_messages_never_log_in(
         mechanism in prop::sample::select(vec![SHA_256, SHA_512]),
         messages in prop::collection::vec(any_message(), 1..4),
     ) {
@@ -431,7 +431,7 @@ proptest! {
     // Each case hashes a password.
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn any_bytes_are_no_password(message in any_message()) {
+    fn random_bytes_are_no_password(message in any_message()) {
         let users = Users::new(Secret::from_random(SECRET));
         let mut login = begun(Mechanism::Plain);
         prop_assert!(login.message(&users, &nonce(2), &message).is_err());

@@ -123,7 +123,7 @@ fn damaged_records_are_refused() {
     assert_eq!(refused(b"\x04\x03", None), unknown("user", 3));
     assert_eq!(refused(b"\x04\x02\0\0\0\0", None), invalid("user"));
     let zero = Some(&b"\x01\x01\0\0\0\0\0\0\0\0\0"[..]);
-    let limit = invalid("limit of what is produced");
+    let limit = invalid("limit of produced bytes");
     assert_eq!(refused(b"\x04\x01\0", zero), limit);
     assert_eq!(refused(b"\x05\0", None), unknown("ip", 0));
     assert_eq!(refused(b"\x05\x02\0\0\0\x01a", None), invalid("ip"));
@@ -147,7 +147,7 @@ fn damaged_records_are_refused() {
 }
 
 #[test]
-fn what_was_removed_stays_away() {
+fn removed_users_and_rules_stay_removed_after_a_restore() {
     let mut store = with_user("alice", "secret", Hash::Sha256);
     let added = store.acl_record(&rule()).unwrap().unwrap();
     store.apply(added.clone()).unwrap();
@@ -180,7 +180,7 @@ fn what_was_removed_stays_away() {
 }
 
 #[test]
-fn rules_that_mean_nothing_are_refused() {
+fn rules_with_invalid_names_are_refused() {
     for (kind, name) in [
         (ResourceType::Topic, ""),
         (ResourceType::Topic, "a\nb"),
@@ -195,7 +195,7 @@ fn rules_that_mean_nothing_are_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_refused_or_understood(
+    fn random_records_are_refused_or_round_trip(
         kind in 0..7u8,
         key in prop::collection::vec(any::<u8>(), 0..40),
         value in prop::option::of(prop::collection::vec(any::<u8>(), 0..140)),
@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn flipped_bits_are_refused_or_understood(index: prop::sample::Index, bit in 0..8u32) {
+    fn records_with_flipped_bits_are_refused_or_decoded(index: prop::sample::Index, bit in 0..8u32) {
         for change in [
             Change::Secret(Secret::from_random(SECRET)),
             Change::Credential("al".to_owned(), Hash::Sha256, Some(credential())),

@@ -140,7 +140,7 @@ fn users_are_set_described_and_removed() {
 }
 
 #[test]
-fn users_are_refused() {
+fn invalid_changes_of_users_are_refused() {
     use ResponseError::{
         DuplicateResource, ResourceNotFound, UnacceptableCredential, UnsupportedSaslMechanism,
     };
@@ -357,7 +357,7 @@ fn rules_are_created_described_and_deleted() {
 }
 
 #[test]
-fn rules_are_refused() {
+fn invalid_changes_of_rules_are_refused() {
     let mut store = empty();
     for creation in [
         creation(""),

@@ -38,7 +38,7 @@ fn check(printed: &str) {
 }
 
 #[test]
-fn debug_and_display() {
+fn debug_and_display_hide_passwords() {
     let store = with_user("alice", PASSWORD, Hash::Sha256);
     let record = store.user_record(
         "bob",
@@ -57,7 +57,7 @@ fn debug_and_display() {
 
 /// At every step, and in every form of the password.
 #[test]
-fn logins() {
+fn messages_of_logins_hide_passwords() {
     let store = with_user("alice", PASSWORD, Hash::Sha256);
     let nonce = Nonce::from_random(&[1; NONCE_BYTES]);
     for mechanism in [Mechanism::Plain, Mechanism::Scram(Hash::Sha256)] {
@@ -87,7 +87,7 @@ fn logins() {
 }
 
 #[test]
-fn audit_lines() {
+fn audit_lines_hide_passwords() {
     let from: SocketAddr = "10.0.0.1:50000".parse().unwrap();
     let alice = Principal::user("alice").unwrap();
     let pattern = (ResourceType::Topic, PatternType::Prefixed, "log-");

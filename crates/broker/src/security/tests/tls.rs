@@ -126,7 +126,7 @@ fn shake_hands(tls: &Tls, client: ClientConfig) -> Option<[Option<CertificateDer
 }
 
 #[test]
-fn clients_find_the_certificate() {
+fn clients_accept_the_certificate_of_the_server() {
     let pki = Pki::new();
     let tls = Tls::load(pki.files(None)).unwrap();
     let [client, server] = shake_hands(&tls, pki.client(None)).unwrap();
@@ -137,7 +137,7 @@ fn clients_find_the_certificate() {
 }
 
 #[test]
-fn clients_show_who_they_are() {
+fn the_subject_of_a_client_certificate_is_its_principal() {
     let pki = Pki::new();
     let subject = [
         (DnType::CountryName, "CZ"),
@@ -163,7 +163,7 @@ fn clients_show_who_they_are() {
 }
 
 #[test]
-fn certificates_without_a_subject_are_of_nobody() {
+fn certificates_without_a_subject_name_no_principal() {
     let pki = Pki::new();
     pki.issue("nobody", &[]);
     assert_eq!(principal_of(&pki.certificate("nobody")), None);
@@ -203,7 +203,7 @@ fn renewed_files_are_read_again() {
 }
 
 #[test]
-fn errors_name_the_file_and_what_is_wrong() {
+fn errors_name_the_file_and_the_fault() {
     #[track_caller]
     fn check(files: TlsFiles, path: &Path, what: &str) {
         let error = Tls::load(files).unwrap_err();

@@ -1,4 +1,4 @@
-//! Dead letters (KIP-1191): what a share group rejects, or gets too often, goes to a topic.
+//! Dead letters (KIP-1191): records that a share group rejects, or gets too often, go to a topic.
 //!
 //! One task writes the letters of all share-partitions, one share-partition after the other. It appends the letters of
 //! some dead records, waits until they are durable, and then lets the ledger archive the records. So no record is archived

@@ -4,9 +4,9 @@
 //! [`SharePartition`] for each partition that a group reads, and answers the requests about records: ShareFetch,
 //! ShareAcknowledge, and those about offsets. Invariants:
 //!
-//! - A change of a share-partition is appended to the ledger under the lock of that share-partition, and a failed append
-//!   takes the change back, unless it is a delivery. So the ledger holds the states in their order, and never less than a
-//!   client was told of the ends of records.
+//! - A change of a share-partition is appended to the ledger under the lock of that share-partition, and a failed
+//!   append takes the change back, unless it is a delivery. So the ledger holds the states in their order, and every
+//!   end of a record that a client has learned of.
 //! - An acknowledgement is answered when its state is durable: the broker delivers none of its records again. A delivery
 //!   is answered before its count is stored: a crash may take the count of the [last deliveries](deliveries) back, not the
 //!   records.

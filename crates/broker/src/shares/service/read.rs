@@ -128,7 +128,7 @@ impl ShareService {
     }
 }
 
-/// Whether a later read may find what this one did not.
+/// Whether a later read may find records that this one did not.
 fn is_passing(error: &LogError) -> bool {
     matches!(
         error,

@@ -129,7 +129,7 @@ impl Sessions {
         Ok((session.number, Arc::clone(&session.bell)))
     }
 
-    /// Whether this session goes on.
+    /// Whether this session continues.
     pub fn is_current(&self, group: &GroupName, member: &MemberId, number: u64) -> bool {
         let kept = self.0.lock();
         let session = kept.by_member.get(&(group.clone(), member.clone()));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_a_session_begin_with_one_partition_after_the_other() {
+    fn each_request_of_a_session_begins_with_the_next_partition() {
         let sessions = Sessions::default();
         let (group, member) = (GroupName::from("g"), MemberId::from("m"));
         let partitions: BTreeSet<PartitionKey> = (0..3).map(place).collect();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_bounded_and_those_that_ended_make_room() {
+    fn sessions_are_bounded_and_ended_ones_make_room() {
         let sessions = Sessions::default();
         let group = GroupName::from("g");
         let begin = |number: usize| {

@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Lets the member get at most so many records.
+    /// Lets the member get at most this number of records.
     fn read(&self, records_left: u64) -> Read {
         let wanted = Wanted {
             member: &self.member,
@@ -81,7 +81,7 @@ impl World {
 }
 
 #[test]
-fn a_full_table_of_runs_stops_first_deliveries_and_no_redelivery() {
+fn a_full_table_of_runs_stops_first_deliveries_but_not_redeliveries() {
     let world = World::new();
     let service = &world.service;
     // Returns the offset and the delivery count of each run that the member got.

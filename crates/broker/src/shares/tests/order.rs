@@ -388,7 +388,7 @@ impl World {
 }
 
 #[test]
-fn no_two_records_of_a_key_are_out_and_their_order_outlasts_all_that_happens() {
+fn at_most_one_record_of_a_key_is_in_flight_and_random_events_keep_their_order() {
     for seed in 0..1_000 {
         let mut world = World::new(seed);
         for _ in 0..world.rng.usize(1..150) {
@@ -438,7 +438,7 @@ fn by_key() -> ShareSettings {
 }
 
 #[test]
-fn records_of_one_key_that_are_out_at_the_switch_end_before_the_next_one() {
+fn records_of_a_key_in_flight_at_the_switch_end_before_the_next_is_delivered() {
     let mut shares = SharePartition::new(Offset(0));
     let settings = by_key();
     let unordered = ShareSettings::default();
@@ -466,7 +466,7 @@ fn records_of_one_key_that_are_out_at_the_switch_end_before_the_next_one() {
 }
 
 #[test]
-fn the_queue_of_a_hot_key_stays_within_the_limit_and_the_first_of_each_key_is_out() {
+fn the_queue_of_a_hot_key_stays_within_the_limit_and_the_first_record_of_each_key_is_delivered() {
     let settings = ShareSettings {
         record_locks_max: 4,
         ..by_key()

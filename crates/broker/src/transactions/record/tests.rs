@@ -55,13 +55,13 @@ fn check(record: Record, key: &[&str], value: &[&str]) {
 }
 
 #[test]
-fn producer_ids_have_their_bytes() {
+fn a_reservation_of_producer_ids_has_golden_bytes() {
     let record = super::producer_ids(ProducerId(1000));
     check(record, &["01"], &["01", "00000000000003e8"]);
 }
 
 #[test]
-fn a_transaction_has_its_bytes() {
+fn a_transaction_has_golden_bytes() {
     let record = super::transaction(&"tx".into(), &ending());
     let key = ["02", "00000002", "7478"];
     let producer = ["0000000000000001", "7fff", "01", "0000000000000001", "7ffe"];
@@ -90,7 +90,7 @@ fn a_transaction_has_its_bytes() {
 }
 
 #[test]
-fn a_transactional_id_without_transaction_has_its_bytes() {
+fn a_transactional_id_without_transaction_has_golden_bytes() {
     let transaction = Transaction {
         last: None,
         phase: Phase::Empty,
@@ -114,7 +114,7 @@ fn a_removed_transactional_id_has_no_value() {
 }
 
 #[test]
-fn every_phase_comes_back() {
+fn every_phase_round_trips() {
     let end = End {
         outcome: Outcome::Aborted,
         bumps_epoch: false,
@@ -173,7 +173,7 @@ fn a_record_that_is_cut_off_anywhere_is_refused() {
 }
 
 #[test]
-fn what_has_no_meaning_is_refused() {
+fn records_with_invalid_values_are_refused() {
     let whole = super::transaction(&"tx".into(), &ending());
     let value = whole.value.clone().unwrap();
     // Version, the signs of id and epoch, of the last ones, phase, outcome.
@@ -211,7 +211,7 @@ fn what_has_no_meaning_is_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_decoded_or_refused(
+    fn random_bytes_are_decoded_or_refused(
         key in prop::collection::vec(any::<u8>(), 0..20),
         value in prop::option::of(prop::collection::vec(any::<u8>(), 0..200)),
     ) {

@@ -193,8 +193,8 @@ impl TransactionService {
         }
     }
 
-    /// Calls `cut` at a moment at which no transaction is committed in some partitions of a stream and not yet in others. Waits up
-    /// to `COMMITS_WAIT_MAX` for such a moment; `None` if there was none.
+    /// Calls `cut` at a moment at which no transaction is committed in some partitions of a stream and not yet in
+    /// others. Waits up to `COMMITS_WAIT_MAX` for the moment; `None` if there was none.
     pub async fn between_commits<T>(&self, stream: &str, cut: impl FnOnce() -> T) -> Option<T> {
         let until = Instant::now() + COMMITS_WAIT_MAX;
         loop {

@@ -79,7 +79,7 @@ pub async fn commit(
     Ok(TxnOffsetCommitResponse::default().with_topics(topics.collect()))
 }
 
-/// What a request commits, appended to the ledger.
+/// The offsets that a request commits, appended to the ledger.
 enum Appended {
     Offsets(oneshot::Receiver<groups::Answer>),
     /// The group is a share group.

@@ -150,7 +150,7 @@ fn append(lane: &StreamPartition, producer: Producer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_marker_comes_behind_what_is_being_appended() {
+async fn a_marker_waits_for_the_chunk_that_is_being_appended() {
     let world = World::new().await;
     let runtime = tokio::runtime::Handle::current();
     let service = Arc::clone(&world.service);
@@ -173,7 +173,7 @@ async fn a_marker_comes_behind_what_is_being_appended() {
 }
 
 #[tokio::test]
-async fn what_was_permitted_is_refused_behind_the_marker() {
+async fn an_append_verified_before_the_marker_is_refused_after_it() {
     let world = World::new().await;
     let permitted = world.service.ask(world.verify()).await;
     assert_eq!(
@@ -191,7 +191,7 @@ async fn what_was_permitted_is_refused_behind_the_marker() {
 }
 
 #[tokio::test]
-async fn a_marker_of_a_fenced_producer_is_not_missing_where_it_has_no_transaction() {
+async fn a_fenced_producer_needs_no_marker_in_a_partition_without_its_transaction() {
     let world = World::new().await;
     // A transaction of a later epoch has begun and ended in the partition.
     let later = EndMarker {

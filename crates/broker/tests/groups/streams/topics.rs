@@ -53,7 +53,7 @@ fn missing_internal_topics_are_requested_from_the_broker() {
 }
 
 #[test]
-fn a_group_without_its_sources_waits_for_them() {
+fn a_group_waits_for_its_missing_sources() {
     let mut world = World::new();
     let answer = beat(&mut world, joining("a")).unwrap();
     assert_eq!(answer.status[0].0, StreamsStatus::MissingSourceTopics);
@@ -65,7 +65,7 @@ fn a_group_without_its_sources_waits_for_them() {
 }
 
 #[test]
-fn sources_that_grow_bring_more_tasks_when_the_internal_topics_fit() {
+fn growing_sources_add_tasks_once_the_internal_topics_match() {
     let mut world = world(2);
     let mut a = Member::join(&mut world, "a");
     world.put_topic(IN, 1, 3);
@@ -108,7 +108,7 @@ fn sources_are_found_by_regular_expressions() {
 }
 
 #[test]
-fn more_partitions_than_a_topic_may_have_are_not_made() {
+fn internal_topics_with_too_many_partitions_are_not_requested() {
     let mut world = World::new();
     world.put_topic(IN, 1, 2);
     let mut million = topology(0);
@@ -129,7 +129,7 @@ fn more_partitions_than_a_topic_may_have_are_not_made() {
 }
 
 #[test]
-fn a_long_list_of_missing_topics_is_cut_off() {
+fn a_long_list_of_missing_topics_is_truncated() {
     let mut world = World::new();
     let mut many = topology(0);
     first(&mut many).sources = (0..9_000)

@@ -13,7 +13,7 @@ use super::{
 use crate::support::{Connection, Node, chunk};
 
 #[test]
-fn the_broker_is_described_as_kafkas_tools_expect() {
+fn the_broker_is_described_as_kafka_tools_expect() {
     let node = Node::with(|config| config.partitions_default = 3);
     let mut client = node.connect();
     let all = describe(&mut client, (BROKER, ID));
@@ -138,7 +138,7 @@ fn defaults_of_topics_change_at_runtime_and_survive_a_restart() {
 }
 
 #[test]
-fn settings_of_the_broker_that_cannot_change_are_refused_as_kafka_does() {
+fn changes_of_read_only_broker_settings_are_refused_as_by_kafka() {
     let node = Node::start();
     let mut client = node.connect();
     let malformed = ResponseError::InvalidRequest.code();

@@ -14,7 +14,7 @@ use super::{
 use crate::support::{Connection, Node, ask, text, topic_name};
 
 #[test]
-fn every_setting_of_kafkas_topics_is_taken_and_shown() {
+fn every_topic_setting_of_kafka_is_accepted_and_shown() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
@@ -263,7 +263,7 @@ fn chunks_are_stored_with_the_codec_that_their_topic_asks_for() {
 }
 
 #[test]
-fn records_get_their_append_time_under_log_append_time() {
+fn log_append_time_replaces_timestamps_of_records() {
     let node = Node::start();
     let mut client = node.connect();
     let log_append = [("message.timestamp.type", "LogAppendTime")];
@@ -314,7 +314,7 @@ fn records_get_their_append_time_under_log_append_time() {
 }
 
 #[test]
-fn records_of_other_times_are_refused_where_the_topic_bounds_them() {
+fn records_outside_the_timestamp_bounds_of_a_topic_are_refused() {
     let node = Node::start();
     let mut client = node.connect();
     let bounds = [

@@ -32,7 +32,7 @@ fn the_shared_pool_is_read_only_for_clients() {
 }
 
 #[test]
-fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
+fn only_the_owner_may_use_the_socket_and_the_server_removes_it() {
     let long = tempfile::tempdir().unwrap();
     let dir = long.path().join("d".repeat(150));
     std::fs::create_dir(&dir).unwrap();
@@ -52,7 +52,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
 }
 
 #[test]
-fn a_data_directory_with_a_socket_that_was_left_is_opened() {
+fn a_server_replaces_the_socket_that_a_killed_server_left() {
     let node = start(|_| {});
     node.connect().create_topic("t", 1);
     let dir = node.stop();
@@ -63,7 +63,7 @@ fn a_data_directory_with_a_socket_that_was_left_is_opened() {
 }
 
 #[test]
-fn network_clients_and_other_layouts_receive_without_shared_memory() {
+fn network_clients_and_clients_with_another_layout_get_no_shared_memory() {
     let node = start(|_| {});
     let mut producer = node.connect();
     producer.create_topic("t", 1);
@@ -123,7 +123,7 @@ fn without_room() {
 }
 
 #[test]
-fn where_there_is_no_room_for_shared_memory_chunks_are_received_without() {
+fn chunks_are_received_over_the_connection_when_memory_cannot_be_shared() {
     let mut other = millstream_testing::command(std::env::current_exe().unwrap());
     other.args(["--exact", "push_shared::access::without_room", "--ignored"]);
     let output = other.output().unwrap();

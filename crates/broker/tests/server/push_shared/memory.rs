@@ -31,7 +31,7 @@ fn a_closed_subscription_releases_its_segments() {
 }
 
 #[test]
-fn a_subscriber_that_lies_loses_its_own_subscription() {
+fn a_subscriber_with_false_progress_loses_only_its_own_subscription() {
     let node = start(|_| {});
     let mut producer = node.connect();
     producer.create_topic("t", 1);
@@ -74,7 +74,7 @@ fn a_subscriber_that_lies_loses_its_own_subscription() {
 }
 
 #[test]
-fn a_subscriber_that_stalls_loses_its_own_subscription() {
+fn a_stalled_subscriber_loses_only_its_own_subscription() {
     let node = start(|config| config.push_stall_max = Duration::from_millis(300));
     let mut producer = node.connect();
     producer.create_topic("t", 1);
@@ -87,7 +87,7 @@ fn a_subscriber_that_stalls_loses_its_own_subscription() {
     assert_eq!(refused, Some(ResponseError::RequestTimedOut));
     assert!(why.contains("in hand"), "{why}");
     assert!(!hold.is_live());
-    // A consumer without chunks in hand may wait for ever.
+    // A consumer without chunks in hand may wait forever.
     producer.produce("t", 0, &["b"]);
     assert_eq!(idles.values(0), [value(0, "b")]);
 }

@@ -124,7 +124,7 @@ fn a_deleted_share_group_begins_anew_under_its_name() {
 }
 
 #[test]
-fn a_group_of_one_type_is_none_of_another() {
+fn a_group_of_one_type_refuses_requests_of_another() {
     let (node, mut client) = with_topic(1);
     let not_found = ResponseError::GroupIdNotFound.code();
     let _member = Member::join(&node, "a");

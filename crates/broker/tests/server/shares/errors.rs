@@ -10,7 +10,7 @@ use crate::damage::{file_of, log_in};
 use crate::support::{Node, ask, group_id, text};
 
 #[test]
-fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
+fn invalid_sessions_and_acknowledgements_get_kafkas_errors() {
     let (node, mut client) = with_topic(1);
     client.produce("t", 0, &["a", "b"]);
     let mut member = Member::join(&node, "a");
@@ -128,7 +128,7 @@ fn sessions_and_acknowledgements_that_are_not_right_get_kafkas_errors() {
 }
 
 #[test]
-fn records_are_refused_while_the_stream_of_their_states_is_cut_short() {
+fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
     let (node, mut client) = with_topic(1);
     let mut member = Member::join(&node, "a");
     for offset in 0..50 {

@@ -146,7 +146,7 @@ fn a_repeated_request_of_a_session_counts_once() {
 }
 
 #[test]
-fn many_acknowledgements_that_are_wrong_change_nothing() {
+fn many_invalid_acknowledgements_change_nothing() {
     let (node, mut client) = with_topic(1);
     let mut member = Member::join(&node, "a");
     client.produce("t", 0, &["x"; 100]);

@@ -163,7 +163,7 @@ fn no_record_is_lost_while_its_letter_cannot_be_written_also_over_a_restart() {
 }
 
 #[test]
-fn a_group_that_gives_up_its_topic_archives_what_is_dead() {
+fn a_group_without_a_dead_letter_topic_archives_dead_records() {
     let (node, mut client) = with_letters("a", &[]);
     let mut member = Member::join(&node, "a");
     assert_eq!(member.fetch(), [(0, 1)]);

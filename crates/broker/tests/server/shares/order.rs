@@ -136,7 +136,7 @@ fn a_group_changes_its_order_while_records_are_out() {
 }
 
 #[test]
-fn deleted_records_hold_up_none() {
+fn deleted_records_do_not_block_later_ones_of_their_key() {
     let (node, mut client) = ordered("aab", &[ORDER]);
     let mut first = Member::join(&node, "a");
     let mut second = Member::join(&node, "b");
@@ -198,7 +198,7 @@ fn an_acknowledgement_that_the_full_disk_does_not_take_keeps_the_order() {
 }
 
 #[test]
-fn all_records_arrive_in_the_order_of_their_keys_while_some_are_released() {
+fn records_arrive_in_the_order_of_their_key_while_some_are_released() {
     const RECORDS: usize = 3_000;
     let (node, mut client) = with_topic(1);
     from_beginning(

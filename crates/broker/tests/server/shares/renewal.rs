@@ -48,7 +48,7 @@ fn renew_with_fetch(member: &mut Member, batches: Vec<AcknowledgementBatch>) -> 
 }
 
 #[test]
-fn a_renewed_lock_outlasts_the_time_of_one() {
+fn a_renewed_lock_outlasts_its_first_duration() {
     let (node, mut client, clock) = with_clock();
     let (mut member, mut other) = (join(&node, "a"), join(&node, "b"));
     client.produce("t", 0, &["a", "b", "c"]);

@@ -197,7 +197,7 @@ fn the_members_own_acceptance_of_a_record_in_a_transaction_changes_nothing() {
 }
 
 #[test]
-fn a_delivery_that_is_not_out_any_more_can_only_be_aborted() {
+fn acknowledging_an_ended_delivery_in_a_transaction_is_abortable() {
     let (node, mut client) = start();
     let mut member = Member::join(&node, "m");
     let mut producer = Transactional::new(&node);
@@ -251,7 +251,7 @@ fn a_restart_keeps_the_acknowledgements_of_an_open_transaction() {
 }
 
 #[test]
-fn the_end_of_a_member_and_of_a_lock_leaves_records_in_their_transaction() {
+fn records_stay_in_their_transaction_when_their_member_or_lock_ends() {
     let (node, mut client) = start();
     from_beginning(&mut client, &[("share.record.lock.duration.ms", "1000")]);
     let mut member = Member::join(&node, "m");

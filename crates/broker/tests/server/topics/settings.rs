@@ -110,7 +110,7 @@ fn the_smallest_chunk_size_bound_is_enforced() {
 }
 
 #[test]
-fn a_policy_is_stored_and_shown_as_given_for_new_topics_and_old_ones() {
+fn a_cleanup_policy_is_stored_and_shown_as_given_for_new_and_old_topics() {
     let node = Node::start();
     let mut client = node.connect();
     let mut create = |name: &str, policy: &'static str| {
@@ -179,7 +179,7 @@ fn replace(client: &mut Connection, topic: &str, name: &'static str, value: &'st
 }
 
 #[test]
-fn retention_leaves_topics_alone_that_are_compacted_alone() {
+fn retention_does_not_delete_records_of_topics_that_are_only_compacted() {
     const POLICIES: [&str; 2] = ["compact", "compact,delete"];
     let mut node = Node::start();
     let mut client = node.connect();
