@@ -1,4 +1,4 @@
-//! Names the program's version: that of the package, and the commit if the sources are a git checkout.
+//! Names the program's version: the version of the package, and the commit if the sources are a git checkout.
 
 use std::path::Path;
 use std::process::Command;

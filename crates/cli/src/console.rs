@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_cut_off_and_harmless() {
+    fn cells_are_truncated_and_control_characters_replaced() {
         assert_eq!(shown("\x1b[2Jgrüß"), "\u{fffd}[2Jgrüß");
         assert_eq!(shown(&"x".repeat(60)), "x".repeat(60));
         assert_eq!(shown(&"x".repeat(100_000)), format!("{}…", "x".repeat(60)));

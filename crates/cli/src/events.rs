@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_go_by_their_own_level_or_by_that_of_the_root() {
+    fn a_target_uses_its_own_level_or_the_root_level() {
         let wanted = Wanted {
             root: LevelFilter::WARN,
             audit: LevelFilter::INFO,

@@ -73,7 +73,7 @@ fn list(is_json: bool) -> anyhow::Result<()> {
             .collect();
         return print_json(&json!({ "applications": applications }));
     }
-    let mut table = Table::new(&[("application", Align::Left), ("what it does", Align::Left)]);
+    let mut table = Table::new(&[("application", Align::Left), ("purpose", Align::Left)]);
     for (name, about) in applications {
         table.row([name, about]);
     }

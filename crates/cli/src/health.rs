@@ -1,4 +1,4 @@
-//! `millstream health`: checks a server by what it answers.
+//! `millstream health`: checks a server by its answers.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -21,12 +21,12 @@ use crate::transactions;
 /// The result of a check.
 struct Check {
     name: &'static str,
-    /// What was found; an error describes the fault.
+    /// The finding; an error describes the fault.
     result: Result<String, String>,
 }
 
 pub fn run(args: &HealthArgs, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
-    let remote = Remote::only(settings, "what this command checks")?;
+    let remote = Remote::only(settings, "the state that this command checks")?;
     let mut checks = vec![check("server", || server(&remote))];
     // Without a server, the other checks would repeat its error.
     if checks[0].result.is_ok() {

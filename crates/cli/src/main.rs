@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     end_on_panic_in_storage();
     match run(args) {
         Ok(()) => exit::DONE.into(),
-        // The reader of stdout has closed the pipe, as `head` does: that is no failure.
+        // The reader of stdout has closed the pipe, as `head` does: that is not a failure.
         Err(error) if is_broken_pipe(&error) => exit::DONE.into(),
         Err(error) => {
             tell_error(format_args!("{error:#}"));

@@ -33,7 +33,7 @@ pub fn run(
     let stream = node::stream(&log, &args.stream)?;
     let mut lines = Lines::new(&stream, &args, &**log.clock())?;
     let result = read_lines(input, stream.config().segment, &mut lines);
-    // Lines read before an error are stored all the same.
+    // Lines read before an error are stored nevertheless.
     for producer in &mut lines.producers {
         producer.flush()?;
     }
@@ -102,7 +102,7 @@ impl<'a> Protocol<'a> {
         }
         self.acknowledged = durable;
         match print(|out| writeln!(out, "{durable}")) {
-            // If the reader of stdout has closed it, the acks stop; the lines are stored all the same.
+            // If the reader of stdout has closed it, the acks stop, but the lines are stored.
             Err(error) if is_broken_pipe(&error) => {
                 self.prints_acks = false;
                 Ok(())

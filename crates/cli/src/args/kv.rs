@@ -70,7 +70,8 @@ pub enum KvCommand {
     ///
     /// Prints a line for each change: the key, a tab, and the new value; the key alone if it was deleted. It runs until a
     /// signal or --limit, and then prints the position at which --after goes on, to stderr. Changes of a key come in their order;
-    /// compaction may leave out older ones, but not the newest. What retention removes, and a value that ends, is no change.
+    /// compaction may leave out older ones, but not the newest. A removal by retention and the expiry of a value cause no
+    /// change.
     ///
     /// The fields of --json: events and position. An event has event, position, and for `change` the fields of `kv get`, with a
     /// value of null for a deletion. With --snapshot, the event `snapshot` says that all events before are void, and `current`
@@ -124,7 +125,7 @@ pub enum HoldCommand {
     },
     /// End a hold before its time
     ///
-    /// What it alone has kept goes with a later compaction.
+    /// A later compaction removes the versions that only this hold retained.
     ///
     /// The fields of --json: name.
     Delete {

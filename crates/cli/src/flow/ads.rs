@@ -89,7 +89,7 @@ fn count(
     let summary = join(flow.running(), stop, watch)?;
     drop(server);
     if summary.is_stopped {
-        bail!("stopped before the end: what was counted so far is not known");
+        bail!("stopped before the end: the counts so far are unknown");
     }
     let outcome = flow.gather()?;
     let probe = probe(app, &asked, &outcome);

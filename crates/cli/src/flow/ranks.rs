@@ -134,7 +134,7 @@ pub fn join(
     summary
 }
 
-/// Workers of each rank: the cores are shared by the ranks in this process, unless told otherwise.
+/// Workers of each rank: the cores are shared by the ranks in this process, unless the settings name another number.
 fn workers(args: &RankArgs, settings: &FlowSettings, in_process: usize) -> NonZeroUsize {
     let share = || NonZeroUsize::new(settings.workers.get() / in_process);
     let workers = args.instances.or_else(share);

@@ -99,7 +99,7 @@ impl Record {
     }
 }
 
-/// Empty where a stage has no such figure.
+/// Empty where a stage does not have the figure.
 fn cell(figure: Option<impl Display>) -> String {
     figure.map_or_else(String::new, |figure| figure.to_string())
 }

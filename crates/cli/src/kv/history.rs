@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_time_is_printed() {
+    fn dates_outside_the_calendar_are_printed_as_numbers() {
         for (ms, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (DATE_MS_MAX, "9999-12-31T23:59:59.999Z"),

@@ -36,7 +36,7 @@ pub fn watch(args: &WatchArgs, remote: &Remote, is_json: bool) -> anyhow::Result
     if printed.is_ok() {
         printer.end(position).context(CANNOT_WRITE)?;
     } else {
-        // What was printed stays.
+        // Changes that were printed already stay.
         printer.out.flush().context(CANNOT_WRITE)?;
     }
     if let Some(position) = position

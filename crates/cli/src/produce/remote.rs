@@ -36,7 +36,7 @@ pub fn run(args: &ProduceArgs, input: Input, remote: &Remote, is_json: bool) -> 
         has_lost: false,
     };
     let result = read_lines(input, chunk_bytes_max, &mut lines);
-    // Lines read before an error are stored all the same.
+    // Lines read before an error are stored nevertheless.
     let flushed = lines.flush();
     result.and(flushed)?;
     let totals = ProducerTotals {

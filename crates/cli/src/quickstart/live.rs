@@ -28,7 +28,7 @@ pub struct Ingested {
     pub ingested_records: u64,
     /// Bytes of the records' values.
     pub ingested_bytes: u64,
-    /// Those of earlier runs included.
+    /// Including earlier runs.
     pub durable_records: u64,
     pub seconds: f64,
 }

@@ -49,7 +49,7 @@ enum State {
 pub struct Look {
     at: Instant,
     pub log: Log,
-    /// Those of users.
+    /// The streams of users.
     pub streams: Vec<StreamInfo>,
     pub broker: Status,
 }
@@ -123,7 +123,7 @@ impl NodeContent {
     }
 }
 
-/// Those of users. One that is deleted meanwhile is left out.
+/// The streams of users. A stream deleted meanwhile is left out.
 fn streams(log: &Log) -> Vec<StreamInfo> {
     let names = log.stream_names().into_iter();
     names

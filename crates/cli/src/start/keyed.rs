@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_ends_before_the_first_key_that_is_not_in_it() {
+    fn a_page_ends_before_the_first_key_that_another_partition_may_precede() {
         let scans = || [scan(&["a", "d"], None), scan(&["b", "c"], None)];
         check(scans(), 9, &["a", "b", "c", "d"], None);
         check(scans(), 4, &["a", "b", "c", "d"], None);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_the_client_can_act_on_are_no_failures_of_the_server() {
+    fn errors_that_the_client_can_fix_are_not_server_failures() {
         let [bytes, bytes_max] = [9, 7].map(ByteSize);
         let full = failed(LogError::DiskFull {
             dir: "/data".into(),

@@ -27,7 +27,7 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
         Metric::new("connections_refused_total", Counter, broker.connections_refused, "Connections that were closed at once, since there were too many."),
         Metric::new("connections_failed_total", Counter, broker.connections_failed, "Connections that were closed for an error of their client, TLS included."),
         Metric::new("logins_refused_total", Counter, broker.logins_refused, "Logins that were refused."),
-        Metric::new("denied_total", Counter, broker.denied, "What users wanted to do and no access rule allows."),
+        Metric::new("denied_total", Counter, broker.denied, "Requests that no access rule allows."),
         Metric::new("dead_letters_written_total", Counter, broker.dead_letters, "Dead letters of share groups that were written since the start."),
         Metric::new("dead_letters_due_partitions", Gauge, broker.dead_letter_partitions, "Partitions of share groups with records whose dead letters have to be written."),
         Metric::new("requests_memory_bytes", Gauge, broker.requests_bytes, "Memory of requests that are being worked on."),
@@ -62,7 +62,7 @@ fn log_lines_metric() -> Metric {
     }
 }
 
-/// The file system of the data directory; absent if the operating system does not tell.
+/// The file system of the data directory; absent if the operating system does not report it.
 fn disk(look: &Look) -> Vec<Metric> {
     let Ok(disk) = rustix::fs::statvfs(look.log.dir()) else {
         return Vec::new();
@@ -71,12 +71,12 @@ fn disk(look: &Look) -> Vec<Metric> {
     #[rustfmt::skip]
     let metrics = vec![
         Metric::new("disk_bytes", Gauge, bytes(disk.f_blocks), "Size of the file system of the data directory."),
-        Metric::new("disk_free_bytes", Gauge, bytes(disk.f_bavail), "What is free of it."),
+        Metric::new("disk_free_bytes", Gauge, bytes(disk.f_bavail), "Free space of that file system."),
     ];
     metrics
 }
 
-/// Absent if the operating system does not tell.
+/// Absent if the operating system does not report it.
 fn resident() -> Option<Metric> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let resident = status
@@ -84,7 +84,7 @@ fn resident() -> Option<Metric> {
         .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = resident.trim().strip_suffix("kB")?.trim().parse().ok()?;
     let bytes = kib << 10;
-    let help = "Memory of the process, with what it maps of files.";
+    let help = "Memory of the process, including mapped files.";
     Some(Metric::new("resident_bytes", Gauge, bytes, help))
 }
 
@@ -262,7 +262,7 @@ fn of_requests(look: &Look) -> [Metric; 2] {
     [
         Metric {
             name: "request_seconds",
-            help: "From the arrival of a request to its answer, with what it waits for.",
+            help: "Time from the arrival of a request to its answer, including all waits.",
             kind: Histogram,
             samples: times.collect(),
         },

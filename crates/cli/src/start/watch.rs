@@ -38,7 +38,7 @@ const OWN_BYTES_MAX: usize = 256 << 10;
 /// The unit, in bytes, of permits.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// What all watches share.
+/// The state that all watches share.
 pub struct WatchBounds {
     threads: Threads,
     /// Held while changes are read.
@@ -98,7 +98,7 @@ impl WatchBounds {
 /// There is no memory of this many units now.
 struct NeedsRoom(u32);
 
-/// Takes memory for so many bytes, if they need any, unless `room` is enough.
+/// Takes memory for this number of bytes, unless they are few or `room` covers them already.
 fn take_room(
     memory: &Arc<Semaphore>,
     bytes: usize,
@@ -118,7 +118,7 @@ fn take_room(
     taken.map(Some).map_err(|_| NeedsRoom(units))
 }
 
-/// What a subscription has handed out, with its memory.
+/// The chunks that a subscription has handed out, with their memory.
 type ReadInMemory = (
     Result<Taken, SubscriptionError>,
     Option<OwnedSemaphorePermit>,
@@ -616,7 +616,7 @@ mod tests {
                 Taken::Changes(.., changes) if !changes.is_empty() => {
                     return (changes.len(), received.room.is_some(), subscription);
                 }
-                // A look at chunks without such keys finds none.
+                // Chunks without keys of the range yield no event.
                 Taken::Changes(..) | Taken::Nothing => {}
             }
         }

@@ -170,7 +170,7 @@ pub fn import(args: &ImportArgs, remote: &Remote, is_json: bool) -> anyhow::Resu
             }
         }
     };
-    // Lines before an error are stored all the same.
+    // Lines before an error are stored nevertheless.
     let flushed = sink.flush();
     result.and(flushed)?;
     report(

@@ -1,4 +1,4 @@
-//! Errors that say what to do, in words that are right.
+//! Errors name the remedy, and its flags and numbers are correct.
 
 use std::net::TcpListener;
 
@@ -21,7 +21,7 @@ fn a_busy_address_leaves_no_data_directory_behind() {
 }
 
 #[test]
-fn one_partition_is_no_plural() {
+fn messages_count_one_partition_in_the_singular() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     server.run(&["stream", "create", "s"]).assert_done();
@@ -46,7 +46,7 @@ fn one_partition_is_no_plural() {
 }
 
 #[test]
-fn only_flags_that_a_command_has_are_suggested() {
+fn only_flags_of_the_command_are_suggested() {
     let dir = tempdir().unwrap();
     for (flag, near) in [("--limit", "--listen"), ("--worker", "--workers")] {
         let failed = run(dir.path(), &["produce", "s", flag, "3"]);
@@ -75,7 +75,7 @@ fn producing_to_no_stream_names_the_command_that_makes_one() {
 }
 
 #[test]
-fn an_object_that_is_not_there_names_one_that_is_near() {
+fn an_unknown_object_is_reported_with_the_nearest_name() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let put = server.run_with_input(&["object", "put", "report"], b"x".to_vec());

@@ -11,7 +11,7 @@ use tempfile::{TempDir, tempdir};
 use crate::support::{finish, program, run, run_with_input, send_signal, spawn};
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_status_2() {
     let dir = tempdir().unwrap();
     for (args, part) in [
         (&["quickstrat"][..], "quickstart"),
@@ -62,7 +62,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn bounds_that_the_log_knows_are_wrong_usage_too() {
+fn values_outside_the_bounds_of_the_log_are_wrong_usage() {
     let dir = tempdir().unwrap();
     let wide = ["--lanes", "65536", "--streamlets", "2"];
     let create = [&["stream", "create", "s"], &wide[..]].concat();
@@ -94,7 +94,7 @@ fn a_missing_token_file_is_not_reported_as_a_server_out_of_reach() {
 
 /// An attempt to start this many threads aborts the process, and no handler can catch that.
 #[test]
-fn a_hundred_thousand_workers_are_refused_wherever_they_are_set() {
+fn a_hundred_thousand_workers_are_refused_from_every_source_of_settings() {
     let dir = tempdir().unwrap();
     let config = dir.path().join("millstream.toml");
     fs::write(&config, "workers = 100000\n").unwrap();
@@ -145,7 +145,7 @@ fn stored() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_directory_that_another_process_uses_is_locked() {
+fn a_data_directory_in_use_is_refused() {
     let (_dir, data) = stored();
     let mut child = spawn(&data, &["produce", "s", "--acks"]);
     child.stdin.as_mut().unwrap().write_all(b"line\n").unwrap();
@@ -202,7 +202,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Whatever happens to a file: the records are there as they were, or an error names a file.
+/// After any damage to a file, all records are unchanged, or an error names a file.
 fn check_damaged(
     data: &Path,
     whole: &[(PathBuf, Vec<u8>)],
@@ -282,7 +282,7 @@ fn files_that_cannot_be_read_as_text_are_named() {
 }
 
 #[test]
-fn a_line_of_100_mb_is_refused_and_what_came_before_is_kept() {
+fn a_line_of_100_mb_is_refused_and_earlier_lines_are_stored() {
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
     let path = dir.path().join("long.txt");
@@ -320,7 +320,7 @@ fn unknown_streams_come_with_a_near_one() {
 }
 
 #[test]
-fn records_that_are_no_events_are_kept_apart_and_told() {
+fn records_that_are_not_events_become_dead_letters_and_are_reported() {
     let dir = tempdir().unwrap();
     run(dir.path(), &["stream", "create", "ads"]).assert_done();
     run_with_input(dir.path(), &["produce", "ads"], b"buy!\nnow\n".to_vec()).assert_done();
@@ -333,7 +333,7 @@ fn records_that_are_no_events_are_kept_apart_and_told() {
     assert_eq!(report["dead_letters"], 2);
     let stored = report["durable_records"].as_u64().unwrap();
     assert_eq!(report["events"], stored - 2);
-    // The records themselves, and what is known of them.
+    // The records themselves, and their metadata.
     let letters = ["consume", "ads.dead_letters", "--format", "json"];
     let letters = run(dir.path(), &letters).assert_done().text();
     assert_eq!(letters.lines().count(), 2, "{letters}");
@@ -341,7 +341,7 @@ fn records_that_are_no_events_are_kept_apart_and_told() {
 }
 
 #[test]
-fn late_events_are_dead_letters_and_told() {
+fn late_events_become_dead_letters_and_are_reported() {
     let dir = tempdir().unwrap();
     let quickstart = ["quickstart", "--for", "300ms", "--http", "127.0.0.1:0"];
     run(dir.path(), &quickstart).assert_done();

@@ -22,8 +22,8 @@ const KILLS: u64 = 50;
 /// Lines that are written at once.
 const BURST_LINES: u64 = 500;
 
-/// Sends the same lines in every run, quickly up to what is stored, then in bursts, until nobody
-/// reads them.
+/// Sends the same lines in every run: quickly up to the stored ones, then in bursts, until the reader has closed the
+/// pipe.
 fn feed(mut stdin: ChildStdin, stored: u64) {
     let mut number = 0;
     loop {
@@ -56,7 +56,7 @@ fn check_stored(data: &Path, from: u64) -> u64 {
 }
 
 #[test]
-fn what_is_acknowledged_survives_fifty_kills_once_and_in_order() {
+fn acknowledged_records_survive_fifty_kills_once_and_in_order() {
     let dir = tempdir().unwrap();
     run(dir.path(), &["stream", "create", "s"]).assert_done();
     let (mut stored, mut progressed) = (0, 0);
@@ -101,7 +101,7 @@ fn what_is_acknowledged_survives_fifty_kills_once_and_in_order() {
 }
 
 #[test]
-fn a_killed_server_has_all_that_a_written_stream_acknowledged() {
+fn a_killed_server_keeps_all_acknowledged_records_of_a_written_stream() {
     const KILLS: u64 = 10;
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
@@ -156,7 +156,7 @@ fn stored_bytes(data: &Path) -> u64 {
 }
 
 #[test]
-fn a_killed_quickstart_is_counted_by_the_next() {
+fn a_quickstart_counts_the_records_of_a_killed_one() {
     let dir = tempdir().unwrap();
     let args = [
         "quickstart",
@@ -183,7 +183,7 @@ fn a_killed_quickstart_is_counted_by_the_next() {
 }
 
 #[test]
-fn sigterm_in_the_middle_of_a_file_keeps_what_was_read() {
+fn sigterm_in_the_middle_of_a_file_keeps_the_lines_read_so_far() {
     let dir = tempdir().unwrap();
     let mut child = spawn(dir.path(), &["quickstart", "--json", "--file", "-"]);
     let mut stdin = child.stdin.take().unwrap();

@@ -1,4 +1,5 @@
-//! Files of the data directory are damaged: whoever reads is told, the rest is served, and `repair` helps.
+//! Files of the data directory are damaged: readers of the damaged data get errors, the server serves the rest, and
+//! `repair` helps.
 
 use std::fs;
 use std::io::Write;
@@ -42,7 +43,7 @@ fn lines_of(text: &str) -> usize {
 }
 
 #[test]
-fn a_flipped_bit_ends_consumers_with_an_error_and_is_cut() {
+fn a_flipped_bit_ends_consumers_with_an_error_and_the_next_start_truncates_it() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     fill(data);
@@ -105,7 +106,7 @@ fn a_flipped_bit_ends_consumers_with_an_error_and_is_cut() {
 }
 
 #[test]
-fn a_removed_folder_is_told_and_the_stream_can_be_deleted() {
+fn a_missing_folder_of_a_stream_is_reported_and_the_stream_can_be_deleted() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     fill(data);
@@ -129,7 +130,7 @@ fn a_removed_folder_is_told_and_the_stream_can_be_deleted() {
 }
 
 #[test]
-fn a_removed_folder_of_all_streams_refuses_the_start() {
+fn a_start_without_the_folder_of_streams_is_refused() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     fill(data);
@@ -159,7 +160,7 @@ fn a_removed_folder_of_all_streams_refuses_the_start() {
 }
 
 #[test]
-fn a_server_describes_what_its_start_cut() {
+fn a_server_describes_the_data_that_its_start_truncated() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     fill(data);
@@ -189,7 +190,7 @@ fn a_server_describes_what_its_start_cut() {
 }
 
 #[test]
-fn a_damaged_catalog_refuses_the_start_and_keeps_what_is_whole_when_it_is_cut() {
+fn a_start_with_a_damaged_catalog_is_refused_and_truncating_it_keeps_the_intact_streams() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     fill(data);
@@ -225,7 +226,7 @@ fn a_damaged_catalog_refuses_the_start_and_keeps_what_is_whole_when_it_is_cut() 
 }
 
 #[test]
-fn a_removed_folder_of_the_journal_refuses_the_start() {
+fn a_start_without_the_folder_of_the_journal_is_refused() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     fill(data);
@@ -237,7 +238,7 @@ fn a_removed_folder_of_the_journal_refuses_the_start() {
 }
 
 #[test]
-fn damaged_users_and_rules_are_not_taken_for_none() {
+fn a_start_with_damaged_users_or_rules_is_refused() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     let server = Server::start(data, &[]);
@@ -276,7 +277,7 @@ fn a_start_that_hangs_can_be_ended() {
             .success()
     );
     let child = spawn(data, &["start", "--listen", "127.0.0.1:0"]);
-    // Were signals caught so early, they would be by then.
+    // If the program caught signals this early, it would have caught this one by then.
     thread::sleep(Duration::from_secs(2));
     send_signal(&child, Signal::TERM);
     let ended = finish(child);

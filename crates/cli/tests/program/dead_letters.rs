@@ -1,4 +1,5 @@
-//! `millstream flow dead-letters`: what a flow could not process is listed, and written to its stream again.
+//! `millstream flow dead-letters` lists the records that a flow could not process, and writes them to their stream
+//! again.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ fn with_letters(data: &Path) {
     read_by_the_flow(data);
 }
 
-/// The flow reads what is there; returns how many letters there are then.
+/// Runs the flow until it has read all stored records; returns the number of letters afterwards.
 fn read_by_the_flow(data: &Path) -> Value {
     let quickstart = ["quickstart", "--for", "200ms", "--http", "127.0.0.1:0"];
     let json = [&quickstart[..], &["--json"]].concat();
@@ -180,7 +181,7 @@ fn a_flow_is_listed_among_groups_with_its_lag() {
 }
 
 #[test]
-fn what_cannot_be_replayed_says_why() {
+fn a_replay_that_is_impossible_says_why() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     let replay = ["flow", "dead-letters", "replay", "ads"];
@@ -224,7 +225,7 @@ fn what_cannot_be_replayed_says_why() {
 }
 
 #[test]
-fn dead_letters_in_a_stream_that_flows_name_are_listed_and_replayed_by_flow() {
+fn dead_letters_of_two_flows_in_one_stream_are_listed_and_replayed_by_flow() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     with_letters(data);

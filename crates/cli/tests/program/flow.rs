@@ -1,4 +1,4 @@
-//! The applications that come along: what they count, what they tell, and what they refuse.
+//! The applications in the program: their counts, their reports, and the input that they refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -75,7 +75,7 @@ fn names_of(object: &Value) -> BTreeSet<&str> {
 }
 
 #[test]
-fn however_it_is_run_the_count_is_that_of_a_plain_loop() {
+fn every_way_to_run_the_log_parser_counts_as_a_plain_loop_does() {
     let dir = tempdir().unwrap();
     let text = awkward_text();
     // One has no line end at its end, and the other begins within a word.
@@ -111,7 +111,7 @@ fn however_it_is_run_the_count_is_that_of_a_plain_loop() {
 }
 
 #[test]
-fn the_report_tells_what_the_help_says() {
+fn the_report_has_the_fields_that_the_help_lists() {
     let dir = tempdir().unwrap();
     let text = "an apple and a pear\n".repeat(200_000);
     let file = written(&dir, "text", &text);
@@ -122,7 +122,7 @@ fn the_report_tells_what_the_help_says() {
         let report = run.json();
         check_counts(&report, &[text.as_bytes()], "a");
         let mut fields = names_of(&report);
-        // Only where the machine tells.
+        // Only if the machine reports it.
         fields.remove("joules");
         let expected = "bytes bytes_before count cpu_seconds is_stopped latency seconds stages throughput \
                         words workers_replaced";
@@ -141,7 +141,7 @@ fn the_report_tells_what_the_help_says() {
             sum += (to - from) * rate * 1e6;
             from = to;
         }
-        // A thousandth of a second is what they are rounded to.
+        // They are rounded to a thousandth of a second.
         let error = (sum / text.len() as f64 - 1.0).abs();
         assert!(error < 0.1, "{sum} {report}");
 
@@ -179,7 +179,7 @@ fn the_report_tells_what_the_help_says() {
 }
 
 #[test]
-fn people_get_a_table() {
+fn the_default_output_is_a_table() {
     let dir = tempdir().unwrap();
     let file = written(&dir, "text", "an apple\nand a pear\n");
     let text = logparser(&[&file], &["--stages", "separate", "--prefix", "an"])
@@ -264,7 +264,7 @@ fn a_record_has_every_figure_of_every_stage_at_every_time() {
         .collect();
     assert!(times.is_sorted());
     assert_eq!(times.len() % STAGES.len(), 0);
-    // What not every stage has, and percentiles while there are too few samples.
+    // Figures that only some stages have, and percentiles before there are enough samples.
     const MAY_BE_EMPTY: [&str; 10] = [
         "room",
         "capacity",
@@ -304,7 +304,7 @@ fn a_record_has_every_figure_of_every_stage_at_every_time() {
 }
 
 #[test]
-fn a_record_overwrites_no_input_and_must_be_writable() {
+fn a_record_must_be_writable_and_must_not_overwrite_an_input() {
     let dir = tempdir().unwrap();
     let file = written(&dir, "text", "an apple\n");
     let link = dir.path().join("link");
@@ -416,7 +416,7 @@ fn a_file_that_shrinks_while_it_is_read_is_an_error() {
     let name = dir.path().join("shrinking");
     for stages in ["fused", "separate"] {
         fs::write(&name, &text).unwrap();
-        // Behind so much else that it is not read yet when it shrinks.
+        // It follows much other input, so that the flow has not read it yet when it shrinks.
         let mut files = vec![&*work; 20];
         files.push(&name);
         let mut child = start(&files, &["--stages", stages, "--http", "127.0.0.1:0"]);
@@ -481,7 +481,7 @@ fn start_for_long(dir: &TempDir, args: &[&str]) -> (Child, String, u64) {
 }
 
 #[test]
-fn ctrl_c_ends_it_with_what_was_counted_so_far() {
+fn ctrl_c_ends_a_flow_with_the_counts_so_far() {
     let dir = tempdir().unwrap();
     for stages in ["fused", "separate"] {
         let (child, _, bytes) = start_for_long(&dir, &["--json", "--stages", stages]);
@@ -506,7 +506,7 @@ fn ctrl_c_ends_it_with_what_was_counted_so_far() {
 }
 
 #[test]
-fn what_it_does_is_served_where_that_is_asked_for() {
+fn http_serves_the_progress_of_a_flow_on_request() {
     let dir = tempdir().unwrap();
     let (child, address, bytes) = start_for_long(&dir, &["--stages", "separate"]);
     assert_eq!(get_json(&address, "/api/v1/flows"), json!(["logparser"]));
@@ -553,10 +553,10 @@ fn what_it_does_is_served_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_busy_port_matters_only_to_who_asked_for_it() {
+fn a_busy_http_port_fails_a_flow_only_if_the_user_named_it() {
     let dir = tempdir().unwrap();
     let file = written(&dir, "text", "text\n");
-    // Somebody else may have it already.
+    // Another process may have the port already.
     let _default = TcpListener::bind("127.0.0.1:8080");
     let run = logparser(&[&file], &[]).assert_done();
     assert_eq!(run.stderr, "");

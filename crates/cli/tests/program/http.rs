@@ -60,7 +60,7 @@ pub fn run_as_admin(server: &Server, dir: &Path, args: &[&str], input: &str) {
         .assert_done();
 }
 
-/// What is answered to a request with some headers.
+/// Returns the answer to a request with these headers.
 pub fn get_with(address: &str, path: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     exchange(&mut connection, address, path, headers)
@@ -175,7 +175,7 @@ fn start_serves_metrics_health_api_and_page_over_http() {
 }
 
 #[test]
-fn the_sparkline_has_the_seconds_before_the_page_was_opened() {
+fn the_sparkline_shows_the_seconds_before_the_page_was_opened() {
     let dir = tempdir().unwrap();
     let (server, http) = start(&dir.path().join("node"), &[]);
     let data = dir.path().join("quickstart");
@@ -198,7 +198,7 @@ fn the_sparkline_has_the_seconds_before_the_page_was_opened() {
 }
 
 #[test]
-fn http_of_start_can_be_set_in_the_environment() {
+fn the_environment_sets_the_http_address_of_start() {
     let dir = tempdir().unwrap();
     let mut child = program()
         .env("MILLSTREAM_HTTP", "127.0.0.1:0")
@@ -214,7 +214,7 @@ fn http_of_start_can_be_set_in_the_environment() {
 }
 
 #[test]
-fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
+fn http_uses_the_users_and_access_rules_of_the_network_listener() {
     let dir = tempdir().unwrap();
     init_user(dir.path(), "bob", "another");
     let (server, http) = start_with_admin(dir.path());
@@ -268,7 +268,7 @@ fn http_has_the_users_and_the_access_rules_of_the_network_listener() {
 }
 
 #[test]
-fn wrong_passwords_over_http_slow_down_the_next_ones() {
+fn wrong_passwords_over_http_delay_later_ones() {
     let dir = tempdir().unwrap();
     let (server, http) = start_with_admin(dir.path());
     let began = Instant::now();
@@ -278,7 +278,7 @@ fn wrong_passwords_over_http_slow_down_the_next_ones() {
     // The wait is 100 ms after the first, and twice as long after each further one.
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(3_100), "{waited:?}");
-    // The right password waits, too, over HTTP or not: otherwise a guess would be told by its time.
+    // The correct password is delayed too, with and without HTTP: otherwise the time would show a wrong guess.
     run_as_admin(&server, dir.path(), &["stream", "list"], "");
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(6_300), "{waited:?}");
@@ -287,7 +287,7 @@ fn wrong_passwords_over_http_slow_down_the_next_ones() {
 }
 
 #[test]
-fn http_takes_tokens_of_the_network_listener() {
+fn http_accepts_tokens_of_the_network_listener() {
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
     let [signer, other] = ["k", "other"].map(TokenSigner::new);
@@ -325,7 +325,7 @@ fn http_takes_tokens_of_the_network_listener() {
 }
 
 #[test]
-fn http_does_not_offer_tokens_where_there_are_no_keys() {
+fn http_offers_no_tokens_without_keys() {
     let dir = tempdir().unwrap();
     let (server, http) = start_with_admin(dir.path());
     let token = TokenSigner::new("k").token("admin", 600);
@@ -340,7 +340,7 @@ fn http_does_not_offer_tokens_where_there_are_no_keys() {
 }
 
 #[test]
-fn a_node_that_starts_is_alive_and_not_ready() {
+fn a_starting_node_is_alive_but_not_ready() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     run(data, &["stream", "create", "orders"]).assert_done();
@@ -398,7 +398,7 @@ fn a_token_over_http_ends_on_open_connections() {
 }
 
 #[test]
-fn a_password_that_is_changed_counts_on_open_http_connections() {
+fn a_changed_password_applies_to_open_http_connections() {
     let dir = tempdir().unwrap();
     let (server, http) = start_with_admin(dir.path());
     let mut connection = TcpStream::connect(&http).unwrap();
@@ -412,7 +412,7 @@ fn a_password_that_is_changed_counts_on_open_http_connections() {
 }
 
 #[test]
-fn http_that_others_reach_is_refused_without_authentication() {
+fn http_for_other_machines_is_refused_without_authentication() {
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
     let text = dir.path().join("text");
@@ -460,7 +460,7 @@ fn pages_of_other_sites_cannot_read_http() {
 }
 
 #[test]
-fn http_has_the_tls_of_the_network_listener() {
+fn http_uses_the_tls_of_the_network_listener() {
     let dir = tempdir().unwrap();
     let authority_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -500,7 +500,7 @@ fn http_has_the_tls_of_the_network_listener() {
     server.stop();
 }
 
-/// What comes back to a request without TLS.
+/// Returns the answer to a request without TLS.
 fn get_bytes(address: &str) -> Vec<u8> {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(connection, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -516,7 +516,7 @@ fn spawn_flow(args: &[&str]) -> Child {
 }
 
 #[test]
-fn http_of_flows_over_made_up_events_is_served() {
+fn a_flow_of_generated_events_serves_http() {
     for flow in ["swa", "ysb", "ysb-star"] {
         let args = [flow, "--for", "10min", "--rate", "1000", "--ranks", "2"];
         let mut child = spawn_flow(&args);
@@ -532,7 +532,7 @@ fn http_of_flows_over_made_up_events_is_served() {
 }
 
 #[test]
-fn http_of_words_is_served() {
+fn a_flow_of_words_serves_http() {
     let dir = tempdir().unwrap();
     let text = dir.path().join("text");
     fs::write(&text, "an apple and a pear\n".repeat(100_000)).unwrap();

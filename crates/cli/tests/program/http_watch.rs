@@ -13,7 +13,7 @@ use crate::support::{Server, get};
 /// A watch, as a browser has it.
 struct Watch {
     connection: BufReader<TcpStream>,
-    /// What was read behind the last frame.
+    /// The bytes that were read after the last frame.
     rest: String,
     /// The id of the last event.
     id: String,
@@ -128,7 +128,7 @@ fn done(server: &Server, args: &[&str]) {
 }
 
 #[test]
-fn a_watch_goes_on_with_the_id_of_its_last_event_across_a_restart() {
+fn a_watch_resumes_after_its_last_event_id_across_a_restart() {
     let dir = tempdir().unwrap();
     let (server, http) = start(dir.path(), &[]);
     done(
@@ -153,7 +153,7 @@ fn a_watch_goes_on_with_the_id_of_its_last_event_across_a_restart() {
     one.check("a/1", Value::Null);
     let (all_id, one_id) = (all.id.clone(), one.id.clone());
 
-    // The server tells watches that it stops.
+    // The server reports its stop to watches.
     let stopping = std::thread::spawn(move || server.stop());
     for watch in [&mut all, &mut one] {
         let reason = watch.check_named("end");

@@ -349,14 +349,14 @@ fn keys_are_found_by_secondary_keys_over_http() {
 }
 
 #[test]
-fn keys_are_used_on_a_server() {
+fn kv_commands_work_at_a_server() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     use_keys(&server);
 }
 
 #[test]
-fn a_value_without_an_end_is_refused_and_the_older_one_stays() {
+fn an_endless_value_is_refused_and_the_old_value_stays() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let create = ["stream", "create", "t", "--keyed"];
@@ -379,10 +379,10 @@ fn a_value_without_an_end_is_refused_and_the_older_one_stays() {
 }
 
 #[test]
-fn keys_are_used_on_a_data_directory() {
+fn kv_commands_work_on_a_data_directory() {
     let dir = tempdir().unwrap();
     use_keys(&dir.path());
-    // Another run finds what the last one stored.
+    // Another run finds the keys that the last one stored.
     let got = run(dir.path(), &["kv", "get", "t", "ann"]).assert_done();
     assert_eq!(got.stdout, b"2");
 }
@@ -720,7 +720,7 @@ fn wrong_versions_change_nothing() {
 
 /// A topic whose records have no keys, before it becomes keyed.
 #[test]
-fn records_without_keys_are_passed_over_and_stay() {
+fn records_without_keys_are_skipped_and_stay_in_the_stream() {
     let dir = tempdir().unwrap();
     let (server, http) = start(dir.path(), &[]);
     let done = |args: &[&str]| server.run(args).assert_done();
@@ -743,7 +743,7 @@ fn records_without_keys_are_passed_over_and_stay() {
 }
 
 #[test]
-fn a_visitor_needs_the_right_to_read_the_stream() {
+fn an_http_client_needs_the_right_to_read_the_stream() {
     let dir = tempdir().unwrap();
     init_user(dir.path(), "bob", "another");
     let (server, http) = start_with_admin(dir.path());
@@ -830,7 +830,7 @@ fn a_server_describes_the_compaction_of_a_keyed_stream() {
 
 /// As those of producers that hash them in their own way, which librdkafka does by default.
 #[test]
-fn keys_in_partitions_that_do_not_own_them_are_told() {
+fn keys_in_foreign_partitions_are_reported() {
     let dir = tempdir().unwrap();
     let (server, http) = start(dir.path(), &[]);
     let done = |args: &[&str]| server.run(args).assert_done();
@@ -862,7 +862,7 @@ fn keys_in_partitions_that_do_not_own_them_are_told() {
     for key in keys() {
         found("u", &key).assert_done();
     }
-    // An absent key alone is told nothing of the kind.
+    // A look-up of an absent key alone prints no such warning.
     let absent = found("u", "none");
     assert!(!absent.stderr.contains("partitions"), "{}", absent.stderr);
     let events = server.stop().stderr;

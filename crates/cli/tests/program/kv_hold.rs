@@ -6,7 +6,7 @@ use crate::http::{assert_status, start};
 use crate::support::{get, run};
 
 #[test]
-fn a_hold_shows_keys_as_they_were() {
+fn a_hold_shows_keys_as_of_its_creation() {
     let dir = tempdir().unwrap();
     let done = |args: &[&str]| run(dir.path(), args).assert_done();
     let fails = |args: &[&str], parts: &[&str]| run(dir.path(), args).assert_fails(1, parts);

@@ -1,4 +1,4 @@
-//! Listeners of `millstream start`: several addresses, and the addresses that clients are told.
+//! Listeners of `millstream start`: several addresses, and the addresses that clients get.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use tempfile::tempdir;
 
 use crate::support::{Run, Server, finish, line_of, program, run, send_signal};
 
-/// A node with more than one listener, and what it says of itself as JSON.
+/// A node with more than one listener, and the JSON that it prints at its start.
 struct Node {
     child: Option<Child>,
     told: Value,
@@ -134,7 +134,7 @@ fn check_refused(args: &[&str], code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn listeners_that_cannot_be_are_refused_before_anything_is_made() {
+fn invalid_listeners_are_refused_before_the_start_creates_files() {
     check_refused(
         &["--listen", "127.0.0.1:0;127.0.0.1:0", "--advertise", "a:1"],
         2,
@@ -156,7 +156,7 @@ fn listeners_that_cannot_be_are_refused_before_anything_is_made() {
         2,
         &["clients cannot connect to 0.0.0.0"],
     );
-    // Each listener is held to what it asks of its clients.
+    // Each listener enforces its own protocol.
     check_refused(
         &[
             "--listen",

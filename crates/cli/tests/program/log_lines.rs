@@ -88,7 +88,7 @@ fn assert_json_lines(run: &Run) -> Vec<Value> {
 }
 
 #[test]
-fn all_of_stderr_is_json_if_that_is_wanted() {
+fn with_json_log_lines_all_of_stderr_is_json() {
     let stderr = stderr_of(|command| command.args(["--log-format", "json"]));
     assert!(stderr.contains("\"target\":\"audit\""), "{stderr}");
     for line in stderr.lines() {

@@ -71,7 +71,7 @@ fn streams_are_created_listed_described_altered_and_deleted() {
 }
 
 #[test]
-fn what_is_produced_is_consumed() {
+fn consumers_get_the_produced_records() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "1");
     let report = server.run_with_input(&["produce", "s", "--json"], numbers(10_000));
@@ -182,7 +182,7 @@ fn acknowledged_lines_are_counted_as_they_come() {
 }
 
 #[test]
-fn a_follower_sees_new_records_until_it_is_stopped() {
+fn a_follower_reads_new_records_until_it_is_stopped() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "2");
     let mut command = server.command(&["consume", "s", "--follow"]);
@@ -316,7 +316,7 @@ fn followers_members_and_producers_end_soon_when_the_stream_is_deleted() {
 }
 
 #[test]
-fn groups_go_on_where_they_were_and_are_described_reset_and_deleted() {
+fn groups_resume_at_their_offsets_and_are_described_reset_and_deleted() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "1");
     server
@@ -393,7 +393,7 @@ fn a_group_is_reset_in_partitions_that_were_added() {
         let all = [&["group", "reset", "g", "s", "--to"], to].concat();
         server.run(&all).assert_done().text()
     };
-    // What the group has not read yet is passed over.
+    // The reset skips the records that the group has not read yet.
     let text = reset(&["latest"]);
     assert!(text.contains("in 4 partitions of s"), "{text}");
     assert_eq!(consume(), 0);
@@ -473,7 +473,7 @@ fn objects_are_put_got_listed_and_deleted() {
 
 /// A file that is cut off would pass for the object.
 #[test]
-fn an_object_that_does_not_come_to_its_end_leaves_the_file_as_it_was() {
+fn an_interrupted_get_of_an_object_leaves_the_old_file() {
     let dir = tempdir().unwrap();
     let server = Server::start(&dir.path().join("data"), &[]);
     let content = vec![7; 64 << 20];
@@ -513,7 +513,7 @@ fn objects_are_written_to_files_pipes_and_through_links() {
         assert_eq!(fs::read(&file).unwrap(), b"content");
         assert!(link.is_symlink());
     }
-    // A pipe, by a name that nobody can replace.
+    // A pipe, by a name that no other file can replace.
     let get = ["object", "get", "o", "-o", "/proc/self/fd/1"];
     let out = server.run(&get).assert_done().text();
     assert!(out.starts_with("content"), "{out}");
@@ -523,7 +523,7 @@ fn objects_are_written_to_files_pipes_and_through_links() {
 }
 
 #[test]
-fn without_a_server_it_says_what_to_do() {
+fn commands_without_a_reachable_server_name_the_remedy() {
     let nobody = ["--server", "127.0.0.1:1"];
     for verb in [
         &["stream", "list"][..],
@@ -545,7 +545,7 @@ fn without_a_server_it_says_what_to_do() {
 }
 
 #[test]
-fn what_only_a_server_has_is_refused_on_a_data_directory() {
+fn commands_that_need_a_server_are_refused_on_a_data_directory() {
     let dir = tempdir().unwrap();
     run(dir.path(), &["stream", "create", "s"]).assert_done();
     let consume = run(dir.path(), &["consume", "s", "--group", "g"]);
@@ -556,7 +556,7 @@ fn what_only_a_server_has_is_refused_on_a_data_directory() {
 }
 
 #[test]
-fn figures_are_printed_as_the_tools_of_kafka_do() {
+fn figures_are_printed_in_the_format_of_kafka_tools() {
     let dir = tempdir().unwrap();
     let server = server(&dir, "2");
     let produce = [

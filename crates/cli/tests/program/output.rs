@@ -1,5 +1,5 @@
-//! A stdout that takes nothing is an error that names it; a reader of it who has enough is none, nor
-//! is a stderr that nobody sees.
+//! A full stdout is an error that names it. A reader that closes stdout early is no error, and neither is a full
+//! stderr.
 
 use std::fs::File;
 use std::io::Write;
@@ -63,7 +63,7 @@ fn help_that_cannot_be_printed_is_an_error() {
 }
 
 #[test]
-fn what_cannot_be_told_is_done_all_the_same() {
+fn a_full_stdout_does_not_undo_a_change() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     run_on_full_stdout(data, &["stream", "create", "s"], b"").assert_fails(1, &["done", "stdout"]);
@@ -75,7 +75,7 @@ fn what_cannot_be_told_is_done_all_the_same() {
 }
 
 #[test]
-fn a_full_stderr_is_no_error() {
+fn a_full_stderr_does_not_fail_a_command() {
     let dir = tempdir().unwrap();
     let mut command = program();
     command
@@ -88,7 +88,7 @@ fn a_full_stderr_is_no_error() {
 }
 
 #[test]
-fn a_reader_who_has_enough_is_no_error() {
+fn a_reader_that_closes_stdout_early_does_not_fail_a_command() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     run(data, &["stream", "create", "s"]).assert_done();

@@ -105,7 +105,7 @@ fn words_of_several_files_and_of_stdin_are_counted() {
 }
 
 #[test]
-fn a_second_run_finds_what_the_first_stored() {
+fn a_second_run_counts_the_records_of_the_first() {
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
     let args = ["quickstart", "--json", "--file", "-"];
@@ -121,7 +121,7 @@ fn a_second_run_finds_what_the_first_stored() {
 }
 
 #[test]
-fn people_get_a_table() {
+fn the_default_output_is_a_table() {
     let dir = tempdir().unwrap();
     let args = ["quickstart", "--file", "-"];
     let run = run_with_input(&dir.path().join("data"), &args, b"b a b".to_vec()).assert_done();
@@ -133,7 +133,7 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn one_is_no_plural() {
+fn reports_count_one_in_the_singular() {
     let dir = tempdir().unwrap();
     let args = ["quickstart", "--file", "-"];
     let text = run_with_input(&dir.path().join("data"), &args, b"a".to_vec()).text();
@@ -163,7 +163,7 @@ fn a_temporary_folder_is_named_and_removed() {
 
 /// Real books, whose words were counted by another program.
 #[test]
-fn real_text_is_counted_as_others_count_it() {
+fn counts_of_real_books_equal_those_of_another_program() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("MILLSTREAM_TEST_DATA").map_or(beside, PathBuf::from);
     let Ok(answers) = fs::read(folder.join("answers/text.json")) else {
@@ -203,7 +203,7 @@ fn real_text_is_counted_as_others_count_it() {
 /// Views and clicks, by campaign and start of the window.
 type Windows = BTreeMap<(u64, i64), [u64; 2]>;
 
-/// What the stream `ads` holds: events, views, clicks, and the latter two by window.
+/// The content of the stream `ads`: events, views, clicks, and the latter two by window.
 fn recount(data: &Path) -> ([u64; 3], Windows) {
     let events = run(data, &["consume", "ads"]).assert_done().stdout;
     let campaigns = campaign_of_ads();
@@ -227,7 +227,7 @@ fn recount(data: &Path) -> ([u64; 3], Windows) {
     (sums, windows)
 }
 
-/// What the stream of results holds, which has each window once.
+/// The content of the stream of results, which has each window once.
 #[track_caller]
 fn results(data: &Path) -> Windows {
     let results = run(data, &["consume", "campaign_counts"])
@@ -303,7 +303,7 @@ fn figure(address: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn a_second_start_goes_on_from_the_checkpoint_of_a_killed_one_and_counts_what_retention_removed() {
+fn a_second_start_resumes_from_the_checkpoint_of_a_killed_one_and_counts_removed_records() {
     let dir = tempdir().unwrap();
     let args = ["quickstart", "--rate", "max", "--http", "127.0.0.1:0"];
     let mut child = spawn(dir.path(), &args);
@@ -339,7 +339,7 @@ fn a_second_start_goes_on_from_the_checkpoint_of_a_killed_one_and_counts_what_re
         "retention has removed nothing: {kept} of {events}"
     );
 
-    // Counted anew there is only what is stored.
+    // A new count covers only the stored records.
     let report = run(dir.path(), &[&args[..], &["--anew"]].concat())
         .assert_done()
         .json();
@@ -348,7 +348,7 @@ fn a_second_start_goes_on_from_the_checkpoint_of_a_killed_one_and_counts_what_re
 }
 
 #[test]
-fn words_go_on_from_the_checkpoint_and_keep_what_retention_removed() {
+fn words_resume_from_the_checkpoint_and_count_removed_records() {
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
     let args = ["quickstart", "--json", "--file", "-"];
@@ -378,7 +378,7 @@ fn words_go_on_from_the_checkpoint_and_keep_what_retention_removed() {
 }
 
 #[test]
-fn a_checkpoint_that_does_not_fit_says_what_to_do() {
+fn a_checkpoint_of_another_stream_is_refused_with_the_remedy() {
     let dir = tempdir().unwrap();
     let args = ["quickstart", "--json", "--file", "-"];
     run_with_input(dir.path(), &args, b"an apple".to_vec()).assert_done();
@@ -425,7 +425,7 @@ fn ads_are_served_until_sigterm() {
 }
 
 #[test]
-fn others_come_in_by_the_same_door_as_the_events() {
+fn quickstart_serves_other_clients_at_the_listener_of_its_events() {
     let dir = tempdir().unwrap();
     let args = [
         "quickstart",
@@ -464,7 +464,7 @@ fn others_come_in_by_the_same_door_as_the_events() {
 }
 
 #[test]
-fn words_are_served_where_that_is_asked_for() {
+fn http_serves_the_counts_of_words_on_request() {
     let dir = tempdir().unwrap();
     let args = ["quickstart", "--file", "-", "--http", "127.0.0.1:0"];
     let mut child = spawn(&dir.path().join("data"), &args);
@@ -487,7 +487,7 @@ fn words_are_served_where_that_is_asked_for() {
 }
 
 #[test]
-fn all_workers_and_full_speed_are_settings() {
+fn quickstart_accepts_all_workers_and_an_unlimited_rate() {
     let dir = tempdir().unwrap();
     let args = [
         "quickstart",

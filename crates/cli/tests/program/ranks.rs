@@ -72,7 +72,7 @@ fn events_of_ads_are_all_counted_on_any_number_of_ranks() {
 }
 
 #[test]
-fn a_rank_that_cannot_start_ends_all() {
+fn a_rank_that_fails_to_start_ends_all_ranks() {
     let run = words(&["--file", "/nowhere", "--ranks", "3"]);
     run.assert_fails(1, &["cannot read /nowhere"]);
     let run = words(&["--file", FILE, "--ranks", "3", "--gather-at", "3"]);
@@ -81,7 +81,7 @@ fn a_rank_that_cannot_start_ends_all() {
 
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn who_is_started_as_one_of_several_without_mpi_is_told_what_to_do() {
+fn a_rank_of_a_program_without_mpi_is_refused_with_the_remedy() {
     let mut command = program();
     command.args(["flow", "run", "words", "--file", FILE]);
     command.env("OMPI_COMM_WORLD_SIZE", "2");
@@ -114,7 +114,7 @@ mod mpi {
     }
 
     #[test]
-    fn processes_that_differ_are_refused_by_all() {
+    fn all_processes_refuse_a_run_with_different_programs_or_arguments() {
         let args = ["words", "--file", FILE];
         let other = ["words", "--file", FILE, "--prefix", "a"];
         let run = mpirun(&[&args, &other]);
@@ -126,7 +126,7 @@ mod mpi {
     }
 
     #[test]
-    fn a_process_that_cannot_start_ends_all() {
+    fn a_process_that_fails_to_start_ends_all_processes() {
         let started_at = Instant::now();
         let run = mpirun(&[&["words", "--file", FILE], &["words", "--file", "/nowhere"]]);
         assert!(!run.status.success());

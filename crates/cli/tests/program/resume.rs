@@ -1,4 +1,4 @@
-//! Applications that are killed go on from their checkpoints: results are those of runs that nobody disturbed.
+//! Killed applications resume from their checkpoints: their results equal those of undisturbed runs.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -11,10 +11,10 @@ use tempfile::{TempDir, tempdir};
 
 use crate::support::{Run, finish, program, send_signal, wait_until};
 
-/// So much that counting its words takes a while.
+/// Enough text that counting its words takes a while.
 const LONG_MIB: usize = 64;
 
-/// So much that there is time for a checkpoint.
+/// Enough text that the run takes a checkpoint.
 const SHORT_MIB: usize = 8;
 
 /// A folder with a text, and a place for checkpoints.
@@ -41,7 +41,7 @@ impl Place {
         self.dir.path().join("checkpoints")
     }
 
-    /// The flags that keep them, as often as it says.
+    /// The flags for checkpoints at this interval.
     fn keep(&self, interval: &str) -> Vec<String> {
         let dir = self.checkpoints().to_str().unwrap().to_owned();
         let interval = interval.to_owned();
@@ -97,7 +97,7 @@ fn kill(place: &Place, ranks: u32, args: &[&str], more: &[String]) {
     assert_eq!(run.status.signal(), Some(9), "{run:?}");
 }
 
-/// Kills a run and the one that goes on, and lets the third one come to its end.
+/// Kills a run and the one that resumes it, and lets the third run end.
 fn kill_twice(place: &Place, ranks: u32, args: &[&str], interval: &str) -> Value {
     let keep = place.keep(interval);
     kill(place, ranks, args, &keep);
@@ -119,7 +119,7 @@ fn words_that_were_counted_before_kills_are_counted_once() {
 }
 
 #[test]
-fn all_figures_of_the_log_parser_are_those_of_all_runs_together() {
+fn the_figures_of_a_resumed_log_parser_include_earlier_runs() {
     for stages in ["fused", "separate"] {
         let place = Place::new(LONG_MIB);
         let text = place.text();
@@ -149,7 +149,7 @@ fn check_ads(report: &Value) {
     assert_eq!(report["missing"], 0, "{report}");
     let events = report["events"].as_u64().unwrap();
     assert!(events > 0 && events <= 120_000, "{report}");
-    // Those of all runs, without the time between them.
+    // The seconds of all runs, without the time between them.
     let seconds = report["seconds"].as_f64().unwrap();
     assert!((2.9..20.0).contains(&seconds), "{report}");
 }
@@ -167,7 +167,7 @@ fn each_window_of_ads_has_one_right_result_after_kills() {
 }
 
 #[test]
-fn who_resumes_needs_a_checkpoint_unless_it_says_if_any() {
+fn resuming_needs_a_checkpoint_unless_the_user_permits_none() {
     let place = Place::new(1);
     let text = place.text();
     for ranks in ["1", "3"] {
@@ -187,7 +187,7 @@ fn who_resumes_needs_a_checkpoint_unless_it_says_if_any() {
 }
 
 #[test]
-fn what_a_run_has_kept_is_neither_mixed_with_another_nor_forgotten() {
+fn a_run_refuses_checkpoints_of_another_run_and_overwrites_none() {
     let place = Place::new(SHORT_MIB);
     let text = place.text();
     let args = ["words", "--file", &text, "--ranks", "2"];
@@ -217,7 +217,7 @@ fn what_a_run_has_kept_is_neither_mixed_with_another_nor_forgotten() {
 }
 
 #[test]
-fn two_runs_do_not_keep_their_checkpoints_in_one_directory() {
+fn a_second_run_refuses_the_checkpoint_directory_of_the_first() {
     let place = Place::new(1);
     let ads = ["swa", "--ranks", "2", "--for", "100s", "--rate", "1000"];
     let keep = place.keep("50ms");
@@ -237,12 +237,12 @@ fn two_runs_do_not_keep_their_checkpoints_in_one_directory() {
     }
     send_signal(&first, Signal::KILL);
     finish(first);
-    // What is killed holds nothing any more: the next run keeps checkpoints.
+    // A killed process holds no lock any more: the next run keeps checkpoints.
     kill(&place, 2, &ads, &with(&keep, &["--resume"]));
 }
 
 #[test]
-fn a_damaged_checkpoint_is_told_of_with_what_to_do() {
+fn a_damaged_checkpoint_is_reported_with_the_remedy() {
     let place = Place::new(1);
     let text = place.text();
     let args = ["words", "--file", &text, "--ranks", "1"];
@@ -263,7 +263,7 @@ fn a_damaged_checkpoint_is_told_of_with_what_to_do() {
         let anew = "start it anew, without resuming";
         run(&args, &resume).assert_fails(1, &[name, what, "no older checkpoint", anew]);
     }
-    // One that was kept before it, of which nobody else knows that it is the same.
+    // An older checkpoint, copied from the newest one.
     fs::write(place.checkpoints().join("checkpoint.1.0"), &whole).unwrap();
     let parts = [name, "it is cut short", "go on from checkpoint 1,"];
     run(&args, &resume).assert_fails(1, &parts);
@@ -273,7 +273,7 @@ fn a_damaged_checkpoint_is_told_of_with_what_to_do() {
 }
 
 #[test]
-fn a_place_that_takes_no_checkpoints_is_told_of_and_the_flow_goes_on() {
+fn a_flow_reports_failed_checkpoints_and_continues() {
     let place = Place::new(LONG_MIB / 4);
     let text = place.text();
     // As on a full disk, also for root: a part cannot be written.
@@ -325,7 +325,7 @@ mod mpi {
         mpirun(&[&args, &args]).spawn().unwrap()
     }
 
-    /// The processes that are ranks: what they were told names a folder of this test alone.
+    /// Returns the processes of the ranks: their arguments name a folder that only this test uses.
     fn ranks(place: &Place) -> Vec<rustix::process::Pid> {
         let is_rank = |process: &Path| {
             let executable = fs::read_link(process.join("exe")).unwrap_or_default();
@@ -355,7 +355,7 @@ mod mpi {
     }
 
     #[test]
-    fn a_process_that_is_killed_ends_all_and_they_go_on_together() {
+    fn a_killed_process_ends_all_and_all_resume_together() {
         let place = Place::new(LONG_MIB);
         let text = place.text();
         let words = ["words", "--file", &text, "--top", "2000"];

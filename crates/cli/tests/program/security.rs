@@ -1,4 +1,4 @@
-//! Who may come to `millstream start`.
+//! The clients that `millstream start` admits.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use crate::support::{Server, finish, run, run_with_input, send_signal, spawn};
 use crate::tokens::{CLAIMS, TokenSigner};
 
 #[test]
-fn others_come_in_only_if_they_have_to_log_in_or_if_that_is_wanted() {
+fn a_listener_for_other_machines_needs_authentication_or_insecure() {
     let data = tempdir().unwrap();
     let everywhere = ["start", "--listen", "0.0.0.0:0"];
     run(data.path(), &everywhere).assert_fails(2, &["0.0.0.0:0", "--insecure"]);
@@ -24,7 +24,7 @@ fn others_come_in_only_if_they_have_to_log_in_or_if_that_is_wanted() {
 }
 
 #[test]
-fn the_first_user_is_made_where_nothing_runs() {
+fn the_first_user_is_created_without_a_running_server() {
     let data = tempdir().unwrap();
     let init = ["user", "init", "admin"];
     run(data.path(), &init).assert_fails(1, &["no password on stdin"]);
@@ -191,7 +191,7 @@ fn commands_log_in_with_a_token() {
 }
 
 #[test]
-fn a_broken_key_file_is_told_on_stderr_and_the_old_keys_stay() {
+fn a_broken_key_file_is_reported_on_stderr_and_the_old_keys_stay() {
     let dir = tempdir().unwrap();
     let [signer, other] = ["k", "other"].map(TokenSigner::new);
     let keys = dir.path().join("keys.json");

@@ -1,4 +1,4 @@
-//! Signals end the program in good order, whatever it waits for.
+//! Signals end the program cleanly during any wait.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -20,7 +20,7 @@ fn fifo(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Becomes the writer of a FIFO when somebody reads it.
+/// Opens a FIFO for writing once a reader has opened it.
 fn open_writer(fifo: &Path) -> File {
     let mut writer = None;
     wait_until("the FIFO has a reader", || {
@@ -47,8 +47,8 @@ fn spawn_words(mut command: Command, folder: &Path, file: &Path) -> Child {
 }
 
 #[test]
-fn a_fifo_without_a_writer_does_not_keep_signals_from_ending_it() {
-    // SIGHUP is what a closed terminal sends.
+fn a_signal_ends_a_command_that_waits_for_a_fifo() {
+    // A closed terminal sends SIGHUP.
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let dir = tempdir().unwrap();
         let temporary = tempdir().unwrap();
@@ -62,7 +62,7 @@ fn a_fifo_without_a_writer_does_not_keep_signals_from_ending_it() {
 }
 
 #[test]
-fn a_signal_ends_the_putting_of_an_object_that_is_not_stored_then() {
+fn a_signal_aborts_an_object_put_and_nothing_is_stored() {
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
     let fifo = fifo(dir.path(), "fifo");
@@ -75,7 +75,7 @@ fn a_signal_ends_the_putting_of_an_object_that_is_not_stored_then() {
 }
 
 #[test]
-fn nothing_is_lost_of_fifos_whose_writers_come_and_go() {
+fn all_lines_of_a_fifo_are_read_while_writers_come_and_go() {
     let dir = tempdir().unwrap();
     let [first, second] = ["first", "second"].map(|name| fifo(dir.path(), name));
     let data = dir.path().join("data");
@@ -98,7 +98,7 @@ fn nothing_is_lost_of_fifos_whose_writers_come_and_go() {
 }
 
 #[test]
-fn a_closed_terminal_leaves_alone_what_nohup_started() {
+fn a_closed_terminal_does_not_end_a_program_under_nohup() {
     let dir = tempdir().unwrap();
     let temporary = tempdir().unwrap();
     let fifo = fifo(dir.path(), "fifo");

@@ -12,7 +12,7 @@ use tempfile::tempdir;
 use crate::support::{Server, finish, program, run, send_signal};
 
 #[test]
-fn it_says_where_it_listens_and_ends_with_a_signal() {
+fn a_server_prints_its_address_and_ends_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let dir = tempdir().unwrap();
         let data = dir.path().join("data");
@@ -27,7 +27,7 @@ fn it_says_where_it_listens_and_ends_with_a_signal() {
 }
 
 #[test]
-fn json_tells_address_and_data_in_one_document() {
+fn json_names_address_and_data_directory_in_one_document() {
     let dir = tempdir().unwrap();
     let (server, document) = Server::start_with_json(dir.path());
     let document: Value = serde_json::from_str(&document).unwrap();
@@ -40,7 +40,7 @@ fn json_tells_address_and_data_in_one_document() {
 }
 
 #[test]
-fn what_was_stored_is_there_after_a_restart() {
+fn stored_records_survive_a_restart() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     server.run(&["stream", "create", "s"]).assert_done();
@@ -53,13 +53,13 @@ fn what_was_stored_is_there_after_a_restart() {
     let text = server.run(&["consume", "s"]).assert_done().text();
     assert_eq!(text, "one\ntwo\n");
     server.stop();
-    // Nobody works on the folder now.
+    // No process uses the folder now.
     let text = run(dir.path(), &["consume", "s"]).assert_done().text();
     assert_eq!(text, "one\ntwo\n");
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_told() {
+fn an_unavailable_address_is_reported() {
     let dir = tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -71,7 +71,7 @@ fn an_address_that_cannot_be_had_is_told() {
 }
 
 #[test]
-fn a_data_directory_has_one_user() {
+fn only_one_process_may_use_a_data_directory() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let second = run(dir.path(), &["start", "--listen", "127.0.0.1:0"]);

@@ -15,14 +15,14 @@ const TIME_MAX: Duration = Duration::from_secs(120);
 /// A program that runs longer is killed, so that reads of its output end.
 const PROGRAM_MAX: Duration = Duration::from_secs(300);
 
-/// The program, without the settings of whoever runs the test, and with a small pool.
+/// The program, without the settings in the environment of the test, and with a small pool.
 pub fn program() -> Command {
     prepared(millstream_testing::command(env!(
         "CARGO_BIN_EXE_millstream"
     )))
 }
 
-/// As [`program`], with SIGHUP ignored or not when it starts, whatever it is here.
+/// As [`program`], with SIGHUP ignored or not at its start, independent of this process.
 pub fn program_with_hangup(is_ignored: bool) -> Command {
     let mut command = millstream_testing::command("env");
     command
@@ -72,7 +72,7 @@ pub fn mpirun(processes: &[&[&str]]) -> Command {
     prepared(command)
 }
 
-/// What a finished run left.
+/// The status and the output of a finished run.
 #[derive(Debug)]
 pub struct Run {
     pub status: ExitStatus,
@@ -190,7 +190,7 @@ impl Server {
     pub fn start(data: &Path, args: &[&str]) -> Server {
         let mut server = Server::of(Server::spawn(data, args), String::new());
         let mut line = server.line();
-        // A start may have something to say of what it found.
+        // A start may print warnings about the data that it found.
         while !line.starts_with("listening on ") {
             line = server.line();
         }
@@ -201,7 +201,7 @@ impl Server {
         server
     }
 
-    /// As [`start`](Self::start), with what it says of itself.
+    /// As [`start`](Self::start); also returns the JSON that the server prints.
     pub fn start_with_json(data: &Path) -> (Server, String) {
         let mut child = Server::spawn(data, &["--json"]);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -274,7 +274,7 @@ impl Server {
 /// The next line on a program's stderr.
 pub fn line_of(child: &mut Child) -> String {
     let stderr = child.stderr.as_mut().unwrap();
-    // No byte of what comes behind it is taken.
+    // No byte after the line is read.
     let mut line = Vec::new();
     let mut byte = [0];
     while line.last() != Some(&b'\n') {
@@ -306,12 +306,12 @@ pub fn address_of(child: &mut Child) -> String {
             break address.trim().trim_end_matches('/').to_owned();
         }
     };
-    // Nothing of what comes next is lost: it is written later than what is waited for.
+    // No later line is lost: the program writes them after the awaited one.
     child.stderr = Some(stderr.into_inner());
     address
 }
 
-/// What is answered at a path, head and body.
+/// Returns the answer at a path, head and body.
 pub fn get(address: &str, path: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(

@@ -7,7 +7,7 @@ use tempfile::tempdir;
 
 use crate::support::{Server, finish, prepared};
 
-/// What the guide says.
+/// The commands of the guide.
 const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
 
 #[track_caller]
@@ -56,7 +56,7 @@ fn the_recipe_for_a_self_signed_certificate_works() {
 }
 
 #[test]
-fn the_usual_self_signed_certificate_is_told_with_what_to_do() {
+fn a_certificate_that_signs_itself_is_refused_with_the_remedy() {
     let dir = tempdir().unwrap();
     let name = "-subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1";
     let files = certificate(dir.path(), name);
@@ -70,7 +70,7 @@ fn the_usual_self_signed_certificate_is_told_with_what_to_do() {
 }
 
 #[test]
-fn other_certificates_that_are_refused_are_told_with_what_to_do() {
+fn other_refused_certificates_are_reported_with_the_remedy() {
     let dir = tempdir().unwrap();
     let name = "-subj /CN=elsewhere -addext basicConstraints=critical,CA:FALSE \
                 -addext subjectAltName=DNS:elsewhere";

@@ -48,7 +48,7 @@ impl TokenSigner {
         std::fs::write(path, self.keys()).unwrap();
     }
 
-    /// A token of a user, which ends so many seconds from now.
+    /// A token of a user that ends this number of seconds from now.
     pub fn token(&self, user: &str, lasts_s: i64) -> String {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let expires = now.unwrap().as_secs() as i64 + lasts_s;

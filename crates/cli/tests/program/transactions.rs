@@ -18,7 +18,7 @@ use tempfile::tempdir;
 use crate::http::start;
 use crate::support::{Server, get, run, send_signal};
 
-/// What a flow leaves that dies: a prepared transaction with a value of this name.
+/// Leaves a prepared transaction with a value of this name, as a killed flow does.
 async fn leave_prepared(address: &str, id: &str, value: &str) {
     let client = Client::new(ClientConfig::new(address));
     let config = TransactionConfig {
@@ -39,7 +39,8 @@ async fn leave_prepared(address: &str, id: &str, value: &str) {
     assert!(producer.prepared().unwrap().is_some());
 }
 
-/// What a flow in the process of its log leaves that dies: in each stream a prepared transaction with its name as a value.
+/// Leaves a prepared transaction in each stream, with its name as a value, as a killed flow in the process of its log
+/// does.
 fn leave_in_process(dir: &Path, streams: [&str; 2]) {
     let log = Log::open(LogConfig::new(dir)).unwrap();
     for name in streams {
@@ -69,7 +70,7 @@ fn leave_in_process(dir: &Path, streams: [&str; 2]) {
 }
 
 #[test]
-fn orphans_of_flows_in_the_process_of_their_log_are_decided_by_force() {
+fn orphaned_transactions_of_flows_on_their_own_log_are_decided_by_force() {
     let dir = tempdir().unwrap();
     leave_in_process(dir.path(), ["kept", "lost"]);
     let id_of = |found: &Value, stream: &str| {
@@ -129,7 +130,7 @@ fn orphans_of_flows_in_the_process_of_their_log_are_decided_by_force() {
 }
 
 #[test]
-fn orphans_outlast_a_kill_of_the_server_and_are_decided_by_force() {
+fn orphaned_transactions_survive_a_kill_of_the_server_and_are_decided_by_force() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     server.run(&["stream", "create", "s"]).assert_done();

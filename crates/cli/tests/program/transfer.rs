@@ -70,7 +70,7 @@ fn exported_records_come_back_with_headers_nulls_bytes_and_times() {
 }
 
 #[test]
-fn a_wrong_line_of_an_import_is_named_and_the_lines_before_it_are_stored() {
+fn an_import_names_its_first_wrong_line_and_stores_the_lines_before_it() {
     let dir = tempdir().unwrap();
     let server = Server::start(&dir.path().join("data"), &[]);
     server.run(&["stream", "create", "s"]).assert_done();

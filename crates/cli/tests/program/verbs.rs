@@ -90,7 +90,7 @@ fn lines(data: &Path, args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_produced_is_consumed() {
+fn consumers_get_the_produced_records() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     run(data, &["stream", "create", "s"]).assert_done();
@@ -140,7 +140,7 @@ fn what_is_produced_is_consumed() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_told_from_text() {
+fn json_distinguishes_bytes_from_text() {
     let dir = tempdir().unwrap();
     let data = dir.path();
     run(data, &["stream", "create", "s"]).assert_done();

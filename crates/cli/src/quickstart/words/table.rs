@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_are_those_between_white_space(
+        fn words_are_counted_as_a_simple_splitter_does(
             lines in prop::collection::vec(
                 prop::collection::vec(
                     prop_oneof![Just(b' '), Just(b'a'), Just(0), 8u8..15, any::<u8>()],
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_parts_of_words() {
+    fn zero_bytes_are_part_of_words() {
         check(&[b"a a\0 a\0\0".to_vec()]);
     }
 }

@@ -45,7 +45,7 @@ pub enum Kind {
     Together,
 }
 
-/// What a client learns of a request.
+/// The outcome of a request, as its client sees it.
 #[derive(Debug)]
 pub enum Outcome {
     /// The answers to its calls.

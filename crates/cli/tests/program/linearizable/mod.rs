@@ -1,5 +1,5 @@
-//! Keys are linearizable, also if the server is killed: what clients see of a key is as if its operations had come one after the
-//! other, each between its request and its answer.
+//! Keys are linearizable, also if the server is killed: clients see the operations on a key as if each took effect at
+//! one moment between its request and its answer.
 
 mod clients;
 
@@ -83,7 +83,7 @@ struct Place {
     http: String,
 }
 
-/// What all clients of a run share.
+/// The state that all clients of a run share.
 struct Shared {
     runtime: Handle,
     clock: Clock,
@@ -245,8 +245,8 @@ fn run_client(shared: &Shared, mix: Mix, client: usize, mut rng: Rng) -> History
     history
 }
 
-/// Checks what a start has found, before the clients are back: each transfer was made or not, and none that is open holds back
-/// look-ups.
+/// Checks the state after a start, before the clients return: each transfer is complete or absent, and no open transfer
+/// delays look-ups.
 fn check_start(shared: &Shared, native: &str, history: &mut History) {
     let since = Instant::now();
     let mut door = Native::new(&shared.runtime, native);
@@ -299,7 +299,7 @@ fn create(server: &Server, shared: &Shared, history: &mut History) {
     assert!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
 }
 
-/// Lets clients use the keys of a server that is killed meanwhile, and returns what they have seen.
+/// Lets clients use the keys of a server that is killed meanwhile, and returns the outcomes that they saw.
 fn run(data: &Path, mix: Mix, seed: u64) -> History {
     let mut rng = Rng::with_seed(seed);
     let runtime = Runtime::new().unwrap();
@@ -385,7 +385,7 @@ fn keys_of_a_killed_server_are_linearizable() {
 }
 
 #[test]
-fn changes_of_several_keys_are_made_together_or_not_at_all_by_a_killed_server() {
+fn a_killed_server_applies_all_changes_of_a_batch_or_none() {
     check_runs(Mix {
         operations: 100,
         transfers: 60,
