@@ -71,7 +71,7 @@ impl Client {
     /// Returns the offsets of positions. Waits for partitions without a leader, since new partitions may have none yet.
     ///
     /// # Errors
-    /// When there is no such partition, or it has no leader that answers within the client's `request_timeout`.
+    /// When the partition does not exist, or it has no leader that answers within the client's `request_timeout`.
     pub async fn offsets(
         &self,
         places: &[(TopicPartition, Start)],

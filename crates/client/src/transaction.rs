@@ -2,7 +2,7 @@
 
 use millstream_base::{ProducerEpoch, ProducerId};
 
-/// Identifies one transaction of a transactional id, for ever.
+/// Identifies one transaction of a transactional id permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransactionIdentity {
     /// The producer's id.

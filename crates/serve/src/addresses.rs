@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_take_the_connections_of_others() {
+    fn connections_of_one_address_are_bounded() {
         let addresses = Arc::new(Addresses::default());
         let mut held: Vec<Counted> = (0..CONNECTIONS_PER_ADDRESS_MAX)
             .map(|_| counted(&addresses, "10.0.0.1").unwrap())
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_may_have_all_connections() {
+    fn connections_of_this_machine_have_no_bound_of_their_own() {
         let addresses = Arc::new(Addresses::default());
         for address in ["127.0.0.1", "::1"] {
             let held: Vec<_> = (0..1000).map(|_| counted(&addresses, address)).collect();

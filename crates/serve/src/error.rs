@@ -143,7 +143,7 @@ pub enum RequestError {
     #[error("the query {query:?} is refused: {}", may_be(*.may_live))]
     WriteQuery { query: String, may_live: bool },
     #[error(
-        "the header {0} is refused: the server cannot do what it asks of a write, so leave it out"
+        "the header {0} is refused: the server does not support it for writes, so leave it out"
     )]
     WriteHeader(HeaderName),
     #[error(

@@ -43,7 +43,7 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// The memory of all unsent answers, in bytes.
 const ANSWERS_BYTES_MAX: usize = 64 << 20;
 
-/// An answer of so many bytes is not counted: the bound on connections bounds these.
+/// Answers up to this size are not counted: the bound on connections bounds them.
 const SMALL_ANSWER_BYTES: usize = 1 << 10;
 
 /// The state that all connections share.
@@ -183,10 +183,10 @@ fn is_read(method: &Method) -> bool {
 
 /// Returns whether a page of this server, or no page at all, makes the request.
 ///
-/// Browsers send `Origin` with all methods but GET and HEAD, and those write nothing. Old browsers send a form's POST without
-/// it, but no path takes POST, and before the other methods they ask by OPTIONS, which gets no permission. `Sec-Fetch-Site`
-/// tells apart what `Origin` and `Host` do not if they have no port: the servers of one name for HTTP and for HTTPS. A read may
-/// come from another site, since links lead here.
+/// Browsers send `Origin` with all methods but GET and HEAD, and those write nothing. Old browsers send a form's POST
+/// without it, but no path takes POST, and before the other methods they ask by OPTIONS, which gets no permission.
+/// `Sec-Fetch-Site` distinguishes the servers of one name for HTTP and for HTTPS, which `Origin` and `Host` without a
+/// port do not. A read may come from another site, since links lead here.
 fn is_of_this_origin(request: &Request) -> bool {
     let headers = request.headers();
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes);

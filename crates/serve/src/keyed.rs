@@ -35,8 +35,8 @@ pub trait KeyedStreams: Send + Sync + 'static {
         hold: String,
     ) -> KeyedFuture<Option<KeyedValue>>;
 
-    /// Looks up the stored versions of a key before a version, newest first: at most `limit`, and fewer if their values are large
-    /// or much is to be read.
+    /// Looks up the stored versions of a key before a version, newest first: at most `limit`, and fewer if their values
+    /// are large or the look-up reads many records.
     fn history(
         &self,
         stream: &str,
@@ -136,7 +136,7 @@ pub enum KeyEvent {
         timestamp: Timestamp,
         /// The value; `None` if the key was deleted, or the value has ended.
         value: Option<Bytes>,
-        /// When the value ends, if it does. That is no change.
+        /// The time at which the value expires, if it does. The expiry is not a change.
         expires_at: Option<Timestamp>,
     },
     /// The snapshot is complete.
@@ -181,7 +181,7 @@ pub struct KeyWrite {
     pub secondary: SecondaryKeys,
 }
 
-/// What must hold of a key before it changes.
+/// The condition on a key for a change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyCondition {
     /// Nothing.
@@ -271,7 +271,7 @@ pub enum KeyedError {
     /// There is no stream of this name.
     #[error("unknown stream {0:?}: /api/v1/streams lists those that exist")]
     UnknownStream(String),
-    /// The stream is not keyed. The text says so, and what to do.
+    /// The stream is not keyed. The text names the remedy.
     #[error("{0}")]
     NotKeyed(String),
     /// The secondary keys of a write are wrong. The text says why.
@@ -282,7 +282,7 @@ pub enum KeyedError {
         "the stream {0:?} was deleted and made again since this position: begin again without one"
     )]
     MadeAgain(String),
-    /// There is no such hold. The text says so.
+    /// The hold does not exist. The text names it.
     #[error("{0}")]
     UnknownHold(String),
     /// A version is no longer stored. The text says so.
@@ -306,7 +306,7 @@ pub enum KeyedError {
         /// The newest version of the key; `None` if it has no value.
         newest: Option<KeyedVersion>,
     },
-    /// The value of the key does not let it change so now. The text says why.
+    /// The present value of the key forbids the change. The text says why.
     #[error("{0}")]
     NotChangeable(String),
     /// A change is refused, and so are those that were to be made together with it.

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_a_stream_and_perhaps_a_key_of_any_bytes() {
+    fn a_path_names_a_stream_and_optionally_a_key_of_any_bytes() {
         check_path("/kv/t", "t", None);
         check_path("/kv/t/", "t", Some(b""));
         check_path("/kv/a%2Fb/c/d%2Fe", "a/b", Some(b"c/d/e"));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_has_a_key_or_a_range_and_perhaps_a_position() {
+    fn a_watch_has_a_key_or_a_range_and_an_optional_position() {
         let parsed = |query: &str, key: Option<&str>| {
             assert!(is_watch(query), "{query}");
             parse_watch(query, key.map(|key| key.as_bytes().to_vec()))
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_http_cannot_name_are_left_out() {
+    fn times_outside_the_range_of_http_dates_are_omitted() {
         let date = |millis| {
             let headers = headers_of(&KeyedValue {
                 version: KeyedVersion {

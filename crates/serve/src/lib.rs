@@ -55,11 +55,12 @@
 //! is JSON if the stored value is, or else a text; and `next`, the key to continue from, or null at the end. Bytes that are not
 //! UTF-8 are in base64, in `key_base64`, `value_base64` or `next_base64`. Keys in these paths and queries may be any bytes.
 //!
-//! A write is answered when it is as durable as the stream's setting requires: with 204, with 201 after a PUT
-//! with `If-None-Match: *`, and after PATCH with 200 and the new value. PUT and PATCH also get the `ETag` of the new version. `If-Match` with tags or `*`, and `If-None-Match: *`, are conditions
-//! that the server checks together with the write; if one does not hold, the answer is 412 with the `ETag` of the present version. PATCH
-//! takes values that are whole numbers of 64 bits as decimal text; an absent key counts as 0.
-//! A write that is not yet durable after 30 s is answered with 503, and may take effect all the same.
+//! A write is answered when it is as durable as the stream's setting requires: with 204, with 201 after a PUT with
+//! `If-None-Match: *`, and after PATCH with 200 and the new value. PUT and PATCH also get the `ETag` of the new
+//! version. `If-Match` with tags or `*`, and `If-None-Match: *`, are conditions that the server checks together with
+//! the write; if one does not hold, the answer is 412 with the `ETag` of the present version. PATCH takes values that
+//! are whole numbers of 64 bits as decimal text; an absent key counts as 0. A write that is not yet durable after 30 s
+//! is answered with 503, and may still take effect.
 //!
 //! With `watch` the answer is a stream of [events](https://html.spec.whatwg.org/multipage/server-sent-events.html), as
 //! `EventSource` of browsers reads them. The event `change` has the fields of an entry, and `deleted` in place of a value if

@@ -23,14 +23,14 @@ impl Memory {
         }
     }
 
-    /// Takes memory, if so much is free. Bytes beyond all of the memory need all of it.
+    /// Takes memory, if it is free. A request for more than the whole memory takes all of it.
     pub fn take(&self, bytes: usize) -> Option<Room> {
         let free = Arc::clone(&self.free);
         let permit = free.try_acquire_many_owned(self.units_of(bytes)).ok()?;
         Some(Room { _permit: permit })
     }
 
-    /// As [`take`](Self::take), and waits until so much is free. `None` only if the program is ending.
+    /// As [`take`](Self::take), and waits until the memory is free. `None` only if the program is ending.
     pub async fn wait(&self, bytes: usize) -> Option<Room> {
         let free = Arc::clone(&self.free);
         let permit = free.acquire_many_owned(self.units_of(bytes)).await.ok()?;

@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_count_all_that_is_no_slower_than_their_bound() {
+    fn each_bucket_counts_latencies_up_to_its_bound() {
         for (us, text) in BUCKETS {
             let seconds: f64 = text.parse().expect("a number");
             assert!((seconds * 1e6 / us - 1.0).abs() < 1e-9, "{text}");

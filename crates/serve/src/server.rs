@@ -41,8 +41,8 @@ const REQUEST_HEAD_BYTES_MAX: usize = 16 << 10;
 /// answer.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The longest life of a connection, unless a watch extends it. It then finishes its request and closes, so that a client that
-/// reads slowly cannot hold it for ever.
+/// The longest life of a connection, unless a watch extends it. It then finishes its request and closes, so that a
+/// client that reads slowly cannot hold it forever.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The time that a closing connection has for its last answer.

@@ -14,7 +14,7 @@ use crate::client::{Client, topic_name};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 
-/// Why a server refuses to delete records, and what to do.
+/// The reason why a server refuses to delete records, and the remedy.
 const COMPACTED: &str = "its cleanup.policy is compact, so its oldest records may be the newest ones of their keys; delete keys, or set the policy to compact,delete";
 
 impl Client {

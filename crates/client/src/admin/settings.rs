@@ -101,7 +101,7 @@ impl Client {
     /// Returns all settings of a stream, a broker or a group, by name.
     ///
     /// # Errors
-    /// When there is no such stream or broker, or the user may not describe it.
+    /// When the stream or broker does not exist, or the user may not describe it.
     pub async fn all_settings(&self, owner: &SettingsOwner) -> Result<Vec<Setting>, ClientError> {
         let described = self.ask_settings(owner, None, true).await?;
         let configs = described.into_iter().flat_map(|one| one.configs);
@@ -159,7 +159,7 @@ impl Client {
     /// default. With `validate_only`, the server checks the changes and makes none.
     ///
     /// # Errors
-    /// When there is no such stream, broker or setting, or a value is invalid.
+    /// When the stream, broker or setting does not exist, or a value is invalid.
     pub async fn alter_settings_of(
         &self,
         owner: &SettingsOwner,

@@ -100,9 +100,9 @@ impl Client {
         Ok(found.into_values().collect())
     }
 
-    /// Returns the open transactions that no coordinator knows, each with the id `producer/<number>`: those of sinks of flows
-    /// that write to the log in their own process, and those whose coordinator has forgotten them. Of partitions that this
-    /// client may not read, none.
+    /// Returns the open transactions that no coordinator knows, each with the id `producer/<number>`: transactions of
+    /// sinks of flows that write to the log in their own process, and transactions that their coordinator has
+    /// forgotten. Leaves out partitions that this client may not read.
     ///
     /// # Errors
     /// When a server does not answer.

@@ -71,7 +71,7 @@ pub struct Consumer {
     lost: Option<Lost>,
     group: Option<Membership>,
     growth: Option<Growth>,
-    /// Those of its partitions that were added or resumed since fetching began.
+    /// The partitions that were added or resumed since fetching began.
     unfetched: BTreeMap<TopicPartition, Offset>,
     /// The paused partitions. Watched by the fetchers.
     paused: watch::Sender<BTreeSet<TopicPartition>>,

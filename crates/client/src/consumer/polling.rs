@@ -45,7 +45,7 @@ impl Drop for Poll {
 }
 
 impl Polled {
-    /// Waits until the user is idle for too long; for ever once the user has gone.
+    /// Waits until the user is idle for too long; forever once the user has gone.
     pub async fn idle(&mut self) {
         loop {
             let since = *self.idle.borrow_and_update();

@@ -152,7 +152,7 @@ impl KeyedStream {
     /// new version, and the sum. After a lost connection, the number may have been added or not.
     ///
     /// # Errors
-    /// When the value is not such a number, or the sum does not fit 64 bits; and as [`put`](Self::put).
+    /// When the value is not a whole number, or the sum does not fit 64 bits; and as [`put`](Self::put).
     pub async fn add(
         &self,
         key: impl AsRef<[u8]>,
@@ -183,10 +183,10 @@ impl KeyedStream {
         outcome.unwrap_or(Err(ClientError::Closed))
     }
 
-    /// Changes keys of any partitions together: all of them, or none if the condition of one does not hold. They are of different
-    /// keys, at most 1,024; those of one partition fit into one chunk (the stream's setting `max.message.bytes`). Returns when
-    /// all are durable, whatever the stream's setting asks for, and look-ups see them. A reader may meanwhile see the keys of one
-    /// partition change before those of another.
+    /// Changes keys of any partitions together: all of them, or none if the condition of one does not hold. They are of
+    /// different keys, at most 1,024; those of one partition fit into one chunk (the stream's setting
+    /// `max.message.bytes`). Returns when look-ups see all of them and all are durable, even if the stream's setting
+    /// requires less. A reader may meanwhile see the keys of one partition change before those of another.
     ///
     /// ```no_run
     /// # async fn example(client: millstream_client::Client) -> Result<(), millstream_client::ClientError> {
@@ -234,8 +234,9 @@ impl KeyedStream {
         outcomes.collect()
     }
 
-    /// Changes keys, each if its condition holds: those of one partition in their order. Returns the outcome of each change; some
-    /// may be made although others are refused, unlike with [`change_together`](Self::change_together).
+    /// Changes keys, each if its condition holds. Changes of one partition take effect in their order. Returns the
+    /// outcome of each change; some may be made although others are refused, unlike with
+    /// [`change_together`](Self::change_together).
     ///
     /// # Errors
     /// When the stream does not exist or is not keyed, or the server does not answer. Changes may be made even so.

@@ -118,7 +118,7 @@ impl SecondaryScan {
     /// Returns the next key; `None` at the end. After an error, the next call goes on behind the last key.
     ///
     /// # Errors
-    /// When the stream does not exist, is not keyed or has no such index, or the server does not answer.
+    /// When the stream does not exist, is not keyed or lacks the index, or the server does not answer.
     pub async fn next(&mut self) -> Result<Option<FoundKey>, ClientError> {
         loop {
             self.fill().await?;

@@ -54,7 +54,7 @@ impl KeyedStream {
         hold.ok_or_else(|| self.violation("a new hold is not in the answer".to_owned()))
     }
 
-    /// Ends a hold. What it alone has kept goes some time.
+    /// Ends a hold. A later compaction removes the versions that only this hold retained.
     ///
     /// # Errors
     /// When stream or hold do not exist, or the server does not answer.
@@ -108,9 +108,9 @@ impl KeyedStream {
     /// Returns the versions that keys had when a hold was made, in their order; `None` for keys that were absent.
     ///
     /// # Errors
-    /// As [`get_many`](Self::get_many), when there is no such hold
-    /// ([`ResponseError::ResourceNotFound`](crate::ResponseError::ResourceNotFound)), and when retention has removed records since
-    /// ([`ResponseError::OffsetOutOfRange`](crate::ResponseError::OffsetOutOfRange)).
+    /// As [`get_many`](Self::get_many), when the hold does not exist
+    /// ([`ResponseError::ResourceNotFound`](crate::ResponseError::ResourceNotFound)), and when retention has removed
+    /// records since ([`ResponseError::OffsetOutOfRange`](crate::ResponseError::OffsetOutOfRange)).
     pub async fn get_many_at_hold<K: AsRef<[u8]>>(
         &self,
         keys: &[K],

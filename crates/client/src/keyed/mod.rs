@@ -231,7 +231,7 @@ impl KeyedStream {
         self.client.any().await?.ask_within(question, after).await
     }
 
-    /// Fails with the server's error; `right` is what the request needs.
+    /// Fails with the server's error; `right` is the right that the request needs.
     fn check(&self, right: &str, code: i16, message: Option<&str>) -> Result<(), ClientError> {
         ClientError::check(code, message, format!("stream {}", self.name))
             .map_err(|error| error.needing(right))

@@ -148,7 +148,7 @@ impl Producer {
     /// the records of one partition in the order of these calls.
     ///
     /// # Errors
-    /// When there is no such stream or partition, or the record is too large.
+    /// When the stream or partition does not exist, or the record is too large.
     pub async fn send(&self, record: ProducerRecord<'_>) -> Result<Delivery, ClientError> {
         let shared = &*self.shared;
         loop {
@@ -200,7 +200,7 @@ impl Producer {
     /// records were [offered](Self::offer) to.
     ///
     /// # Errors
-    /// When there is no such stream or partition.
+    /// When the stream or partition does not exist.
     pub async fn room(&self, topic: &str) -> Result<(), ClientError> {
         let shared = &*self.shared;
         let wanted = shared.state.lock().take_wanted(topic);

@@ -18,7 +18,7 @@ use crate::offsets::TopicPartition;
 const PARTITIONS: u32 = 2;
 
 #[test]
-fn transactions_are_made_as_older_servers_know_them() {
+fn transactions_use_the_older_protocol_with_older_servers() {
     TRANSACTIONS_MAX.set(1);
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();

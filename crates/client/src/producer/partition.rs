@@ -42,7 +42,7 @@ pub(super) struct Open {
     pub builder: ChunkBuilder,
     pub outcome: Arc<Outcome>,
     pub opened_at: Instant,
-    /// Whether it is to be sent without waiting for more records.
+    /// Whether to send it without waiting for more records.
     pub is_due: bool,
 }
 

@@ -256,7 +256,7 @@ async fn chunks_are_stored_once_and_in_order_despite_faults() {
 }
 
 #[tokio::test]
-async fn records_that_were_given_up_cause_no_reordering() {
+async fn expired_records_cause_no_reordering() {
     for seed in 0..300 {
         let mut world = World::new(seed, Duration::from_millis(300));
         (0..2000).for_each(|_| world.step());

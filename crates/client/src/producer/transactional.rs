@@ -2,7 +2,7 @@
 //!
 //! Each transaction has an epoch of its own: from [`PER_TRANSACTION_EPOCHS`] on, the server assigns it at the end of
 //! the previous transaction; the producer requests it from older servers. So producer id and epoch identify one
-//! transaction, for ever.
+//! transaction permanently.
 //!
 //! An *ended* transaction is visible or gone. A *prepared* transaction waits for a decision from outside: all its
 //! records are stored, and the producer writes no more to it. The server needs no notice of this state, since a
@@ -128,7 +128,7 @@ impl TransactionalProducer {
     /// Waits until a record may be accepted; see [`Producer::room`].
     ///
     /// # Errors
-    /// When there is no such stream.
+    /// When the stream does not exist.
     pub async fn room(&self, topic: &str) -> Result<(), ClientError> {
         self.producer.room(topic).await
     }

@@ -11,7 +11,7 @@ use super::session::{Session, has_stalled, reason_of};
 use crate::error::ClientError;
 use crate::offsets::TopicPartition;
 
-/// Whole chunks, which the server leaves in place while this is held, but not for ever.
+/// Whole chunks, which the server leaves in place while this is held, but not forever.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// Dropped first: the server may then reuse the memory.
@@ -79,7 +79,7 @@ impl Lease {
                 Ok(chunk) => chunk,
                 Err(error) => {
                     self.check()?;
-                    // Nothing tells where the next chunk begins.
+                    // The start of the next chunk is unknown.
                     let offsets = next..end;
                     return skip(DamagedRecords { offsets, error });
                 }

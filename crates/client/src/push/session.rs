@@ -134,7 +134,7 @@ impl Session {
         Session::open(connection, offer, &places).await
     }
 
-    /// Takes the memory that a server offers on its local socket. Each source has so many places.
+    /// Takes the memory that a server offers on its local socket. Each source has this number of slots.
     ///
     /// # Errors
     /// When the server does not share its memory.

@@ -120,8 +120,7 @@ enum Reads {
 }
 
 /// Records of one partition, in their order, in place in the server's memory. They stay there until this is dropped,
-/// but not for ever: the server takes back memory that a client holds for minutes, or for a second when memory is
-/// short.
+/// but not forever: the server takes back memory that a client holds for minutes, or for a second when memory is short.
 #[derive(Debug)]
 pub struct Pushed {
     place: TopicPartition,
@@ -136,7 +135,7 @@ impl Client {
     /// subscription for all.
     ///
     /// # Errors
-    /// When there is no such server ([`ClientError::NotShared`]), stream or partition.
+    /// When the server shares no memory ([`ClientError::NotShared`]), or the stream or partition does not exist.
     pub async fn subscribe_local(
         &self,
         config: &LocalConfig,

@@ -122,7 +122,7 @@ async fn a_consumer_begins_at_the_given_position() {
 }
 
 #[tokio::test]
-async fn new_records_wake_it() {
+async fn new_records_wake_a_waiting_consumer() {
     let node = Node::start();
     node.create("t", 2);
     let client = node.client();

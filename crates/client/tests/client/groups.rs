@@ -119,7 +119,7 @@ async fn members_share(node: &Node, config: ConsumerConfig) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_goes_on_where_it_was() {
+async fn a_group_resumes_at_its_committed_offset() {
     let node = Node::start();
     node.create("t", 2);
     let client = node.client();
@@ -140,7 +140,7 @@ async fn a_group_goes_on_where_it_was() {
 
 /// Taking over partitions takes several answers, and each may take longer than a call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_takes_over_its_partitions_though_every_call_is_given_up_early() {
+async fn a_member_takes_over_its_partitions_when_every_call_is_cancelled_early() {
     let node = Node::start();
     node.create("t", 2);
     let client = node.client();
@@ -188,7 +188,7 @@ async fn uncommitted_records_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_user_hangs_leaves_and_joins_again_when_it_goes_on() {
+async fn a_member_of_a_hung_application_leaves_and_rejoins_when_it_resumes() {
     let node = Node::start();
     node.create("t", 2);
     let client = node.client();
@@ -217,12 +217,12 @@ async fn a_member_whose_user_hangs_leaves_and_joins_again_when_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_restarts_loses_no_member_and_no_offset() {
+async fn a_restarted_server_keeps_members_and_offsets() {
     a_server_restarts(Node::start(), ConsumerConfig::default()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_restarts_loses_no_member_that_it_pushes_to() {
+async fn a_restarted_server_keeps_the_members_that_it_pushes_to() {
     a_server_restarts(Node::start(), pushed()).await;
     a_server_restarts(Node::local(), pushed()).await;
 }

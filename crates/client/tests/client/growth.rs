@@ -243,7 +243,7 @@ async fn a_group_reads_a_stream_that_is_made_again_from_its_beginning() {
 
 /// It ended with "partition 1 of t, which has 1".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_that_cannot_wait_offers_records_to_added_partitions() {
+async fn a_non_blocking_producer_offers_records_to_added_partitions() {
     let node = Node::start();
     node.create("t", 1);
     let client = node.client();
@@ -263,7 +263,7 @@ async fn a_producer_that_cannot_wait_offers_records_to_added_partitions() {
     producer.room("t").await.unwrap();
     assert!(offer(1).unwrap());
     assert!(offer(2).unwrap());
-    // The stream has no such partition.
+    // The stream lacks this partition.
     for _ in 0..2 {
         assert!(!offer(3).unwrap());
         let error = producer.room("t").await.unwrap_err().to_string();

@@ -31,7 +31,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, ClientError>, error: ResponseE
 }
 
 #[tokio::test]
-async fn keys_are_found_as_they_were_when_a_hold_was_made() {
+async fn look_ups_in_a_hold_find_keys_as_of_its_creation() {
     let node = Node::start();
     let table = create(&node);
     table.put("ann", "1").await.unwrap();
@@ -84,7 +84,7 @@ async fn keys_are_found_as_they_were_when_a_hold_was_made() {
 
 /// Keys of all partitions get the same value together, so a hold must have the same value of all.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_has_all_changes_that_were_made_together_or_none() {
+async fn a_hold_has_all_changes_of_a_batch_or_none() {
     let node = Node::start();
     let table = create(&node);
     let keys: Vec<String> = (0..12).map(|n| format!("key {n}")).collect();

@@ -49,7 +49,7 @@ async fn keys_are_put_found_and_deleted() {
 }
 
 #[tokio::test]
-async fn older_versions_of_a_key_are_found_while_they_are_kept() {
+async fn older_versions_of_a_key_are_found_while_retained() {
     let node = Node::start();
     let client = node.client();
     create(&node, "t", 2);
@@ -116,7 +116,7 @@ async fn a_key_changes_only_from_the_expected_version() {
 }
 
 #[tokio::test]
-async fn a_value_ends_after_its_time() {
+async fn a_value_expires_after_its_time_to_live() {
     let node = Node::start();
     let client = node.client();
     create(&node, "t", 3);
@@ -391,7 +391,7 @@ async fn keys_are_found_by_secondary_keys_over_all_partitions() {
         Some(ResponseError::InvalidConfig)
     );
 
-    // The index is made of data that is there.
+    // The index is built from stored data.
     table
         .put_with("ann", "1", &[("city", b"Namur"), ("zip", b"5000")])
         .await

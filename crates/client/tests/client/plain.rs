@@ -8,7 +8,7 @@ use millstream_client::{
 use crate::support::Node;
 
 #[tokio::test]
-async fn streams_are_topics_where_native_requests_are_not_known() {
+async fn streams_are_created_as_topics_without_native_requests() {
     let node = Node::start();
     let mut config = ClientConfig::new(node.address().to_string());
     config.native = false;

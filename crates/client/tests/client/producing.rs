@@ -20,7 +20,7 @@ fn record<'a>(value: &'a str) -> ProducerRecord<'a> {
 }
 
 #[tokio::test]
-async fn every_delivery_has_the_place_of_its_record() {
+async fn every_delivery_has_the_partition_and_offset_of_its_record() {
     let node = Node::start();
     node.create("t", 1);
     let producer = Producer::new(&node.client(), ProducerConfig::default());
@@ -96,7 +96,7 @@ async fn keys_headers_and_times_arrive_in_every_compression() {
 }
 
 #[tokio::test]
-async fn a_key_stays_in_its_partition_and_the_rest_is_spread() {
+async fn a_key_stays_in_its_partition_and_records_without_keys_are_spread() {
     let node = Node::start();
     node.create("t", 4);
     let producer = Producer::new(&node.client(), ProducerConfig::default());
@@ -153,7 +153,7 @@ async fn records_that_cannot_be_sent_are_refused() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_refused_takes_none_with_it() {
+async fn a_refused_record_does_not_fail_others() {
     let node = Node::start();
     node.create("t", 1);
     let config = ProducerConfig {
@@ -260,7 +260,7 @@ async fn a_deleted_stream_is_reported_long_before_the_delivery_timeout() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_made_again_is_waited_for() {
+async fn a_producer_waits_for_a_stream_that_is_recreated() {
     let node = Node::start();
     node.create("t", 1);
     let producer = Producer::new(&node.client(), ProducerConfig::default());
@@ -277,7 +277,7 @@ async fn a_stream_that_is_made_again_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_producer_goes_on_after_the_server_was_away() {
+async fn a_producer_continues_after_an_outage_of_the_server() {
     let node = Node::start();
     node.create("t", 2);
     let client = node.client();

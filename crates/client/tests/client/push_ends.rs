@@ -38,7 +38,7 @@ async fn read_until(consumer: &mut Consumer, values: &mut Vec<String>, count: us
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_is_survived_and_no_record_is_lost_or_doubled() {
+async fn a_restart_loses_and_doubles_no_pushed_record() {
     for (node, path) in [
         (Node::local(), DeliveryPath::Shared),
         (Node::start(), DeliveryPath::Pushed),
@@ -63,7 +63,7 @@ async fn a_restart_is_survived_and_no_record_is_lost_or_doubled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_taken_back_is_reported_and_its_records_come_again() {
+async fn reclaimed_memory_is_reported_and_its_records_come_again() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();
@@ -78,7 +78,7 @@ async fn memory_taken_back_is_reported_and_its_records_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_records_of_memory_taken_back_come_again() {
+async fn only_records_of_reclaimed_memory_come_again() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();
@@ -189,7 +189,7 @@ fn processor_time(name: &str) -> Option<u64> {
 /// Needs threads that no other test has: runs in a process of its own.
 #[test]
 #[ignore = "the other process of the test below"]
-fn idles() {
+fn idle_consumer_process() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -216,7 +216,9 @@ fn idles() {
 
 #[test]
 fn an_idle_consumer_takes_no_processor_time() {
-    let status = other_process("push_ends::idles").status().unwrap();
+    let status = other_process("push_ends::idle_consumer_process")
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
@@ -229,7 +231,7 @@ pub fn other_process(test: &str) -> Command {
 /// Serves until it is killed.
 #[test]
 #[ignore = "the other process of the test below"]
-fn server() {
+fn server_process() {
     let folder = std::env::var_os(FOLDER).unwrap();
     let folder = Path::new(&folder);
     let address = std::fs::read_to_string(folder.join("address"));
@@ -255,7 +257,7 @@ struct Killed(Child);
 
 impl Killed {
     fn start(folder: &Path) -> Killed {
-        let mut command = other_process("push_ends::server");
+        let mut command = other_process("push_ends::server_process");
         command.env(FOLDER, folder).stdout(Stdio::piped());
         let child = millstream_testing::start(&mut command, TIME_MAX);
         let mut child = Killed(child.unwrap());

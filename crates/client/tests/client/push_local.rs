@@ -52,7 +52,7 @@ fn take_all(subscriber: &mut LocalSubscriber) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_source_is_taken_from_on_a_thread_of_its_own() {
+async fn each_thread_may_take_from_its_own_source() {
     let node = Node::local();
     for name in ["t", "u"] {
         node.create(name, 1);
@@ -127,7 +127,7 @@ async fn groups_are_shared_and_committed_records_do_not_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filter_leaves_the_others_out() {
+async fn a_filter_skips_records_that_do_not_match() {
     let node = Node::local();
     node.create("t", 1);
     let client = node.client();

@@ -35,7 +35,7 @@ async fn with_value(node: Node) -> Node {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_is_shared_on_the_same_machine_and_else_records_are_sent() {
+async fn clients_of_the_same_machine_share_memory_and_others_receive_records() {
     let node = with_value(Node::local()).await;
     assert_eq!(
         path_of(&node.client(), pushed()).await,
@@ -49,7 +49,7 @@ async fn memory_is_shared_on_the_same_machine_and_else_records_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_do_not_push_are_fetched_from() {
+async fn a_consumer_fetches_from_servers_that_do_not_push() {
     let node = with_value(Node::local()).await;
     let mut config = ClientConfig::new(node.address().to_string());
     config.native = false;
@@ -115,7 +115,7 @@ async fn a_client_that_may_not_read_every_stream_shares_no_memory() {
 /// Listens at the path of a server's socket, as another user; fails if a client sends it any byte.
 #[test]
 #[ignore = "the other process of the test below"]
-fn stranger() {
+fn stranger_process() {
     let listener = UnixListener::bind(SOCKET).unwrap();
     println!("listening");
     std::io::stdout().flush().unwrap();
@@ -132,7 +132,7 @@ async fn the_client_sends_nothing_to_another_users_socket() {
     for open in [folder, folder.parent().unwrap()] {
         std::fs::set_permissions(open, Permissions::from_mode(0o777)).unwrap();
     }
-    let mut command = other_process("push_paths::stranger");
+    let mut command = other_process("push_paths::stranger_process");
     command
         .current_dir(folder)
         .uid(65_534)

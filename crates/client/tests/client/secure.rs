@@ -82,7 +82,7 @@ fn pem(der: &[u8]) -> String {
 }
 
 #[test]
-fn a_certificate_of_an_old_version_is_not_blamed_on_the_authorities() {
+fn the_error_for_a_certificate_of_an_old_version_does_not_blame_the_authorities() {
     let pki = Pki::new();
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec![]).unwrap();
@@ -147,7 +147,7 @@ async fn memory_is_shared_with_users_that_log_in_on_the_local_socket() {
 /// The client presents a certificate to the listener, and the local socket has no TLS. The error claimed that the
 /// socket belonged to another server, on another machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_local_socket_that_asks_for_a_login_is_not_taken_for_another_servers() {
+async fn a_local_socket_that_needs_a_login_is_not_reported_as_another_server() {
     let pki = Pki::new();
     let node = Node::with_user("alice", "secret", |config| {
         config.tls = Some(TlsFiles {
@@ -208,7 +208,7 @@ async fn memory_is_shared_with_and_without_login_if_one_listener_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn access_rules_count_for_anonymous_clients_of_the_local_socket() {
+async fn access_rules_apply_to_anonymous_clients_of_the_local_socket() {
     let (_node, [alice, anonymous]) = node_with_two_listeners(&["alice"]).await;
     let may_read = Acl {
         resource: ResourceType::Stream,

@@ -108,7 +108,7 @@ async fn changes_of_all_partitions_are_made_together_and_seen_at_once() {
             assert_eq!(value(&table, key).await.as_deref(), expected, "{key}");
         }
         assert_eq!(table.change_together(&[]).await.unwrap(), []);
-        // They are durable, whatever the stream's setting asks for, also in one partition.
+        // They are durable even if the stream's setting requires less, also in one partition.
         let alone = table.change_together(&[put("alone", "1")]).await.unwrap();
         for changed in stored.iter().chain(&alone) {
             let partition = node.log().stream("t").unwrap();
@@ -177,7 +177,7 @@ async fn one_condition_that_does_not_hold_refuses_all_changes() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_together_is_refused_with_its_reason() {
+async fn invalid_batches_of_changes_are_refused_with_the_reason() {
     let node = Node::start();
     let table = create(&node, Durability::Sync);
     let twice = [put("a", "1"), put("b", "1"), put("a", "2")];
@@ -245,7 +245,7 @@ async fn open_transaction(node: &Node, key: &str) -> TransactionalProducer {
 }
 
 #[tokio::test]
-async fn a_client_s_open_transaction_refuses_its_keys_and_no_others() {
+async fn an_open_transaction_of_a_client_blocks_only_its_own_keys() {
     let node = Node::start();
     let table = create(&node, Durability::Sync);
     let producer = open_transaction(&node, "key 0").await;
@@ -266,7 +266,7 @@ async fn a_client_s_open_transaction_refuses_its_keys_and_no_others() {
 
 /// A transaction that has begun earlier holds back the last stable offset of a partition, and with it later ones that end first.
 #[tokio::test]
-async fn changes_are_answered_when_look_ups_see_them_although_others_are_under_way() {
+async fn changes_are_answered_once_look_ups_see_them_despite_open_transactions() {
     let node = Node::start();
     let table = create(&node, Durability::Sync);
     let partition =
@@ -305,7 +305,7 @@ async fn changes_are_answered_when_look_ups_see_them_although_others_are_under_w
 
 /// Clients move amounts between accounts, while others write and read single keys of the same partitions.
 #[tokio::test(flavor = "multi_thread")]
-async fn sums_stay_the_same_and_single_writes_are_seen_while_clients_move_amounts() {
+async fn concurrent_transfers_preserve_the_sum_and_show_single_writes() {
     const ACCOUNTS: usize = 8;
     const MOVES: usize = 60;
     let node = Node::start();

@@ -76,7 +76,7 @@ async fn committed_sorted(client: &Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn records_of_committed_transactions_count_and_those_of_aborted_ones_do_not() {
+async fn consumers_read_committed_transactions_and_no_aborted_ones() {
     let node = Node::start();
     node.create("t", PARTITIONS);
     let client = node.client();

@@ -146,7 +146,7 @@ async fn a_watch_sees_the_changes_of_its_keys_alone() {
 }
 
 #[tokio::test]
-async fn a_change_says_when_its_value_ends() {
+async fn a_watched_change_has_the_expiry_of_its_value() {
     let node = Node::start();
     create(node.log(), 1);
     let table = node.client().keyed("t");
@@ -181,7 +181,7 @@ async fn a_change_says_when_its_value_ends() {
 }
 
 #[tokio::test]
-async fn a_position_goes_on_behind_the_last_event_also_after_a_restart() {
+async fn a_position_resumes_after_the_last_event_across_a_restart() {
     for way in Way::BOTH {
         let node = way.node();
         create(node.log(), 2);
@@ -282,7 +282,7 @@ fn transaction(
     partition.append_marker(&marker(producer, end)).unwrap();
 }
 
-/// What a watch has told.
+/// The table that follows from the events of a watch.
 #[derive(Debug, Default)]
 struct Fold {
     table: BTreeMap<Bytes, (Offset, Bytes)>,
@@ -443,7 +443,7 @@ async fn a_watch_with_cut_connections_folds_to_the_table() {
 }
 
 #[tokio::test]
-async fn a_watch_that_never_reads_holds_nobody_up() {
+async fn a_watch_that_never_reads_does_not_delay_writers() {
     for way in Way::BOTH {
         let node = way.node();
         create(node.log(), 1);
@@ -465,7 +465,7 @@ async fn a_watch_that_never_reads_holds_nobody_up() {
 
 /// The server takes back memory that a watch leaves unread, and the watch goes on where it was.
 #[tokio::test]
-async fn a_watch_in_shared_memory_that_stalls_misses_nothing() {
+async fn a_stalled_watch_in_shared_memory_misses_nothing() {
     let node = Node::local_with(|config| config.push_stall_max = Duration::from_millis(200));
     create(node.log(), 1);
     let table = node.client().keyed("t");
@@ -554,7 +554,7 @@ async fn a_deleted_stream_ends_the_watch_and_its_positions() {
 }
 
 #[tokio::test]
-async fn a_watch_that_would_miss_changes_is_told_or_makes_a_snapshot() {
+async fn a_watch_behind_removed_changes_fails_or_takes_a_snapshot() {
     for way in Way::BOTH {
         let node = way.node();
         let stream = create(node.log(), 1);
@@ -676,7 +676,7 @@ async fn a_dropped_deletion_is_not_missed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_watched_is_refused() {
+async fn watches_of_plain_and_missing_streams_are_refused() {
     let node = Node::start();
     node.create("plain", 1);
     let client = node.client();

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_names_secondary_keys_or_a_range_and_perhaps_a_place() {
+    fn a_query_names_secondary_keys_or_a_range_and_an_optional_position() {
         let at = FoundPlace {
             secondary: b"\xffa b".to_vec(),
             key: b"k".to_vec(),

@@ -14,7 +14,7 @@ use super::{At, Entry, Fields, limit, shown_value, value};
 use crate::error::RequestError;
 use crate::keyed::{KeyedStreams, PastVersion};
 
-/// The wish of a query for a key.
+/// The request of a query for a key.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     /// The value at a moment.

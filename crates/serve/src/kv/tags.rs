@@ -7,7 +7,7 @@ use crate::keyed::KeyedVersion;
 /// The tags of a header such as `If-None-Match`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tags<'a> {
-    /// `*`: that of any version.
+    /// `*`: matches any version.
     Any,
     Listed(Vec<Tag<'a>>),
 }

@@ -115,7 +115,7 @@ pub async fn post(State(shown): State<Shown>, request: Request) -> Result<Respon
     Ok(Json(AllMade { entries }).into_response())
 }
 
-/// Parses a body; the error says what is wrong.
+/// Parses a body; the error names the fault.
 fn changes_of(body: &[u8]) -> Result<Vec<(Vec<u8>, KeyWrite)>, String> {
     let changes: Vec<Change<'_>> =
         serde_json::from_slice(body).map_err(|error| error.to_string())?;

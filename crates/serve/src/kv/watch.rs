@@ -144,7 +144,7 @@ fn begin(
 fn from(asked: Asked, headers: &HeaderMap) -> Result<WatchFrom, RequestError> {
     let id = headers.get(LAST_EVENT_ID).map(HeaderValue::to_str);
     let text = match (id, asked) {
-        // What the client has seen since counts.
+        // Events that the client has read since count.
         (Some(id), _) if !matches!(id, Ok("")) => id.unwrap_or_default().to_owned(),
         (_, Asked::After(text)) => text,
         (_, Asked::Now) => return Ok(WatchFrom::Now),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn events_have_the_fields_of_an_entry_and_no_line_breaks_within() {
+    fn events_have_the_fields_of_an_entry_and_escape_line_breaks() {
         let rest = "\"partition\":1,\"version\":7,\"timestamp\":5";
         check(
             b"k",
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn no_frame_is_larger_than_the_memory_that_is_taken_for_it() {
+    fn each_frame_fits_its_memory_estimate() {
         let all: Vec<u8> = (0..=255).collect();
         for piece in [
             &b"\n"[..],
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_no_events_is_told_and_loses_its_connection() {
+    async fn a_client_that_reads_no_events_gets_the_reason_and_is_disconnected() {
         let (_stop, stopping) = tokio::sync::watch::channel(());
         let watches = Watches::new(stopping);
         let (mut events, time) = begun(true, &watches);
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_events_that_no_client_takes_hold_up_no_small_ones() {
+    async fn unread_large_events_do_not_delay_small_ones() {
         let (_stop, stopping) = tokio::sync::watch::channel(());
         let watches = Watches::with_memory(stopping, 1 << 20);
         let large = Bytes::from(vec![b'x'; SMALL_BYTES_MAX]);
@@ -590,7 +590,7 @@ mod tests {
             assert!(next(&mut small).await.is_some());
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
-        // All of them are told, and a client that reads has its turn.
+        // All of them get the reason, and a client that reads gets its slot.
         sleep(2 * SLOW_TIME_MAX).await;
         for events in &mut idle {
             let mut last = String::new();
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_watch_gives_signs_of_life_until_its_time_is_over() {
+    async fn a_silent_watch_sends_keep_alives_until_its_time_limit() {
         let (_stop, stopping) = tokio::sync::watch::channel(());
         let watches = Watches::new(stopping);
         let (mut events, time) = begun(false, &watches);
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stop_and_a_client_that_leaves_end_watches_and_free_their_places() {
+    async fn a_stop_or_a_disconnect_ends_a_watch_and_frees_its_slot() {
         let (stop, stopping) = tokio::sync::watch::channel(());
         let watches = Watches::new(stopping);
         let mut all: Vec<Events> = (0..WATCHES_MAX).map(|_| begun(false, &watches).0).collect();

@@ -242,8 +242,8 @@ impl Target<'_> {
         Ok(self.try_change(condition, change).await?)
     }
 
-    /// Changes the key if one of the tags is that of its newest version. A change sees versions that look-ups do not see yet,
-    /// so what it finds decides, and a look-up saves most changes a second try.
+    /// Changes the key if one of the tags is that of its newest version. A change sees versions that look-ups do not
+    /// see yet, so its own check decides; the look-up saves most changes a second try.
     async fn change_listed(
         &self,
         tags: &Tags<'_>,
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_may_say_how_long_a_value_lives() {
+    fn a_query_may_set_the_time_to_live_of_a_value() {
         let ms = |query| ttl(query, Some(TTL)).map(|ttl| ttl.as_millis());
         assert_eq!(ms("ttl_ms=1"), Some(1));
         assert_eq!(ms("ttl_ms=9223372036854775807"), Some(i64::MAX as u128));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_read() {
+    fn whole_numbers_are_parsed() {
         for (text, expected) in [
             ("1", Some(1)),
             ("-5\r\n", Some(-5)),

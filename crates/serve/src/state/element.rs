@@ -186,7 +186,7 @@ impl Element {
         Ok(headers::of(&ranks, found.is_committed, self.level))
     }
 
-    /// Returns what the ranks have for each key.
+    /// Returns the values that the ranks have for each key.
     fn all_values(&self, keys: &[String]) -> Result<Vec<Option<StateValue>>, RequestError> {
         let answers = self.agreed(&StateRequest::Values {
             element: self.name.clone(),
@@ -299,7 +299,7 @@ impl Element {
     }
 }
 
-/// The checkpoints of what a rank has answered.
+/// The checkpoints of a rank's answer.
 fn checkpoints(answer: &StateAnswer) -> Vec<Option<u64>> {
     match answer {
         StateAnswer::Values(values) => values.iter().flatten().map(|it| it.checkpoint).collect(),
@@ -309,7 +309,8 @@ fn checkpoints(answer: &StateAnswer) -> Vec<Option<u64>> {
 }
 
 impl Found {
-    /// That of a value. A key that no rank owns, and an element that does not know, have nothing committed.
+    /// The checkpoint of a value. A key that no rank owns, and an element without an owner for each key, have nothing
+    /// committed.
     pub fn of(value: Option<&StateValue>) -> Found {
         Found {
             is_committed: value.is_some_and(|value| value.is_committed),
@@ -317,7 +318,7 @@ impl Found {
         }
     }
 
-    /// That of a list, whose parts are of one checkpoint.
+    /// The checkpoint of a list, whose parts are of one checkpoint.
     fn all(parts: impl Iterator<Item = Found>) -> Found {
         let both = |one: Found, other: Found| Found {
             is_committed: one.is_committed && other.is_committed,

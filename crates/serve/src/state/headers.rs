@@ -28,8 +28,8 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'+')
     .add(b'#');
 
-/// Returns the headers of an answer: those of the checkpoint that was read, or else the present ones. `ranks` are all ranks
-/// of the flow that were asked.
+/// Returns the headers of an answer: from the checkpoint that was read, or else from the present state. `ranks` are all
+/// ranks of the flow that the request reached.
 pub fn of(ranks: &[Progress], is_committed: bool, level: ReadLevel) -> HeaderMap {
     let age = oldest(ranks.iter().map(|rank| rank.checkpoint_age_seconds));
     let (positions, watermark) = match (level, age) {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_position_of_each_partition_counts() {
+    fn the_header_has_the_least_position_of_each_partition() {
         let all = [
             position("b, c", 0, 7),
             position("a", 10, 3),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn committed_needs_no_value() {
+    fn the_parameter_committed_needs_no_value() {
         for (query, level) in [
             ("", ReadLevel::Live),
             ("committed=false", ReadLevel::Live),

@@ -163,7 +163,7 @@ fn stopping_is_prompt_and_frees_the_port() {
 }
 
 #[test]
-fn without_a_gate_other_machines_must_not_reach_the_address() {
+fn an_address_for_other_machines_is_refused_without_a_gate() {
     let start = |address: &str, gate: Option<Arc<dyn Gate>>| {
         let options = Options {
             gate,

@@ -385,7 +385,7 @@ fn put_stores_the_body_and_delete_removes_it() {
 }
 
 #[test]
-fn a_value_that_the_client_has_is_not_sent_again() {
+fn a_value_that_the_client_already_has_is_not_sent_again() {
     let server = node();
     assert_eq!(send(&server, "PUT", "/kv/t/a", "", "v").status, 204);
     for (tags, status) in [
@@ -414,7 +414,7 @@ fn a_value_that_the_client_has_is_not_sent_again() {
 }
 
 #[test]
-fn a_write_that_cannot_be_done_says_why() {
+fn an_impossible_write_says_why() {
     let server = node();
     for (method, path, headers, status, part) in [
         ("PUT", "/kv/none/a", "", 404, "unknown stream \"none\""),
@@ -467,7 +467,7 @@ fn a_write_that_cannot_be_done_says_why() {
         send(&server, method, path, headers, "v").check_error(status, part);
     }
     assert_eq!(get(&server, "/kv/t/a").status, 404);
-    // A value just as large as the stream takes, and a larger one whose size is told or not.
+    // A value of exactly the stream's bound, and a larger one with and without a `Content-Length`.
     let largest = "x".repeat(VALUE_BYTES_MAX);
     assert_eq!(send(&server, "PUT", "/kv/t/a", "", &largest).status, 204);
     let larger = "y".repeat(40 * VALUE_BYTES_MAX);
@@ -549,7 +549,7 @@ fn a_write_sees_versions_that_look_ups_do_not_see_yet() {
 }
 
 #[test]
-fn a_write_that_another_one_overtakes_is_refused_unless_any_version_will_do() {
+fn a_conditional_write_overtaken_by_another_is_refused_unless_its_tags_match_again() {
     let (server, stored) = node_with_version_0();
     let put = |tags| put_if_match(&server, tags);
     stored.lock().unwrap().is_overtaken = true;
@@ -584,7 +584,7 @@ fn patch_adds_to_a_number() {
 }
 
 #[test]
-fn a_write_may_say_how_long_the_value_lives() {
+fn a_write_may_set_the_time_to_live_of_its_value() {
     let (server, stored) = node_with_version_0();
     let ttl = || stored.lock().unwrap().ttl.map(|ttl| ttl.as_millis());
     for (method, path, status, expected) in [
@@ -622,9 +622,9 @@ fn a_body_that_ends_early_stores_nothing() {
     assert_eq!(get(&server, "/kv/t/a").status, 404);
 }
 
-/// Such a client sends its body only when it is wanted.
+/// A client that sends `Expect: 100-continue` sends its body only after the server's consent.
 #[test]
-fn a_client_that_asks_first_does_not_send_a_refused_body() {
+fn a_client_that_expects_100_continue_does_not_send_a_refused_body() {
     let server = node();
     let ask = |path: &str| {
         let mut stream = connect(&server);
@@ -647,7 +647,7 @@ fn a_client_that_asks_first_does_not_send_a_refused_body() {
 }
 
 #[test]
-fn older_versions_of_a_key_are_shown_or_told_to_be_gone() {
+fn older_versions_of_a_key_are_shown_or_reported_as_removed() {
     let server = node();
     let get = |path: &str| request(&server, "GET", path, "localhost");
     let found = get("/kv/t/a?version=2");
@@ -785,7 +785,7 @@ fn a_write_may_have_secondary_keys_in_its_query() {
 }
 
 #[test]
-fn a_write_needs_a_right_of_its_own() {
+fn a_write_needs_the_right_to_write() {
     let visits: Arc<Mutex<Vec<Visited>>> = Arc::default();
     let options = Options {
         gate: Some(Arc::new(Readers(Arc::clone(&visits)))),

@@ -16,7 +16,7 @@ fn the_page_has_a_policy_that_allows_connections_to_this_server_only() {
 }
 
 #[test]
-fn health_overview_flows_and_metrics() {
+fn health_overview_flows_and_metrics_are_served() {
     let server = start();
     let health = get(&server, "/healthz");
     assert_eq!((health.status, health.body.as_str()), (200, "ok"));

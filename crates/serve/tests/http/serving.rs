@@ -148,7 +148,7 @@ fn check_keys(server: &Server, query: &str, expected: &[&str]) {
 }
 
 #[test]
-fn keys_prefixes_and_ranges_are_in_the_order_of_canonical_keys_over_all_ranks() {
+fn answers_over_all_ranks_are_in_the_order_of_canonical_keys() {
     for ranks in [1, 3] {
         let server = start_with(Arc::new(Flows(count(ranks, None))));
         let each = 10 * u64::from(ranks);
@@ -212,7 +212,7 @@ fn ranges_that_an_element_does_not_have_are_refused() {
 }
 
 #[test]
-fn committed_values_and_headers_are_as_of_the_last_checkpoint() {
+fn committed_values_and_headers_show_the_last_checkpoint() {
     for ranks in [1, 2] {
         let flows = Flows(count(ranks, Some(Arc::default())));
         let server = start_with(Arc::new(flows));
@@ -266,10 +266,10 @@ fn a_key_without_an_owner_does_not_keep_committed_values_of_others() {
 }
 
 #[test]
-fn ranks_in_other_processes_are_asked() {
+fn requests_reach_ranks_in_other_processes() {
     let ranks = count(3, Some(Arc::default()));
     let all = start_with(Arc::new(Flows(ranks.clone())));
-    // The other ranks are in other processes, as it were.
+    // Two servers stand for the processes of the other ranks.
     let parts = [
         start_with(Arc::new(Flows(ranks[..1].to_vec()))),
         start_with(Arc::new(Flows(ranks[1..].to_vec()))),
@@ -343,7 +343,7 @@ impl PartialState for Stuck {
 }
 
 #[test]
-fn a_rank_that_does_not_answer_is_named_and_holds_up_no_other_page() {
+fn an_error_names_a_silent_rank_and_other_pages_are_not_delayed() {
     let ranks = on_ranks(2, |ranks| {
         let rank = ranks.rank();
         let settings = FlowSettings {
@@ -384,7 +384,7 @@ fn a_rank_that_does_not_answer_is_named_and_holds_up_no_other_page() {
 }
 
 #[test]
-fn a_rank_that_is_gone_is_named_at_once() {
+fn an_error_names_an_ended_rank_at_once() {
     let mut ranks = count(2, None);
     drop(ranks.pop());
     let server = start_with(Arc::new(Flows(ranks)));
@@ -393,7 +393,7 @@ fn a_rank_that_is_gone_is_named_at_once() {
 }
 
 #[test]
-fn several_ranks_of_a_flow_have_metrics_apart_and_one_name() {
+fn ranks_of_a_flow_have_separate_metrics_under_one_name() {
     let server = start_with(Arc::new(Flows(count(2, None))));
     assert_eq!(get(&server, "/api/v1/flows").json(), json!(["count"]));
     let elements = json!({ "flow": "count", "elements": ["numbers", "sums", "users"] });
@@ -484,7 +484,7 @@ impl Source for Numbers {
 }
 
 #[test]
-fn present_and_committed_values_differ_between_checkpoints_as_do_their_headers() {
+fn live_and_committed_values_and_headers_differ_between_checkpoints() {
     let store = Arc::new(MemoryStore::default());
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {

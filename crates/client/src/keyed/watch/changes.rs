@@ -27,7 +27,7 @@ pub struct Changes {
     stream: KeyedStream,
     /// The partitions, by the lanes of the subscription.
     lanes: Vec<u32>,
-    /// The number of partitions of the stream, which decides who owns a key.
+    /// The number of partitions of the stream, which decides which partition owns a key.
     partition_count: usize,
     /// How long values live that name no end.
     ttl: Option<Duration>,
@@ -49,7 +49,7 @@ impl Changes {
         }
     }
 
-    /// Reads what the network delivers.
+    /// Reads the changes that the network delivers.
     pub fn delivered(&mut self, delivered: &DeliveredChunks) -> Result<Received, ClientError> {
         let (lane, from) = (delivered.lane as usize, delivered.from);
         let place = self.place(lane)?;
@@ -81,7 +81,7 @@ impl Changes {
         })
     }
 
-    /// Copies what lies in shared memory.
+    /// Copies the changes in shared memory.
     pub fn shared(&mut self, piece: &Piece) -> Result<Received, ClientError> {
         let (lane, offsets) = (piece.place as usize, piece.from..piece.next);
         let place = self.place(lane)?;

@@ -141,7 +141,7 @@ impl Link {
         matches!(self.feed, Feed::Shared(_))
     }
 
-    /// Waits for the next changes, with so many requests under way. Dropping the future loses nothing.
+    /// Waits for the next changes, with this number of requests in flight. Dropping the future loses nothing.
     pub async fn receive(
         &mut self,
         stream: &KeyedStream,

@@ -40,7 +40,7 @@ pub enum WatchFrom {
     PositionOrSnapshot(WatchPositions),
 }
 
-/// What a watch sees.
+/// An event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
     /// A snapshot begins: earlier events are void. Changes follow that put all keys which have a value.
@@ -64,7 +64,8 @@ pub struct WatchedChange {
     pub key: Bytes,
     /// The new value; `None` if the key was deleted.
     pub value: Option<Bytes>,
-    /// When the value ends, if it does. That is no change: from then on look-ups do not find the key.
+    /// The time at which the value expires, if it does. The expiry is not a change: from then on look-ups do not find
+    /// the key.
     pub expires_at: Option<Timestamp>,
 }
 
