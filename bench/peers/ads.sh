@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # ads.sh NAME: starts a peer that counts ads in windows. It reads orders from its input, a line each:
 #     swa|ysb|ysb-star RATE DURATION_MS WINDOW_MS START_MS
-# and prints a line of JSON for each: how long it took, how many events each instance made by window, and what was
-# released when. A rate is in events per second of all instances together, 0 is as many as can be; START_MS is the time
-# of the first events, in milliseconds since 1970.
+# and prints a line of JSON for each: its duration, the events that each instance made by window, and the results with
+# the times of their release. A rate is in events per second of all instances together, 0 is as many as can be; START_MS
+# is the time of the first events, in milliseconds since 1970.
 set -euo pipefail
 
 out="$(cd "$(dirname "$0")" && pwd)/../../target/peers"
@@ -17,7 +17,7 @@ fail() {
 
 # More than the work needs: here memory is not compared, and a larger heap is collected less often.
 java=(java -Xmx2g -XX:+UseParallelGC)
-# What Spark's own script opens for it, of what it needs here.
+# The packages that Spark's own script opens, as far as this peer needs them.
 opened=()
 for package in java.lang java.lang.invoke java.io java.net java.nio java.util java.util.concurrent sun.nio.ch sun.util.calendar; do
     opened+=("--add-opens=java.base/$package=ALL-UNNAMED")

@@ -10,7 +10,7 @@ names=("$@")
 files="$(mktemp -d)"
 trap 'rm -rf "$files"' EXIT
 
-# repeat TEXT BYTES: so many bytes of TEXT again and again.
+# repeat TEXT BYTES: prints BYTES bytes of repeated TEXT.
 repeat() {
     head -c "$2" < <(yes "$1" | tr -d '\n')
 }
@@ -23,7 +23,7 @@ printf 'an\rapple\fa\tb\vc\n a\r\ra \n' >"$files/carriage-returns"
 printf 'ähnlich a\xc2\xa0b “all” a\n' >"$files/unicode"
 { printf 'a\n'; repeat 'some more apples, and ' 10000000; printf '\na'; } >"$files/long-line"
 { printf 'a '; repeat 'a' 10000000; printf ' b a'; } >"$files/long-word"
-# More than what Flink reads at once; line ends fall on every place.
+# More than Flink reads at once; line ends fall on every position.
 head -c 150000001 < <(yes 'as many apples, as there are ') >"$files/large"
 
 dumb_count() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run.sh NAME FILE PREFIX: has a peer count the words of FILE that start with PREFIX, and prints its
-# answer and what it took as one line of JSON. Before it is timed it counts a sample of the file, so
-# that what is compiled or loaded at first use is there.
+# run.sh NAME FILE PREFIX: has a peer count the words of FILE that start with PREFIX, and prints its answer, time and
+# memory as one line of JSON. Before the timing it counts a sample of the file, so that all code is compiled and
+# loaded.
 set -euo pipefail
 
 peers="$(cd "$(dirname "$0")" && pwd)"

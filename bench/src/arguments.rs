@@ -138,7 +138,7 @@ usage: millstream-bench [{}] [options]
   --dir DIR     where the data lies while it runs (default: beside the results)
   --out DIR     where the results go, in a folder for each benchmark (default: target/bench)
   --budget TIME swa, ysb, ysb-star: how long each may search, with all rounds (default: 16min); the report
-                names what was cut
+                names each shortened search
   --for TIME    soak, torture: how long it lasts (default: 60s)
   --seed N      torture: decides what the first trial does, and N + 1 the second (default: at random)
   --trials N    torture: how many trials, instead of a time

@@ -30,7 +30,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     ],
 };
 
-/// The first case, so what all of them need is built with it.
+/// The first case; its setup also builds the programs that all cases need.
 fn cost(bench: &Bench) -> Result<Vec<Case>> {
     if !bench.is_quick() {
         build_peers();

@@ -1,5 +1,5 @@
 //! Child processes: a benchmark gives work to a process of its own to kill it, to measure its memory or processor time,
-//! or because it measures what goes from process to process.
+//! or because it measures traffic between processes.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};

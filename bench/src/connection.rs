@@ -86,7 +86,7 @@ impl Connection {
         Ok(decode_response(api, version, self.receive()?)?.1)
     }
 
-    /// Creates a topic; one that is there stays as it is.
+    /// Creates a topic; an existing one stays unchanged.
     pub fn create_topic(
         &mut self,
         name: &str,

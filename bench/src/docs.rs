@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn remarks_outlive_the_page_and_sections_without_results_stay() {
+    fn rewriting_a_page_keeps_remarks_and_sections_without_results() {
         let pages = Pages(tempfile::tempdir().unwrap());
         pages.store("engine", vec![append(200.0)]);
         assert!(pages.write().iter().all(|page| !page.contains("## log")));

@@ -36,7 +36,7 @@ const KAFKA_VERSION: &str = "4.0.0";
 
 const DATA_BYTES_MAX: u64 = 8 << 30;
 
-/// What the suite writes of its tests.
+/// The suite's report of its tests.
 #[derive(Deserialize)]
 struct Tests {
     tests: BTreeMap<String, Test>,
@@ -92,7 +92,7 @@ fn suite(bench: &Bench) -> Result<Vec<Case>> {
     server.check_it_runs()?;
     server.stop()?;
     eprintln!(
-        "librdkafka: {status}; what it printed is in {}",
+        "librdkafka: {status}; its output is in {}",
         printed_to.display()
     );
     Ok(vec![case(&report, seconds)?])

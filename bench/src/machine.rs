@@ -80,7 +80,7 @@ fn date(days: i64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn days_become_dates() {
+    fn days_since_1970_are_formatted_as_dates() {
         for (days, text) in [
             (0, "1970-01-01"),
             (19_782, "2024-02-29"),

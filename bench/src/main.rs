@@ -100,7 +100,7 @@ fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<(
     let mut report = Report::now(benchmark.name, cases);
     let ran = report.clone();
     if arguments.case.is_some() && json.exists() {
-        // A single case takes its place among the results that are there.
+        // A single case replaces its earlier result.
         report = Report::read(&json)?.updated(report);
     }
     report.write(&json)?;

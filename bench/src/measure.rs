@@ -71,8 +71,8 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
-    /// Does `round` once to warm up and then as often as counts. One round lets all contenders work
-    /// in turn, so that what else the machine does meets all of them.
+    /// Does `round` once to warm up and then once for each measurement. One round lets all contenders work in turn, so
+    /// that other load of the machine affects all of them.
     pub fn rounds<T>(&self, mut round: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
         round()?;
         (0..self.size(ROUNDS, 2)).map(|_| round()).collect()
@@ -111,7 +111,7 @@ impl Bench {
         self.dir.join(case)
     }
 
-    /// An empty folder for a case, on a disk with room for what the case stores at most.
+    /// An empty folder for a case, on a disk with room for this number of bytes.
     ///
     /// # Errors
     /// When the disk has less room.

@@ -1,4 +1,4 @@
-//! A group of processes whose memory the kernel limits, with what the system caches of the files that they read.
+//! A group of processes whose memory the kernel limits, including the system's cache of the files that they read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl MemoryGroup {
     /// Creates a group without a process.
     ///
     /// # Errors
-    /// When the user may not, or the system has no such groups.
+    /// When the user lacks the right, or the system lacks groups with a limit of memory.
     pub fn create(memory: ByteSize) -> Result<MemoryGroup> {
         let (root, limit) = match Path::new(V1.0).is_dir() {
             true => V1,

@@ -1,5 +1,5 @@
-//! Ranks: the applications on more and more of them (figures 10 and 11 of "AIR", Venugopal et al.), what it costs to
-//! hand events on, a word count, and the transports beside their limits.
+//! Ranks: the applications on more and more of them (figures 10 and 11 of "AIR", Venugopal et al.), the cost of the
+//! exchange of events, a word count, and the transports beside their limits.
 
 mod launch;
 mod pipelining;

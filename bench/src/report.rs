@@ -1,5 +1,4 @@
-//! Results, in the one language that all benchmarks speak: for programs as JSON, for people as a
-//! table.
+//! Results of benchmarks in one format: JSON for programs, a table for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +20,7 @@ pub struct Report {
     pub cases: Vec<Case>,
 }
 
-/// Of which program, where and when numbers were measured.
+/// The program, the machine and the day of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// The commit of the sources, with `-dirty` behind it if they were changed since; `None` where there is no
@@ -79,7 +78,7 @@ pub struct Case {
     pub details: BTreeMap<String, f64>,
     /// Every round, in order.
     pub rounds: Rounds,
-    /// Where it is of another run than the report that it stands in.
+    /// The run that measured it, unless that is the report's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Stamp>,
 }
@@ -165,7 +164,7 @@ impl Case {
         }
     }
 
-    /// Returns whether the ratio reaches what it must; `None` when nothing is asked.
+    /// Returns whether the ratio reaches its target; `None` without a target.
     pub fn is_reached(&self) -> Option<bool> {
         Some(self.ratio_to_limit? >= self.target?)
     }
@@ -308,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_above_one_means_better_whichever_way_that_is() {
+    fn a_ratio_above_one_means_better_for_both_directions() {
         let faster = Case::new("a", "MB/s", Better::Higher, vec![10.0, 40.0, 20.0]);
         let faster = faster.by_hand(vec![20.0, 20.0, 40.0]).target(0.8);
         assert_eq!((faster.ours, faster.limit), (20.0, Some(20.0)));

@@ -48,7 +48,7 @@ pub struct Server {
 /// The resources that the process holds now.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// All that is resident, and what of it is the pool's, in MiB.
+    /// All resident memory, and the pool's share of it, in MiB.
     pub resident_mib: f64,
     pub pool_mib: f64,
     pub sockets: usize,

@@ -19,7 +19,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const LARGE_EVERY: u64 = 64;
 
 impl Stamp {
-    /// Puts the record's value in the place of what `value` holds.
+    /// Replaces the content of `value` by the record's value.
     pub fn write(self, value: &mut Vec<u8>) {
         value.clear();
         value.extend_from_slice(&(self.writer as u32).to_be_bytes());
@@ -70,7 +70,7 @@ mod tests {
     use super::Stamp;
 
     #[test]
-    fn a_changed_byte_is_seen_wherever_it_is() {
+    fn a_changed_byte_of_a_stamped_value_is_found() {
         let (mut value, mut room) = (Vec::new(), Vec::new());
         for writer in 0..8 {
             let stamp = Stamp {

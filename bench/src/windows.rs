@@ -39,7 +39,7 @@ const MEMORY_MAX: f64 = 1.3;
 /// The highest latency, as a multiple of that with copies.
 const LATENCY_MAX: f64 = 1.2;
 
-/// Operators, and what they keep. They take turns, each in a process of its own.
+/// Operators, and their state. They take turns, each in a process of its own.
 const CONTENDERS: [(usize, Keep); 4] = [
     (0, Keep::Shared),
     (1, Keep::Shared),
@@ -99,7 +99,7 @@ fn measure(bench: &Bench, operators: usize, keep: Keep) -> Result<Measured> {
     Working::start(&task)?.hear()
 }
 
-/// Ten operators that share what they keep, beside one, and beside ten that do not.
+/// Ten operators that share their state, beside one, and beside ten that do not.
 fn shared(bench: &Bench) -> Result<Vec<Case>> {
     let rounds = Round::all(bench)?;
     let of = |value: fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();

@@ -17,7 +17,7 @@ fn run(name: &str, out: &Path, words: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Runs all cases of a benchmark, and one alone, which gives so many numbers.
+/// Runs all cases of a benchmark, and one alone, which gives this number of figures.
 #[track_caller]
 fn check(name: &str, cases_min: usize, one: &str, numbers: usize) {
     let dir = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ fn ads_are_counted_in_windows() {
 
 /// A few clients of each kind, and a server that is killed in the middle.
 #[test]
-fn a_short_soak_holds() {
+fn a_short_soak_passes() {
     let program = Path::new(env!("CARGO_BIN_EXE_millstream-bench")).with_file_name("millstream");
     if program.exists() {
         let dir = tempfile::tempdir().unwrap();

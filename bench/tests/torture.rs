@@ -25,15 +25,15 @@ const KINDS: [&str; 10] = [
 ];
 
 #[test]
-fn trials_of_torture_find_nothing() {
+fn torture_trials_find_no_violation() {
     let bench = Path::new(env!("CARGO_BIN_EXE_millstream-bench"));
     let program = bench.with_file_name("millstream");
     if !program.exists() {
         eprintln!("left out: {program:?} is not built");
         return;
     }
-    // The files of a finding stay there until the next run. The trials are seen also where the test succeeds, since the
-    // test's harness does not capture what another process prints.
+    // The files of a finding stay there until the next run. The output of the trials is visible also when the test
+    // succeeds, since the test harness does not capture the output of other processes.
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture");
     let output = millstream_testing::command(bench)
         .args(["torture", "--seed", SEED, "--trials", TRIALS, "--json"])

@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let mut frame = pieces.into_bytes();
     frame.advance(4);
-    let again = decode_request(frame).expect("what was encoded is decoded");
+    let again = decode_request(frame).expect("an encoded request can be decoded");
     // Numbers that are not equal to themselves can be in quotas.
     assert_eq!(format!("{again:?}"), decoded);
 });

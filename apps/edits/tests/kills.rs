@@ -54,7 +54,7 @@ fn state(node: &Node, name: &str) -> Result<BTreeMap<String, u64>, Error> {
     Ok(records.into_iter().collect())
 }
 
-/// Makes the topics of the state so that they are compacted again and again, also what their open files have.
+/// Creates the topics of the state with settings under which Kafka compacts them often, including their open files.
 fn compact_soon(node: &Node) -> Result<(), Error> {
     for name in STATES {
         let topic = node.topic(&format!("edits.state.{name}")).partitions(4);

@@ -26,7 +26,7 @@ fn command(data: &Path, options: &[&str]) -> Command {
     let mut command = millstream_testing::command(env!("CARGO_BIN_EXE_edits"));
     command.arg("--data").arg(data).args(options);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    // Whatever the user of the tests has set.
+    // Removes the settings of the user that runs the tests.
     command.env_remove("MILLSTREAM_LOG");
     command
 }
@@ -107,7 +107,7 @@ fn an_application_serves_its_state_and_metrics_and_ends_with_a_signal() -> Resul
 }
 
 #[test]
-fn an_application_resumes_as_it_is_told_to() -> Result<(), Error> {
+fn the_resume_option_decides_where_an_application_begins() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     send_edits(dir.path(), 0..7)?;
     let run_to_end = |resume| run(dir.path(), &["--until-now", "--resume", resume]);
@@ -130,7 +130,7 @@ fn an_application_resumes_as_it_is_told_to() -> Result<(), Error> {
 }
 
 #[test]
-fn an_unknown_level_of_events_is_named() -> Result<(), Error> {
+fn an_unknown_log_level_is_reported() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let mut command = command(dir.path(), &["--until-now"]);
     let (succeeds, error) = run_to_end(command.env("MILLSTREAM_LOG", "loud"));

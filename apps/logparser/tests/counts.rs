@@ -111,7 +111,7 @@ fn a_vertical_tab_separates_words() {
 }
 
 #[test]
-fn small_files_with_and_without_a_last_line_end() {
+fn small_files_with_and_without_a_final_line_feed_are_counted() {
     check(&[b""], b"a");
     check(&[b"\n \n"], b"a");
     check(&[b"an", b"apple and\n", b"a\0b\0 \0a"], b"a");
@@ -121,7 +121,7 @@ fn small_files_with_and_without_a_last_line_end() {
 
 /// Both white space and words may be longer than a block.
 #[test]
-fn long_words_and_long_gaps() {
+fn words_and_gaps_longer_than_a_block_are_counted() {
     let text = [
         vec![b'a'; 5_000],
         vec![b'\n'; 5_000],

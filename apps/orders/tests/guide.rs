@@ -14,7 +14,7 @@ fn program() -> io::Result<String> {
 }
 
 #[test]
-fn the_guide_shows_the_program_as_it_is() -> io::Result<()> {
+fn the_guide_shows_the_current_program() -> io::Result<()> {
     let guide = fs::read_to_string(app().join("../../docs/guide.md"))?;
     assert!(guide.contains(&format!("```rust\n{}```\n", program()?)));
     Ok(())

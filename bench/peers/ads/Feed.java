@@ -12,7 +12,7 @@ public final class Feed {
     private long waitNanos = 0;
     private boolean isOver = false;
 
-    /** From an event on; notes what it makes behind what was made before. */
+    /** Begins at an event; adds its counts after those made before. */
     public Feed(Order order, int instance, long from, Made made) {
         this.order = order;
         this.made = made;
@@ -20,7 +20,7 @@ public final class Feed {
         next = from;
     }
 
-    /** How many events are due now, and make up the next block; 0 if none is, or ever will be. */
+    /** The number of events that are due now and form the next block; 0 if none is, or ever will be. */
     public int due(long elapsedNanos) {
         long durationNanos = order.durationMs() * 1_000_000;
         long rate = order.instanceRate();
@@ -48,7 +48,7 @@ public final class Feed {
         return waitNanos;
     }
 
-    /** Makes so many events; gives a view of the first. */
+    /** Makes this number of events; returns a view of the first. */
     public Event make(int events, long elapsedNanos) {
         long rate = order.instanceRate();
         long sinceStartMs =

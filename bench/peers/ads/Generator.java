@@ -3,14 +3,14 @@ package ads;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The events of one instance, a block at a time: the same ones, in the same bytes, as
- * apps/ads/src/workload makes. What an event says follows from its instance and number.
+ * The events of one instance, a block at a time: the same ones, in the same bytes, as apps/ads/src/workload makes. The
+ * content of an event follows from its instance and number.
  */
 public final class Generator {
     public static final int ADS = 1000;
     public static final int CAMPAIGNS = 100;
 
-    /** At most so many events are made at a time. */
+    /** The most events that are made at a time. */
     public static final int BATCH_EVENTS = 256;
 
     private static final int SCATTER = 7919;
@@ -54,7 +54,7 @@ public final class Generator {
         return agents;
     }
 
-    /** Fills the block with the events from a number on; gives a view of the first. */
+    /** Fills the block with the events from a number on; returns a view of the first. */
     public Event fill(long number, int events, long timeMs) {
         int at = 0;
         for (int made = 0; made < events; made++) {

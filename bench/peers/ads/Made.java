@@ -7,7 +7,7 @@ import java.util.List;
 public final class Made {
     private final List<long[]> windows = new ArrayList<>();
 
-    /** Notes that so many more events lie in the window that starts then. */
+    /** Adds this number of events to the window that starts at this time. */
     public void add(long windowMs, long events) {
         long[] last = windows.isEmpty() ? null : windows.get(windows.size() - 1);
         if (last != null && last[0] == windowMs) {

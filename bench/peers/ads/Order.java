@@ -3,7 +3,7 @@ package ads;
 import java.io.Serializable;
 
 /**
- * What is to be done.
+ * The run that an instance must do.
  *
  * @param app swa, ysb or ysb-star
  * @param rate events per second of all instances together; 0: as many as can be

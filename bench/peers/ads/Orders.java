@@ -8,15 +8,15 @@ import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 
-/** Reads orders, a line each, and prints for each what came of it; see ads.sh. */
+/** Reads orders, a line each, and prints the result of each; see ads.sh. */
 public final class Orders {
-    /** Does what an order asks for, and tells {@link Run#current}. */
+    /** Runs an order, and reports its results to {@link Run#current}. */
     public interface Worker {
         void run(Order order) throws Exception;
     }
 
     public static void answer(Worker worker) throws Exception {
-        // Nobody else's lines get between the answers.
+        // No other output mixes with the answers.
         PrintStream out = System.out;
         System.setOut(System.err);
         try (var lines =

@@ -6,8 +6,7 @@ import java.util.Locale;
 import java.util.concurrent.CountDownLatch;
 
 /**
- * The run that is under way in this process: what its instances say about it from wherever the
- * system has put them.
+ * The run in progress in this process. Its instances report to it from any thread or task of the system.
  */
 public final class Run {
     private static volatile Run current;
@@ -66,7 +65,7 @@ public final class Run {
         return order.startMs() + elapsedNanos() / 1e6;
     }
 
-    /** What an instance has made so far. */
+    /** The events that an instance has made so far. */
     public synchronized Made madeSoFar(int instance) {
         return made[instance] == null ? new Made() : made[instance];
     }
@@ -77,7 +76,7 @@ public final class Run {
         seconds = elapsedNanos() / 1e9;
     }
 
-    /** To be called when a window says what it holds of a key. */
+    /** To be called when a window returns its result for a key. */
     public synchronized void release(
             long windowMs, int key, long count, long clicks, double ratio, long timeMs) {
         released.add(

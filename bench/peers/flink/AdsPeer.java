@@ -29,7 +29,7 @@ import org.apache.flink.util.Collector;
  * are no checkpoints; objects are used again.
  */
 public final class AdsPeer {
-    /** Watermarks tell each other what time it is so often: less than what is told of latency. */
+    /** The interval of watermarks: less than the resolution of the reported latency. */
     private static final Duration WATERMARKS_EVERY = Duration.ofMillis(10);
 
     /**
@@ -115,7 +115,7 @@ public final class AdsPeer {
         return both;
     }
 
-    /** What a window says of a key. */
+    /** The result of a window for a key. */
     public static final class Count {
         public long windowMs;
         public int key;
@@ -151,7 +151,7 @@ public final class AdsPeer {
         }
     }
 
-    /** The second phase: what the slots have counted, summed up. */
+    /** The second phase: the sum of the slots' counts. */
     private static final class Summing implements AggregateFunction<Count, Count, Count> {
         @Override
         public Count createAccumulator() {

@@ -18,7 +18,7 @@ import org.apache.flink.api.connector.source.SplitEnumeratorContext;
 import org.apache.flink.core.io.InputStatus;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 
-/** Events as they fall due, made in memory by each slot. What a slot makes follows from its number. */
+/** Events as they fall due, made in memory by each slot. The events of a slot follow from its number. */
 final class EventSource implements Source<Event, NoSplit, Void> {
     private final Order order;
 

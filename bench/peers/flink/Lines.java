@@ -50,7 +50,7 @@ final class Lines implements StreamFormat<String> {
         private long position;
 
         private byte[] buffer = new byte[BUFFER_BYTES];
-        /** What of the buffer is not handed out yet. */
+        /** The part of the buffer that is not handed out yet. */
         private int from = 0;
         private int to = 0;
 
@@ -92,7 +92,7 @@ final class Lines implements StreamFormat<String> {
             return line;
         }
 
-        /** Reads more behind what is not handed out yet; false at the end of the file. */
+        /** Reads more behind the bytes that are not handed out yet; false at the end of the file. */
         private boolean fill() throws IOException {
             int kept = to - from;
             byte[] target = kept == buffer.length ? new byte[2 * kept] : buffer;

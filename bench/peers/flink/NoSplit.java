@@ -5,7 +5,7 @@ import org.apache.flink.api.connector.source.SourceSplit;
 import org.apache.flink.api.connector.source.SplitEnumerator;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 
-/** Nobody hands out parts of a source that makes its events. */
+/** A source that makes its own events has no splits to assign. */
 final class NoSplit implements SourceSplit {
     @Override
     public String splitId() {

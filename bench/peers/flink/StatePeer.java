@@ -233,7 +233,7 @@ public final class StatePeer {
         }
     }
 
-    /** What the instances of the job that runs have seen. */
+    /** The counts that the instances of the running job have reached. */
     private static final class Seen {
         static final AtomicLong EVENTS = new AtomicLong();
         static volatile long first;

@@ -18,7 +18,7 @@ fi
 
 port="$3"
 mkdir -p "$data"
-# What is not said here is as Kafka has it: among the rest, that nothing is synced before an answer.
+# All other settings are Kafka's defaults: in particular, the broker syncs nothing before an answer.
 cat >"$data/server.properties" <<SETTINGS
 process.roles=broker,controller
 node.id=1

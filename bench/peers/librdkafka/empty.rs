@@ -1,1 +1,1 @@
-//! Nothing: the package only names what its lock file pins.
+//! Empty: the package only names the dependencies that its lock file pins.

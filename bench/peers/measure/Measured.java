@@ -9,7 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
 
-/** Runs a count as every peer does: once on a sample, then on the file, and prints what it took. */
+/** Runs a count as every peer does: once on a sample, then on the file, and prints its time and memory. */
 public final class Measured {
     /** How many words start with the prefix, and how many there are, or null if that is unknown. */
     public record Counted(long count, Long words) {}

@@ -1,6 +1,6 @@
 package measure;
 
-/** What separates words: the white space of ASCII. */
+/** The separators of words: the white space of ASCII. */
 public final class WhiteSpace {
     /** The start of the first word at or after a position; the line's length if there is none. */
     public static int skip(String line, int position) {

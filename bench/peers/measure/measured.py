@@ -1,4 +1,4 @@
-"""Runs a count as every peer does: once on a sample, then on the file, and prints what it took."""
+"""Runs a count as every peer does: once on a sample, then on the file, and prints its time and memory."""
 
 import json
 import sys

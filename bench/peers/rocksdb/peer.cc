@@ -68,7 +68,7 @@ rocksdb::Slice slice(const std::array<char, Bytes> &bytes) {
     return {bytes.data(), Bytes};
 }
 
-// Settings for gets of single keys that are there.
+// Settings for gets of single existing keys.
 rocksdb::Options options(size_t cache_bytes) {
     rocksdb::BlockBasedTableOptions table;
     table.block_cache = rocksdb::NewLRUCache(cache_bytes);

@@ -33,7 +33,7 @@ import org.apache.spark.sql.types.StructType;
  * clicks in the same one, as in the paper.
  */
 public final class AdsPeer {
-    /** What Spark cannot go without lies in memory: this is no measurement of disks. */
+    /** The checkpoints that Spark requires are in memory: disks are not measured. */
     private static final Path IN_MEMORY = Path.of("/dev/shm");
 
     public static void main(String[] arguments) throws Exception {

@@ -6,7 +6,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 
-/** The fields that are asked for. */
+/** The requested fields. */
 final class EventColumns {
     static final StructType SCHEMA =
             new StructType()

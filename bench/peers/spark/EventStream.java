@@ -15,10 +15,10 @@ import org.apache.spark.sql.types.StructType;
  * before the start.
  */
 final class EventStream implements MicroBatchStream {
-    /** Without a rate a micro-batch has so many events of each instance at first. */
+    /** The events of each instance in the first micro-batch, without a rate. */
     private static final long FIRST_EVENTS = 200_000;
 
-    /** Without a rate a micro-batch gets as many events as take so long. */
+    /** Without a rate a micro-batch gets as many events as take this time. */
     private static final double BATCH_NANOS = 1e9;
 
     /** How many events each instance has made. */

@@ -33,7 +33,7 @@ public final class EventTable implements TableProvider, SupportsRead {
     }
 
     @Override
-    @SuppressWarnings("deprecation") // The other way to tell it takes a catalog.
+    @SuppressWarnings("deprecation") // The alternative needs a catalog.
     public StructType schema() {
         return EventColumns.SCHEMA;
     }

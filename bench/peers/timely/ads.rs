@@ -25,7 +25,7 @@ const WORKERS: u32 = 2;
 /// How many blocks are made in one turn of a source, so that few turns make many events.
 const BLOCKS_PER_TURN: usize = 16;
 
-/// An event of which only what is counted is left: its key and its time.
+/// The counted part of an event: its key and its time.
 type Keyed = Vec<(u32, i64)>;
 
 /// A key, how many events, and the largest time of them.
@@ -38,7 +38,7 @@ fn main() {
     orders::answer(run);
 }
 
-/// Where all workers start, and what they find.
+/// The common start of all workers, and their results.
 struct Start {
     order: Order,
     barrier: Barrier,
@@ -339,7 +339,7 @@ impl Windows {
     }
 }
 
-/// Notes what windows say, and when.
+/// Notes the results of windows, with the times of their release.
 fn release(counts: Stream<'_, u64, Counted>, start: &Arc<Start>, run: &Rc<RefCell<Run>>) {
     let (start, run) = (start.clone(), run.clone());
     counts.sink(Pipeline, "release", move |(input, _)| {

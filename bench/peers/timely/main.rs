@@ -1,11 +1,11 @@
 //! The count as a timely dataflow: each of two workers reads its half of the file, splits it into
 //! words, keeps those that start with the prefix, and counts them.
 //!
-//! Words stay where they were read: what flows is a container that holds a piece of text once and
-//! the places of words in it. So no operator copies a word or takes memory for one.
+//! Words stay where they were read: the dataflow carries containers, which hold a piece of text once and the places of
+//! words in it. So no operator copies a word or takes memory for one.
 
 mod measure;
-/// Words are found by the code of ours, so that what is compared is the dataflow around it.
+/// Words are found by our own code, so that the comparison covers only the dataflow around it.
 #[path = "../../../apps/logparser/src/split.rs"]
 mod split;
 mod text;

@@ -1,4 +1,4 @@
-//! Reads orders, a line each, and prints for each what came of it; see ads.sh.
+//! Reads orders, a line each, and prints the result of each; see ads.sh.
 
 use std::fmt::Write as _;
 use std::io::BufRead as _;
@@ -7,7 +7,7 @@ use std::process;
 use rustix::time::{ClockId, clock_gettime};
 use workload::workload::{Made, Schedule};
 
-/// What is to be done.
+/// The run that the workers must do.
 #[derive(Clone)]
 pub struct Order {
     pub app: String,
@@ -15,7 +15,7 @@ pub struct Order {
     pub schedule: Schedule,
 }
 
-/// What a window says of a key.
+/// The result of a window for a key.
 pub struct Released {
     pub window_ms: i64,
     pub key: u32,
@@ -27,7 +27,7 @@ pub struct Released {
     pub released_ms: f64,
 }
 
-/// What one worker, or all have done.
+/// The work of one worker, or of all.
 #[derive(Default)]
 pub struct Run {
     /// From the start until the last event was made.
@@ -73,7 +73,7 @@ impl Run {
     }
 }
 
-/// Does what each line asks for.
+/// Runs the order of each line.
 pub fn answer(run: impl Fn(Order) -> Result<Run, String>) {
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap_or_else(|error| fail(&format!("cannot read an order: {error}")));

@@ -141,7 +141,7 @@ impl Windows<'_> {
         (feed.made().to_vec(), seconds)
     }
 
-    /// Adds what a thread counted in a window, for which it has no more events; the last thread releases it.
+    /// Adds a thread's counts of a window for which it has no more events; the last thread releases the window.
     fn merge(&self, start_ms: i64, slots: &mut [Slot]) {
         let open = self.open.lock();
         let mut open = open.unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_wrong_duplicate_and_invented_results_are_found() {
+    fn missing_wrong_duplicate_and_unexpected_results_are_found() {
         let app = App::YsbStar;
         let (order, outcome) = run(app);
         let missing = |change: &dyn Fn(&mut Vec<Released>)| {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_generates_too_few_events_is_behind() {
+    fn a_contender_with_too_few_events_is_late() {
         let (order, mut outcome) = run(App::Swa);
         assert!(probe(App::Swa, &order, &outcome).is_on_time);
         for made in outcome.made.iter_mut().flatten() {

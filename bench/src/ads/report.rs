@@ -34,8 +34,8 @@ const PRECISION: f64 = 1.05;
 /// Runs of one search at most.
 const RUNS_MAX: usize = 12;
 
-/// How many times its even part of the time that is left one search may take: one that does not converge leaves time to
-/// the others.
+/// One search may take at most this many times its even share of the remaining time, so that a search that does not
+/// converge leaves time to the others.
 const PARTS_OF_TURN: f64 = 1.5;
 
 struct Target {
@@ -43,7 +43,7 @@ struct Target {
     /// A file in the folder of the peers that exists once the peer is built.
     built: &'static str,
     takes_long_to_start: bool,
-    /// How many times its throughput ours must be.
+    /// The least ratio of our throughput to the peer's.
     faster: f64,
 }
 

@@ -81,7 +81,7 @@ impl Sustained {
 }
 
 impl Base {
-    /// Runs at a low rate, a part of what the run without a rate has made.
+    /// Runs at a low rate, a fraction of the throughput of the run without a rate.
     ///
     /// # Errors
     /// When a run fails, or no low rate is sustained.
@@ -265,7 +265,7 @@ mod tests {
     /// Without a rate the contender makes anything from a tenth of its capacity to four times as much: Spark's micro-batches
     /// made half, and six runs ended before they were near.
     #[test]
-    fn the_capacity_of_a_contender_is_found_however_it_fails() {
+    fn the_search_finds_the_capacity_for_each_kind_of_failure() {
         for fails in [Fails::Later, Fails::Behind, Fails::Dropping] {
             for unlimited in [0.1e6, 0.5e6, 0.8e6, 1e6, 1.1e6, 1.9e6, 4.4e6] {
                 let mut run = fake(1e6, unlimited, fails);

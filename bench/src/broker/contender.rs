@@ -1,4 +1,4 @@
-//! The brokers: how they are started, and what they take.
+//! The brokers: their start, and their processor time and memory.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -108,7 +108,7 @@ impl Node {
         self.address
     }
 
-    /// Creates a topic that is not there.
+    /// Creates a topic that does not exist.
     pub fn create_topic(&self, name: &str, partitions: i32, durability: Durability) -> Result<()> {
         let setting = match (self.contender, durability) {
             (Contender::Ours, Durability::Async) => Some((DURABILITY, "async")),
@@ -156,8 +156,8 @@ impl Node {
         Connection::to(self.address)?.delete_topic(name)
     }
 
-    /// Runs `work`; returns its result, and the processor time that it cost the broker, in seconds. What the
-    /// system writes to the disk in the broker's stead counts as well, until nothing is left to be written.
+    /// Runs `work`; returns its result, and the processor time that it cost the broker, in seconds. The count includes
+    /// the system's own writes to the disk for the broker, until all are written.
     pub fn cpu_of<T>(&self, bench: &Bench, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
         let look = || anyhow::Ok([cpu_by_thread(self.child.id())?, cpu_of_write_back()?]);
         let before = look()?;

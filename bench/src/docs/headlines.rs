@@ -1,4 +1,4 @@
-//! The figures at the head of the page: one answer for each question of a reader who chooses a system.
+//! The figures at the head of the page: one answer for each question of a buyer.
 
 use std::fmt::Write as _;
 

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_intervals_after_the_start_count() {
+    fn the_steady_rate_ignores_the_start() {
         let rates = [500.0, 100.0, 109.0, 91.0, 100.0, 100.0, 80.0, 120.0];
         let rates = (1..).map(f64::from).zip(rates).collect();
         let steady = Steady::of(&rates, 1.0);

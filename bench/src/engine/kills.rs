@@ -36,7 +36,7 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Replaced, Way::Dead, Way::Spared];
 
-/// A run, and what became of its workers.
+/// A run, and the fate of its workers.
 struct Ran {
     took: Took,
     /// When the first were killed.

@@ -27,9 +27,9 @@ struct Peer {
     name: &'static str,
     /// A file in the folder of the peers that exists once the peer is built.
     built: &'static str,
-    /// How many times its throughput ours must be.
+    /// The least ratio of our throughput to the peer's.
     faster: f64,
-    /// How many times as much processor time, and memory, it must take.
+    /// The least ratio of the peer's processor time, and of its memory, to ours.
     thriftier: Option<(f64, f64)>,
 }
 
@@ -70,7 +70,7 @@ const ALL: [Peer; 5] = [
 #[derive(Debug, Deserialize)]
 struct Printed {
     count: u64,
-    /// Without what starting up takes.
+    /// Without the start-up time.
     seconds: f64,
     cpu_seconds: f64,
     /// Ours does not print it: then it is measured from outside.
@@ -193,8 +193,8 @@ fn run_ours(program: &Path, text: &Text) -> Result<Count> {
     run(&mut command, text, peak_bytes).context("millstream flow run logparser")
 }
 
-/// Runs a program that prints what it counted and took as its last line; looks from time to time at
-/// how much memory its process has taken, and at the energy that all processors have.
+/// Runs a program that prints its count and its costs as its last line. Samples the memory of its process and the
+/// energy of all processors meanwhile.
 fn run(command: &mut Command, text: &Text, peak_bytes: fn(u32) -> u64) -> Result<Count> {
     let started_at = Instant::now();
     let mut child = command
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joules_are_those_of_the_count_alone() {
+    fn joules_are_measured_between_start_and_end_of_the_count() {
         let looks = [(0.0, 0.0), (1.0, 10.0), (2.0, 40.0), (3.0, 50.0)];
         assert_eq!(joules_between(&looks, 1.0, 2.0), Some(30.0));
         assert_eq!(joules_between(&looks, 0.5, 2.5), Some(40.0));

@@ -14,8 +14,8 @@ use crate::text::Text;
 
 pub const REGULAR: &str = "priority-regular";
 
-/// Items per activation of the stages `read`, `split`, `filter` and `count`, tuned by hand: a block
-/// of this text has about 27 runs of words. The last is what round-robin does untuned.
+/// Items per activation of the stages `read`, `split`, `filter` and `count`, tuned by hand: a block of this text has
+/// about 27 runs of words. The last is the untuned round-robin.
 const WEIGHTS: [[usize; 4]; 5] = [
     [1, 1, 27, 27],
     [1, 2, 54, 54],

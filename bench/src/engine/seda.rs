@@ -16,7 +16,8 @@ const BATCH_MAX: f64 = 1024.0;
 const SHRINK: f64 = 0.8;
 const GROW: f64 = 1.1;
 
-/// A smaller loss of the output rate is none, a larger one is a drop of the load: then the batch is as large as at first.
+/// A loss of the output rate below the first bound counts as none; one above the second is a drop of the load, which
+/// resets the batch to its first size.
 const LOSS_MIN: f64 = 0.02;
 const LOSS_MAX: f64 = 0.5;
 

@@ -267,7 +267,8 @@ impl World {
         })
     }
 
-    /// The client has what the clients at the head leave of the processors, since it stands for one on another machine.
+    /// The client gets the processors that the clients at the head leave free, since it stands for one on another
+    /// machine.
     fn read_again_and_again(&self, ends: &AtomicBool, chunks: &AtomicU64) -> Result<()> {
         lower_own_priority()?;
         let end = (self.scanned_chunks * OLD_CHUNK_RECORDS as u64) as i64;

@@ -38,7 +38,7 @@ pub fn value(number: u64, version: u64) -> Value {
     value
 }
 
-/// Makes a chunk with a version of random keys among so many.
+/// Makes a chunk with a version of random keys among this number of keys.
 pub fn chunk_of(rng: &mut Rng, records: usize, keys: u64, version: u64) -> Result<Bytes> {
     let mut builder = ChunkBuilder::new(Compression::None);
     for _ in 0..records {

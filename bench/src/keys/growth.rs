@@ -27,7 +27,7 @@ pub fn growth(bench: &Bench) -> Result<Vec<Case>> {
     Ok(vec![new_keys, updates])
 }
 
-/// What was put and written.
+/// The bytes that were put, and those that were written.
 struct Grown {
     put_bytes: u64,
     compacted_bytes: u64,

@@ -1,6 +1,6 @@
 //! Gets from data that is eight times as large as memory, beside RocksDB.
 //!
-//! Each side is a process whose memory the kernel limits, with what the system caches of its files.
+//! Each side is a process whose memory the kernel limits, including the system's cache of its files.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};

@@ -22,7 +22,7 @@ pub const NETWORK: &str = "network";
 /// How many keys a request has when the tables are filled.
 const KEYS_OF_FILL: u64 = 1000;
 
-/// What a request does with its keys.
+/// The operation of a request on its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Get,
@@ -295,7 +295,7 @@ impl Sides {
     }
 }
 
-/// Does two works at the same time.
+/// Runs two tasks at the same time.
 fn both<T: Send>(
     one: impl FnOnce() -> Result<T> + Send,
     other: impl FnOnce() -> Result<T> + Send,

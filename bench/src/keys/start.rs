@@ -21,7 +21,7 @@ pub const START: &str = "start";
 /// How often each start is measured: one takes long.
 const ROUNDS: usize = 3;
 
-/// How the process before ended.
+/// How the previous process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     Stopped,
@@ -209,7 +209,7 @@ fn stored_mib(files: &[PathBuf]) -> Result<f64> {
     Ok(bytes as f64 / f64::from(1 << 20))
 }
 
-/// Lets the system forget what it has cached of files.
+/// Drops the system's cache of files.
 pub fn make_cold(files: &[PathBuf]) -> Result<()> {
     files.iter().try_for_each(|file| {
         let file = File::open(file)?;

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_written_and_answers_measured() {
+    fn commands_are_encoded_and_answers_measured() {
         let set = command(&[b"SET", b"a", b""]);
         assert_eq!(&set[..], b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$0\r\n\r\n");
         for whole in [

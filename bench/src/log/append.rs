@@ -171,13 +171,12 @@ pub fn memory(bench: &Bench) -> Result<Vec<Case>> {
     ])
 }
 
-/// What a chunk costs beyond copying and checking its bytes by hand must not depend on how many
-/// records it has.
+/// The cost of a chunk beyond copying and checking its bytes by hand must not depend on its number of records.
 ///
-/// In processor time, since a few hundred nanoseconds of a chunk are looked for. Chunks of different
-/// sizes also differ by what their segments cost; to separate this from a walk over the
-/// records, each size is held against a chunk of as many bytes with one record, too; and to
-/// separate it from the cost of any lock, against copying by hand under a lock.
+/// The unit is processor time, since the difference is a few hundred nanoseconds of a chunk. Chunks of different sizes
+/// also differ by the cost of their segments. To separate this from a walk over the records, each size is also compared
+/// with a chunk of as many bytes with one record; and to separate it from the cost of any lock, with copying by hand
+/// under a lock.
 pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
     let _one_core = OneCore::take()?;
     let mut cases = Vec::new();
@@ -188,7 +187,7 @@ pub fn cost(bench: &Bench) -> Result<Vec<Case>> {
         let one_record = Chunks::of_one_record(chunks.chunk_bytes(), different)?;
         let ours = Ours::new(bench, COST, bench.size(256 << 20, 64 << 20))?;
         let mut by_hand = ByHand::new(ours.warm_up(&chunks)?);
-        // All take turns of one segment: a turn has its share of what a segment costs.
+        // All take turns of one segment, so each turn has its share of the cost of a segment.
         let count = chunks.count_of(bench.size(8 << 20, 2 << 20));
         let ns_each = |took: Took| took.cpu_seconds * 1e9 / count as f64;
         let rounds = bench.rounds(|| {

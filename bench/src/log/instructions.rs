@@ -99,7 +99,7 @@ fn count(bench: &Bench, records: u32, has_one_record: bool) -> Result<Counted> {
     })
 }
 
-/// Runs a task as a child, and counts what it does within [`counted`].
+/// Runs a task as a child, and counts its instructions within [`counted`].
 fn run_counted(task: Task) -> Result<u64> {
     let out = task.folder.join("callgrind.out");
     let status = millstream_testing::command("valgrind")

@@ -95,7 +95,7 @@ pub fn ten_thousand(bench: &Bench) -> Result<Vec<Case>> {
     ])
 }
 
-/// About what the log's catalog stores of a stream.
+/// About the size of a stream's entry in the log's catalog.
 const CATALOG_ENTRY_BYTES: usize = 400;
 
 fn run(task: &Task) -> Result<Measured> {

@@ -1,4 +1,4 @@
-//! How much each contender does, and what it takes.
+//! The throughput of each contender, and its cost.
 
 use std::path::Path;
 

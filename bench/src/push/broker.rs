@@ -87,7 +87,7 @@ impl Broker {
         self.process.hear()
     }
 
-    /// Creates the stream, which is in memory alone unless producers are to wait for the disk.
+    /// Creates the stream, which is in memory alone unless producers wait for the disk.
     pub fn create(&mut self, lanes: u32, is_synced: bool) -> Result<()> {
         let stream = STREAM.to_owned();
         self.send(Command::Create {

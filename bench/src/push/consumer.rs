@@ -126,7 +126,7 @@ fn drained(mut feed: Box<dyn Feed>, found: u64, mut worker: Worker) -> Result<Co
     })
 }
 
-/// Returns the figures of this thread at its end, whatever its work was.
+/// Returns the figures of this thread at its end, for any kind of work.
 fn ended() -> Consumed {
     let finished_ns = monotonic_ns();
     let threads = cpu_by_thread(std::process::id()).unwrap_or_default();

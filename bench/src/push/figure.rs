@@ -19,7 +19,7 @@ pub struct Figure {
 
 pub struct Panel {
     pub title: String,
-    /// From left to right: what it is called, and what contenders took there.
+    /// From left to right: the label, and the costs of the contenders there.
     pub points: Vec<(String, Vec<Rounds>)>,
 }
 

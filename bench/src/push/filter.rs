@@ -33,7 +33,7 @@ pub fn filter(bench: &Bench) -> Result<Vec<Case>> {
     grid.run(bench)
 }
 
-/// The broker filters, and what comes is only counted.
+/// The broker filters, and the consumer only counts the records.
 fn travelling(delivery: Delivery) -> Contender {
     Contender {
         name: format!("filtered {}", delivery.name()),

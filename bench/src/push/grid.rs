@@ -28,9 +28,9 @@ pub struct Grid<'a> {
     pub has_one_core: bool,
     pub turns: Turns,
     pub contenders: &'a [Contender],
-    /// Whose rate is reported, …
+    /// The contender whose rate is reported.
     pub ours: &'a str,
-    /// … and beside whose.
+    /// The contender that it is compared with.
     pub limit: &'a str,
 }
 

@@ -27,7 +27,7 @@ use crate::proc::{cpu_by_thread, took};
 pub struct Task {
     pub dir: PathBuf,
     pub pool_bytes: u64,
-    /// It is to have one core alone.
+    /// It runs alone on one core.
     pub has_one_core: bool,
     /// It shares no memory, as a server on another machine.
     pub is_remote: bool,
@@ -78,7 +78,7 @@ pub enum Command {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Used {
     pub cpu_s: f64,
-    /// Threads that worked, of those that are there.
+    /// The threads that worked, among all threads.
     pub threads: usize,
 }
 

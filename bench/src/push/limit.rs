@@ -1,4 +1,4 @@
-//! Reading what lies in the broker's memory, beside the same chunks in a plain array.
+//! Reading chunks in the broker's memory, beside the same chunks in a plain array.
 
 use anyhow::{Result, ensure};
 

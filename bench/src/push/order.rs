@@ -49,7 +49,7 @@ impl Delivery {
         }
     }
 
-    /// Returns whether consumers are to have no way to the broker's memory.
+    /// Returns whether consumers must not share the broker's memory.
     pub fn is_remote(self) -> bool {
         self == Delivery::Tcp
     }

@@ -203,7 +203,7 @@ pub fn case(name: String, rounds: &[Rounds], ours: &str, limit: &str) -> Option<
     Some(case)
 }
 
-/// The same with what both sides of each took together.
+/// The same with the cost of both sides of each.
 pub fn with_costs(mut case: Case, rounds: &[Rounds]) -> Case {
     for one in rounds {
         let name = one.name.replace(' ', "_");

@@ -238,12 +238,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_equal_by_their_bytes_however_long_they_are() {
+    fn words_compare_by_bytes_for_every_length() {
         for word in [
             "",
             "mill",
             "as long as can be, here",
-            "longer than what is short",
+            "longer than a short one is",
         ] {
             let one = Word::from(word.as_bytes());
             assert_eq!(one, Word::from(word.as_bytes().to_vec()));

@@ -26,7 +26,7 @@ pub enum RecordWork {
     /// The same in windows of event time, which a flow of the engine keeps. Its records are found here; the flow counts
     /// its words, this many of each partition.
     WindowedWords { words: u64 },
-    /// How long ago was it made?
+    /// Its age is measured.
     Latency,
 }
 

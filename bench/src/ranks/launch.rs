@@ -18,7 +18,7 @@ pub enum Ranks {
     Mpi,
 }
 
-/// On what an application runs.
+/// The workers, ranks and transport of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     pub ranks: Ranks,
@@ -54,7 +54,7 @@ impl Setting {
     }
 }
 
-/// The program `millstream`, and what starts its processes.
+/// The program `millstream`, and the launcher of its processes.
 pub struct Launcher {
     program: PathBuf,
     mpi: Option<Mpi>,

@@ -25,7 +25,7 @@ const CHUNK_RECORDS_MAX: usize = 5;
 /// One in this many chunks is the last before the connection is closed in good order.
 const CHUNKS_PER_CONNECTION: u32 = 20;
 
-/// Writes until the records are to be drained. What it has sent is stored when it returns.
+/// Writes until the phase in which readers drain the records. All sent records are stored when it returns.
 pub async fn write(run: Arc<Run>, writer: usize) -> Result<()> {
     let mut random = Rng::with_seed(writer as u64);
     let mut line = Line::to(&run);

@@ -22,7 +22,7 @@ const AWAY_MAX: Duration = Duration::from_secs(1);
 /// One in this many members is killed: its partitions have no owner until the group gives it up.
 const MEMBERS_PER_KILL: u32 = 10;
 
-/// Is a member of a group again and again, until all leave.
+/// Joins a group again and again, until all clients leave.
 pub async fn take_part(run: Arc<Run>, group: usize, number: usize) -> Result<()> {
     let mut random = Rng::with_seed((group << 32 | number) as u64);
     let client = run.client();

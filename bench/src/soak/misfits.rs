@@ -17,7 +17,7 @@ use super::cutters::outcome;
 use super::run::{BACKOFF, BALLAST, BALLAST_PARTITIONS, Phase, Run, STREAM, count};
 use crate::connection::{chunk, frame, produce_frame, produce_request, text};
 
-/// A client that asked for nothing, or asks for more than it takes, looks after its connection so often.
+/// The interval at which silent and greedy clients check their connections.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// A greedy client leaves after this time, if the server has not closed it before.
@@ -48,7 +48,7 @@ pub async fn be_silent(run: Arc<Run>) -> Result<()> {
         let mut stream = connect(&run).await;
         let mut received = [0; 64];
         tokio::select! {
-            // It ends when the server does, or has had enough.
+            // It ends when the server ends or closes the connection.
             read = stream.read(&mut received) => ensure!(!matches!(read, Ok(1..)), "the server sends a silent client data"),
             () = run.wait_for(Phase::Leave) => {}
         }
@@ -112,7 +112,7 @@ pub async fn be_garbled(run: Arc<Run>, number: usize) -> Result<()> {
             answered = timeout(GARBLED_MAX, stream.read(&mut answer)) => {
                 let start = &sent[..sent.len().min(32)];
                 let left = || format!("neither answered nor closed: {start:02x?} …");
-                // Any answer and any end are right.
+                // Any answer is valid, and so is a closed connection.
                 let _ = answered.ok().with_context(left)?;
             }
             () = run.wait_for(Phase::Leave) => {}

@@ -101,7 +101,7 @@ mod tests {
     use super::Plan;
 
     #[test]
-    fn all_kinds_together_exceed_the_requested_connections_by_the_passing_ones() {
+    fn a_plan_has_the_requested_connections_plus_the_short_lived_ones() {
         for connections in [40, 60, 100, 999, 1000, 10_000] {
             let plan = Plan::of(connections);
             assert_eq!(

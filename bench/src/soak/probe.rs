@@ -1,5 +1,5 @@
-//! A producer and a consumer as there are many, that time every record: what everybody else does to
-//! the server must not hold them up.
+//! A producer and a consumer like many others, which time every record: the load of all other clients must not delay
+//! them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// The time below which that part of all is.
+    /// Returns the quantile: this part of all times is below it.
     pub fn quantile(times: &Mutex<Vec<f64>>, part: f64) -> f64 {
         let mut sorted = times.lock().clone();
         sorted.sort_unstable_by(f64::total_cmp);

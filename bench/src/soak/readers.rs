@@ -18,7 +18,7 @@ use super::run::{BACKOFF, Phase, Run};
 /// A reader goes on with new connections after this time, at most.
 const STAYS_MAX: Duration = Duration::from_secs(60);
 
-/// The audit waits no longer for anything.
+/// The longest wait of the audit.
 const AUDIT_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Reads a partition from its beginning until all leave.
@@ -41,10 +41,10 @@ pub async fn read(run: Arc<Run>, partition: usize, reader: usize) -> Result<()> 
     Ok(())
 }
 
-/// Reads all that is there of a partition once more, in which nothing is written any more.
+/// Reads all records of a partition once more, after the last write to it.
 ///
 /// # Errors
-/// When it is not what was sent.
+/// When the records differ from the sent ones.
 pub async fn audit(run: &Run, partition: usize) -> Result<u64> {
     let client = run.client();
     let place = (run.place(partition), Start::Earliest);
@@ -98,7 +98,7 @@ pub async fn begin(
     }
 }
 
-/// How far a reader is, and what must come next.
+/// The position of a reader, and the record that must come next.
 struct Follower<'a> {
     run: &'a Run,
     partition: usize,

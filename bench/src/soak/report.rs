@@ -12,7 +12,7 @@ use crate::server::Sample;
 /// The name of the only case.
 pub const MIX: &str = "mix";
 
-/// A line of how it goes.
+/// A line about the progress.
 pub fn progress(run: &Run, sample: &Sample, times: &Times) -> String {
     let behind = (0..run.plan.partitions).map(|partition| run.books.behind(partition));
     let seconds = |time: Duration| time.as_secs();

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::books::Books;
 use super::plan::Plan;
 
-/// The streams: that of the records, and that of the greedy clients' requests.
+/// The streams: one for the records, and one for the greedy clients' requests.
 pub const STREAM: &str = "soak";
 pub const BALLAST: &str = "soak-ballast";
 /// Its partitions.
@@ -27,7 +27,7 @@ const FAULTS_MAX: usize = 10;
 /// How long to wait before something is tried again that a killed server did not answer.
 pub const BACKOFF: Duration = Duration::from_millis(100);
 
-/// The phases of a run, which decide what clients do.
+/// The phases of a run, which decide the work of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Clients write and read.
@@ -138,7 +138,7 @@ impl Run {
         self.outages.load(Ordering::SeqCst)
     }
 
-    /// Starts what a client does; should it fail, so does the run.
+    /// Starts the work of a client; the run fails if it fails.
     pub fn spawn(
         self: &Arc<Run>,
         tasks: &mut JoinSet<()>,

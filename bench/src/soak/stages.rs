@@ -75,7 +75,7 @@ impl Soak {
     }
 
     /// # Errors
-    /// When anything does not hold that should.
+    /// When an invariant is violated.
     pub async fn go(mut self) -> Result<Vec<Case>> {
         let mut before = self.server.sample()?;
         self.create_streams().await?;

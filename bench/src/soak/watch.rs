@@ -27,7 +27,7 @@ const AWAY_MAX: f64 = 20.0;
 /// How long clients may take to connect, and to come back after an outage.
 const COME_MAX: Duration = Duration::from_secs(10);
 
-/// Looks at the server, and remembers what it saw.
+/// Samples the state of the server, and stores the samples.
 #[derive(Default)]
 pub struct Watch {
     /// Beside the pool, while it was warming up.

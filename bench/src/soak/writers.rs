@@ -1,4 +1,4 @@
-//! Producers: they send, wait until all is stored, rest, and now and then come back as others.
+//! Producers: they send, wait until all is stored, rest, and sometimes return under another producer id.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ const BEHIND_MAX: u64 = 5_000;
 /// Longer than any outage: a request that times out is a fault.
 const DELIVERY_MAX: Duration = Duration::from_secs(600);
 
-/// Writes until the records are to be drained. What it has sent is stored when it returns.
+/// Writes until the phase in which readers drain the records. All sent records are stored when it returns.
 pub async fn write(run: Arc<Run>, writer: usize) -> Result<()> {
     let mut random = Rng::with_seed(writer as u64);
     let client = run.client();

@@ -25,7 +25,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// Behind the last offset nothing needs to come; a server that knows of damage there reports it by then, or not at all.
 const TAIL_WAIT: Duration = Duration::from_secs(3);
 
-/// Between two looks whether all that is left is skipped.
+/// The interval between two checks whether the consumer has skipped all remaining records.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How a partition is read.

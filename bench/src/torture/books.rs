@@ -1,7 +1,7 @@
 //! The records that were sent to each partition, and those that must be there.
 //!
-//! A partition has one writer at a time, which sends records in the order of their numbers. So the record at an
-//! offset is the one of this number, whatever happened to the server in between.
+//! A partition has one writer at a time, which sends records in the order of their numbers. So the record at an offset
+//! is the one of this number, independent of crashes of the server in between.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -154,7 +154,7 @@ pub enum End {
     Clean,
     /// By SIGKILL.
     Kill,
-    /// With the power: what the system had not synced is gone.
+    /// By a power failure: unsynced data is lost.
     PowerCut,
 }
 

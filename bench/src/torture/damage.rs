@@ -1,4 +1,4 @@
-//! Blows to the files of a data directory that no server has open.
+//! Damage to the files of a data directory that no server has open.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -10,7 +10,7 @@ use fastrand::Rng;
 use super::books::{Books, Partition};
 use super::plan::Blow;
 
-/// Of the node's files, the kinds that are struck, and how often each is.
+/// The kinds of the node's files that are damaged, with their weights.
 const KINDS: [(&str, u32); 4] = [("log", 6), ("index", 2), ("journal", 3), ("data", 1)];
 
 /// The folders in a data directory that matter.
@@ -25,7 +25,7 @@ struct Found {
     bytes: u64,
 }
 
-/// A blow that was struck.
+/// The damage that was done.
 pub struct Hit {
     /// In words.
     pub what: String,
@@ -33,7 +33,8 @@ pub struct Hit {
     paths: Vec<PathBuf>,
 }
 
-/// Strikes a blow at random. Where it has no object, as without two files to swap, a bit is flipped instead.
+/// Damages files at random. Where the drawn kind of damage is impossible, as without two files to swap, a bit is
+/// flipped instead.
 pub fn strike(data: &Path, blow: Blow, random: &mut Rng) -> Result<Hit> {
     let files = files(data)?;
     let pairs_needed = matches!(blow, Blow::Swap | Blow::Copy);
@@ -135,7 +136,7 @@ fn remove_folder(data: &Path, random: &mut Rng) -> Result<Hit> {
 }
 
 impl Hit {
-    /// Returns whether a file or folder of the partition is among what was struck.
+    /// Returns whether a file or folder of the partition was damaged.
     pub fn strikes(&self, partition: &Partition) -> bool {
         let folder = Path::new(STREAMS).join(partition.stream_id.to_string());
         let prefix = format!("{}-", partition.partition);
@@ -148,7 +149,7 @@ impl Hit {
         })
     }
 
-    /// Returns whether all that was struck belongs to streams of users.
+    /// Returns whether all damaged files belong to streams of users.
     pub fn is_of_users(&self, books: &Books) -> bool {
         let is_of_user = |path: &PathBuf| {
             books.partitions.iter().any(|partition| {
@@ -168,7 +169,7 @@ impl Hit {
         })
     }
 
-    /// Returns whether a text names what was struck: a file, its folder, or, of the marker, the data directory.
+    /// Returns whether a text names a damaged file, its folder, or, for the marker, the data directory.
     pub fn is_named_in(&self, text: &str, data: &Path) -> bool {
         self.paths.iter().any(|path| {
             let folder = match path.parent() {
@@ -181,7 +182,7 @@ impl Hit {
         })
     }
 
-    /// Puts what was struck back, from a copy of the data directory.
+    /// Restores the damaged files from a copy of the data directory.
     pub fn undo(&self, data: &Path, copy: &Path) -> Result<()> {
         for path in &self.paths {
             let (to, from) = (data.join(path), copy.join(path));

@@ -24,10 +24,10 @@ const BYTES: u64 = 160 << 20;
 /// The file that fills the disk, in the root folder.
 const BALLAST: &str = "ballast";
 
-/// The sizes of writes that fill the disk: the last ones fill what the first ones leave.
+/// The sizes of writes that fill the disk: the last ones fill the rest that the first ones leave.
 const FILL_BYTES: [usize; 2] = [1 << 20, 4096];
 
-/// `FS_IOC_SHUTDOWN` without writing anything back: the drive loses what was not synced, as with the power. The
+/// `FS_IOC_SHUTDOWN` without writing anything back: the drive loses all unsynced writes, as in a power failure. The
 /// standard input is the root folder, and the argument its device. No safe function of a library has this request.
 const CUT: &str = r#"
     my $device = (stat STDIN)[0];

@@ -103,12 +103,12 @@ impl Load {
         }
     }
 
-    /// From here on something more is to be acknowledged.
+    /// From here on more records must be acknowledged.
     pub fn begin_anew(&mut self) {
         self.before = self.state.books.acknowledged();
     }
 
-    /// Lets the writers end what they have begun.
+    /// Lets the writers finish their requests.
     pub async fn finish(mut self) -> Result<()> {
         self.state.is_over.store(true, Ordering::SeqCst);
         let all = async { while self.tasks.join_next().await.is_some() {} };

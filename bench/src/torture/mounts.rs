@@ -1,5 +1,5 @@
 //! A mount name space for this process: no other process sees the mounts in it, and the kernel removes them when the
-//! last process in it has ended, however it ended.
+//! last process in it has ended, also after a kill.
 
 use std::env;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// The variable that tells the program in the new name space which one it has left.
+/// The variable that names the previous name space to the program in the new one.
 const OUTER: &str = "TORTURE_OUTER_MOUNTS";
 
 /// The kinds of mounts that the kernel copies to, or from, other name spaces.
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_shares_its_mounts_and_may_not_mount() {
+    fn a_process_with_shared_mounts_is_refused() {
         assert!(OwnMounts::check().is_err());
     }
 

@@ -3,7 +3,7 @@
 /// The settings of the command line; the others have defaults.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Decides what the first trial does; drawn when it is missing.
+    /// The seed of the first trial; drawn when it is missing.
     pub seed: Option<u32>,
     /// The number of trials, instead of a time.
     pub trials: Option<u32>,

@@ -21,7 +21,7 @@ pub struct Plan {
     pub idle_after_ms: u32,
     pub crashes: Vec<Crash>,
     pub damage: Option<Damage>,
-    /// Draws what else happens.
+    /// Draws the other events.
     pub random: Rng,
 }
 
@@ -32,7 +32,7 @@ pub enum Crash {
     Kill { in_start: bool },
     /// SIGTERM.
     Stop,
-    /// The file system loses what it has not written.
+    /// The file system loses its unwritten data.
     PowerCut,
     /// The disk fills up and gets room again; the server is killed and starts in between, or stays.
     DiskFull { is_killed: bool },
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_and_seeds_reach_everything() {
+    fn a_seed_repeats_its_plan_and_many_seeds_cover_all_kinds() {
         for (has_drive, kinds) in [(false, 9), (true, 11)] {
             let mut seen = std::collections::BTreeSet::new();
             for seed in 0..500 {

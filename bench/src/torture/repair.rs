@@ -15,7 +15,7 @@ use crate::server::Settings;
 /// It has ended by then, however busy the machine is.
 const REPAIR_MAX: Duration = Duration::from_secs(120);
 
-/// The files in the trial's folder that take what it prints.
+/// The files in the trial's folder that take its output.
 const OUT: &str = "repair.json";
 const ERRORS: &str = "repair.log";
 

@@ -1,4 +1,4 @@
-//! How often each thing was done, and what it led to.
+//! The number of each event, and its outcomes.
 
 use std::collections::BTreeMap;
 use std::fmt;

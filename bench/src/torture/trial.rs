@@ -25,7 +25,7 @@ use crate::server::{Server, Settings};
 /// The server's memory for segments.
 const POOL: &str = "32MiB";
 
-/// A blow comes at most this long after an acknowledgement.
+/// A crash comes at most this long after an acknowledgement.
 const LOAD_MAX: Duration = Duration::from_millis(500);
 
 /// How long a start may run before it is killed, and how long a disk stays full, at most.
@@ -180,7 +180,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Ends the server in one of the ways that lose nothing, and looks for everything.
+    /// Ends the server in a way that loses nothing, and checks that all records are there.
     fn crash(&mut self, crash: Crash) -> Result<()> {
         let mut load = self.load()?;
         let mut must_hold = None;
@@ -243,7 +243,7 @@ impl<'a> Trial<'a> {
         self.drive.as_mut().context("the trial has no drive")
     }
 
-    /// Everything that must be there after the server ended so is there, and readers get no error.
+    /// Checks that all records required after this end of the server are there, and that readers get no error.
     fn find_all(&mut self, after: End) -> Result<()> {
         self.find(self.books.must_hold(after))
     }
@@ -419,7 +419,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Cuts damaged streams: they are whole again, with what was before the damage, and take records.
+    /// Truncates damaged streams: they are intact again, with the records before the damage, and accept writes.
     fn repair(&mut self, damaged: &[&'static str]) -> Result<()> {
         let (folder, data) = (self.folder.clone(), self.data());
         for stream in damaged {

@@ -14,7 +14,7 @@ use crate::report::{Better, Case};
 
 pub const KEYS: &str = "keys";
 
-/// How many keys there are. Those of the last do not fit into a core's caches.
+/// The numbers of keys. The largest set does not fit into a core's caches.
 const GRID: [u64; 3] = [1, 1000, 1_000_000];
 
 const WINDOW_MS: i64 = 1000;

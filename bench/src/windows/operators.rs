@@ -35,7 +35,7 @@ const VALUE_BYTES: usize = 100;
 const CHUNK_EVERY: Duration = Duration::from_millis(1);
 const CHUNKS_PER_SECOND: u64 = 1000;
 
-/// Windows that pass before anything is counted: the first is full, and memory is what it will be.
+/// Windows that pass before the measurement: then the first is full, and memory has its final size.
 const WARM_UP_WINDOWS: u64 = 20;
 
 /// The work of the child process.
@@ -60,7 +60,7 @@ impl child::Task for Task {
 /// The form in which operators keep events of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keep {
-    /// Handles of the log's chunks, all the same ones.
+    /// Handles of the log's chunks, all of the same chunk.
     Shared,
     /// Copies of the events, each its own.
     Copies,

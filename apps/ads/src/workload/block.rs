@@ -173,7 +173,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Events::new(&bytes[..cut]).count() < 3);
         }
-        // An event of length 0 does not hold a reader for ever.
+        // An event of length 0 does not hold a reader forever.
         assert_eq!(Events::new(&[0; 64]).count(), 4);
     }
 }

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_ads_and_lengths_are_as_frequent_as_they_should_be() {
+    fn kinds_ads_and_lengths_have_their_documented_frequencies() {
         let events = 1_000_000;
         let mut kinds = [0_u32; 3];
         let mut ads = [0_u32; ADS as usize];

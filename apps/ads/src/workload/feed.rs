@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_made_when_they_are_due() {
+    fn events_are_generated_at_their_due_times() {
         let mut feed = Feed::new(SCHEDULE, 0);
         let events = run(&mut feed, |elapsed, block| {
             for event in block.events() {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_events_are_made_until_the_time_is_over() {
+    fn without_a_rate_events_are_generated_until_the_time_is_over() {
         let schedule = Schedule {
             rate: 0,
             ..SCHEDULE

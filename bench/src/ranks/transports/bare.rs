@@ -1,4 +1,4 @@
-//! The limit of processes: MPI's own calls that wait, into memory that is there.
+//! The limit of processes: MPI's own blocking calls, into allocated memory.
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;

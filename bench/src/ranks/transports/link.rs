@@ -15,7 +15,7 @@ pub trait Link {
 /// How much is sent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Plan {
-    /// One so-manieth of the messages.
+    /// One in this many of the messages.
     pub part: u32,
 }
 
