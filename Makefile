@@ -1,4 +1,4 @@
-# What users and developers run. Every target first brings what it needs onto the machine
+# The targets for users and developers. Every target first brings what it needs onto the machine
 # (scripts/setup.sh), so that a fresh Debian with Rust, gcc and Node needs nothing by hand. It asks
 # before it installs Debian packages, except in CI (CI=true).
 
@@ -42,7 +42,7 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	@$(LIMIT) 1200 scripts/setup.sh test
 	@exec scripts/contained.sh 3600 scripts/test.sh
 
-# What measures no ranks measures the program as it is without MPI.
+# Benchmarks without ranks measure the program as it is built without MPI.
 bench: ## all benchmarks, or one: NAME=log, NAME=keys, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=state, NAME=ranks, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
 	@$(LIMIT) 1200 scripts/setup.sh bench
 	@cargo build --profile profiling --locked -p millstream-cli -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))

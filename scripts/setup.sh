@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh run|test|bench|package: brings onto this machine what that target of the Makefile needs.
+# setup.sh run|test|bench|package: installs the requirements of that target of the Makefile.
 # Changes nothing, and takes no time, where nothing is missing. Asks before it installs Debian packages, unless CI=true.
 # setup.sh has-mpi: whether ranks that are processes can be built.
 set -euo pipefail
@@ -17,7 +17,7 @@ need() {
     command -v "$1" >/dev/null || missing_packages+=("${@:2}")
 }
 
-# Ranks that are processes need MPI to be tested and measured; who has none and cannot install it goes without.
+# Tests and measurements of ranks that are processes need MPI; without MPI they are skipped.
 need_mpi() {
     command -v mpicc >/dev/null && has_libclang && return
     if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
@@ -27,7 +27,7 @@ need_mpi() {
     fi
 }
 
-# A cluster is started for its tests alone, by root; who cannot install SLURM goes without them.
+# Root starts a cluster for its tests alone; without SLURM they are skipped.
 need_slurm() {
     command -v munged >/dev/null && command -v slurmctld >/dev/null && command -v slurmd >/dev/null &&
         command -v srun >/dev/null && return
@@ -43,7 +43,7 @@ has_libclang() {
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || [ -n "${LIBCLANG_PATH:-}" ]
 }
 
-# What is installed brings no daemon to life: the tests start their own.
+# The installation starts no daemon: the tests start their own.
 keep_services_off() {
     local policy=/usr/sbin/policy-rc.d
     [ -e "$policy" ] && return
@@ -92,14 +92,14 @@ need_rust_component() {
     rustup component add "$2" || fail "rustup could not add $2 (see above)"
 }
 
-# install_npm_packages FOLDER: what its lock file says, unless that is there already.
+# install_npm_packages FOLDER: installs the packages of its lock file, unless they are installed already.
 install_npm_packages() {
     [ "$1/node_modules/.package-lock.json" -nt "$1/package-lock.json" ] ||
         npm --prefix "$1" ci --no-audit --no-fund --loglevel=error >&2 ||
         fail "npm ci in $1 failed (see above)"
 }
 
-# install_python_packages FOLDER VENV: what its requirements say, unless that is there already.
+# install_python_packages FOLDER VENV: installs the packages of its requirements, unless they are installed already.
 install_python_packages() {
     cmp -s "$1/requirements.txt" "$2/requirements.txt" && return
     rm -rf "$2"
@@ -114,8 +114,8 @@ is_newer() {
     [ -e "$1" ] && [ -z "$(find "$2" -newer "$1" -print -quit)" ]
 }
 
-# build_java FOLDER NAME [PROPERTY]: what tests/clients/FOLDER has or names of Java into target/clients/NAME, unless it is
-# there already.
+# build_java FOLDER NAME [PROPERTY]: builds the Java sources and dependencies of tests/clients/FOLDER into
+# target/clients/NAME, unless they are there already.
 build_java() {
     is_newer "target/clients/$2/built" "tests/clients/$1" && return
     echo "setup: building tests/clients/$1, $2" >&2
@@ -125,7 +125,7 @@ build_java() {
     touch "target/clients/$2/built"
 }
 
-# Debian's Go is too old for franz-go, so who has no other goes without these tests.
+# Debian's Go is too old for franz-go; without a newer one these tests are skipped.
 build_go_tests() {
     PATH="$PATH:/usr/local/go/bin"
     if ! command -v go >/dev/null; then

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Starts the program, unless the parent has ended before the kernel knew of the wish.
+# Starts the program, unless the parent has ended before the kernel noted the request.
 START = '[ "$PPID" = "$0" ] && exec "$@"'
 
 # The kernel takes a thread for the parent. This one lives as long as the tests.

@@ -68,7 +68,7 @@ async function start(command) {
     const timer = setTimeout(giveUp, START_MS_MAX, "the program did not say where it serves");
     child.on("error", giveUp);
     child.on("exit", (code) => giveUp(`the program ended with ${code}`));
-    // Read on for ever: a full pipe would block the program.
+    // Read on forever: a full pipe would block the program.
     createInterface(child.stderr).on("line", (line) => {
       told.push(line);
       const found = line.match(/watch it at (http:\/\/\S+)/);
@@ -155,7 +155,7 @@ const stagesOf = (page, flow) =>
     .locator("tbody tr")
     .evaluateAll((rows) => rows.map((row) => [...row.cells].slice(0, 4).map((cell) => cell.textContent)));
 
-test("the stages of a flow show what they do", async () => {
+test("each stage of a flow shows its figures", async () => {
   const { page, checkBehaviour } = await open({ viewport: DESKTOP });
   await waitUntil("all stages have worked", async () => {
     const stages = await stagesOf(page, "ads");
@@ -170,7 +170,7 @@ test("the stages of a flow show what they do", async () => {
     assert.match(time, /^[\d.]+ (ns|µs|ms|s)$/);
   }
   await page.getByText(/^\d+ workers?/).waitFor();
-  // How far event time is behind the clock, and what the flow has beside its stages.
+  // The lag of event time behind the clock, and the flow's figures outside of its stages.
   await page.getByRole("cell", { name: /^\d+(\.\d)? s ago$/ }).first().waitFor();
   await page.getByText(/^[\d,]+ records? of ads$/).waitFor();
   await page.getByText("0, too late for their window", { exact: true }).waitFor();
@@ -181,7 +181,7 @@ test("the stages of a flow show what they do", async () => {
   await checkBehaviour();
 });
 
-test("an application that is run from the command line shows its own figures", async () => {
+test("an application run from the command line shows its own figures", async () => {
   // Read again and again, so that there is work for as long as the test takes.
   const file = join(data, "words");
   writeFileSync(file, "an apple and a pear\n".repeat(5_000_000));
@@ -207,7 +207,7 @@ test("an application that is run from the command line shows its own figures", a
   }
 });
 
-test("a phone shows all of it without scrolling sideways", async () => {
+test("a phone shows the whole page without scrolling sideways", async () => {
   for (const colorScheme of ["light", "dark"]) {
     const options = { viewport: PHONE, deviceScaleFactor: 2, isMobile: true, colorScheme };
     const { page, checkBehaviour } = await open(options);
@@ -219,7 +219,7 @@ test("a phone shows all of it without scrolling sideways", async () => {
   }
 });
 
-test("names are text, what is unknown is a dash, and what is missing is not shown", async () => {
+test("names are shown as text, unknown figures as a dash, and missing ones not at all", async () => {
   const name = "<img src=x onerror=alert(1)> ".repeat(5);
   const { page, checkBehaviour } = await open({ viewport: PHONE }, async (page) => {
     await page.route("**/api/v1/overview", (route) =>
@@ -265,7 +265,7 @@ test("names are text, what is unknown is a dash, and what is missing is not show
   await checkBehaviour();
 });
 
-test("the page says what the server refuses", async () => {
+test("the page shows the reason of a refusal", async () => {
   const { page } = await open({ viewport: DESKTOP }, async (page) => {
     await page.route("**/state/**", (route) =>
       route.fulfill({ status: 404, json: { error: 'unknown flow "ads"' } }),

@@ -1,4 +1,4 @@
-"""Short ways to what the tests do with the clients again and again."""
+"""Helpers for steps that many tests do with the clients."""
 
 import time
 
@@ -70,7 +70,7 @@ def dotted(settings):
 
 
 def produce_all(target, topic, records):
-    """Produces records, each a dict of arguments; gives what was delivered, in the order of the answers."""
+    """Produces records, each a dict of arguments; returns the deliveries in the order of the answers."""
     delivered = []
 
     def on_delivery(error, message):
@@ -117,7 +117,7 @@ def read_to_ends(address, topic, partitions=1, **settings):
 
 
 def take(source, count, seconds_max=SECONDS_MAX):
-    """So many messages of a consumer of librdkafka; fewer is a failure."""
+    """Returns this number of messages of a consumer of librdkafka; fewer is a failure."""
     messages = []
     deadline = time.monotonic() + seconds_max
     while len(messages) < count:
@@ -150,7 +150,7 @@ def python_consumer(address, *topics, **settings):
 
 
 def kcat(address, *arguments, text=""):
-    """Runs kcat, which must succeed; gives what it prints."""
+    """Runs kcat, which must succeed; returns its output."""
     done = processes.run(
         ["kcat", "-b", address, *arguments],
         input=text,

@@ -1,4 +1,4 @@
-"""What the tests share: servers, and names that no other test uses."""
+"""Fixtures of all tests: servers, and names that no other test uses."""
 
 import os
 import uuid

@@ -7,7 +7,7 @@ import threading
 
 RECEIVE_BYTES_MAX = 65536
 LENGTH_BYTES = 4
-# So many frames of a connection always pass, in either direction, so that clients get anywhere.
+# This number of frames of a connection always passes, in either direction, so that clients make progress.
 SAFE_FRAMES = 3
 
 
@@ -56,7 +56,7 @@ class PassingProxy:
 class CuttingProxy(PassingProxy):
     """Passes on whole frames, and now and then only the beginning of one: then the connection is cut.
 
-    So the server may have done what it was asked while the client never hears of it.
+    So the server may have executed a request whose answer the client never gets.
     """
 
     def __init__(self, address, cut_chance, seed):
@@ -66,7 +66,7 @@ class CuttingProxy(PassingProxy):
         self._chance = cut_chance
         self._random = random.Random(seed)
         self._lock = threading.Lock()
-        # Answers tell clients where the server is; they are to come here. The lengths are the same.
+        # Answers contain the address of the server; the proxy replaces it by its own, of the same length.
         self._told = host.encode() + int(port).to_bytes(4, "big")
         self._to_tell = host.encode() + self.port.to_bytes(4, "big")
         self.cuts = 0

@@ -61,7 +61,7 @@ class Server:
         self._wait()
 
     def kill_after(self, seconds):
-        """A crash in the middle of what goes on meanwhile. Join what this returns."""
+        """Crashes the server in the middle of the caller's work, from the returned thread, which the caller joins."""
         timer = threading.Timer(seconds, self.kill)
         timer.start()
         return timer

@@ -1,4 +1,4 @@
-"""What administrators do: topics, settings, groups, records, the cluster."""
+"""Work of administrators: topics, settings, groups, records, the cluster."""
 
 import kafka
 import pytest
@@ -194,7 +194,7 @@ def test_the_cluster_is_described(address):
     assert cluster.cluster_id
 
 
-def test_kafka_python_as_administrator(address, name):
+def test_kafka_python_manages_topics_and_groups(address, name):
     client = kafka.KafkaAdminClient(bootstrap_servers=address)
     client.create_topics({name: {"num_partitions": 2, "configs": {"retention.ms": "5000"}}})
     assert name in client.list_topics()

@@ -237,7 +237,7 @@ def test_the_beginning_of_a_compacted_topic_is_not_deleted(address, name):
 
 
 class Table:
-    """What is written to a compacted topic of one partition, with what a reader must and may find."""
+    """The records written to a compacted topic of one partition, and those that a reader must and may find."""
 
     KEYS = 50
     TRANSACTIONS = 40

@@ -85,7 +85,7 @@ class Files:
         self.sink.touch()
 
     def append(self, count, seconds=0):
-        """Writes lines, bit by bit in so many seconds."""
+        """Writes lines, spread over this number of seconds."""
         with open(self.source, "a") as file:
             for _ in range(count):
                 self.lines.append(f"line {len(self.lines)}")

@@ -1,4 +1,4 @@
-"""The server is killed and started again: what was acknowledged is there, and clients go on."""
+"""The server is killed and started again: acknowledged records are still there, and clients continue."""
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -19,7 +19,7 @@ PARTITIONS = 4
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_nothing_that_was_acknowledged_is_lost(own_server, compression):
+def test_no_acknowledged_record_is_lost(own_server, compression):
     topic = "acknowledged"
     create_topic(own_server.address, topic, PARTITIONS)
     source = producer(
@@ -157,7 +157,7 @@ def test_a_consumer_learns_from_the_epoch_that_records_are_lost(own_server, is_l
     if is_lost:
         lose_last_batch(own_server.data)
     own_server.start()
-    # Others take the place of the record that is lost: by its offset the reader could not tell.
+    # Other records take the offset of the lost one, so that the offset alone does not show the loss.
     for value in [b"x", b"y"]:
         produce_all(source, topic, [{"value": value}])
     if is_lost:

@@ -20,7 +20,7 @@ FRAMES = 12
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("library", ["librdkafka", "kafka-python"])
-def test_idempotent_producers_lose_and_repeat_nothing(address, name, library, seed):
+def test_idempotent_producers_neither_lose_nor_repeat_records(address, name, library, seed):
     create_topic(address, name)
     expected = [b"%d" % number for number in range(RECORDS)]
     with CuttingProxy(address, 1 / FRAMES, seed) as proxy:
@@ -55,7 +55,7 @@ def test_idempotent_producers_lose_and_repeat_nothing(address, name, library, se
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_transactions_are_whole_though_connections_are_cut(address, name, seed):
+def test_transactions_are_atomic_when_connections_break(address, name, seed):
     create_topic(address, name)
     expected = []
     with CuttingProxy(address, 1 / FRAMES, seed) as proxy:

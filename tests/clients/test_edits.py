@@ -24,7 +24,7 @@ SECONDS_MAX = 60
 #: How often flow, server or both are killed; more with `MILLSTREAM_KILLS`.
 KILLS = int(os.environ.get("MILLSTREAM_KILLS", 4))
 
-#: What the flow counts by.
+#: The flow's keys.
 ELEMENTS = ["by_user", "by_page"]
 
 #: Open MPI does not start processes of root otherwise.
@@ -107,7 +107,7 @@ def wait_until(what, is_true):
 
 
 def compact_soon(address):
-    """Lets the topics of the flow's state be compacted again and again, also what their open files have."""
+    """Lets the server compact the topics of the flow's state often, including their open files."""
     client = admin(address)
     settings = {"max_compaction_lag_ms": 200, "min_cleanable_dirty_ratio": 0.01, "file_delete_delay_ms": 0}
     for element in ELEMENTS:
@@ -153,7 +153,7 @@ def has_mpi():
 
 
 @pytest.mark.parametrize("ranks", [1, 2, "2 processes"])
-def test_each_edit_counts_once_and_is_found_in_every_way(tmp_path, ranks):
+def test_each_edit_counts_once_and_every_interface_shows_it(tmp_path, ranks):
     if ranks == "2 processes" and not has_mpi():
         pytest.skip("the program is built without MPI")
     lines = edits()

@@ -155,7 +155,7 @@ def test_the_partitions_of_a_member_that_crashed_go_to_another(address, name):
     for offset in range(20):
         assert victim.stdout.readline() == f"committed 0 {offset}\n"
     victim.kill()
-    # What it has committed was printed, but for the one commit that it may have been in.
+    # It has printed all records before its commit, except for one commit that the kill may have interrupted.
     printed = victim.stdout.read().splitlines()
     victim.wait()
     next_offset = 20 + sum(line.startswith("committed") for line in printed)
@@ -220,7 +220,7 @@ def test_members_of_different_clients_share_a_group(address, name):
         first.leave()
 
 
-def test_kcat_as_a_member(address, name):
+def test_kcat_joins_a_group(address, name):
     create_topic(address, name)
     kcat(address, "-P", "-t", name, text="1\n2\n3\n")
     read = ["-X", "auto.offset.reset=earliest", "-e", "-q", "-G", name, name]

@@ -60,7 +60,7 @@ def place(request):
 
 
 def encrypted(place):
-    """What librdkafka needs; it verifies the name in the certificate."""
+    """Settings of librdkafka, which verifies the name in the certificate."""
     return {"security.protocol": "SSL", "ssl.ca.location": str(place.folder / "ca.pem")}
 
 
@@ -112,7 +112,7 @@ def test_only_the_mapped_port_is_reported(mapped, name):
     assert kcat(inside, "-C", "-t", name, "-o", "beginning", "-e", "-q") == "1\n"
 
 
-def test_a_client_that_refuses_the_certificate_is_logged_as_that(named, tmp_path):
+def test_the_log_names_a_client_that_refuses_the_certificate(named, tmp_path):
     make_authority(tmp_path)
     other = ["-X", "security.protocol=SSL", "-X", f"ssl.ca.location={tmp_path / 'ca.pem'}"]
     done = processes.run(
@@ -123,7 +123,7 @@ def test_a_client_that_refuses_the_certificate_is_logged_as_that(named, tmp_path
     wait_until(lambda: message in named.server.logs(), "the server logs the reason")
 
 
-def test_a_client_without_tls_is_logged_as_that(named):
+def test_the_log_names_a_client_without_tls(named):
     host, port = named.server.address.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(b"\0\0\0\x08\0\x12\0\0\0\0\0\x01")

@@ -1,4 +1,4 @@
-"""Positions: by time, at the ends, and what groups committed."""
+"""Positions: by time, at both ends, and committed by groups."""
 
 import confluent_kafka
 import pytest
@@ -74,7 +74,7 @@ def test_both_ends_and_the_newest_time(address, timed_topic):
     assert printed.strip() == f"{timed_topic} [0] offset 2"
 
 
-def test_reading_begins_anywhere(address, timed_topic):
+def test_a_consumer_begins_at_any_position(address, timed_topic):
     printed = kcat(address, "-C", "-t", timed_topic, "-o", "250", "-c", "2", "-f", "%s ")
     assert printed == "250 251 "
     printed = kcat(address, "-C", "-t", timed_topic, "-o", "-3", "-e", "-q", "-f", "%s ")
@@ -130,7 +130,7 @@ def test_commits_return_with_their_metadata(address, timed_topic, protocol):
     source.close()
 
 
-def test_commits_of_partitions_that_are_not_there_are_refused(address, timed_topic):
+def test_commits_of_missing_partitions_are_refused(address, timed_topic):
     source = consumer(address, f"{timed_topic}-g", enable_auto_commit=False)
     places = [TopicPartition(timed_topic, 0, 7), TopicPartition(timed_topic, 99, 7)]
     with pytest.raises(confluent_kafka.KafkaException) as refused:

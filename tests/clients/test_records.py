@@ -21,7 +21,7 @@ HEADERS = [("first", b"1"), ("empty", b""), ("null", None), ("first", b"again"),
 
 TIME_MS = 1_600_000_000_000
 
-# Key, value and headers of records at the edges of what there can be.
+# Key, value and headers of records at the edges of the valid range.
 SHAPES = [
     (b"key", b"value", []),
     (None, b"no key", []),
@@ -175,7 +175,7 @@ def test_a_large_record_passes_and_a_larger_one_is_refused(address, name):
     assert [message.value() for message in messages] == [near, b"small"]
 
 
-def test_the_limit_of_a_topic_is_its_own(address, name):
+def test_a_topic_may_have_its_own_limit(address, name):
     create_topic(address, name, max_message_bytes=2000)
     target = python_producer(address, retries=0)
     assert target.send(name, b"x" * 1500).get(30).offset == 0

@@ -27,7 +27,7 @@ class Registry(Service):
             "apicurio.storage.kind": "kafkasql",
             "apicurio.kafkasql.bootstrap.servers": address,
             "apicurio.kafkasql.topic.cleanup.policy": "compact",
-            # It waits so long for snapshots, which there are none of.
+            # The registry waits this long for snapshots, and there are none.
             "apicurio.kafkasql.consumer.poll.timeout": 500,
         }
         words = [f"-D{key}={value}" for key, value in settings.items()]
@@ -53,7 +53,7 @@ def free_port():
 
 
 def listening(port):
-    """The address of what listens on a port, if anything does."""
+    """Returns the address of the listener on a port, if there is one."""
     with socket.socket() as probe:
         return f"http://127.0.0.1:{port}" if probe.connect_ex(("127.0.0.1", port)) == 0 else None
 

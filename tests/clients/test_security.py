@@ -36,7 +36,7 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 ISSUER, AUDIENCE = "https://issuer.example", "millstream"
-# The server allows clocks to differ so much, and so the sessions of tokens last longer.
+# The server allows clocks to differ by this much, so sessions of tokens last that much longer.
 SKEW_SECONDS = 30
 
 
@@ -54,7 +54,7 @@ def make_token_key(folder):
 
 
 def token(guarded, user, seconds, audience=AUDIENCE):
-    """A token for a session of so many seconds."""
+    """A token for a session of this number of seconds."""
     end = time.time() + seconds - SKEW_SECONDS
     parts = [
         {"alg": "RS256", "typ": "JWT", "kid": "1"},
@@ -100,7 +100,7 @@ def guarded(tmp_path_factory):
 
 
 def settings(guarded, user, password, mechanism="SCRAM-SHA-512"):
-    """What librdkafka needs to log in."""
+    """Settings of librdkafka to log in."""
     return {
         "bootstrap.servers": guarded.address,
         "security.protocol": "SASL_SSL",
@@ -201,7 +201,7 @@ def test_kafka_python_logs_in(guarded, name, mechanism):
 
 
 def token_settings(guarded, source):
-    """What librdkafka needs to log in by tokens from this function, which also says how long it keeps one."""
+    """Settings of librdkafka to log in by tokens from this function, which also returns a token's lifetime."""
     return {
         "bootstrap.servers": guarded.address,
         "security.protocol": "SASL_SSL",
@@ -287,7 +287,7 @@ def test_java_logs_in(guarded, name):
     )
 
 
-def test_a_certificate_is_a_login(guarded, name):
+def test_a_client_certificate_logs_in(guarded, name):
     new_topic(guarded, name)
     allow_all_of_a_topic(guarded, name, "CN=bob")
     configuration = {
@@ -313,7 +313,7 @@ def test_a_wrong_password_is_refused(guarded, name, mechanism):
     assert KafkaError._AUTHENTICATION in [error.code() for error in errors]
 
 
-def test_a_password_that_is_changed_counts_from_the_next_login_on(guarded, name):
+def test_a_changed_password_applies_from_the_next_login(guarded, name):
     set_password(guarded, name, "first")
     set_password(guarded, name, "second")
     with pytest.raises(KafkaException):

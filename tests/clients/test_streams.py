@@ -21,7 +21,7 @@ def test_streams(address):
 
 
 def start(address, application, protocol, folder):
-    """An instance of the application that counts the records of each key; its output tells how many tasks it has."""
+    """An instance of the application that counts the records of each key; its output contains its number of tasks."""
     words = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "streams.Application"]
     with open(folder / "said", "w") as said:
         command = java("java-streams", *words, address, application, protocol, folder / "state")
@@ -29,7 +29,7 @@ def start(address, application, protocol, folder):
 
 
 def counts(address, topic, count):
-    """The counts that are committed to a topic, by key, until so many have come."""
+    """Returns the counts committed to a topic, by key, once this number has come."""
     found = defaultdict(list)
 
     def is_read():

@@ -1,4 +1,4 @@
-"""Apache Kafka's own command-line tools, one after the other, each with what it must print."""
+"""Apache Kafka's own command-line tools, one after the other, each with its expected output."""
 
 import json
 import subprocess
@@ -152,7 +152,7 @@ def test_topics_and_their_settings(tools):
     assert tools.run("kafka-topics", "--list", "--exclude-internal").split() == []
 
 
-def test_settings_of_all_else(tools):
+def test_settings_of_brokers_groups_users_and_addresses(tools):
     def configs(kind, name, *args, says=()):
         entity = ["--entity-type", kind, *(["--entity-name", name] if name else ["--entity-default"])]
         return tools.run("kafka-configs", *entity, *args, says=says)

@@ -31,7 +31,7 @@ def ends(address, topic, isolation):
     return found
 
 
-def test_nothing_comes_twice_though_the_server_crashes(own_server):
+def test_no_record_comes_twice_after_crashes_of_the_server(own_server):
     topic = "once"
     create_topic(own_server.address, topic)
     source = producer(
@@ -114,7 +114,7 @@ def test_an_open_transaction_holds_back_later_records(address, name):
     reader.close()
 
 
-def test_positions_are_part_of_a_transaction(address, name):
+def test_offsets_are_part_of_a_transaction(address, name):
     create_topic(address, f"{name}-in")
     create_topic(address, f"{name}-out")
     produce_all(producer(address), f"{name}-in", [{"value": b"%d" % n} for n in range(30)])
@@ -141,7 +141,7 @@ def test_positions_are_part_of_a_transaction(address, name):
     assert values(read) == [b"out %d" % n for n in range(10)] + [b"last"]
 
 
-def test_a_newer_producer_shuts_out_the_older_one(address, name):
+def test_a_newer_producer_fences_the_older_one(address, name):
     create_topic(address, name)
     older = transactional(address, name)
     older.begin_transaction()

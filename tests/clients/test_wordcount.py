@@ -74,7 +74,7 @@ class Application:
 
 
 def feed(source, topic, lines, seconds):
-    """Writes lines, bit by bit in so many seconds."""
+    """Writes lines, spread over this number of seconds."""
     for start in range(0, len(lines), STEP):
         produce_all(source, topic, [{"value": line} for line in lines[start : start + STEP]])
         time.sleep(seconds * STEP / len(lines))
@@ -120,7 +120,7 @@ def test_words_are_counted_through_crashes(name, tmp_path, guarantee):
     if guarantee == "exactly_once_v2":
         assert counts == expected
     else:
-        # A crash of the application repeats what it had not committed yet.
+        # After a crash the application repeats the work that it had not committed.
         assert counts.keys() == expected.keys()
         assert {word for word in counts if counts[word] < expected[word]} == set()
 

@@ -68,7 +68,7 @@ PartitionName=test Nodes=n1,n2 Default=YES MaxTime=5 State=UP
 
 
 def missing():
-    """What a cluster needs and is not here, for people to read; empty if all is."""
+    """The missing requirements of a cluster, for people to read; empty if there are none."""
     if os.geteuid() != 0:
         return "its daemons need root"
     path = search_path()
@@ -229,7 +229,7 @@ class Cluster:
 
 
 class Job:
-    """What was handed in."""
+    """The submitted job."""
 
     def __init__(self, number, folder):
         self.number = number

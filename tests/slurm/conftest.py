@@ -1,4 +1,4 @@
-"""What the tests share: the cluster, and the program with the MPI that it was built with."""
+"""Fixtures of all tests: the cluster, and the program with the MPI that it was built with."""
 
 import os
 import subprocess

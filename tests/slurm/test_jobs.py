@@ -19,7 +19,7 @@ def scripts():
 
 @pytest.fixture
 def submit(cluster, program, mpi, request):
-    """Submits a script of the page from a folder of its own, with what else shall run there as `millstream`."""
+    """Submits a script of the page from a folder of its own, with another program there as `millstream`."""
     folder = cluster.folder / request.node.name
     bin_folder = folder / "bin"
     bin_folder.mkdir(parents=True)
@@ -78,5 +78,5 @@ def complete_checkpoints(job):
 
 
 def table(output):
-    """What is the same each time."""
+    """The part of the output that is the same each time."""
     return output.rpartition(";")[0]

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-func TestOnlyWhatWasCommittedIsRead(t *testing.T) {
+func TestOnlyCommittedRecordsAreRead(t *testing.T) {
 	ctx := within(t)
 	topic := newTopic(t, 1)
 	client := newClient(t, kgo.TransactionalID(topic), kgo.DefaultProduceTopic(topic))
@@ -26,7 +26,7 @@ func TestOnlyWhatWasCommittedIsRead(t *testing.T) {
 	sameAll(t, readCommitted(t, ctx, topic, 4), expected)
 }
 
-func TestANewerProducerShutsOutTheOlderOne(t *testing.T) {
+func TestANewerProducerFencesTheOlderOne(t *testing.T) {
 	ctx := within(t)
 	topic := newTopic(t, 1)
 	older := newClient(t, kgo.TransactionalID(topic), kgo.DefaultProduceTopic(topic))
@@ -97,7 +97,7 @@ func TestRecordsAreMovedExactlyOnceByAGroup(t *testing.T) {
 	sessions.Wait()
 }
 
-func TestATransactionThatNobodyEndsIsAborted(t *testing.T) {
+func TestAnAbandonedTransactionIsAborted(t *testing.T) {
 	ctx := within(t)
 	topic := newTopic(t, 1)
 	client := newClient(t, kgo.TransactionalID(topic), kgo.DefaultProduceTopic(topic),

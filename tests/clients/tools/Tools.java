@@ -16,7 +16,7 @@ import org.apache.kafka.common.utils.Exit;
  * Runs Kafka's own tools one after the other in one JVM, since a JVM takes seconds to start.
  *
  * Reads a line of JSON for each: {"main": class, "args": [...], "input": text}. Writes a line of JSON when the tool has
- * ended: {"code": exit code, "said": what it printed}.
+ * ended: {"code": exit code, "said": its output}.
  */
 public final class Tools {
     /** Thrown where a tool would end the JVM. */
@@ -26,10 +26,10 @@ public final class Tools {
         }
     }
 
-    /** What the tool at hand wants to do when the JVM ends. */
+    /** The shutdown hooks of the present tool. */
     private static final List<Runnable> hooks = new ArrayList<>();
 
-    /** The code of the first exit of a tool: what it does while that unwinds does not count. */
+    /** The code of the first exit of a tool; later exits, while the first one unwinds, do not count. */
     private static Integer code;
 
     public static void main(String[] args) throws Exception {

@@ -43,7 +43,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What administrators do. */
+/** Work of administrators. */
 class AdminTest {
     @Test
     void topicsAreCreatedDescribedGrownAndDeleted() {
@@ -177,7 +177,7 @@ class AdminTest {
     }
 
     @Test
-    void theNewestRecordNeedNotBeTheLast() {
+    void theRecordWithTheNewestTimeMayPrecedeTheLastOne() {
         TopicPartition partition = partitions(topic(1), 1).get(0);
         try (Admin admin = admin(); var producer = producer()) {
             for (long time : List.of(1000L, 3000L, 2000L)) {

@@ -25,7 +25,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** The server under test, and short ways to what the tests do again and again. */
+/** The server under test, and helpers for steps that many tests do. */
 final class Cluster {
     static final String ADDRESS = System.getProperty("millstream.address");
     static final Duration SECONDS_MAX = Duration.ofSeconds(30);
@@ -144,13 +144,13 @@ final class Cluster {
         }
     }
 
-    /** What was asked for must be refused with such an error. */
+    /** Checks that the request is refused with an error of this class. */
     static void assertRefused(Class<? extends Exception> error, Future<?> future) {
         var thrown = assertThrows(ExecutionException.class, future::get);
         assertInstanceOf(error, thrown.getCause());
     }
 
-    /** Asks again and again; what is asked waits by itself. */
+    /** Repeats the question until the answer is yes; each question waits by itself. */
     static void waitUntil(String what, BooleanSupplier isSo) {
         long deadline = System.nanoTime() + SECONDS_MAX.toNanos();
         while (!isSo.getAsBoolean()) {

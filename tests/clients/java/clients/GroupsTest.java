@@ -49,7 +49,7 @@ class GroupsTest {
         }
     }
 
-    /** Polls all members until each has so many partitions; gives what they read meanwhile. */
+    /** Polls all members until each has this number of partitions; returns the records that they read meanwhile. */
     private static List<String> settle(List<KafkaConsumer<byte[], byte[]>> members, int each) {
         List<String> values = new ArrayList<>();
         waitUntil(each + " partitions for each member", () -> {
@@ -66,7 +66,7 @@ class GroupsTest {
         try {
             member.commitSync();
         } catch (RebalanceInProgressException error) {
-            // The next poll goes on with it, and what is committed then has this in it.
+            // The next poll continues the rebalance, and its commit includes this record.
         }
     }
 
@@ -99,7 +99,7 @@ class GroupsTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"classic", "consumer"})
-    void offsetsAreKeptWithTheirMetadataForTheNextMember(String protocol) {
+    void theNextMemberGetsOffsetsWithTheirMetadata(String protocol) {
         String topic = topic(1);
         TopicPartition partition = new TopicPartition(topic, 0);
         Cluster.produce(topic, "a", "b", "c");
@@ -119,7 +119,7 @@ class GroupsTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"classic", "consumer"})
-    void topicsOfAPatternAreFoundAndLeft(String protocol) {
+    void aMemberSubscribesToAPatternAndUnsubscribes(String protocol) {
         String topic = topic(1);
         try (var member = member(protocol, topic)) {
             member.subscribe(Pattern.compile(Pattern.quote(topic) + ".*"));

@@ -31,7 +31,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Records come back as they were sent, at the places that were told. */
+/** Records come back as they were sent, at the offsets that the producer got. */
 class RecordsTest {
     @ParameterizedTest
     @ValueSource(strings = {"none", "gzip", "snappy", "lz4", "zstd"})
@@ -121,7 +121,7 @@ class RecordsTest {
     }
 
     @Test
-    void aPausedPartitionIsReadOnWhereItStood() {
+    void aPausedPartitionResumesAtItsPosition() {
         String topic = topic(2);
         produce(topic, "a", "b", "c");
         try (var consumer = consumer(null, "max.poll.records", 1)) {

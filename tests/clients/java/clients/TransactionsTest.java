@@ -37,7 +37,7 @@ import org.junit.jupiter.api.Test;
 /** All of a transaction or nothing. */
 class TransactionsTest {
     @Test
-    void onlyWhatWasCommittedIsRead() {
+    void onlyCommittedRecordsAreRead() {
         String topic = topic(1);
         try (var producer = transactional(topic)) {
             for (int n = 0; n < 6; n++) {
@@ -57,7 +57,7 @@ class TransactionsTest {
     }
 
     @Test
-    void aNewerProducerShutsOutTheOlderOne() {
+    void aNewerProducerFencesTheOlderOne() {
         String topic = topic(1);
         try (var older = transactional(topic)) {
             older.beginTransaction();
@@ -73,7 +73,7 @@ class TransactionsTest {
     }
 
     @Test
-    void anAdministratorShutsAProducerOut() {
+    void anAdministratorFencesAProducer() {
         String topic = topic(1);
         try (var producer = transactional(topic); var admin = admin()) {
             producer.beginTransaction();
@@ -92,7 +92,7 @@ class TransactionsTest {
     }
 
     @Test
-    void everyTransactionHasAnEpochOfItsOwn() {
+    void everyTransactionHasItsOwnEpoch() {
         assumeFalse(AppInfoParser.getVersion().startsWith("3."), "clients before 4.0 do not know that");
         String topic = topic(1);
         try (var producer = transactional(topic); var admin = admin()) {
@@ -130,7 +130,7 @@ class TransactionsTest {
     }
 
     @Test
-    void aTransactionThatNobodyEndsIsAborted() {
+    void anAbandonedTransactionIsAborted() {
         String topic = topic(1);
         try (var producer = transactional(topic, "transaction.timeout.ms", 1000)) {
             producer.beginTransaction();
@@ -142,7 +142,7 @@ class TransactionsTest {
     }
 
     @Test
-    void positionsAreCommittedWithTheRecordsOrNotAtAll() {
+    void offsetsCommitAndAbortWithTheirTransaction() {
         String in = topic(1);
         String out = topic(1);
         TopicPartition partition = new TopicPartition(in, 0);

@@ -67,7 +67,7 @@ class LoginTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"PLAIN", "SCRAM-SHA-512"})
-    void aWrongPasswordLetsNobodyIn(String mechanism) {
+    void aWrongPasswordIsRefused(String mechanism) {
         try (Admin admin = Admin.create(settings(mechanism, "wrong"))) {
             var names = admin.listTopics().names();
             var thrown = assertThrows(ExecutionException.class, names::get);
@@ -76,7 +76,7 @@ class LoginTest {
     }
 
     @Test
-    void whatNoRuleAllowsIsRefused() {
+    void aRequestWithoutARuleIsRefused() {
         try (Admin admin = Admin.create(settings("SCRAM-SHA-512", "alice secret"))) {
             var deleted = admin.deleteTopics(List.of(TOPIC)).all();
             var thrown = assertThrows(ExecutionException.class, deleted::get);

@@ -20,7 +20,7 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.junit.jupiter.api.Test;
 import shares.Shares;
 
-/** The server is killed in the middle; the test's file tells when, and it is started again. */
+/** The test kills the server in the middle, when this program has made a file, and starts it again. */
 class CrashTest {
     private static final int RECORDS = 1_000_000;
     private static final int MEMBERS = 8;
@@ -71,7 +71,7 @@ class CrashTest {
             Shares.waitUntil("all is acknowledged", () -> {
                 var records = member.poll(Shares.SHORT);
                 if (leavesEarly && !records.isEmpty()) {
-                    // With what it holds.
+                    // With the records that it holds.
                     return true;
                 }
                 handle(member, records);

@@ -25,7 +25,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** The server under test, and short ways to what the tests of share groups do again and again. */
+/** The server under test, and helpers for steps that many tests of share groups do. */
 public final class Shares {
     public static final Duration SHORT = Duration.ofMillis(100);
     private static final Duration SECONDS_MAX = Duration.ofSeconds(40);
@@ -121,7 +121,7 @@ public final class Shares {
         }
     }
 
-    /** Asks again and again; what is asked waits by itself. */
+    /** Repeats the question until the answer is yes; each question waits by itself. */
     public static void waitUntil(String what, BooleanSupplier isSo) {
         long deadline = System.nanoTime() + SECONDS_MAX.toNanos();
         while (!isSo.getAsBoolean()) {

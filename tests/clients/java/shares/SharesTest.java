@@ -30,7 +30,7 @@ import org.apache.kafka.common.errors.GroupNotEmptyException;
 import org.apache.kafka.common.errors.InvalidRecordStateException;
 import org.junit.jupiter.api.Test;
 
-/** Members of a share group get records, and say of each what becomes of it. */
+/** Members of a share group get records, and acknowledge, release or reject each. */
 class SharesTest {
     private static List<ConsumerRecord<String, String>> take(KafkaShareConsumer<String, String> from, int count) {
         List<ConsumerRecord<String, String>> records = new ArrayList<>();
@@ -71,7 +71,7 @@ class SharesTest {
     }
 
     @Test
-    void theNextPollAcknowledgesWhatTheLastOneGave() {
+    void theNextPollAcknowledgesTheRecordsOfTheLastOne() {
         String topic = Shares.topic();
         Shares.produce(topic, 100);
         try (var admin = Shares.admin()) {
@@ -89,7 +89,7 @@ class SharesTest {
     }
 
     @Test
-    void whatAMemberHeldThatClosedGoesToAnother() {
+    void recordsOfAClosedMemberGoToAnother() {
         String topic = Shares.topic();
         Shares.produce(topic, 5);
         try (var other = Shares.member(topic, "explicit")) {
@@ -104,7 +104,7 @@ class SharesTest {
     }
 
     @Test
-    void whatAMemberHeldWhoseProcessWasKilledGoesToAnother() throws Exception {
+    void recordsOfAKilledMemberGoToAnother() throws Exception {
         String topic = Shares.topic();
         Shares.produce(topic, 5);
         var command = List.of(ProcessHandle.current().info().command().get(), "-XX:+UseSerialGC",
@@ -127,7 +127,7 @@ class SharesTest {
     }
 
     @Test
-    void whatAMemberHeldForTooLongGoesToAnotherAndItsAcknowledgementIsRefused() {
+    void recordsWithAnExpiredLockGoToAnotherMemberAndLateAcknowledgementsAreRefused() {
         String topic = Shares.topic();
         try (var admin = Shares.admin();
                 var slow = Shares.member(topic, "explicit");
@@ -144,7 +144,7 @@ class SharesTest {
     }
 
     @Test
-    void aMemberRenewsWhatItHoldsAndStillAcknowledgesIt() {
+    void aMemberRenewsTheLocksOfItsRecordsAndAcknowledgesThem() {
         String topic = Shares.topic();
         try (var admin = Shares.admin(); var member = Shares.member(topic, "explicit")) {
             Shares.produce(topic, 2);

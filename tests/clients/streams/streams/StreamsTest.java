@@ -382,7 +382,7 @@ class StreamsTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"streams", "classic"})
-    void oneInstanceEndsAllOfTheApplication(String protocol) throws Exception {
+    void oneInstanceShutsDownAllInstancesOfTheApplication(String protocol) throws Exception {
         var first = start(protocol);
         var second = start(protocol);
         await("both have tasks", () -> Application.tasks(first) > 0 && Application.tasks(second) > 0);
