@@ -39,7 +39,7 @@ pub const PAGE_MAX: usize = 1000;
 /// How often a name of the request may be in the answer: in a message, and in a buffer that grows.
 pub const ECHOES: usize = 4;
 
-/// What the bound of an answer depends on, beside the body of the request.
+/// The inputs of the bound of an answer, beside the body of the request.
 pub struct BoundContext<'a> {
     pub broker: &'a Broker,
     pub client: &'a mut Client,

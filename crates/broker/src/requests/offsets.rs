@@ -207,7 +207,7 @@ fn list(client: &mut Client, version: i16, request: ListOffsetsRequest) -> Reply
 struct FoundOffset {
     offset: i64,
     timestamp: i64,
-    /// That of the record at the offset; at the end that of the next record.
+    /// The epoch of the record at the offset; at the end the epoch of the next record.
     leader_epoch: i32,
 }
 

@@ -178,7 +178,7 @@ fn errors_in_parts_of_the_answers_to_administrators_and_of_our_own_requests_coun
 }
 
 #[test]
-fn no_wait_is_too_long_to_be_told() {
+fn a_throttle_time_beyond_the_field_is_reported_as_its_maximum() {
     let mut response = Response::Produce(ProduceResponse::default());
     assert!(tell_throttle(&mut response, Duration::MAX));
     let expected = ProduceResponse::default().with_throttle_time_ms(i32::MAX);

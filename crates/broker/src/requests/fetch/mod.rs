@@ -389,7 +389,7 @@ mod tests {
 
     /// Available data that is not enough yet must not wake the fetch again and again.
     #[tokio::test]
-    async fn who_waits_is_woken_by_what_the_last_look_has_not_seen() {
+    async fn only_records_after_the_last_look_wake_a_waiting_fetch() {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(LogConfig::new(dir.path())).unwrap();
         let stream = log.create_stream("t", StreamConfig::default()).unwrap();

@@ -186,7 +186,7 @@ fn begin(
     })
 }
 
-/// A subscription that has begun, as its client is told.
+/// A subscription that has begun, as its client learns of it.
 struct Begun {
     subscription: u32,
     shared: Option<SharedMemory>,
