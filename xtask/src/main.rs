@@ -5,6 +5,7 @@
 mod markdown;
 mod modules;
 mod programs;
+mod prose;
 mod tidy;
 mod tree;
 mod workspace;

@@ -174,7 +174,7 @@ $ ls [no](link)
     }
 
     #[test]
-    fn finds_the_parts_of_a_page() {
+    fn the_parts_of_a_page_are_found() {
         let links_found = [(3, "docs/a.md"), (3, "b.png"), (14, "x.md")];
         assert_eq!(
             links(PAGE),
@@ -202,7 +202,7 @@ $ ls [no](link)
     }
 
     #[test]
-    fn finds_the_rows_of_a_section() {
+    fn the_rows_of_a_section_are_found() {
         let (lines_before, map) = section(PAGE, "Map").unwrap();
         assert_eq!(lines_before, 8);
         let log = vec![vec!["crates/log".to_owned()], vec!["this".to_owned()]];

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn re_exports_declarations_and_tests_are_no_uses() {
+    fn re_exports_declarations_and_tests_do_not_count_as_uses() {
         let files = [
             (
                 "src/lib.rs",

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_only_files_of_the_project() {
+    fn only_files_of_the_project_are_read() {
         let folder = tempfile::tempdir().unwrap();
         for path in ["README.md", "crates/log/x.rs", "target/debug/x", ".ci/run"] {
             let path = folder.path().join(path);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_this_package() {
+    fn the_workspace_contains_this_package() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let packages = packages(root).unwrap();
         let own = packages

@@ -21,7 +21,8 @@ const END_MAX: Duration = Duration::from_secs(5);
 /// The unit in which Linux shows the processor time of a process.
 const TICK_MS: u64 = 10;
 
-/// The kernel cuts the name of a thread to so many bytes. The test harness names each thread after its test.
+/// The kernel truncates the name of a thread to this number of bytes. The test harness names each thread after its
+/// test.
 const THREAD_NAME_BYTES_MAX: usize = 15;
 
 /// A running test program.
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_leaves_a_process_behind_is_told() {
+    fn a_program_that_leaves_a_process_behind_is_reported() {
         // A process shows no environment while it becomes another program.
         let script = r#"
             setsid sleep 1000 &

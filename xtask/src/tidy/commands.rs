@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_run_in_something_like_a_clone() {
+    fn commands_run_in_a_copy_of_the_tree() {
         assert_eq!(run("$ cat README.md\nhello\n"), Ok(()));
         assert_eq!(run("$ touch new\n$ ls\nREADME.md\nbin\nnew\n"), Ok(()));
         assert_eq!(run("$ millstream stream list\nstream …\n"), Ok(()));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reader_presses_ctrl_c() {
+    fn a_transcript_may_press_ctrl_c() {
         let block = "\
 $ trap 'echo bye; exit 1' INT; echo ready; while true; do sleep 0.01; done
 ready

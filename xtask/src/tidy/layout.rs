@@ -111,7 +111,7 @@ impl<'a> Layout<'a> {
         let mut found = BTreeSet::new();
         for name in &row.stands_on {
             found.insert(name.as_str());
-            // A row that names itself or a later row is reported elsewhere. Following it could loop for ever.
+            // A row that names itself or a later row is reported elsewhere. Following it could loop forever.
             let rows = self
                 .named(name)
                 .into_iter()

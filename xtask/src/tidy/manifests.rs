@@ -47,7 +47,7 @@ mod tests {
     const MANIFEST: &str = "[package]\n\n[lints]\nworkspace = true\n";
 
     #[test]
-    fn a_whole_manifest_is_fine() {
+    fn a_complete_manifest_passes() {
         for (folder, name) in [
             ("crates/log", "millstream-log"),
             ("crates/millstream", "millstream"),

@@ -63,7 +63,8 @@ pub fn check(tree: &Tree, rows: &[Row]) -> Vec<Problem> {
     gone.chain(missing).collect()
 }
 
-/// All folders that the map must name: those of the first level, with [`CRATE_FOLDERS`] replaced by their children.
+/// All folders that the map must name: the folders of the first level, with [`CRATE_FOLDERS`] replaced by their
+/// children.
 fn folders(tree: &Tree) -> BTreeSet<String> {
     tree.paths()
         .filter(|path| !path.starts_with('.'))

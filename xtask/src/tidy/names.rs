@@ -2,9 +2,10 @@
 
 use super::Problem;
 use crate::markdown;
+use crate::prose::{self, Kind};
 use crate::tree::Tree;
 
-/// Endings of the project's files: a piece of code with such an ending names a file.
+/// Endings of the project's files: a piece of code with one of these endings names a file.
 const SOURCES: [&str; 2] = [".rs", ".py"];
 
 /// Folders of the project: a piece of code that begins with one names a file or folder in it.
@@ -17,10 +18,9 @@ pub fn check(tree: &Tree) -> Vec<Problem> {
     let texts = tree.texts().filter(|(path, _)| !is_history(path));
     texts
         .flat_map(|(path, text)| {
-            let named = match () {
-                () if path.ends_with(".md") => markdown::codes(text),
-                () if path.ends_with(".rs") => in_comments(text),
-                () => Vec::new(),
+            let named = match path.ends_with(".md") {
+                true => markdown::codes(text),
+                false => in_comments(path, text),
             };
             let gone = named.into_iter().filter(|name| !exists(tree, &name.value));
             gone.map(|name| {
@@ -38,19 +38,21 @@ fn is_history(path: &str) -> bool {
 }
 
 /// The pieces of code in the comments of a source file.
-fn in_comments(text: &str) -> Vec<markdown::At<String>> {
-    let lines = text.lines().enumerate();
-    let comments = lines.filter_map(|(index, line)| {
-        let comment = line.trim_start().strip_prefix("//")?;
-        Some((index + 1, comment))
+fn in_comments(path: &str, text: &str) -> Vec<markdown::At<String>> {
+    let pieces = prose::pieces(path, text).into_iter();
+    let comments = pieces.filter(|piece| piece.kind == Kind::Comment);
+    let lines = comments.flat_map(|piece| {
+        let lines: Vec<String> = piece.text.lines().map(str::to_owned).collect();
+        (piece.line..).zip(lines)
     });
-    comments
+    lines
         .flat_map(|(line, comment)| {
             let codes = comment.split('`').skip(1).step_by(2);
-            codes.map(move |code| markdown::At {
+            let codes = codes.map(|code| markdown::At {
                 line,
                 value: code.to_owned(),
-            })
+            });
+            codes.collect::<Vec<_>>()
         })
         .collect()
 }
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_named_must_exist() {
+    fn a_named_file_must_exist() {
         let page = "`a.rs`, `x/a.rs`, `crates/x/`, `gone.rs`, `crates/y`, `f()`, `.rs`\n";
         let code =
             "//! As `gone.rs` says.\nlet x = \"`other.rs`\"; // `fine`\n    // See `a.rs`.\n";

@@ -1,4 +1,7 @@
-//! Checks that no file contains an author's notes, leftovers of debugging, or paths of the author's machine.
+//! Checks the words of all files: no author's notes, leftovers of debugging or paths of the author's machine, and no
+//! riddles in prose.
+
+mod phrases;
 
 use super::Problem;
 use crate::tree::Tree;
@@ -19,13 +22,12 @@ const FORBIDDEN: [(&str, &str); 11] = [
 ];
 
 pub fn check(tree: &Tree) -> Vec<Problem> {
-    tree.texts()
-        .flat_map(|(path, text)| {
-            find(text)
-                .into_iter()
-                .map(move |(line, word)| Problem::at_line(path, line, format!("remove \"{word}\"")))
-        })
-        .collect()
+    let leftovers = tree.texts().flat_map(|(path, text)| {
+        find(text)
+            .into_iter()
+            .map(move |(line, word)| Problem::at_line(path, line, format!("remove \"{word}\"")))
+    });
+    leftovers.chain(phrases::check(tree)).collect()
 }
 
 /// The forbidden words of a text, each with its line.
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_words_that_stand_alone() {
+    fn words_that_stand_alone_are_found() {
         let words = FORBIDDEN.map(|(start, end)| format!("{start}{end}"));
         for word in &words {
             let text = format!("fine\n({word} more)\n");
