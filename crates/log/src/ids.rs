@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_the_same_name_in_both_directions() {
+    fn a_group_name_round_trips_through_its_text() {
         let names = [
             (0, "1-20-0000000003-00000000000000000400"),
             (1, "1-20-0000000003-00000000000000000400-0001"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_name_of_a_group_and_other_names_are_refused() {
+    fn non_canonical_and_malformed_group_names_are_refused() {
         for text in [
             "",
             "1",

@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finished_groups_are_joined_over_ids_of_lost_groups() {
+    fn finished_groups_are_merged_across_the_ids_of_lost_groups() {
         let mut progress = Progress::default();
         // Of groups 1 to 100, the crash took every third before it was durable.
         let stored = || (1..=100).filter(|id| id % 3 != 0).map(GroupId);

@@ -45,7 +45,7 @@ fn delete(log: &Log, lane: &StreamPartition, offset: u64) -> Result<Offset, LogE
 }
 
 #[test]
-fn a_lane_begins_where_it_was_cut_also_after_a_restart() {
+fn a_lane_begins_at_its_deletion_offset_also_after_a_restart() {
     for durability in [Durability::Sync, Durability::Written, Durability::Async] {
         let dir = tempfile::tempdir().unwrap();
         let mut log = open(dir.path());
@@ -108,7 +108,7 @@ fn a_lane_begins_where_it_was_cut_also_after_a_restart() {
 }
 
 #[test]
-fn each_lane_has_its_own_answer() {
+fn deleting_from_several_lanes_returns_a_result_for_each() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let config = StreamConfig {
@@ -135,7 +135,7 @@ fn each_lane_has_its_own_answer() {
 }
 
 #[test]
-fn streams_in_memory_are_cut_until_they_begin_anew() {
+fn a_deletion_in_a_memory_stream_lasts_until_the_log_restarts() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let config = StreamConfig {

@@ -103,7 +103,7 @@ fn a_fetch_gives_whole_chunks_within_its_bounds_from_memory_and_from_disk() {
 }
 
 #[test]
-fn a_consumer_reads_all_by_going_on_where_it_stopped() {
+fn a_consumer_reads_all_records_by_resuming_at_its_last_position() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", small_groups()).unwrap();
@@ -222,7 +222,7 @@ fn streams_in_memory_are_fetched_too() {
 }
 
 #[test]
-fn async_chunks_are_read_before_they_are_durable() {
+fn consumers_read_async_chunks_before_they_are_durable() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     for durability in [Durability::Async, Durability::Sync] {
@@ -258,7 +258,7 @@ fn async_chunks_are_read_before_they_are_durable() {
 }
 
 #[test]
-fn async_chunks_are_synced_together() {
+fn one_sync_covers_many_async_chunks() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
     let stream = log.create_stream("s", small_groups()).unwrap();

@@ -56,7 +56,7 @@ fn check(lane: &StreamPartition, chunks: &[Vec<i64>], at: &str) {
 }
 
 #[test]
-fn the_first_record_of_a_time_and_the_newest_one_are_found() {
+fn lookups_by_time_find_the_first_record_at_a_time_and_the_newest() {
     for compression in [Compression::None, Compression::Lz4] {
         let dir = tempfile::tempdir().unwrap();
         let log = open(dir.path());
@@ -97,7 +97,7 @@ fn the_first_record_of_a_time_and_the_newest_one_are_found() {
 }
 
 #[test]
-fn a_lane_without_records_has_none_at_any_time() {
+fn a_lookup_by_time_in_an_empty_lane_finds_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
@@ -115,7 +115,7 @@ fn a_lane_without_records_has_none_at_any_time() {
 }
 
 #[test]
-fn where_the_records_do_not_bear_the_header_out_the_header_is_believed() {
+fn a_lookup_by_time_believes_a_chunks_header_against_its_records() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();

@@ -158,7 +158,7 @@ fn a_lane_refuses_chunks_that_break_a_transaction() {
 }
 
 #[test]
-fn epochs_fence_off_the_former_ones() {
+fn a_new_producer_epoch_fences_earlier_epochs() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
@@ -399,7 +399,7 @@ fn retention_removes_the_state_of_the_groups_that_it_removes() {
 }
 
 #[test]
-fn many_aborted_transactions_are_spread_over_groups() {
+fn a_group_with_too_many_aborted_transactions_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     let config = StreamConfig {

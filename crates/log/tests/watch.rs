@@ -61,7 +61,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn a_thousand_waiters_on_a_thousand_lanes_are_woken_each_for_its_own() {
+fn each_of_a_thousand_waiters_is_woken_for_its_own_lane() {
     const LANES: u32 = 1000;
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path(), Background::Manual);

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_with_chunks_that_are_not_durable_yet_is_looked_at_again() {
+    fn a_lane_with_chunks_that_are_not_durable_yet_is_checked_again() {
         let unknown = LaneFacts {
             has_open: true,
             oldest_dirty: None,
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_too_young_is_looked_at_when_it_is_not() {
+    fn a_group_that_is_too_young_is_checked_again_when_it_is_old_enough() {
         let young = LaneFacts {
             too_young: before(300),
             ..lane(0, 0)
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_to_join_make_a_lane_due_for_no_pass() {
+    fn groups_to_join_do_not_make_a_lane_due_for_a_pass() {
         let spared = LaneFacts {
             spared: 0.25,
             ..lane(0, 100)
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_waits_long_enough_is_the_most_urgent() {
+    fn a_lane_that_has_waited_too_long_is_the_most_urgent() {
         let late = |ms: i64| LaneFacts {
             oldest_dirty: before(10_000 + ms),
             ..lane(1, 100)
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn times_at_the_ends_of_their_range_are_judged() {
+    fn extreme_timestamps_do_not_overflow_the_due_time() {
         for at in [Timestamp(i64::MIN), Timestamp(-1), Timestamp(i64::MAX)] {
             let facts = LaneFacts {
                 oldest_dirty: Some(at),

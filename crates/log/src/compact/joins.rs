@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_like_sizes_are_joined_if_they_are_many() {
+    fn many_groups_of_similar_size_are_joined() {
         assert_eq!(of(&groups(&[MIB; 15]), 0), []);
         assert_eq!(of(&groups(&[MIB; 16]), 0), [(0, 16)]);
         let mut old = vec![200 * MIB, 60 * MIB, 16 * MIB, 4 * MIB];
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_bounds() {
+    fn the_groups_bytes_and_keys_of_a_join_are_bounded() {
         assert_eq!(of(&groups(&[16 * MIB; 33]), 0), [(0, 16), (16, 32)]);
         assert_eq!(of(&groups(&[80 * MIB; 17]), 0).len(), 5);
         assert_eq!(of(&groups(&[129 * MIB; 20]), 0), []);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_both_sides_of_a_pass_and_of_a_gap_are_not_joined() {
+    fn groups_are_not_joined_across_a_passs_end_or_a_gap() {
         let mut lane = groups(&[MIB; 40]);
         assert_eq!(of(&lane, 0), [(0, 40)]);
         assert_eq!(of(&lane, 2_000), [(0, 20), (20, 40)]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn tombstones_that_no_pass_has_seen_stay_where_they_are() {
+    fn groups_with_tombstones_that_no_pass_has_seen_are_not_joined() {
         let mut lane = groups(&[MIB; 40]);
         lane[25].tombstones = 1;
         assert_eq!(of(&lane, 2_000), [(0, 20), (20, 25), (26, 40)]);
@@ -169,7 +169,7 @@ mod tests {
 
     /// Lanes that only grow, whose groups have these sizes: the number of groups and the bytes that joins write.
     #[test]
-    fn groups_stay_few_and_no_byte_is_written_often() {
+    fn joining_keeps_groups_few_and_rewrites_each_byte_few_times() {
         let mut rng = Rng::with_seed(1);
         let tiny = [1 << 10; 20_000];
         let full = [16 * MIB; 640];

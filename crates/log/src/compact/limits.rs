@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_waits_until_the_bytes_that_it_spent_have_come() {
+    fn a_pass_waits_until_the_rate_limit_covers_the_bytes_it_wrote() {
         let (pace, clock) = (pace(Background::Threads), FastClock::default());
         assert_eq!(looks(&pace, 100, &clock), 1, "the burst");
         assert_eq!(looks(&pace, 150 + 5_000, &clock), 5);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_with_dead_records_are_joined_while_they_fit() {
+    fn neighbouring_groups_with_dead_records_are_joined_while_they_fit() {
         assert_eq!(of(&[]), []);
         assert_eq!(of(&[100, 100]), []);
         assert_eq!(of(&[99]), [(0, 1)]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn small_groups_join_those_with_dead_records_and_are_no_run_by_themselves() {
+    fn small_groups_are_rewritten_only_beside_groups_with_dead_records() {
         let small = |number| RangeGroup {
             counts: KeyCounts {
                 keys: 5,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_group_has_dead_records_only_if_a_key_was_written_again() {
+    fn a_rewritten_group_has_dead_records_only_after_a_key_was_written_again() {
         let rewritten = |live| RangeGroup {
             is_rewritten: true,
             counts: KeyCounts {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_behind_a_gap_and_those_of_shared_groups_are_not_joined() {
+    fn groups_behind_a_gap_and_groups_of_shared_groups_are_not_joined() {
         let mut groups = [group(0, 10), group(1, 10), group(2, 10)];
         assert_eq!(of_groups(&groups, &BOUNDS), [(0, 3)]);
         groups[2].first_offset = Offset(201);

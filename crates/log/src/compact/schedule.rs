@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_with_the_largest_share_of_dirty_bytes_is_first_unless_it_waits() {
+    fn the_lane_with_the_largest_dirty_share_is_first_unless_it_must_wait() {
         let mut schedule = Schedule::default();
         assert_eq!(schedule.most_due(at(0)), None);
         for (number, bytes) in [(0, 60), (1, 90), (2, 40), (3, 70)] {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_looked_at_when_their_time_has_come_and_once() {
+    fn a_lane_is_checked_once_when_its_time_has_come() {
         let mut schedule = Schedule::default();
         schedule.decide(lane(0), &look_at(20), at(0));
         schedule.decide(lane(1), &look_at(10), at(0));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_longer_than_an_hour_since_the_wall_clock_may_jump() {
+    fn a_wait_lasts_at_most_an_hour_since_the_wall_clock_may_jump() {
         let mut schedule = Schedule::default();
         schedule.decide(lane(0), &look_at(1_000_000), at(0));
         assert_eq!(schedule.take_looks(at(3_599).1), []);

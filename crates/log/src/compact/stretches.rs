@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_divided_at_holds_and_those_around_one_stand_alone() {
+    fn groups_are_divided_at_holds_and_a_group_around_a_hold_stands_alone() {
         assert_eq!(of(0, &[5]), []);
         assert_eq!(of(3, &[]), [(0, 3, false)]);
         assert_eq!(of(3, &[30, 40]), [(0, 3, false)]);

@@ -91,7 +91,7 @@ mod tests {
     const YEAR_MS: i64 = 365 * 24 * HOUR_MS;
 
     #[test]
-    fn a_jump_ahead_counts_after_an_hour_and_a_jump_back_at_once() {
+    fn a_clock_that_jumps_ahead_is_believed_after_an_hour_and_one_that_jumps_back_at_once() {
         let clock = SimClock::new(Timestamp(YEAR_MS));
         let time = SteadyTime::new(&clock, None);
         let now = || time.now(&clock).0;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_right_within_the_hour_leaves_nothing_behind() {
+    fn a_clock_corrected_within_the_hour_has_no_lasting_effect() {
         let clock = SimClock::new(Timestamp(0));
         let time = SteadyTime::new(&clock, None);
         for _ in 0..5 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_goes_on_from_the_last_pass_if_the_clock_is_far_ahead_of_it() {
+    fn a_start_continues_from_the_last_passs_time_if_the_clock_is_far_ahead() {
         for (stopped_ms, is_trusted) in [(HOUR_MS, true), (-YEAR_MS, true), (YEAR_MS, false)] {
             let wall = Timestamp(2 * YEAR_MS);
             let clock = SimClock::new(wall);

@@ -213,7 +213,7 @@ mod tests {
     };
 
     #[test]
-    fn a_record_of_the_first_format_has_no_end_of_the_manifest() {
+    fn a_clean_stop_record_of_the_first_format_has_no_end_of_the_manifest() {
         let mut text = format!("{TITLE_1}\n{ONLY}\n17/2/31\n");
         let crc = crc32c(text.as_bytes());
         text.push_str(&format!("{CRC}{crc:08x}\n"));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_back_and_any_other_bytes_are_none() {
+    fn a_clean_stop_record_round_trips_and_other_bytes_are_refused() {
         for record in [
             CleanStop::AllBut(BTreeSet::new()),
             CleanStop::AllBut(lanes()),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_is_the_text_that_docs_formats_md_shows() {
+    fn the_clean_stop_record_is_the_text_in_formats_md() {
         let page = include_str!("../../../../docs/formats.md");
         let text = String::from_utf8(encode(&CleanStop::AllBut(lanes()), &END)).unwrap();
         assert!(page.contains(&text), "{text}");

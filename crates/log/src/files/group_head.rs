@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_back_and_any_other_bytes_are_none() {
+    fn a_group_head_round_trips_and_other_bytes_are_refused() {
         let bytes = head().encode();
         assert_eq!(GroupHead::decode(&bytes), Some(head()));
         for len in 0..HEAD_USED {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn each_directory_has_an_identity_for_each_of_its_own_streams() {
+    fn a_streams_identity_depends_on_the_directory_and_leads_back_to_it() {
         let directory = [7; 16];
         let all = [0, 1, 256].map(|id| identity_of(directory, StreamId(id)));
         assert_eq!(*all[0].as_bytes(), directory);

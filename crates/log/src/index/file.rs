@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_an_absurd_length_counts_as_missing() {
+    fn an_index_of_an_impossible_length_counts_as_missing() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("x.index");
         std::fs::write(&path, encoded(&[entry(EntryKind::SegmentStart, 0, 0)])).expect("a file");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_the_format_before_is_read_and_not_continued() {
+    fn an_index_of_the_previous_format_is_read_and_not_appended_to() {
         let entries = [
             entry(EntryKind::SegmentStart, 0, 3),
             entry(EntryKind::GroupEnd, 70_000, 0),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn every_torn_or_flipped_index_reads_as_a_prefix() {
+    fn a_torn_or_damaged_index_reads_as_a_prefix() {
         let entries = [
             entry(EntryKind::SegmentStart, 0, 7),
             entry(EntryKind::Within, 65_536, 1),

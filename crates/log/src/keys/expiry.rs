@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewrite_is_due_when_it_makes_a_quarter_free_or_all_have_ended() {
+    fn a_rewrite_is_due_when_a_quarter_of_the_bytes_or_all_values_have_expired() {
         let due = |records: &[(Option<&str>, u32)]| {
             let mut ends = Ends::default();
             for (end, bytes) in records {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn many_different_ends_are_kept_apart_as_well_as_memory_allows() {
+    fn expiry_times_are_tracked_as_precisely_as_the_memory_allows() {
         let mut ends = Ends::default();
         for n in 0..20_000 {
             add(&mut ends, Some(&(1_000_000 + 50 * n).to_string()), 10);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scan_ends_at_its_bounds_with_the_key_that_goes_on() {
+    fn a_scan_that_reaches_its_bounds_returns_the_key_to_continue_with() {
         let scan = |keys: &[(&str, u32)], limit, bytes_max| {
             let mut collector = Collector::new(limit, bytes_max);
             for (key, bytes) in keys {

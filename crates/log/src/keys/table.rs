@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_record_of_a_key_counts_also_one_without_value() {
+    fn the_newest_record_of_a_key_counts_also_when_it_has_no_value() {
         for has_files in [false, true] {
             let mut table = KeyTable::new(KeyKind::Primary, 0, 1, has_files);
             add(
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_keys_end_behind_one_more_value_than_asked_for() {
+    fn listing_the_first_keys_stops_after_one_value_beyond_the_limit() {
         let mut table = KeyTable::new(KeyKind::Primary, 0, 1, true);
         let records = [
             put("a"),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_and_covered_versions_are_dropped_when_they_are_many() {
+    fn removed_and_covered_versions_are_dropped_once_there_are_many() {
         let mut table = KeyTable::new(KeyKind::Primary, 0, 1, true);
         add(
             &mut table,
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_takes_the_place_of_records_that_were_added_in_part() {
+    fn a_key_file_replaces_records_that_were_partly_added() {
         let mut table = KeyTable::new(KeyKind::Primary, 0, 1, true);
         add(&mut table, &[put("a"), (None, None), put("b")]);
         let counts = KeyCounts {

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_look_ups_see_are_dropped_when_they_are_many() {
+    fn keys_visible_to_lookups_are_dropped_once_there_are_many() {
         let mut tail = KeyTail::new(Offset(0), 0);
         for n in 0..SWEPT_MIN {
             add(&mut tail, None, &n.to_string(), Some("1"));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_is_bounded() {
+    fn the_memory_of_undecided_keys_is_bounded() {
         let mut tail = KeyTail::new(Offset(0), 0);
         let long = "k".repeat(BYTES_MAX / 2);
         for n in ["1", "2"] {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_in_json() {
+    fn integers_parse_as_in_json() {
         for (text, expected) in [
             ("0", Some(0)),
             ("-7", Some(-7)),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_begins_replaces_those_without_records() {
+    fn a_new_epoch_replaces_earlier_epochs_without_records() {
         let epochs = Epochs::new(vec![(1, Offset(10)), (2, Offset(30))]);
         epochs.begin(3, Offset(30));
         assert_eq!(*epochs.starts.read(), [(1, Offset(10)), (3, Offset(30))]);

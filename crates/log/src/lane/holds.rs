@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_makes_what_is_behind_the_hold_dirty() {
+    fn releasing_a_hold_makes_the_records_behind_it_dirty() {
         let holds = LaneHolds::default();
         let add = |id, end| holds.add(HoldId(id), Offset(id), || Offset(end));
         assert_eq!(add(1, 0), Offset(0));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_divide_groups_or_split_them() {
+    fn a_held_offset_lies_between_two_groups_or_inside_one() {
         let held = HeldOffsets::of(&[10, 20]);
         let divide = |before, at| held.divide(Offset(before), Offset(at));
         let split = |first, end| held.split(Offset(first), Offset(end));

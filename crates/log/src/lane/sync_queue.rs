@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// Whether another syncer, which waits for work, goes on with a virtual log after a commit.
-    fn another_goes_on() -> bool {
+    fn another_syncer_continues() -> bool {
         let queue = Arc::new(SyncQueue::default());
         let log = virtual_log();
         queue.add_now(Arc::clone(&log));
@@ -308,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn a_syncer_goes_on_with_a_virtual_log_without_waking_another() {
+    fn a_syncer_continues_with_a_virtual_log_without_waking_another_syncer() {
         // A thread that begins to wait too late finds the work without being woken.
         const TRIES_MAX: usize = 100;
-        assert!((0..TRIES_MAX).any(|_| !another_goes_on()));
+        assert!((0..TRIES_MAX).any(|_| !another_syncer_continues()));
     }
 
     #[test]
-    fn a_syncer_that_leaves_work_behind_wakes_another() {
+    fn a_syncer_that_leaves_work_in_the_queue_wakes_another_syncer() {
         let queue = Arc::new(SyncQueue::default());
         let taken = syncer(&queue);
         thread::sleep(SILENCE);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_names_are_counted() {
+    fn a_long_list_of_names_ends_with_the_number_of_the_others() {
         assert_eq!(listed(vec!["b", "a"]), "a, b");
         let names: Vec<String> = (0..102).map(|n| format!("{n:03}")).collect();
         let listed = listed(names.iter().map(String::as_str).rev().collect());

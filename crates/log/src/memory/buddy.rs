@@ -89,7 +89,7 @@ mod tests {
         /// Blocks never overlap, each is as large as asked for, and when all are back the arena is
         /// whole again.
         #[test]
-        fn blocks_are_disjoint_and_merge_again(
+        fn allocated_blocks_are_disjoint_and_merge_when_freed(
             steps in prop::collection::vec((any::<bool>(), 1..BLOCK_BYTES_MAX, any::<prop::sample::Index>()), 1..200)
         ) {
             let mut buddy = Buddy::new(4096, 64 << 20, 4);

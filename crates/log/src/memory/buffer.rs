@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_outlive_the_writer_and_give_the_block_back() {
+    fn slices_outlive_the_writer_and_free_the_block() {
         let pool = Pool::new(1 << 20, 1 << 20).unwrap();
         let mut writer = pool.allocate(Arena::Segments, 100).unwrap();
         fill(&mut writer, b"hello ");
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "filled up to 2")]
-    fn nothing_is_read_that_was_not_filled() {
+    fn slicing_beyond_the_filled_bytes_panics() {
         let pool = Pool::new(1 << 20, 1 << 20).unwrap();
         let mut writer = pool.allocate(Arena::Segments, 100).unwrap();
         fill(&mut writer, b"ab");

@@ -175,7 +175,7 @@ mod tests {
     use crate::settings::defaults::{CLEANUP_POLICY, COMPACT};
 
     #[test]
-    fn a_turn_looks_at_all_lanes_in_steps() {
+    fn a_round_checks_all_lanes_for_missing_key_files_in_steps() {
         const LANES: u32 = 5;
         let disk = SimDisk::new(1);
         let config = LogConfig {

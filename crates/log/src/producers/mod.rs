@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_with_more_producers_than_it_remembers_restores_those_that_appended_last() {
+    fn a_lane_with_too_many_producers_restores_the_most_recent_ones() {
         let count = 5 * PRODUCERS_MAX;
         let producers = restored(count);
         assert!(producers.iter().count() <= PRODUCERS_MAX);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idlest_producers_are_looked_for_once_in_many_new_ones() {
+    fn one_search_for_idle_producers_makes_room_for_many_new_ones() {
         let mut producers = restored(PRODUCERS_MAX);
         assert_eq!(producers.iter().count(), PRODUCERS_MAX);
         producers.make_room_for(ProducerId(7));

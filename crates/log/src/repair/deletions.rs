@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_may_lack_deletions_up_to_the_end_of_its_last_rewritten_group() {
+    fn a_rebuilt_list_assumes_missing_deletions_up_to_the_last_rewritten_group() {
         let (first, second) = (Generation::FIRST, Generation::FIRST.rewritten());
         for (generations, expected) in [
             (&[first, first][..], 0),

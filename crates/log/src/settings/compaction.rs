@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_is_read_and_values_without_a_meaning_count_as_the_default() {
+    fn each_setting_is_read_and_invalid_values_count_as_the_default() {
         let compact = (CLEANUP_POLICY, COMPACT);
         assert_eq!(of(&[compact]), Some(Compaction::default()));
         let all = [

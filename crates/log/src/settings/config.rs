@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_former_name_of_a_synced_stream_is_understood() {
+    fn the_former_name_of_the_durability_sync_is_accepted() {
         assert_eq!("replicated".parse(), Ok(Durability::Sync));
         assert_eq!("sync".parse(), Ok(Durability::Sync));
         let stored: Durability = serde_json::from_str("\"replicated\"").unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn every_durability_is_understood_by_its_name() {
+    fn each_durability_parses_from_its_name() {
         use Durability::{Async, Memory, Sync, Written};
         for durability in [Sync, Written, Async, Memory] {
             assert_eq!(durability.name().parse(), Ok(durability));

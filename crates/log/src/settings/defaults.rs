@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_streams_that_are_compacted_alone_are_without_retention() {
+    fn only_the_policy_compact_alone_disables_retention() {
         for (policy, expected) in [
             (Some("compact"), true),
             (Some("delete"), false),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_stream_override_the_defaults_even_without_a_bound() {
+    fn a_streams_settings_override_the_defaults_also_with_no_bound() {
         let defaults = StreamDefaults {
             retention_ms: Some(5),
             retention: Some(ByteSize(6)),

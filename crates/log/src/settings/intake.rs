@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_ask_for_nothing_cost_nothing() {
+    fn settings_with_default_values_need_no_intake() {
         assert_eq!(intake(&[]), None);
         let idle = [
             (COMPRESSION, "producer"),

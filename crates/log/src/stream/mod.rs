@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_of_an_empty_lane_is_made_when_it_is_needed() {
+    fn the_state_of_an_empty_lane_is_created_on_first_use() {
         let named = StreamIdentity {
             id: StreamId(16),
             uuid: Uuid::nil(),

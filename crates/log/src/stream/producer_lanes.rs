@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_known_producers_are_not_looked_through_for_each_chunk() {
+    fn appending_a_chunk_does_not_search_all_known_producers() {
         let mut producers = ProducerLanes::default();
         let id = |n: usize| (StreamletIndex(0), ProducerId(n as i64));
         let mut sweeps = 0;

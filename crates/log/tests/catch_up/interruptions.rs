@@ -63,7 +63,7 @@ fn a_log_closes_while_requests_of_a_dropped_reader_are_in_flight() {
 }
 
 #[test]
-fn damage_is_found_by_the_reader_that_comes_to_it() {
+fn a_reader_reports_damage_when_it_reaches_it() {
     let old = old_lane(600);
     let path = {
         let lane = old.stream.partition(0).unwrap();
@@ -97,7 +97,7 @@ fn damage_is_found_by_the_reader_that_comes_to_it() {
 }
 
 #[test]
-fn damage_after_the_data_was_read_is_found() {
+fn a_reader_finds_damage_that_happens_after_read_ahead() {
     let old = old_lane(400);
     assert_eq!(read_all(&old.stream, 1 << 20).len(), 400);
     let path = old.watch.requests().last().unwrap().path.clone();
@@ -108,7 +108,7 @@ fn damage_after_the_data_was_read_is_found() {
 }
 
 #[test]
-fn a_reader_goes_from_the_disk_to_memory_while_more_is_appended() {
+fn a_reader_moves_from_disk_to_memory_during_appends() {
     let old = old_lane(600);
     let mut reader = old.stream.reader(ReadStart::Earliest);
     let mut arenas = Vec::new();

@@ -6,7 +6,7 @@ use millstream_log::{AtLeast, LogError, ReadStart};
 use crate::{CATCH_UP_BYTES, TIMEOUT, chunk, numbers, old, old_lane, read_all};
 
 #[test]
-fn old_data_is_read_past_the_cache_with_several_requests_in_flight() {
+fn old_data_is_read_with_several_direct_reads_in_flight() {
     let old = old_lane(1_500);
     old.watch.set(|watched| watched.together = 3);
     assert!(read_all(&old.stream, 1 << 20).into_iter().eq(0..1_500));
@@ -82,7 +82,7 @@ fn random_reads_read_no_more_than_they_need() {
 }
 
 #[test]
-fn readers_close_behind_one_another_read_the_disk_once() {
+fn readers_at_nearly_the_same_offset_read_the_disk_once() {
     let old = old_lane(1_000);
     let mut readers: Vec<_> = (0..3)
         .map(|_| old.stream.reader(ReadStart::Earliest))
@@ -119,7 +119,7 @@ fn small_reads_of_many_partitions_share_the_memory() {
 
 /// The file system in memory that most machines have: it has no disk to go to.
 #[test]
-fn a_file_system_in_memory_is_read_too() {
+fn catch_up_reads_work_on_a_memory_file_system() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
         return;
     };
@@ -129,7 +129,7 @@ fn a_file_system_in_memory_is_read_too() {
 
 /// Cached windows stayed while a subscriber waited for memory, so nothing came free when their readers dropped them.
 #[test]
-fn memory_comes_free_when_the_last_reader_drops_it() {
+fn read_ahead_memory_is_freed_when_the_last_reader_drops_it() {
     let old = old(600, 1, 4 << 20, tempfile::tempdir().unwrap());
     let mut reader = old.stream.reader(ReadStart::Earliest);
     // The first read is none of a window.

@@ -71,7 +71,7 @@ fn has_rewritten(machine: &Machine) -> bool {
 }
 
 #[test]
-fn a_pass_ends_where_its_stream_is_not_compacted_any_more() {
+fn a_pass_stops_when_its_stream_is_no_longer_compacted() {
     let (mut stopped, mut done) = (0, 0);
     for operation in 1.. {
         let mut machine = filled();

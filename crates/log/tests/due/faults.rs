@@ -71,7 +71,7 @@ impl Visit for Text {
 }
 
 #[test]
-fn a_partition_that_cannot_be_compacted_holds_up_no_other() {
+fn a_partition_that_cannot_be_compacted_blocks_no_other() {
     let machine = Machine::with(&[]);
     machine.create("t", &[]);
     let id = machine.log().stream("s").unwrap().id();
@@ -106,7 +106,7 @@ fn a_partition_that_cannot_be_compacted_holds_up_no_other() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_groups_as_they_are_and_compaction_is_tried_again() {
+fn compaction_on_a_full_disk_changes_no_group_and_is_retried() {
     Warnings::collect();
     let machine = Machine::with(&[(COMPACTION_LAG_MIN, "60000")]);
     machine.put("s", 0..MANY, 10);

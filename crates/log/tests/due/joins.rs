@@ -28,7 +28,7 @@ fn most_groups(machine: &Machine, records: u64, keys: u64) -> usize {
 
 /// Each group takes 64 KiB, about 120 records: without joins, there would be 100 groups.
 #[test]
-fn a_partition_of_new_keys_alone_has_few_groups() {
+fn a_partition_with_only_new_keys_has_few_groups() {
     let machine = Machine::with(&[]);
     let records = 12_000;
     let most = most_groups(&machine, records, records);
@@ -61,7 +61,7 @@ fn a_partition_of_updates_has_few_groups() {
 
 /// A reader that has read an older record must have the time to read the tombstone, too.
 #[test]
-fn the_time_of_tombstones_begins_with_a_pass_and_not_with_a_join() {
+fn the_delete_retention_of_tombstones_begins_with_a_pass_and_not_with_a_join() {
     let machine = Machine::with(&[(DELETE_RETENTION, "1000000")]);
     machine.put("s", 0..2_400, 6_000);
     machine.set("s", DIRTY_RATIO_MIN, "1");

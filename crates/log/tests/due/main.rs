@@ -45,7 +45,7 @@ fn a_partition_is_compacted_when_enough_of_it_is_dirty() {
 }
 
 #[test]
-fn a_record_waits_no_longer_than_the_largest_lag() {
+fn a_dirty_record_is_compacted_within_the_maximum_lag() {
     let machine = Machine::with(&[(COMPACTION_LAG_MAX, "10000")]);
     machine.put("s", 0..20, 5);
     machine.wait(9_000);
@@ -68,7 +68,7 @@ fn a_record_waits_no_longer_than_the_largest_lag() {
 }
 
 #[test]
-fn records_of_old_times_do_not_close_groups_again_and_again() {
+fn records_with_old_timestamps_do_not_close_groups_repeatedly() {
     let machine = Machine::with(&[(COMPACTION_LAG_MAX, "10000")]);
     let partition = machine.log().stream("s").unwrap().partition(0).unwrap();
     for _ in 0..100 {
@@ -84,7 +84,7 @@ fn records_of_old_times_do_not_close_groups_again_and_again() {
 }
 
 #[test]
-fn records_of_the_future_are_compacted_where_there_is_no_least_lag() {
+fn records_with_future_timestamps_are_compacted_without_a_minimum_lag() {
     for (lag, is_compacted) in [("0", true), ("1", false)] {
         let machine = Machine::with(&[(CLEANUP_POLICY, "delete"), (COMPACTION_LAG_MIN, lag)]);
         machine.clock.advance(Duration::from_secs(3_600));
@@ -96,7 +96,7 @@ fn records_of_the_future_are_compacted_where_there_is_no_least_lag() {
 }
 
 #[test]
-fn a_record_stays_for_the_least_lag() {
+fn a_record_is_not_compacted_before_the_minimum_lag() {
     let machine = Machine::with(&[(COMPACTION_LAG_MIN, "60000")]);
     machine.put("s", 0..MANY, 10);
     machine.wait(59_000);
@@ -108,7 +108,7 @@ fn a_record_stays_for_the_least_lag() {
 }
 
 #[test]
-fn tombstones_go_without_new_records() {
+fn expired_tombstones_are_removed_without_new_records() {
     for is_restarted in [false, true] {
         let mut machine = Machine::with(&[(COMPACTION_LAG_MAX, "1000")]);
         machine.put("s", 0..MANY, 10);
@@ -129,7 +129,7 @@ fn tombstones_go_without_new_records() {
 }
 
 #[test]
-fn a_stream_that_becomes_compacted_is_compacted_with_all_that_it_has() {
+fn a_stream_that_becomes_compacted_has_its_existing_records_compacted() {
     let machine = Machine::with(&[(CLEANUP_POLICY, "delete")]);
     machine.put("s", 0..MANY, 10);
     assert_eq!(machine.stored("s"), MANY);
@@ -155,7 +155,7 @@ fn a_deleted_stream_is_not_compacted() {
 }
 
 #[test]
-fn a_start_compacts_what_is_due() {
+fn a_start_compacts_partitions_that_are_due() {
     let mut machine = Machine::with(&[(COMPACTION_LAG_MIN, "60000")]);
     machine.put("s", 0..MANY, 10);
     machine.log.take().unwrap().close().unwrap();

@@ -94,12 +94,12 @@ fn opens_with_all_that_it_holds(name: &str) {
 }
 
 #[test]
-fn a_directory_of_format_2_that_was_closed_opens_with_all_that_it_holds() {
+fn a_closed_directory_of_format_2_opens_with_all_of_its_data() {
     opens_with_all_that_it_holds("clean");
 }
 
 #[test]
-fn a_directory_of_format_2_of_a_killed_program_opens_with_all_that_it_holds() {
+fn a_directory_of_format_2_of_a_killed_program_opens_with_all_of_its_data() {
     let journal = std::fs::read_dir(data("killed/journal")).unwrap();
     assert_eq!(journal.count(), 2);
     opens_with_all_that_it_holds("killed");

@@ -58,7 +58,7 @@ fn inverse_of(number: u64) -> u64 {
 }
 
 #[test]
-fn the_keys_of_these_tests_hash_alike() {
+fn the_keys_of_these_tests_collide() {
     let (murmur2, xxhash) = (alike_by_murmur2(0), alike_by_xxhash(0));
     for n in 1..1_000 {
         for partitions in [3, 1_000_003] {
@@ -144,11 +144,11 @@ fn put_and_compact(key: fn(u32) -> Vec<u8>) {
 }
 
 #[test]
-fn keys_that_hash_alike_by_murmur2_cost_no_more_than_others() {
+fn keys_that_collide_by_murmur2_cost_no_more_than_others() {
     put_and_compact(alike_by_murmur2);
 }
 
 #[test]
-fn keys_that_hash_alike_by_xxhash_cost_no_more_than_others() {
+fn keys_that_collide_by_xxhash_cost_no_more_than_others() {
     put_and_compact(alike_by_xxhash);
 }

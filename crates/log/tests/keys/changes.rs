@@ -124,7 +124,7 @@ fn a_condition_is_compared_with_records_that_are_not_durable() {
 }
 
 #[test]
-fn changes_of_one_call_follow_each_other() {
+fn changes_of_one_call_apply_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let partition = create(&log, synced());
@@ -173,7 +173,7 @@ fn changes_of_one_call_follow_each_other() {
 }
 
 #[test]
-fn a_sum_needs_a_whole_number_within_bounds() {
+fn adding_to_a_value_needs_an_integer_within_bounds() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let partition = create(&log, synced());
@@ -259,7 +259,7 @@ fn a_key_of_an_open_transaction_is_refused_until_it_ends() {
 }
 
 #[test]
-fn deleted_records_are_absent() {
+fn deleted_records_count_as_absent_keys() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let partition = create(&log, synced());
@@ -278,7 +278,7 @@ fn deleted_records_are_absent() {
 
 /// The group that the last change was in is gone then.
 #[test]
-fn a_condition_holds_where_all_records_were_deleted() {
+fn a_condition_on_absence_holds_after_all_records_were_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let partition = create(&log, synced());
@@ -329,7 +329,7 @@ fn keys_of_other_partitions_and_long_ones_are_refused_by_name() {
 }
 
 #[test]
-fn too_many_keys_of_open_transactions_refuse_conditional_changes_until_they_end() {
+fn conditional_changes_are_refused_while_open_transactions_have_too_many_keys() {
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig::with_pool(dir.path(), ByteSize(64 << 20));
     let log = Log::open(config).unwrap();
@@ -482,11 +482,11 @@ fn race(durability: Durability) {
 }
 
 #[test]
-fn no_change_is_lost_beside_other_threads() {
+fn concurrent_changes_lose_no_update() {
     race(Durability::Async);
 }
 
 #[test]
-fn no_synced_change_is_lost_beside_other_threads() {
+fn concurrent_synced_changes_lose_no_update() {
     race(Durability::Sync);
 }

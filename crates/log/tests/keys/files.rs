@@ -38,7 +38,7 @@ fn set_policy(machine: &Machine, policy: &str) {
 }
 
 #[test]
-fn each_closed_group_gets_a_key_file_without_a_lookup() {
+fn a_closed_group_gets_a_key_file_before_any_lookup() {
     let machine = filled();
     let groups = machine.files("log").len();
     assert!(groups > 20, "{groups} groups");
@@ -58,7 +58,7 @@ fn each_closed_group_gets_a_key_file_without_a_lookup() {
 }
 
 #[test]
-fn a_start_reads_only_what_no_key_file_covers() {
+fn a_start_reads_only_records_that_no_key_file_covers() {
     let mut machine = filled();
     machine.restart(|_| ());
     let read = |machine: &Machine| machine.read.swap(0, Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn a_start_reads_only_what_no_key_file_covers() {
 }
 
 #[test]
-fn damaged_and_lost_key_files_are_made_anew() {
+fn damaged_and_missing_key_files_are_rebuilt() {
     type Damage = fn(&SimDisk, &std::path::Path, u64);
     let flip_first: Damage = |disk, path, _| disk.flip_bit(path, 100).unwrap();
     let flip_block: Damage = |disk, path, _| disk.flip_bit(path, 8 * 1_000).unwrap();
@@ -132,7 +132,7 @@ fn damaged_and_lost_key_files_are_made_anew() {
 }
 
 #[test]
-fn a_key_file_that_is_damaged_while_in_use_is_made_anew() {
+fn a_key_file_that_is_damaged_while_in_use_is_rebuilt() {
     let machine = filled();
     machine.check(0..RECORDS);
     let path = machine.files("keys").remove(4);
@@ -145,7 +145,7 @@ fn a_key_file_that_is_damaged_while_in_use_is_made_anew() {
 }
 
 #[test]
-fn lookups_need_no_key_files_while_these_cannot_be_written() {
+fn lookups_work_while_key_files_cannot_be_written() {
     let machine = Machine::new();
     machine.clock.advance(Duration::from_secs(5));
     machine
@@ -203,7 +203,7 @@ fn key_files_follow_the_policy_of_their_stream() {
 }
 
 #[test]
-fn key_files_go_with_their_groups() {
+fn key_files_are_removed_with_their_groups() {
     let machine = filled();
     let beside = |machine: &Machine| {
         let stems = |ending| {
@@ -241,7 +241,7 @@ fn key_files_go_with_their_groups() {
 }
 
 #[test]
-fn unfinished_key_files_and_those_without_a_group_are_removed() {
+fn unfinished_key_files_and_key_files_without_a_group_are_removed() {
     let mut machine = filled();
     machine.restart(|disk| {
         let path = files(disk, "keys").remove(0);
@@ -260,7 +260,7 @@ fn unfinished_key_files_and_those_without_a_group_are_removed() {
 }
 
 #[test]
-fn a_key_file_has_what_was_committed_and_waits_for_open_transactions() {
+fn a_key_file_has_only_committed_records_and_waits_for_open_transactions() {
     for end in [TransactionEnd::Commit, TransactionEnd::Abort] {
         let mut machine = Machine::new();
         machine

@@ -50,7 +50,7 @@ fn filled() -> Machine {
 }
 
 #[test]
-fn a_history_is_read_from_its_end_and_a_page_reads_little() {
+fn a_page_of_a_keys_history_starts_at_its_end_and_reads_few_chunks() {
     let machine = filled();
     machine.log().persist();
     sync(machine.log());
@@ -88,7 +88,7 @@ fn a_version_at_an_offset_is_found_in_the_open_group() {
 
 /// Versions that compaction has dropped are reported, and those that it has kept stay exact, also after restarts.
 #[test]
-fn versions_that_compaction_has_dropped_are_reported_for_ever() {
+fn versions_that_compaction_dropped_stay_reported() {
     let mut machine = Machine::new();
     let mut config = small_groups("compact");
     let settings = [(DELETE_RETENTION, "0"), (FILE_DELETE_DELAY, "0")];

@@ -28,7 +28,7 @@ fn value(text: &str) -> Option<String> {
 }
 
 #[test]
-fn a_key_that_was_looked_up_is_in_memory_and_follows_the_log() {
+fn a_looked_up_key_stays_in_memory_and_follows_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", keyed("compact")).unwrap();
@@ -61,7 +61,7 @@ fn a_key_that_was_looked_up_is_in_memory_and_follows_the_log() {
 }
 
 #[test]
-fn look_ups_are_counted_by_where_they_end() {
+fn lookups_are_counted_by_the_place_that_answers_them() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
     config.hot_keys = ByteSize(1 << 20);
@@ -100,7 +100,7 @@ fn look_ups_are_counted_by_where_they_end() {
 }
 
 #[test]
-fn records_of_transactions_come_with_their_commit() {
+fn records_of_a_transaction_become_visible_with_its_commit() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", keyed("compact")).unwrap();
@@ -136,7 +136,7 @@ fn records_of_transactions_come_with_their_commit() {
 }
 
 #[test]
-fn records_that_only_a_key_file_has_shown_take_the_place_of_copies() {
+fn records_known_only_from_a_key_file_replace_copies_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", small_groups("compact")).unwrap();
@@ -168,7 +168,7 @@ fn records_that_only_a_key_file_has_shown_take_the_place_of_copies() {
 }
 
 #[test]
-fn keys_that_get_other_owners_are_not_found_in_memory() {
+fn keys_that_move_to_another_partition_are_not_found_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", keyed("compact")).unwrap();

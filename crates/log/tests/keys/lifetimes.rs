@@ -59,7 +59,7 @@ fn close_groups(machine: &Machine) {
 }
 
 #[test]
-fn a_key_is_absent_when_its_value_has_ended() {
+fn a_key_is_absent_when_its_value_has_expired() {
     let mut machine = Machine::new();
     create(&machine, &[]);
     append_until(&machine, &["a", "b"], Some(1_000));
@@ -95,7 +95,7 @@ fn a_key_is_absent_when_its_value_has_ended() {
 }
 
 #[test]
-fn values_that_name_no_end_live_as_long_as_the_stream_says() {
+fn values_without_an_expiry_get_the_streams_lifetime() {
     let machine = Machine::new();
     let partition = create(&machine, &[(TTL, "1000")]);
     append_until(&machine, &["own"], Some(5_000));
@@ -119,7 +119,7 @@ fn values_that_name_no_end_live_as_long_as_the_stream_says() {
 }
 
 #[test]
-fn conditions_and_sums_see_no_value_that_has_ended() {
+fn conditions_and_additions_ignore_expired_values() {
     let machine = Machine::new();
     let partition = create(&machine, &[]);
     let change = |change| {
@@ -168,7 +168,7 @@ fn conditions_and_sums_see_no_value_that_has_ended() {
 }
 
 #[test]
-fn a_header_that_is_no_time_gives_no_end() {
+fn an_expiry_header_that_is_no_time_sets_no_expiry() {
     let machine = Machine::new();
     let partition = create(&machine, &[]);
     for (key, end) in [("a", i64::MAX), ("b", i64::MIN), ("c", -1)] {
@@ -224,7 +224,7 @@ fn stored(partition: &StreamPartition, key: &[u8]) -> Vec<bool> {
 
 /// Compaction runs by itself when enough values have ended, although nothing is written.
 #[test]
-fn compaction_removes_values_that_have_ended() {
+fn compaction_removes_expired_values() {
     for (ttl, end) in [("-1", Some(1_000)), ("1000", None)] {
         let mut machine = Machine::new();
         let settings = [
@@ -272,7 +272,7 @@ fn compaction_removes_values_that_have_ended() {
 
 /// A value without a time never ends, and does not let compaction rewrite its group again and again.
 #[test]
-fn a_value_without_a_time_stays_and_its_group_is_rewritten_once() {
+fn a_value_without_a_timestamp_stays_and_its_group_is_rewritten_once() {
     let machine = Machine::new();
     let settings = [
         (DELETE_RETENTION, "500"),
@@ -308,7 +308,7 @@ fn a_value_without_a_time_stays_and_its_group_is_rewritten_once() {
 
 /// An older value of the key, in another group, does not come back when the newest has ended.
 #[test]
-fn an_older_value_does_not_come_back() {
+fn an_older_value_does_not_return_when_the_newest_expires() {
     let machine = Machine::new();
     let settings = [(DELETE_RETENTION, "500"), (FILE_DELETE_DELAY, "0")];
     create(&machine, &settings);
@@ -330,7 +330,7 @@ fn an_older_value_does_not_come_back() {
 
 /// A scan goes on over ended values until it has found another one.
 #[test]
-fn a_scan_passes_over_many_values_that_have_ended() {
+fn a_scan_skips_many_expired_values() {
     let machine = Machine::new();
     let partition = create(&machine, &[]);
     let names: Vec<String> = (0..150).map(|n| format!("k{n:03}")).collect();
@@ -364,7 +364,7 @@ fn compact_for(machine: &Machine, time: Duration) {
 
 /// Look-ups follow a wrong clock, but what has not ended by the right one is there again when the clock is right.
 #[test]
-fn a_clock_that_jumps_a_year_ahead_and_back_destroys_nothing() {
+fn a_clock_that_jumps_a_year_ahead_and_back_removes_no_value() {
     let mut machine = Machine::new();
     machine.clock.set(Timestamp(YEAR));
     let settings = [
@@ -403,7 +403,7 @@ fn a_clock_that_jumps_a_year_ahead_and_back_destroys_nothing() {
 }
 
 #[test]
-fn a_clock_that_jumps_a_year_back_keeps_values_until_it_is_right() {
+fn a_clock_that_jumps_a_year_back_keeps_values_until_it_is_corrected() {
     let mut machine = Machine::new();
     machine.clock.set(Timestamp(YEAR));
     let settings = [(DELETE_RETENTION, "500"), (FILE_DELETE_DELAY, "0")];

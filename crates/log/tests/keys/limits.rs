@@ -112,7 +112,7 @@ fn keys_of_no_bytes_and_of_a_megabyte_are_found() {
 
 /// A stream that had no keys until it became keyed loses none of its records, and its keys are found.
 #[test]
-fn records_without_a_key_from_before_a_stream_is_keyed_stay_and_are_passed_over() {
+fn lookups_skip_records_without_a_key_from_before_the_stream_was_keyed() {
     let mut machine = Machine::new();
     let stream = small_groups("delete");
     machine.log().create_stream("s", stream).unwrap();

@@ -6,7 +6,7 @@ use millstream_log::{KeyRange, Log, LogError, StreamConfig, StreamDefaults};
 use super::{append, config, get, keyed, scan, sync};
 
 #[test]
-fn a_record_in_another_partition_than_its_keys_is_counted_and_not_found() {
+fn a_record_outside_of_its_keys_partition_is_counted_and_not_found() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let config = StreamConfig {

@@ -149,7 +149,7 @@ fn an_index_can_be_added_to_a_stream_with_data_and_removed() {
 }
 
 #[test]
-fn files_of_an_index_are_made_anew_and_go_with_their_groups() {
+fn index_files_are_rebuilt_and_are_removed_with_their_groups() {
     let mut machine = Machine::new();
     create(&machine, "city");
     put(&machine, 0..RECORDS);
@@ -195,7 +195,7 @@ fn files_of_an_index_are_made_anew_and_go_with_their_groups() {
 }
 
 #[test]
-fn look_ups_need_no_files_while_these_cannot_be_written() {
+fn secondary_lookups_work_while_index_files_cannot_be_written() {
     let machine = Machine::new();
     create(&machine, "city");
     machine
@@ -208,7 +208,7 @@ fn look_ups_need_no_files_while_these_cannot_be_written() {
 }
 
 #[test]
-fn of_a_thousand_secondary_keys_the_first_ones_are_found() {
+fn a_lookup_finds_the_first_of_a_thousand_secondary_keys() {
     let machine = Machine::new();
     create(&machine, "n,long");
     let partition = machine.partition();
@@ -242,7 +242,7 @@ fn of_a_thousand_secondary_keys_the_first_ones_are_found() {
 }
 
 #[test]
-fn a_look_up_ends_though_it_meets_old_versions_alone() {
+fn a_lookup_that_finds_only_old_versions_ends() {
     let machine = Machine::new();
     create(&machine, "city");
     let partition = machine.partition();
@@ -274,7 +274,7 @@ fn a_look_up_ends_though_it_meets_old_versions_alone() {
 
 /// A key that has a secondary key from beginning to end is found, whatever happens meanwhile.
 #[test]
-fn a_record_that_keeps_its_secondary_key_is_found_while_it_is_put_again() {
+fn a_record_stays_found_by_its_secondary_key_during_overwrites() {
     let machine = Machine::new();
     create(&machine, "city");
     let (log, partition): (&Log, _) = (machine.log(), machine.partition());

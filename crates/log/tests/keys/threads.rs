@@ -219,27 +219,27 @@ fn run(durability: Durability, beside: Beside) {
 }
 
 #[test]
-fn a_producer_finds_its_acknowledged_records_beside_other_threads() {
+fn a_producer_looks_up_its_acknowledged_records_during_concurrent_writes() {
     run(Durability::Async, Beside::Appends);
 }
 
 #[test]
-fn a_producer_finds_its_synced_records_beside_other_threads() {
+fn a_producer_looks_up_its_synced_records_during_concurrent_writes() {
     run(Durability::Sync, Beside::Appends);
 }
 
 #[test]
-fn lookups_beside_the_removal_of_records_never_fail() {
+fn lookups_during_the_removal_of_records_never_fail() {
     run(Durability::Async, Beside::Removals);
 }
 
 #[test]
-fn lookups_and_readers_beside_compaction_miss_no_record() {
+fn lookups_and_readers_during_compaction_miss_no_record() {
     run(Durability::Async, Beside::Compaction);
 }
 
 #[test]
-fn many_threads_wait_for_one_that_builds_the_index() {
+fn many_threads_wait_for_the_thread_that_builds_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let config = with_threads(dir.path());
     let log = Log::open(config.clone()).unwrap();

@@ -282,7 +282,7 @@ fn run(steps: &[Step]) -> [Watcher; 3] {
 }
 
 #[test]
-fn a_watch_that_reconnects_and_is_reset_ends_with_the_table() {
+fn a_watch_that_reconnects_or_is_reset_ends_with_the_whole_table() {
     let (mut connected, mut reconnected) = (0, 0);
     for seed in 0..100 {
         let mut rng = Rng::with_seed(seed);
@@ -307,7 +307,7 @@ fn delete_and_drop(machine: &Machine, log: &Log) {
 }
 
 #[test]
-fn a_watch_behind_a_dropped_deletion_is_told_and_one_in_front_of_it_is_not() {
+fn only_a_watch_that_missed_a_dropped_deletion_is_refused() {
     let mut machine = created(Durability::Sync);
     let all = KeyRange::all();
     append(&machine.partition(), &[(Some(b"a/0"), Some(b"v"))]);
@@ -347,7 +347,7 @@ fn a_watch_behind_a_dropped_deletion_is_told_and_one_in_front_of_it_is_not() {
 }
 
 #[test]
-fn superseded_records_and_deletions_leave_a_position_good() {
+fn superseded_records_and_deletions_keep_a_position_valid() {
     let machine = created(Durability::Sync);
     let mut watcher = Watcher::new(&machine.partition(), KeyRange::prefix("a"));
     for n in 0..5_u64 {
@@ -367,7 +367,7 @@ fn superseded_records_and_deletions_leave_a_position_good() {
 }
 
 #[test]
-fn a_watch_behind_removed_records_is_told() {
+fn a_watch_that_missed_removed_records_is_refused() {
     let machine = created(Durability::Sync);
     for n in 0..10_u64 {
         append(&machine.partition(), &[(Some(&key(n % KEYS)), Some(b"v"))]);

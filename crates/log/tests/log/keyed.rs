@@ -85,7 +85,7 @@ fn a_record_without_a_key_is_refused_in_every_chunk_and_nothing_of_the_chunk_is_
 }
 
 #[test]
-fn the_policy_of_the_stream_and_of_the_node_decide_and_changes_count_at_once() {
+fn the_policies_of_stream_and_node_apply_and_changes_take_effect_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
@@ -130,7 +130,7 @@ fn the_policy_of_the_stream_and_of_the_node_decide_and_changes_count_at_once() {
 }
 
 #[test]
-fn groups_of_a_compacted_stream_are_at_most_16_mib_and_the_settings_stay_as_they_are() {
+fn groups_of_a_compacted_stream_are_at_most_16_mib_whatever_its_settings() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let value = vec![7; 250_000];

@@ -50,7 +50,7 @@ fn a_stream_much_larger_than_the_pool_is_read_back_whole() {
 }
 
 #[test]
-fn a_reader_at_the_end_of_a_group_that_is_removed_goes_on_with_the_next() {
+fn a_reader_at_the_end_of_a_removed_group_continues_with_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let config = StreamConfig {
@@ -193,7 +193,7 @@ fn bad_positions(first: u64, end: u64) -> [u64; 9] {
 }
 
 #[test]
-fn a_position_where_no_chunk_starts_is_the_callers_error_and_no_damage() {
+fn reading_at_a_position_where_no_chunk_starts_is_not_reported_as_damage() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(config(dir.path())).unwrap();
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
@@ -248,7 +248,7 @@ fn a_position_where_no_chunk_starts_is_the_callers_error_and_no_damage() {
 }
 
 #[test]
-fn damage_is_reported_from_a_chunks_start_and_from_within_it() {
+fn damage_is_reported_to_readers_at_a_chunks_start_and_within_it() {
     for (chunk_start, from) in [(false, 0), (false, 10), (true, 0), (true, 10)] {
         let dir = tempfile::tempdir().unwrap();
         let log = Log::open(config(dir.path())).unwrap();

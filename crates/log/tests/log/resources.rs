@@ -100,7 +100,7 @@ fn idle_lanes_give_their_buffers_back() {
 }
 
 #[test]
-fn memory_is_taken_first_from_segments_that_all_readers_have_passed() {
+fn segments_that_all_readers_have_passed_are_evicted_first() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(LogConfig {
         // On threads of its own the log may take more memory before the test sees that it has taken some.
@@ -144,7 +144,7 @@ fn memory_is_taken_first_from_segments_that_all_readers_have_passed() {
 }
 
 #[test]
-fn many_lanes_that_are_never_written_do_not_fill_the_pool_for_ever() {
+fn lanes_of_memory_streams_do_not_fill_the_pool_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let in_memory = StreamConfig {

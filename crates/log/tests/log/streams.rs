@@ -146,7 +146,7 @@ fn settings_are_altered_in_use_and_survive_a_restart() {
 }
 
 #[test]
-fn concurrent_requests_for_a_stream_all_get_it() {
+fn concurrent_requests_for_a_stream_all_succeed() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let barrier = std::sync::Barrier::new(4);
@@ -176,7 +176,7 @@ fn concurrent_requests_for_a_stream_all_get_it() {
 
 /// Chunks of this process take the same way as those of producers in the network.
 #[test]
-fn chunks_get_the_time_and_the_codec_that_their_stream_asks_for() {
+fn chunks_get_the_timestamp_type_and_codec_of_their_streams_settings() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let settings = [
@@ -221,7 +221,7 @@ fn chunks_get_the_time_and_the_codec_that_their_stream_asks_for() {
 }
 
 #[test]
-fn defaults_count_for_users_streams_without_settings_of_their_own_and_at_once() {
+fn changed_defaults_apply_at_once_to_streams_without_their_own_settings() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(config(dir.path())).unwrap();
     let bare = log.create_stream("bare", StreamConfig::default()).unwrap();

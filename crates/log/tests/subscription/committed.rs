@@ -53,7 +53,7 @@ impl Model {
 proptest! {
     /// Both kinds of subscriptions give what is committed, in order, once, whenever they read.
     #[test]
-    fn committed_chunks_are_handed_out_once(steps in prop::collection::vec(step(), 1..120)) {
+    fn a_subscription_gives_each_committed_chunk_once(steps in prop::collection::vec(step(), 1..120)) {
         let (_dir, log, stream) = with_stream(1);
         let lane = stream.partition(0).unwrap();
         let mut by_offset = Subscription::of_partitions([(lane.clone(), Offset(0))]);

@@ -104,7 +104,7 @@ fn a_chunk_that_cannot_be_filtered_is_reported_behind_the_chunks_before_it() {
 
 /// A megabyte of compressed chunks was looked through at once, however many gigabytes of records that is.
 #[test]
-fn a_filter_looks_through_a_bounded_part_of_compressed_chunks_at_once() {
+fn one_step_filters_a_bounded_number_of_compressed_bytes() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream.partition(0).unwrap();
     let (large, small) = (&[false; 20][..], &[false][..]);

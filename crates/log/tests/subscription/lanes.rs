@@ -12,7 +12,7 @@ use tempfile::tempdir;
 use crate::{Count, append, chunk, hold_catch_up_memory, values, with_stream};
 
 #[test]
-fn lanes_are_read_from_their_offsets_on_and_slices_hold_their_segments() {
+fn a_subscription_reads_lanes_from_their_offsets_and_its_slices_pin_segments() {
     let (_dir, log, stream) = with_stream(2);
     let lanes = [0, 1].map(|partition| stream.partition(partition).unwrap());
     for n in 0..4u8 {
@@ -49,7 +49,7 @@ fn lanes_are_read_from_their_offsets_on_and_slices_hold_their_segments() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_refused_with_the_earliest() {
+fn an_offset_out_of_range_is_refused_with_the_earliest_offset() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream.partition(0).unwrap();
     let mut subscription = Subscription::of_partitions([(lane.clone(), Offset(1))]);
@@ -113,7 +113,7 @@ fn durable_chunks_and_added_lanes_wake_a_subscriber_once() {
 }
 
 #[test]
-fn lanes_that_are_not_wanted_are_handed_out_when_they_are() {
+fn a_lane_that_is_not_wanted_is_read_once_it_is_wanted() {
     for has_shared_group in [false, true] {
         let (_dir, log, stream) = with_stream(3);
         for partition in 0..2u8 {
@@ -146,7 +146,7 @@ fn lanes_that_are_not_wanted_are_handed_out_when_they_are() {
 
 /// The lane did not know yet where it begins while its first chunk was appended.
 #[test]
-fn the_first_record_of_a_lane_is_read_that_is_added_meanwhile() {
+fn a_subscription_reads_a_lane_added_meanwhile_from_its_first_record() {
     let dir = tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
     let config = StreamConfig {
@@ -206,7 +206,7 @@ fn a_subscription_reports_and_awaits_busy_catch_up_memory() {
 
 /// One lane that was read from the disk held up all others of its subscription.
 #[test]
-fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_others() {
+fn a_lane_that_waits_for_catch_up_memory_does_not_block_other_lanes() {
     for by_group in [false, true] {
         let (_dir, log, stream) = with_stream(2);
         let [old, live] = [0, 1].map(|partition| stream.partition(partition).unwrap());

@@ -8,7 +8,7 @@ use crate::{append, chunk, hold_catch_up_memory, values, with_stream};
 
 /// Each look reported it again, for ever.
 #[test]
-fn retention_overtaking_a_lane_of_a_shared_group_is_reported_once() {
+fn a_subscriber_reports_once_that_retention_overtook_a_lane() {
     let (_dir, log, stream) = with_stream(2);
     let [lane, other] = [0, 1].map(|partition| stream.partition(partition).unwrap());
     for _ in 0..100 {
@@ -83,7 +83,7 @@ fn four_subscribers_of_one_shared_group_read_one_streamlet_side_by_side() {
 /// A second subscription of the same name lost its groups when the first one ended, and others were handed
 /// the same records.
 #[test]
-fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
+fn a_subscriber_keeps_its_groups_when_an_older_subscriber_of_its_name_ends() {
     let (_dir, log, stream) = with_stream(2);
     let lanes = [0, 1].map(|partition| stream.partition(partition).unwrap());
     let subscriber =
@@ -108,7 +108,7 @@ fn a_subscriber_keeps_its_groups_when_an_older_one_of_the_same_name_ends() {
 
 /// The subscriber remembered all groups that it had ever read, and committed them once more.
 #[test]
-fn a_subscriber_forgets_the_groups_that_others_commit_by_its_name() {
+fn a_subscriber_drops_groups_that_another_commits_under_its_name() {
     let (_dir, log, stream) = with_stream(1);
     let lane = stream.partition(0).unwrap();
     for _ in 0..20 {
@@ -170,7 +170,7 @@ fn groups_behind_an_open_transaction_are_left_to_other_subscribers() {
 
 /// A lane of which no group was handed out yet waited for the memory that another one needed.
 #[test]
-fn a_lane_that_waits_for_catch_up_memory_does_not_hold_up_one_that_is_new() {
+fn a_lane_that_waits_for_catch_up_memory_does_not_block_a_new_lane() {
     let (_dir, log, stream) = with_stream(2);
     let [old, live] = [0, 1].map(|partition| stream.partition(partition).unwrap());
     let _held = hold_catch_up_memory(&log, &old);

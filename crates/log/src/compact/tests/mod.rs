@@ -60,7 +60,7 @@ impl RewriteOutput for MemoryOutput {
 }
 
 #[test]
-fn rewritten_groups_have_what_a_plain_map_has() {
+fn rewritten_groups_equal_a_plain_map() {
     let mut rewritten = 0;
     for seed in 0..CASES {
         rewritten += check_case(seed);
@@ -69,7 +69,7 @@ fn rewritten_groups_have_what_a_plain_map_has() {
 }
 
 #[test]
-fn a_rewrite_stops_where_a_key_file_is_damaged_or_it_is_told_to() {
+fn a_rewrite_stops_at_a_damaged_key_file_or_on_request() {
     let mut world = World::new(1);
     let groups = world.fill();
     assert!(groups.len() > 4);

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_a_flipped_bit_or_at_another_place_is_none() {
+    fn a_record_with_a_flipped_bit_or_at_another_position_is_refused() {
         for (record, _) in all() {
             let bytes = record.encode(PLACE, 2);
             for bit in 0..bytes.len() * 8 {
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_a_value_in_an_unused_field_is_none() {
+    fn a_record_with_a_value_in_an_unused_field_is_refused() {
         let mut bytes = Record::End { count: 1 }.encode(PLACE, 0);
         bytes[36] = 1;
         let crc = crc_of(&bytes, PLACE);

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_keys_pass_and_few_others_do() {
+    fn a_filter_passes_all_of_its_keys_and_few_others() {
         for count in [0_u32, 1, 100, 50_000] {
             let key = |n: u32| format!("key {n}").into_bytes();
             let hashes: Vec<u64> = (0..count).map(|n| hash(&key(n))).collect();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_and_bits_are_those_of_parquet() {
+    fn hashes_and_bits_equal_parquets() {
         assert_eq!(hash(b""), 0xef46_db37_51d8_e999);
         assert_eq!(hash(b"a"), 0xd24e_c4f1_a98c_6e5b);
         // The lower half is 1, so each word has the bit that its salt's upper five bits name.

@@ -165,7 +165,7 @@ fn key_to_sort() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_key_file_answers_as_a_plain_map(
+    fn lookups_in_a_key_file_equal_a_plain_map(
         entries in btree_map(key(), version(), 0..300),
         absent in vec(key(), 0..20),
     ) {
@@ -273,7 +273,7 @@ proptest! {
 
     /// Checksums cover each byte, so damage is an error, and never a wrong answer or a panic.
     #[test]
-    fn damaged_and_truncated_files_are_told(
+    fn damaged_and_truncated_key_files_are_reported(
         entries in btree_map(key(), version(), 0..60),
         at: proptest::sample::Index,
         bit in 0..8_u32,
@@ -359,7 +359,7 @@ fn sort_repeated(records: u64, keys: u64, bytes_max: usize) -> usize {
 }
 
 #[test]
-fn keys_that_are_put_again_and_again_take_little_memory() {
+fn keys_that_are_overwritten_many_times_take_little_memory() {
     assert_eq!(sort_repeated(20_000, 50, 10_000), 0);
     // More keys than are remembered.
     assert_eq!(sort_repeated(60_000, 20_000, 32 << 20), 0);
@@ -367,7 +367,7 @@ fn keys_that_are_put_again_and_again_take_little_memory() {
 }
 
 #[test]
-fn many_blocks_have_several_filters_and_are_searched() {
+fn a_key_file_of_many_blocks_has_several_filters_and_is_searched() {
     let version = |n: u64| Version {
         offset: Offset(FIRST + n),
         chunk: Position(100 * n),
@@ -415,7 +415,7 @@ fn a_file_of_another_group_or_of_other_keys_is_refused() {
 }
 
 #[test]
-fn horizons_are_read_and_those_of_earlier_programs_are_unknown() {
+fn horizons_are_read_and_horizons_of_earlier_programs_are_unknown() {
     let horizons = |file: &MemoryFile| {
         let counts = KeyFile::read_counts(file, &name(), &KeyKind::Primary, END).unwrap();
         counts.horizons

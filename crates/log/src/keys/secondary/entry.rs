@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_sort_as_their_pairs_and_are_decoded() {
+    fn encoded_entries_sort_as_their_pairs_and_round_trip() {
         let parts: [&[u8]; 12] = [
             b"", b"\0", b"\0\0", b"\0\x01", b"\0\xff", b"\x01", b"a", b"a\0", b"a\0b", b"ab",
             b"\xff", b"\xff\0",
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_entry() {
+    fn decoding_other_bytes_gives_no_entry() {
         for bytes in [&b""[..], b"a", b"\0", b"a\0", b"a\0\x02k", b"\0\xff"] {
             assert_eq!((decode(bytes), key_of(bytes)), (None, None), "{bytes:?}");
         }

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_separated_by_commas_and_others_are_refused() {
+    fn index_names_are_separated_by_commas_and_bad_names_are_refused() {
         let names = |text: &str| {
             let names = names_of(text);
             names

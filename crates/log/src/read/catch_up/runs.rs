@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_window_that_a_reader_comes_to_has_more_read_ahead_of_it() {
+    fn read_ahead_grows_with_each_window_that_a_reader_reaches() {
         let mut runs = Runs::default();
         let group = group(1);
         assert_eq!(runs.window_at(&group, at(0), MEMORY, NOW), None);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_lost_its_windows_plans_anew() {
+    fn a_sequential_read_that_lost_its_windows_plans_read_ahead_anew() {
         let mut runs = Runs::default();
         let group = group(1);
         runs.begin(&group, at(0), NOW);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_in_the_next_group_and_active_ones_share_the_memory() {
+    fn a_sequential_read_continues_in_the_next_group_and_active_reads_share_the_memory() {
         let mut runs = Runs::default();
         let (one, two) = (group(1), group(2));
         runs.begin(&one, at(3), NOW);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn few_places_are_remembered_where_reads_ended() {
+    fn the_number_of_remembered_read_positions_is_bounded() {
         let mut runs = Runs::default();
         let group = group(1);
         for window in 0..2 * RUNS_MAX {

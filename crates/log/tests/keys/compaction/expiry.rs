@@ -11,7 +11,7 @@ use crate::machine::{self, Machine};
 use crate::{append, chunk, small_groups, sync};
 
 #[test]
-fn tombstones_go_after_their_time() {
+fn tombstones_are_removed_after_the_delete_retention() {
     let mut machine = filled(&[(DELETE_RETENTION, "1000"), (FILE_DELETE_DELAY, "0")]);
     let partition = machine.partition();
     append(&partition, &[(Some(b"key 0"), None)]);
@@ -40,7 +40,7 @@ fn tombstones_go_after_their_time() {
 /// Groups that have nothing but tombstones, each the newest record of its key, are not joined with others where a shared
 /// group or other lanes name the groups.
 #[test]
-fn tombstones_go_though_all_records_of_their_group_are_the_newest() {
+fn expired_tombstones_are_removed_from_a_group_without_superseded_records() {
     let machine = Machine::new();
     let stream = StreamConfig {
         lanes: 2,
@@ -127,7 +127,7 @@ fn markers(machine: &Machine) -> Vec<(Stored, Option<Timestamp>)> {
 }
 
 #[test]
-fn markers_stay_for_their_time_and_while_a_reader_may_need_them() {
+fn markers_stay_for_the_delete_retention_and_while_a_reader_needs_them() {
     let mut machine = Machine::new();
     create(
         &machine,
@@ -213,7 +213,7 @@ fn markers_stay_for_their_time_and_while_a_reader_may_need_them() {
 
 /// A start reads from key files when markers may go: nothing else may be dirty in their groups.
 #[test]
-fn markers_go_after_their_time_across_a_start() {
+fn markers_are_removed_after_the_delete_retention_and_a_restart() {
     let mut machine = Machine::new();
     let settings = [(DELETE_RETENTION, "1000"), (FILE_DELETE_DELAY, "0")];
     create(&machine, &settings);

@@ -37,7 +37,7 @@ fn a_start_removes_the_files_of_replaced_groups() {
 }
 
 #[test]
-fn a_deleted_group_that_is_still_there_holds_up_no_compaction() {
+fn a_deleted_group_whose_file_remains_does_not_block_compaction() {
     let mut machine = filled(&[(FILE_DELETE_DELAY, "0")]);
     let to = Offset(333);
     let deletion = (machine.partition(), to);
@@ -64,7 +64,7 @@ fn make_list_anew(disk: &SimDisk) {
 }
 
 #[test]
-fn a_list_that_is_made_anew_has_the_rewritten_group_and_none_that_it_replaces() {
+fn a_rebuilt_list_has_the_rewritten_group_and_not_the_replaced_ones() {
     let mut machine = filled(&[]);
     let before = table(&machine);
     let old = machine.files("log").len();
@@ -81,7 +81,7 @@ fn a_list_that_is_made_anew_has_the_rewritten_group_and_none_that_it_replaces() 
 }
 
 #[test]
-fn files_that_may_be_in_the_list_stay_as_they_are_until_the_next_start() {
+fn files_that_the_list_may_name_stay_until_the_next_start() {
     let (mut old, mut new) = (0, 0);
     for failing_writes in [1, 2] {
         let mut machine = filled(&[(FILE_DELETE_DELAY, "0")]);
@@ -133,7 +133,7 @@ fn group_files(machine: &Machine) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn an_old_generation_that_is_put_back_is_told_and_does_not_count() {
+fn a_restored_file_of_an_old_generation_is_reported_and_ignored() {
     let mut machine = filled(&[(FILE_DELETE_DELAY, "0")]);
     let before = table(&machine);
     let old = group_files(&machine);
@@ -207,7 +207,7 @@ fn an_old_generation_that_is_put_back_is_told_and_does_not_count() {
 }
 
 #[test]
-fn a_damaged_key_file_is_made_again_before_its_group_is_compacted() {
+fn a_damaged_key_file_is_rebuilt_before_its_group_is_compacted() {
     let machine = filled(&[]);
     let before = table(&machine);
     let damaged = machine.files("keys")[1].clone();
@@ -221,7 +221,7 @@ fn a_damaged_key_file_is_made_again_before_its_group_is_compacted() {
 }
 
 #[test]
-fn a_group_whose_index_a_crash_has_torn_is_compacted_and_keeps_its_producers() {
+fn a_group_with_a_torn_index_is_compacted_and_keeps_its_producers() {
     for torn in [0, 1, 2] {
         let mut machine = Machine::new();
         let stream = StreamConfig {
@@ -347,7 +347,7 @@ fn a_crash_at_any_operation_leaves_the_old_groups_or_the_new_one() {
 /// In a stream that is not synced at once, a crash takes back the end of a transaction that look-ups have seen. Until it is
 /// durable, no key file and no compaction may depend on it.
 #[test]
-fn the_end_of_a_transaction_that_a_crash_takes_back_changes_no_file() {
+fn an_end_of_a_transaction_that_a_crash_loses_changes_no_file() {
     let mut machine = Machine::new();
     create(&machine, &[(FILE_DELETE_DELAY, "0")]);
     let durable = |machine: &Machine| {

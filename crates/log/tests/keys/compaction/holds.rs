@@ -60,7 +60,7 @@ fn is_due(machine: &Machine) -> bool {
 }
 
 #[test]
-fn what_a_hold_has_kept_goes_after_its_end() {
+fn records_that_a_hold_protected_are_removed_after_it_ends() {
     let mut machine = filled(&[(DIRTY_RATIO_MIN, "0"), (FILE_DELETE_DELAY, "0")]);
     let stream = machine.log().stream("s").unwrap();
     hold(&machine, "before", DAY);
@@ -103,7 +103,7 @@ fn what_a_hold_has_kept_goes_after_its_end() {
 }
 
 #[test]
-fn a_tombstone_stays_while_a_hold_has_the_value_and_then_for_its_time() {
+fn a_tombstone_stays_while_a_hold_protects_its_value_and_then_for_the_delete_retention() {
     let machine = filled(&[(DELETE_RETENTION, "1000"), (FILE_DELETE_DELAY, "0")]);
     let stream = machine.log().stream("s").unwrap();
     hold(&machine, "before", DAY);
@@ -176,7 +176,7 @@ fn holds_add_few_rewrites() {
 }
 
 #[test]
-fn retention_removes_what_is_held_and_the_list_says_so() {
+fn retention_removes_held_records_and_the_list_marks_the_hold_as_incomplete() {
     let machine = Machine::new();
     let mut stream = small_groups("compact,delete");
     stream.retention = Some(millstream_base::ByteSize(100_000));
@@ -249,7 +249,7 @@ impl Drop for SetAtEnd<'_> {
 
 /// Passes, appends and holds on threads of their own: what a hold has seen at first it sees at last.
 #[test]
-fn holds_are_made_while_passes_go_on() {
+fn holds_can_be_created_during_compaction_passes() {
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(millstream_log::LogConfig {
         background: millstream_log::Background::Threads,
@@ -327,7 +327,7 @@ fn holds_are_made_while_passes_go_on() {
 
 /// An open transaction hides what comes behind its beginning, in its partition alone.
 #[test]
-fn a_hold_has_no_part_of_a_transaction() {
+fn a_hold_ends_before_open_transactions_of_its_partition() {
     let machine = Machine::new();
     let mut stream = small_groups("compact");
     stream.lanes = 2;

@@ -89,7 +89,7 @@ fn a_crash_at_any_operation_leaves_the_small_groups_or_the_joined_one() {
 }
 
 #[test]
-fn groups_of_shared_groups_and_those_that_retention_removes_are_not_joined() {
+fn groups_of_shared_groups_and_groups_that_retention_removes_are_not_joined() {
     let machine = filled_once(0..MANY_KEYS);
     let groups = machine.partition().info().groups;
     let policy = |policy: &str| {

@@ -8,7 +8,7 @@ use super::{ROUNDS, check_rest, fill, filled, newest, offsets_in, read_on, rises
 use crate::sync;
 
 #[test]
-fn readers_go_on_through_a_swap_and_miss_no_record() {
+fn readers_continue_across_a_swap_of_groups_and_miss_no_record() {
     let machine = filled(&[(FILE_DELETE_DELAY, "0")]);
     machine.log().evict();
     let (partition, log) = (machine.partition(), machine.log());
@@ -112,7 +112,7 @@ fn deleted_records_stay_deleted_in_a_rewritten_group() {
 }
 
 #[test]
-fn groups_of_a_shared_group_are_not_joined_and_done_ones_stay_done() {
+fn groups_of_a_shared_group_are_not_joined_and_consumed_groups_stay_consumed() {
     let machine = filled(&[(FILE_DELETE_DELAY, "0")]);
     let (log, before) = (machine.log(), table(&machine));
     let stream = log.stream("s").unwrap();

@@ -39,7 +39,7 @@ impl World<'_> {
             80 => self.check_tags(n)?,
             81 => self.check_versions(n)?,
             82..=85 => self.compact()?,
-            86 => self.compact_what_is_due()?,
+            86 => self.compact_due_lanes()?,
             87 => self.check_log(n)?,
             88 => self.grow()?,
             89 => self.check()?,
@@ -294,7 +294,7 @@ impl World<'_> {
     }
 
     /// Lets compaction do what it finds due.
-    fn compact_what_is_due(&mut self) -> Result<(), LogError> {
+    fn compact_due_lanes(&mut self) -> Result<(), LogError> {
         for _ in 0..self.rng.usize(1..30) {
             self.log().compact_step();
             self.log().step();

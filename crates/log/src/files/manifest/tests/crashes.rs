@@ -8,7 +8,7 @@ use millstream_sim::{Rng, SimDisk, SimRandom};
 use super::*;
 
 #[test]
-fn a_crash_leaves_all_synced_records_and_the_next_run_goes_on_behind_them() {
+fn a_crash_keeps_all_synced_records_and_the_next_run_appends_behind_them() {
     let all = history(300);
     for seed in 0..SEEDS {
         let mut rng = Rng::with_seed(seed);

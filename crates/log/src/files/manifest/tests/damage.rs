@@ -17,7 +17,7 @@ fn manifest_of_synced_records() -> (SimDisk, Vec<Record>) {
 }
 
 #[test]
-fn any_flipped_bit_is_damage_or_looks_as_if_the_last_record_was_torn() {
+fn any_flipped_bit_is_reported_as_damage_or_as_a_torn_last_record() {
     let (disk, all) = manifest_of_synced_records();
     let bytes = disk.read_file(PATH).unwrap().len() as u64;
     let last = bytes - RECORD_BYTES as u64;
@@ -36,7 +36,7 @@ fn any_flipped_bit_is_damage_or_looks_as_if_the_last_record_was_torn() {
 }
 
 #[test]
-fn a_truncated_manifest_is_damaged_where_it_lost_records_that_it_began_with() {
+fn a_manifest_truncated_into_its_initial_records_is_damaged() {
     let (disk, all) = manifest_of_synced_records();
     let bytes = disk.read_file(PATH).unwrap();
     let began_with = HEAD_BYTES as usize + 6 * RECORD_BYTES;

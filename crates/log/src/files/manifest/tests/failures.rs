@@ -6,7 +6,7 @@ use super::*;
 const NEW_PATH: &str = "/manifest.new";
 
 #[test]
-fn records_whose_sync_failed_are_durable_in_another_file() {
+fn records_whose_sync_failed_become_durable_in_a_new_file() {
     let all = history(30);
     for seed in 0..SEEDS {
         let (disk, manifest) = create_and_open(seed);
@@ -22,7 +22,7 @@ fn records_whose_sync_failed_are_durable_in_another_file() {
 }
 
 #[test]
-fn records_whose_write_failed_are_in_another_file() {
+fn records_whose_write_failed_become_durable_in_a_new_file() {
     let (disk, manifest) = create_and_open(1);
     let all = history(30);
     append_synced(&manifest, &all[..10]);
@@ -36,7 +36,7 @@ fn records_whose_write_failed_are_in_another_file() {
 }
 
 #[test]
-fn a_manifest_that_cannot_be_written_anew_takes_no_more_records() {
+fn a_manifest_that_cannot_be_rewritten_takes_no_more_records() {
     let all = history(30);
     for seed in 0..SEEDS {
         let (disk, manifest) = create_and_open(seed);
@@ -129,7 +129,7 @@ fn a_full_disk_refuses_new_files_and_lets_files_be_removed() {
 }
 
 #[test]
-fn a_full_disk_that_reserves_nothing_leaves_no_trace_of_a_refused_record() {
+fn a_refused_record_leaves_no_trace_on_a_full_disk_without_reserved_space() {
     let all = history(20);
     for seed in 0..SEEDS {
         let disk = SimDisk::new(seed);
@@ -150,7 +150,7 @@ fn a_full_disk_that_reserves_nothing_leaves_no_trace_of_a_refused_record() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_former_manifest_in_use() {
+fn a_rewrite_on_a_full_disk_keeps_the_former_manifest_in_use() {
     let disk = SimDisk::new(1);
     let manifest = create(&disk);
     let all = history(20);

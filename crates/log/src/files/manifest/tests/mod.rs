@@ -197,7 +197,7 @@ fn records_of_many_threads_are_durable_when_their_syncs_return() {
 }
 
 #[test]
-fn a_manifest_that_has_grown_is_written_anew() {
+fn a_manifest_that_has_grown_too_large_is_rewritten() {
     let disk = SimDisk::new(1);
     let manifest = create(&disk);
     let pair = |sequence| {
@@ -226,7 +226,7 @@ fn a_manifest_that_has_grown_is_written_anew() {
 }
 
 #[test]
-fn a_rewrite_leaves_out_streams_that_do_not_exist() {
+fn a_rewrite_omits_streams_that_do_not_exist() {
     let disk = SimDisk::new(1);
     let manifest = create(&disk);
     let [gone, other] = [0, 1].map(|n| Record::Group(group(n, 1, 0)));

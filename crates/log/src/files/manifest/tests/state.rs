@@ -49,7 +49,7 @@ fn groups(listed: &Listed) -> Vec<GroupName> {
 
 /// An earlier program did not note because of which records a group lacks others.
 #[test]
-fn a_lane_with_rewritten_groups_lacks_versions_up_to_where_compaction_has_noted() {
+fn a_lane_with_rewritten_groups_lacks_versions_up_to_the_offset_that_compaction_noted() {
     let mut listed = Listed::default();
     assert_eq!(listed.versions_from(LANE), Offset(0));
     let rewritten = GroupName {
@@ -74,7 +74,7 @@ fn a_lane_with_rewritten_groups_lacks_versions_up_to_where_compaction_has_noted(
 }
 
 #[test]
-fn groups_before_the_first_are_no_longer_listed() {
+fn groups_before_a_lanes_first_group_are_no_longer_listed() {
     let mut listed = listed();
     listed.apply(first(4, 40)).unwrap();
     assert_eq!(groups(&listed), [name(4, 0), name(5, 0)]);
@@ -94,7 +94,7 @@ fn a_file_replaces_neighbouring_groups() {
 }
 
 #[test]
-fn records_that_do_not_follow_are_refused_and_change_nothing() {
+fn records_that_contradict_the_list_are_refused_and_change_nothing() {
     let mut listed = listed();
     for record in [
         replaced(name(2, 1), 2),
@@ -172,7 +172,7 @@ fn records_that_do_not_follow_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn the_records_of_a_list_leave_the_same_list() {
+fn replaying_the_records_of_a_list_gives_the_same_list() {
     let mut listed = listed();
     for record in [
         replaced(name(2, 1), 4),
@@ -225,7 +225,7 @@ fn the_records_of_a_list_leave_the_same_list() {
 }
 
 #[test]
-fn an_earlier_program_may_have_dropped_deletions_up_to_where_it_has_compacted() {
+fn a_list_of_an_earlier_program_assumes_dropped_deletions_in_compacted_groups() {
     let mut listed = listed();
     assert_eq!(listed.deletions_from(LANE), Offset(0));
     for (deletions_from, expected) in [(None, 40), (Some(Offset(15)), 15), (Some(Offset(0)), 0)] {
