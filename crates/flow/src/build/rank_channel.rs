@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_that_came_without_credit_go_with_those_that_waited() {
+    fn elements_without_credit_are_sent_with_earlier_waiting_elements() {
         let mut ends = ends();
         let large = vec![0; CREDIT_BYTES as usize * 2 / 3];
         ends.send(large.clone());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_behind_a_barrier_come_in_another_message() {
+    fn elements_behind_a_barrier_are_sent_in_another_message() {
         let mut ends = ends();
         assert!(ends.remote.put(1, &vec![1]).is_ok());
         assert!(ends.remote.commit(None).is_ok());

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_shards_stay_as_long_as_their_checkpoints_can_get_complete() {
+    fn announced_shards_stay_while_their_checkpoints_can_become_complete() {
         let (_ranks, both) = two();
         for number in 2..20 {
             store(&both, 0, number);

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was_written() {
+    fn a_checkpoint_record_round_trips() {
         assert_eq!(decode(&encode(&record()).unwrap()).unwrap(), record());
     }
 

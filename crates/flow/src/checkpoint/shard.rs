@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_read_as_it_was_written() {
+    fn a_shard_round_trips() {
         let (head, saved) = decode(&shard()).unwrap();
         assert_eq!((head.flow.as_str(), head.ranks), ("ads", 3));
         assert_eq!(head.run, 5);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_prepared_before_all_is_written_and_nothing_twice() {
+    fn sinks_are_prepared_once_and_after_all_sinks_are_written() {
         for (fails, is_prepared, expected) in [
             (
                 "write",

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_complete_checkpoint_is_remembered_whatever_follows() {
+    fn the_last_complete_checkpoint_is_remembered_after_failed_ones() {
         let trail = Trail::new(&(Arc::new(Still) as Arc<dyn Clock>));
         assert_eq!(trail.complete(), None);
         for number in 1..10 * CUTS_MAX as u64 {

@@ -63,7 +63,7 @@ fn while_asleep(bell: &Doorbell, count: usize, crew: Workers, then: impl FnOnce(
 }
 
 #[test]
-fn the_last_worker_looks_again_after_another_has_gone_to_sleep() {
+fn the_last_awake_worker_checks_for_work_after_another_fell_asleep() {
     let bell = Doorbell::new(Arc::new(HandClock::default()));
     let crew = Workers {
         count: 2,
@@ -79,7 +79,7 @@ fn the_last_worker_looks_again_after_another_has_gone_to_sleep() {
 }
 
 #[test]
-fn a_timer_that_ends_a_sleep_of_all_workers_beside_work_counts_as_a_lost_wakeup() {
+fn a_timer_that_wakes_workers_which_slept_beside_work_counts_as_a_lost_wakeup() {
     // How many workers there are, of which two sleep; whether there is work; and whether a timer wakes them.
     let cases = [
         (2, true, true, 1),
@@ -300,7 +300,7 @@ fn loses(workers: usize, rules: Rules) -> bool {
 }
 
 #[test]
-fn in_no_order_of_steps_is_a_wakeup_lost() {
+fn no_interleaving_of_steps_loses_a_wakeup() {
     let rules = Rules {
         reports_progress: true,
         last_looks_again: true,

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn long_questions_and_answers_cross_whole() {
+    fn long_questions_and_answers_reach_the_other_rank_whole() {
         let (_ranks, both) = two(&Arc::default());
         thread::scope(|scope| {
             for (rank, asking) in both.iter().enumerate() {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_does_not_answer_has_a_bounded_number_of_questions() {
+    fn the_number_of_open_questions_to_a_silent_rank_is_bounded() {
         let gate = Arc::default();
         let (_ranks, both) = two(&gate);
         let shut = gate.lock();

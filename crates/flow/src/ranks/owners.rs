@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_key_is_the_same_in_each_version() {
+    fn the_owner_of_a_key_has_its_golden_values() {
         let mut owners = KeyOwners::new(4, 4);
         let mut of = |key: &str| {
             let owner = owners.of(&key).unwrap();

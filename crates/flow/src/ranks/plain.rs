@@ -141,7 +141,7 @@ mod tests {
     );
 
     #[test]
-    fn plain_data_is_serialized_as_its_bytes_and_read_wherever_they_lie() {
+    fn plain_data_is_serialized_as_its_bytes_and_read_at_any_alignment() {
         let bytes = postcard::to_stdvec(&ITEM).unwrap();
         // The first field, and how many bytes follow.
         assert_eq!(bytes[..2], [7, 16]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_length_and_those_that_no_value_has_are_refused() {
+    fn bytes_of_another_length_and_invalid_values_are_refused() {
         let refused = |bytes: &[u8]| postcard::from_bytes::<Item>(bytes).is_err();
         let bytes = postcard::to_stdvec(&ITEM).unwrap();
         let of_kind = |kind| {
@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+        fn reading_arbitrary_bytes_does_not_panic(bytes: Vec<u8>) {
             if let Ok(item) = postcard::from_bytes::<Item>(&bytes) {
                 let again = postcard::to_stdvec(&item).unwrap();
                 prop_assert_eq!(postcard::from_bytes::<Item>(&again).unwrap(), item);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sources_idle_counts_from_the_last_item_of_any() {
+    fn the_idle_time_of_all_sources_counts_from_their_last_item() {
         let idle = |seconds| SourceTime {
             is_idle: true,
             silent_since: Some(Duration::from_secs(seconds)),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn open_windows_report_the_source_that_they_wait_for() {
+    fn the_reason_for_open_windows_names_the_source_they_wait_for() {
         let silent_since = Some(Duration::from_secs(8));
         let idle = "source idle for 12 s; windows wait for it for another 18 s";
         check(

@@ -39,7 +39,7 @@ mod tests {
     use crate::state::ordered::StateValue;
 
     #[test]
-    fn a_value_is_the_same_at_another_rank_and_null_is_a_value() {
+    fn values_including_null_round_trip_between_ranks() {
         let values = [
             None,
             Some(json!(null)),

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_changed_key_is_noted_once_with_its_newest_value() {
+    fn each_changed_key_is_recorded_once_with_its_newest_value() {
         let mut table = ValueTable::default();
         table.note_changes();
         table.restore(1, Some(10));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_the_changelog_has_are_noted_with_and_without_a_value() {
+    fn keys_in_the_changelog_are_recorded_with_and_without_a_value() {
         let mut table = ValueTable::default();
         table.note_changes();
         table.restore(1, Some(10));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_changelog_removed_keys_are_forgotten_at_once() {
+    fn without_a_changelog_removed_keys_are_dropped_at_once() {
         let mut table = ValueTable::default();
         set(&mut table, 1, Some(10));
         set(&mut table, 1, None);

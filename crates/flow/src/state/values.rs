@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_json_and_those_that_would_change_are_refused() {
+    fn values_are_json_and_values_that_would_not_round_trip_are_refused() {
         check(7_u64, Ok("7"));
         check((1, None::<u64>), Ok("[1,null]"));
         check("null".to_owned(), Ok("\"null\""));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_read_again_is_told_with_its_key_when_it_is_written() {
+    fn writing_a_value_that_cannot_be_read_back_fails_and_names_its_key() {
         let expected = "key \"tea\": it was written and cannot be read again: ";
         let values = one(Renamed { total: 7 });
         values.set_aside(1);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_keys_are_counted_from_cut_to_cut() {
+    fn changed_keys_are_counted_from_snapshot_to_snapshot() {
         let values = Values::<u64, u64>::new(0, 1, 3);
         values.note_changes();
         for checkpoint in 1..4 {
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_entries_of_a_run_are_read_again() {
+    fn only_the_first_entries_of_a_run_are_read_back() {
         let values = one(7_u64);
         for _ in 0..2 * READ_AGAIN_MAX {
             values.save().unwrap();
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_the_same_after_the_way_through_json() {
+    fn a_number_round_trips_through_json() {
         let values = Values::<u64, f64>::new(0, 1, 1);
         for (key, bits) in (0..1000_u64).map(|n| (n, n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) {
             let value = f64::from_bits(bits);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_observed_where_they_lie_in_any_order_of_emission() {
+    fn a_reader_observes_events_at_their_positions_in_any_order_of_emission() {
         let events = RingEvents::default();
         events.add_writer(FIRST);
         events.emit(20, FIRST, watermark(2));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn time_stays_when_an_idle_writer_has_rejoined() {
+    fn the_watermark_does_not_move_back_when_an_idle_writer_rejoins() {
         let events = two_writers();
         events.emit(0, FIRST, watermark(5));
         events.emit(0, SECOND, idle(3));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watermark_is_the_least_of_all_writers() {
+    fn the_watermark_is_the_minimum_of_all_writers() {
         let events = two_writers();
         events.emit(0, FIRST, watermark(5));
         assert_eq!(events.observe(0), None, "the other has emitted nothing");
@@ -353,7 +353,7 @@ mod tests {
 
     /// Instances in turn share a writer, and the later one found nothing to write. The last windows stayed open.
     #[test]
-    fn the_event_of_a_later_slice_stays_though_an_earlier_slice_ends_behind_it() {
+    fn an_empty_earlier_slice_does_not_hide_the_event_of_a_later_slice() {
         let events = RingEvents::default();
         events.add_writer(FIRST);
         let end = |slice, room: Range<u64>, time| {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn all_readers_see_the_time_that_one_observed() {
+    fn a_watermark_that_one_reader_observed_is_visible_to_all() {
         let events = RingEvents::default();
         events.add_writer(FIRST);
         events.emit(10, FIRST, watermark(1));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_are_idle_the_furthest_watermark_counts() {
+    fn the_highest_watermark_counts_when_all_writers_are_idle() {
         let events = two_writers();
         events.emit(0, FIRST, idle(5));
         events.emit(0, SECOND, idle(8));

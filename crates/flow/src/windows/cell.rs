@@ -89,12 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_that_may_be_missing_takes_no_more_memory() {
+    fn an_optional_cell_takes_no_more_memory_than_a_cell() {
         assert_eq!(size_of::<Option<Cell<u64>>>(), size_of::<Cell<u64>>());
     }
 
     #[test]
-    fn counts_are_kept_as_they_are() {
+    fn a_count_is_serialized_as_a_number_and_saturates() {
         let mut count = Count::default();
         count.add(7);
         let kept = postcard::to_stdvec(&count).unwrap();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_strings_and_numbers_as_they_are_and_else_json() {
+    fn the_text_of_a_key_is_its_string_or_number_or_else_json() {
         check(7_u32, "7");
         check(-7_i64, "-7");
         check(u64::MAX, "18446744073709551615");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_key_is_none() {
+    fn a_text_that_is_no_key_does_not_parse() {
         assert_eq!(of_text::<u32>("three").count(), 0);
         assert_eq!(of_text::<u8>("256").count(), 0);
         assert_eq!(of_text::<(u32, u32)>("[1]").count(), 0);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_small_large_and_negative_are_told_apart() {
+    fn small_large_and_negative_window_numbers_are_distinct() {
         count(&[0_u8, 1, 255]);
         count(&[7_u32, 0, u32::MAX, 4_000, 70_000]);
         count(&[-1_i64, 0, 1, i64::MIN, i64::MAX, 8_191, 8_192]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_does_not_grow_with_how_large_numbers_are() {
+    fn the_memory_of_a_table_does_not_depend_on_the_size_of_its_numbers() {
         let mut table = Table::<u64, u64>::new(true);
         for bits in 0..64 {
             get_or_make(&mut table, &(1 << bits));

@@ -127,7 +127,7 @@ impl Scene {
 }
 
 #[test]
-fn a_source_far_ahead_of_another_is_held_and_goes_on_with_it() {
+fn a_source_far_ahead_is_held_back_until_the_other_catches_up() {
     let scene = Scene::aligned();
     scene.slow.give([(1, 0)]);
     scene.check_held_behind(0);
@@ -144,7 +144,7 @@ fn a_source_far_ahead_of_another_is_held_and_goes_on_with_it() {
 }
 
 #[test]
-fn a_source_is_held_by_one_that_has_given_nothing_yet_until_that_is_idle() {
+fn a_source_is_held_back_for_a_silent_one_until_that_one_is_idle() {
     let scene = Scene::aligned();
     scene.check_held_behind(0);
     for _ in 0..4 {
@@ -157,7 +157,7 @@ fn a_source_is_held_by_one_that_has_given_nothing_yet_until_that_is_idle() {
 }
 
 #[test]
-fn a_flow_stops_while_a_source_is_held() {
+fn a_flow_stops_while_a_source_is_held_back() {
     let scene = Scene::aligned();
     scene.slow.give([(1, 0)]);
     scene.check_held_behind(0);
@@ -167,7 +167,7 @@ fn a_flow_stops_while_a_source_is_held() {
 }
 
 #[test]
-fn a_source_that_is_not_to_be_held_runs_ahead() {
+fn a_source_without_a_skew_limit_runs_ahead() {
     let scene = Scene::new(None);
     scene.slow.give([(1, 0)]);
     scene.fast.wait_until(FAST_ITEMS);
@@ -176,7 +176,7 @@ fn a_source_that_is_not_to_be_held_runs_ahead() {
 }
 
 #[test]
-fn a_source_far_ahead_of_one_on_another_rank_is_held_and_goes_on_with_it() {
+fn a_source_far_ahead_is_held_back_for_a_source_on_another_rank() {
     let clock = Arc::new(HandClock::default());
     let (fast, slow) = (Fast::default(), Given::default());
     on_ranks(2, |ranks| {

@@ -50,7 +50,7 @@ fn expected(sources: u64, limit: u64) -> Pairs {
 }
 
 #[test]
-fn items_come_out_of_boxes_in_the_order_of_their_source() {
+fn a_box_keeps_the_order_of_each_source() {
     for boxes in [0, 1, 3] {
         let mut results = collected(Order::Kept, 3, 2_000, boxes);
         // A stable sort leaves the order of each source.
@@ -63,12 +63,12 @@ fn items_come_out_of_boxes_in_the_order_of_their_source() {
 }
 
 #[test]
-fn a_box_of_no_sources_comes_to_its_end() {
+fn a_box_without_sources_ends() {
     assert_eq!(collected(Order::Kept, 0, 10, 2), []);
 }
 
 #[test]
-fn a_box_that_goes_nowhere_is_refused() {
+fn a_box_without_an_output_is_refused() {
     let flow = Flow::new("boxes");
     let _ = numbers(&flow, 1, 10);
     let sum = flow.partial::<u64>("sum");
@@ -93,7 +93,7 @@ fn order_is_kept_behind_a_box_that_reads_a_ring() {
 }
 
 #[test]
-fn panics_behind_a_box_and_before_it_become_dead_letters() {
+fn panics_before_and_behind_a_box_become_dead_letters() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(Arc::clone(&letters) as _),
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn each_item_behind_a_box_is_in_its_window_or_late(
+    fn each_item_behind_a_box_is_counted_in_its_window_or_is_late(
         sources in sources(4),
         size_ms in 1i64..300,
         bound_ms in 0u64..2500,

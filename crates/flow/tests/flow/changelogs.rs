@@ -82,7 +82,7 @@ fn wait_until_refused(running: &Running, store: &LogStore, changes: &[&str]) {
 }
 
 #[test]
-fn a_changelog_is_called_in_its_order_and_gets_changed_keys_alone() {
+fn a_changelog_is_called_in_order_and_gets_only_changed_keys() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();
@@ -149,7 +149,7 @@ fn changes_of_checkpoints_without_a_shard_are_committed_with_the_next_shard() {
 }
 
 #[test]
-fn values_that_were_saved_whole_go_to_the_changelog_which_forgets_its_other_keys() {
+fn values_from_a_whole_snapshot_replace_all_keys_of_the_changelog() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();
@@ -173,7 +173,7 @@ fn values_that_were_saved_whole_go_to_the_changelog_which_forgets_its_other_keys
 }
 
 #[test]
-fn a_flow_that_begins_anew_clears_the_changelog_of_an_earlier_one() {
+fn a_flow_that_starts_over_clears_the_changelog_of_an_earlier_one() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();
@@ -191,7 +191,7 @@ fn a_flow_that_begins_anew_clears_the_changelog_of_an_earlier_one() {
 }
 
 #[test]
-fn a_flow_whose_changelog_is_gone_does_not_resume() {
+fn a_flow_without_its_changelog_does_not_resume() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();
@@ -204,7 +204,7 @@ fn a_flow_whose_changelog_is_gone_does_not_resume() {
 }
 
 #[test]
-fn committed_values_are_those_of_the_changelog() {
+fn committed_values_equal_the_changelogs() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, values) = count(&store, Resume::Never, &hand).unwrap();

@@ -327,7 +327,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
-    fn ranks_that_die_lose_nothing_and_count_nothing_twice(
+    fn ranks_that_die_and_resume_count_each_item_once(
         shape in prop_oneof![
             Just(Shape::Counts),
             Just(Shape::CountsInBranches),
@@ -425,7 +425,7 @@ fn a_full_disk_fails_the_checkpoint_and_not_the_flow() {
 }
 
 #[test]
-fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one() {
+fn resuming_without_a_checkpoint_and_starting_over_an_existing_one_are_refused() {
     let place = Arc::new(MemoryStore::default());
     let results = Results::default();
     let error = start(
@@ -489,7 +489,7 @@ fn a_checkpoint_is_asked_for_where_there_is_none_or_forgotten_where_there_is_one
 }
 
 #[test]
-fn resuming_if_there_is_a_checkpoint_begins_anew_where_none_was_completed() {
+fn resuming_if_any_starts_over_when_no_checkpoint_was_completed() {
     let place = Arc::new(MemoryStore::default());
     let start = |count: u32, results: &Results| {
         let threads = Ranks::threads(count).into_iter().map(|ranks| {
@@ -611,7 +611,7 @@ fn ranks_that_see_different_checkpoints_refuse_to_begin_and_remove_nothing() {
 }
 
 #[test]
-fn parts_of_two_runs_are_no_checkpoint() {
+fn shards_of_two_runs_form_no_checkpoint() {
     let (_, [first, _]) = newest(&place_of_two_ranks());
     let (_, [_, second]) = newest(&place_of_two_ranks());
     let place = place_with([(1, 0, first), (1, 1, second)]);
@@ -621,7 +621,7 @@ fn parts_of_two_runs_are_no_checkpoint() {
 }
 
 #[test]
-fn no_advice_leads_to_older_shards_of_the_same_format() {
+fn the_error_for_shards_of_an_older_format_advises_no_older_shards() {
     let place = place_of_two_ranks();
     let (number, [first, second]) = newest(&place);
     // The format before.

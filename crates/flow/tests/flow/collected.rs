@@ -220,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn each_window_has_all_of_its_events_and_no_other(
+    fn each_window_has_exactly_its_events(
         sources in sources(),
         size_ms in 1i64..200,
         slides in (1i64..200, 1i64..200),
@@ -253,7 +253,7 @@ fn batch(times: impl IntoIterator<Item = i64>) -> Batch {
 }
 
 #[test]
-fn an_event_is_late_when_all_of_its_windows_are_over() {
+fn an_event_is_late_when_all_of_its_windows_are_closed() {
     let batches = [batch([5, 95]), batch([105]), batch([4, 15, 106])];
     let hand = Hand::default();
     let flow = Flow::with_settings("late", settings(2, 8));
@@ -289,7 +289,7 @@ fn an_event_is_late_when_all_of_its_windows_are_over() {
 }
 
 #[test]
-fn a_window_comes_again_with_the_events_that_came_late() {
+fn a_window_is_emitted_again_with_its_late_events() {
     let batches = [batch([5, 15]), batch([25]), batch([6, 7]), batch([60])];
     let hand = Hand::default();
     let flow = Flow::with_settings("late", settings(2, 8));
@@ -361,7 +361,7 @@ fn an_item_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
 }
 
 #[test]
-fn times_at_the_ends_of_the_range_are_in_windows() {
+fn events_with_extreme_timestamps_are_in_windows() {
     let sources = [vec![batch([i64::MIN, 0, i64::MAX]), batch([i64::MAX])]];
     let windows = [1, 3, 10_000].map(Windows::tumbling);
     for outcome in run(&sources, &windows, 0, settings(2, 8)) {
@@ -385,7 +385,7 @@ fn times_at_the_ends_of_the_range_are_in_windows() {
 
 /// An item of which one event is dated ahead made the chain retain all items that came after it.
 #[test]
-fn an_event_far_ahead_keeps_its_own_item_alone() {
+fn an_event_far_ahead_retains_only_its_own_item() {
     let flow = Flow::with_settings("ahead", settings(1, 64));
     let state = flow.collected("recent", Windows::sliding(20, 10));
     let most = Arc::new(AtomicUsize::new(0));
@@ -414,7 +414,7 @@ fn an_event_far_ahead_keeps_its_own_item_alone() {
 }
 
 #[test]
-fn items_are_let_go_when_their_last_window_is_evaluated() {
+fn items_are_dropped_when_their_last_window_is_evaluated() {
     let made: Vec<Batch> = (0..1000)
         .map(|number| batch([number, number + 1]))
         .collect();
@@ -440,7 +440,7 @@ fn items_are_let_go_when_their_last_window_is_evaluated() {
 }
 
 #[test]
-fn a_long_chain_of_items_is_dropped_without_a_deep_stack() {
+fn dropping_a_long_chain_of_items_does_not_overflow_the_stack() {
     let flow = Flow::with_settings("long", settings(1, 64));
     let state = flow.collected("all", Windows::tumbling(1_000_000));
     let sum = flow.partial::<u64>("sum");
@@ -484,7 +484,7 @@ fn a_flow_that_stops_leaves_its_windows_open() {
 
 /// An event whose time panicked was counted in the windows of those before it.
 #[test]
-fn an_item_whose_times_cannot_be_told_is_in_no_window() {
+fn an_item_whose_time_function_panics_is_in_no_window() {
     let letters = Arc::new(Letters::default());
     let flow = Flow::with_settings(
         "panics",
@@ -538,7 +538,7 @@ impl Parts for Broken {
 }
 
 #[test]
-fn an_item_whose_parts_cannot_be_made_out_fails_the_flow() {
+fn an_item_whose_parts_panic_fails_the_flow() {
     let flow = Flow::with_settings("broken", settings(2, 8));
     let state = flow.collected("recent", Windows::tumbling(10));
     let sum = flow.partial::<u64>("sum");
@@ -553,7 +553,7 @@ fn an_item_whose_parts_cannot_be_made_out_fails_the_flow() {
 
 /// Windows have a time, too: windows of windows.
 #[test]
-fn marks_are_passed_on_behind_the_windows() {
+fn watermarks_are_emitted_behind_the_windows_they_close() {
     let flow = Flow::with_settings("twice", settings(2, 8));
     let small = flow.collected("small", Windows::tumbling(10));
     let large = flow.collected("large", Windows::tumbling(100));
@@ -576,7 +576,7 @@ fn marks_are_passed_on_behind_the_windows() {
 
 /// Many windows are over at once, and their reader is slow: they wait where they are.
 #[test]
-fn windows_wait_until_there_is_room_for_them() {
+fn windows_are_emitted_once_their_channel_has_room() {
     let hand = Hand::default();
     let flow = Flow::with_settings("slow", settings(2, 8));
     let state = flow.collected("recent", Windows::sliding(10_000, 1));
@@ -642,7 +642,7 @@ fn windows_without_watermarks_or_order_are_refused() {
 
 #[test]
 #[should_panic(expected = "tumbling or sliding windows alone")]
-fn events_of_windows_without_an_end_of_their_own_are_not_collected() {
+fn collecting_the_events_of_global_windows_is_refused() {
     Flow::new("global").collected("all", Windows::global(Trigger::every_events(2)));
 }
 
@@ -668,7 +668,7 @@ impl Checkpoints for Nowhere {
 }
 
 #[test]
-fn a_flow_whose_state_no_checkpoint_can_hold_does_not_begin_with_checkpoints() {
+fn a_flow_with_collected_windows_refuses_checkpoints() {
     let checkpoints = Some(Checkpointing {
         store: Arc::new(Nowhere),
         interval: Duration::from_millis(1),

@@ -54,7 +54,7 @@ fn wait_until_committed(values: &Values<u64, u64>, expected: &[(u64, u64)]) {
 }
 
 #[test]
-fn committed_values_are_those_of_the_last_complete_checkpoint() {
+fn queries_read_the_values_of_the_last_complete_checkpoint() {
     let store = Arc::new(MemoryStore::default());
     let hand = Hand::default();
     let (running, values) = count(&store, Resume::Never, &hand);

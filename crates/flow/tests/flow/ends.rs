@@ -135,7 +135,7 @@ fn expected(sources: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_flow_that_was_killed_before_its_first_interval_goes_on_with_its_file() {
+fn a_flow_killed_before_its_first_checkpoint_continues_its_output_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results");
     let place = Arc::new(MemoryStore::default());
@@ -156,7 +156,7 @@ fn a_flow_that_was_killed_before_its_first_interval_goes_on_with_its_file() {
 }
 
 #[test]
-fn a_flow_that_has_finished_gives_its_states_again_and_ends_at_once() {
+fn a_finished_flow_restores_its_states_and_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results");
     let place = Arc::new(MemoryStore::default());
@@ -182,7 +182,7 @@ fn a_flow_that_has_finished_gives_its_states_again_and_ends_at_once() {
 }
 
 #[test]
-fn a_flow_that_was_stopped_before_its_first_interval_goes_on_where_it_was() {
+fn a_flow_stopped_before_its_first_interval_resumes_at_its_position() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results");
     let place = Arc::new(MemoryStore::default());
@@ -206,7 +206,7 @@ fn a_flow_that_was_stopped_before_its_first_interval_goes_on_where_it_was() {
 }
 
 #[test]
-fn ranks_that_have_finished_one_after_another_end_at_once_when_they_go_on() {
+fn ranks_that_finished_one_after_another_end_at_once_when_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let place = Arc::new(MemoryStore::default());
     let file = |rank: u32| folder.path().join(format!("results {rank}"));
@@ -230,7 +230,7 @@ fn ranks_that_have_finished_one_after_another_end_at_once_when_they_go_on() {
 }
 
 #[test]
-fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
+fn ranks_resume_from_the_checkpoint_before_one_finished_and_the_other_died() {
     let folder = tempfile::tempdir().unwrap();
     let place = Arc::new(MemoryStore::default());
     let file = |rank: u32| folder.path().join(format!("results {rank}"));
@@ -272,7 +272,7 @@ fn ranks_of_which_one_died_when_the_other_had_finished_go_on_from_before() {
 }
 
 #[test]
-fn the_message_about_missing_parts_counts_the_ranks_that_are_there() {
+fn the_message_about_missing_shards_counts_the_ranks_that_have_one() {
     let parts = [(3, 1), (4, 1), (4, 3)];
     let parts = parts.map(|(checkpoint, rank)| {
         (

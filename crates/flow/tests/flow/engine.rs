@@ -41,7 +41,7 @@ fn activations(running: &Running) -> u64 {
 }
 
 #[test]
-fn with_more_workers_than_a_small_ring_has_room_for_nothing_hangs() {
+fn a_flow_with_more_workers_than_slots_in_its_ring_does_not_hang() {
     for count in 1..=9 {
         for order in [Order::Kept, Order::Free] {
             let settings = FlowSettings {
@@ -65,7 +65,7 @@ fn with_more_workers_than_a_small_ring_has_room_for_nothing_hangs() {
 }
 
 #[test]
-fn a_few_results_reach_the_sink_while_the_source_goes_on() {
+fn a_few_results_reach_the_sink_while_the_source_continues() {
     for count in 1..=2 {
         let sink = Hand::default();
         sink.open();
@@ -113,7 +113,7 @@ fn one_worker_reads_each_of_several_endless_sources() {
 }
 
 #[test]
-fn items_that_a_sink_left_are_sent_when_there_is_room_though_nothing_else_comes() {
+fn items_that_a_full_sink_left_are_sent_later_without_further_input() {
     let (source, sink) = (Hand::default(), Hand::default());
     let flow = Flow::with_settings("left", workers(2));
     flow.source("numbers", source.clone())
@@ -129,7 +129,7 @@ fn items_that_a_sink_left_are_sent_when_there_is_room_though_nothing_else_comes(
 }
 
 #[test]
-fn workers_of_a_flow_that_its_sink_holds_up_sleep() {
+fn workers_sleep_while_a_full_sink_blocks_their_flow() {
     let sink = Hand::default();
     let flow = Flow::with_settings("held", workers(2));
     flow.sources("numbers", [(); 2].map(|()| Generator::new(|number| number)))
@@ -193,7 +193,7 @@ impl Sink<u64> for SlowSink {
 }
 
 #[test]
-fn an_item_that_comes_while_a_worker_flushes_the_sink_is_not_left_there() {
+fn an_item_that_arrives_during_a_flush_of_the_sink_is_sent_too() {
     let settings = FlowSettings {
         // No worker looks by chance.
         interval: Duration::from_secs(600),
@@ -236,7 +236,7 @@ fn an_item_that_comes_while_a_worker_flushes_the_sink_is_not_left_there() {
 }
 
 #[test]
-fn a_cycle_that_brings_forth_more_than_its_rings_hold_comes_to_its_end() {
+fn a_cycle_that_produces_more_items_than_its_rings_hold_ends() {
     for count in [1, 2, 4, 6] {
         for order in [Order::Kept, Order::Free] {
             let settings = FlowSettings {
@@ -267,7 +267,7 @@ fn a_cycle_that_brings_forth_more_than_its_rings_hold_comes_to_its_end() {
 }
 
 #[test]
-fn a_cycle_in_which_a_stage_names_a_channel_twice_comes_to_its_end() {
+fn a_cycle_in_which_a_stage_writes_to_a_channel_twice_ends() {
     let flow = Flow::with_settings("twice", workers(2));
     let around = flow.channel::<u64>("around");
     let out = flow.channel::<u64>("out");
@@ -288,7 +288,7 @@ fn a_cycle_in_which_a_stage_names_a_channel_twice_comes_to_its_end() {
 }
 
 #[test]
-fn a_cycle_does_not_grow_when_it_is_held_up_from_outside() {
+fn the_rings_of_a_cycle_do_not_grow_while_a_sink_blocks_it() {
     let sink = Hand::default();
     let flow = Flow::with_settings("held", settings(1, 64));
     let around = flow.channel::<u64>("around");
@@ -346,7 +346,7 @@ impl Scheduler for Stubborn {
 }
 
 #[test]
-fn one_worker_ends_the_flow_with_any_picks_of_the_scheduler() {
+fn a_flow_of_one_worker_ends_with_any_scheduler() {
     let schedulers: [Arc<dyn Scheduler>; 4] = [
         Arc::new(Priority::default()),
         Arc::new(RoundRobin::default()),
@@ -380,7 +380,7 @@ impl Clone for PanicsOnClone {
 }
 
 #[test]
-fn an_item_that_cannot_be_copied_is_a_dead_letter() {
+fn an_item_whose_clone_panics_becomes_a_dead_letter() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(letters.clone()),
@@ -428,7 +428,7 @@ fn killed_workers_change_neither_the_items_nor_their_order() {
 }
 
 #[test]
-fn a_flow_that_does_not_replace_workers_ends_right_with_the_last_one() {
+fn a_flow_without_worker_replacement_completes_on_its_last_worker() {
     const ITEMS: u64 = 200_000;
     const WORKERS: usize = 4;
     let (sink, collected) = Collect::new();
@@ -475,7 +475,7 @@ fn a_flow_that_does_not_replace_workers_ends_right_with_the_last_one() {
 }
 
 #[test]
-fn stages_whose_items_take_long_have_their_turns() {
+fn stages_with_slow_items_get_their_turns() {
     let flow = Flow::with_settings("turns", workers(1));
     let counts = ["one", "two", "three", "four"].map(|name| {
         let count = flow.partial::<u64>(&format!("count {name}"));
@@ -535,7 +535,7 @@ impl Source for PanicsAtTheEnd {
 }
 
 #[test]
-fn a_source_that_panics_at_the_end_fails_the_flow_and_leaves_no_caller_waiting() {
+fn a_source_that_panics_at_its_end_fails_the_flow_and_wakes_waiting_callers() {
     for (at_commit, message) in [(true, "cannot be kept"), (false, "cannot be closed")] {
         let flow = Flow::with_settings("end", workers(2));
         let sum = flow.partial::<u64>("sum");
@@ -581,7 +581,7 @@ impl Source for Bursts {
 }
 
 #[test]
-fn a_stage_that_writes_to_one_ring_twice_leaves_room_there_for_the_second_time() {
+fn a_stage_with_two_outputs_to_one_ring_reserves_room_for_both() {
     let flow = Flow::with_settings("twice", settings(1, 8));
     let numbers = flow.channel::<u64>("numbers");
     let sum = flow.partial::<u64>("sum");

@@ -129,8 +129,7 @@ const REFUSAL: &str = "flow \"numbers\": the checkpoint does not fit this progra
     name, or without resuming once all of its checkpoints are removed";
 
 #[test]
-fn all_elements_that_a_checkpoint_or_a_program_lacks_are_named_in_one_error_and_nothing_is_touched()
-{
+fn one_error_names_all_elements_missing_from_checkpoint_or_program() {
     let store = Arc::new(LogStore::default());
     PROGRAM.finish(&store, Resume::Never);
     let calls = store.all_calls();
@@ -142,7 +141,7 @@ fn all_elements_that_a_checkpoint_or_a_program_lacks_are_named_in_one_error_and_
 }
 
 #[test]
-fn elements_that_are_saved_whole_are_named_as_well() {
+fn the_error_also_names_missing_elements_that_are_saved_whole() {
     let store = Arc::new(MemoryStore::default());
     PROGRAM.finish(&store, Resume::Never);
     let shards = store.parts.lock().unwrap().clone();
@@ -152,7 +151,7 @@ fn elements_that_are_saved_whole_are_named_as_well() {
 }
 
 #[test]
-fn a_program_may_lose_a_sink_that_has_prepared_nothing() {
+fn a_program_may_drop_a_sink_without_prepared_results() {
     let store = Arc::new(MemoryStore::default());
     PROGRAM.finish(&store, Resume::Never);
     let fewer = Program {
@@ -186,7 +185,7 @@ impl DeadLetters for Waiting {
 }
 
 #[test]
-fn a_keeper_of_dead_letters_may_be_new_and_is_missed_if_letters_wait_for_it() {
+fn a_dead_letter_store_may_be_added_and_may_not_be_dropped_with_uncommitted_letters() {
     let store = Arc::new(MemoryStore::default());
     PROGRAM.finish(&store, Resume::Never);
     let resume = |letters: Option<Arc<dyn DeadLetters>>| {

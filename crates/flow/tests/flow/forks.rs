@@ -134,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn each_branch_gets_its_items_in_their_order(
+    fn each_branch_gets_its_items_in_order(
         fork in prop_oneof![
             Just(Fork::AtTheSource),
             Just(Fork::BehindARing),
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_in_branches_find_late_what_is_late_at_its_source(
+    fn windows_in_branches_and_at_the_source_find_the_same_items_late(
         sources in sources(3),
         size_ms in 1i64..300,
         bound_ms in 0u64..2500,
@@ -160,7 +160,7 @@ proptest! {
 }
 
 #[test]
-fn killed_workers_change_nothing_in_branches() {
+fn killed_workers_change_no_result_of_branches() {
     const ITEMS: u64 = 150_000;
     for fork in [Fork::AtTheSource, Fork::BehindARing, Fork::IntoASink] {
         check(ITEMS, &run(fork, ITEMS, settings(3, 64), true));
@@ -168,7 +168,7 @@ fn killed_workers_change_nothing_in_branches() {
 }
 
 #[test]
-fn an_item_on_which_a_branch_panics_is_a_dead_letter_and_no_other_is() {
+fn only_the_item_on_which_a_branch_panics_becomes_a_dead_letter() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(letters.clone()),
@@ -215,7 +215,7 @@ fn an_item_on_which_a_branch_panics_is_a_dead_letter_and_no_other_is() {
 }
 
 #[test]
-fn a_branch_that_leads_nowhere_is_named() {
+fn the_error_names_a_branch_without_an_output() {
     let flow = Flow::new("f");
     let sum = flow.partial::<u64>("sum");
     flow.source("numbers", Generator::new(|number| number).limit(1))
@@ -253,7 +253,7 @@ fn branches_that_write_to_one_channel_do_not_take_each_others_room() {
 }
 
 #[test]
-fn a_fork_behind_no_source_at_all_comes_to_its_end() {
+fn a_fork_behind_no_source_ends() {
     let flow = Flow::new("none");
     let numbers = flow.channel::<u64>("numbers");
     let sum = flow.partial::<u64>("sum");
@@ -266,7 +266,7 @@ fn a_fork_behind_no_source_at_all_comes_to_its_end() {
 }
 
 #[test]
-fn a_dead_letter_of_a_branch_stays_though_its_item_panics_afterwards() {
+fn a_dead_letter_of_a_branch_stays_when_its_item_panics_afterwards() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(letters.clone()),
@@ -311,7 +311,7 @@ impl Drop for PanicsOnDrop {
 }
 
 #[test]
-fn an_item_whose_copy_cannot_be_dropped_is_worked_on_once() {
+fn an_item_whose_clone_panics_in_drop_is_processed_once() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(letters.clone()),

@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn fused_operators_do_what_iterators_do(items in 0u64..2000, workers in 1usize..4) {
+    fn fused_operators_equal_iterators(items in 0u64..2000, workers in 1usize..4) {
         let (sink, collected) = Collect::new();
         let flow = Flow::with_settings("fused", settings(workers, 16));
         flow.source("numbers", Generator::new(|number| number).limit(items))
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn stages_with_tiny_rings_come_to_the_same(
+    fn stages_with_tiny_rings_give_the_same_results(
         items in 0u64..2000, workers in 1usize..4, ring_items in 1usize..5
     ) {
         let (sink, collected) = Collect::new();
@@ -58,7 +58,7 @@ proptest! {
 }
 
 #[test]
-fn all_parts_of_a_state_are_merged() {
+fn the_partial_states_of_all_workers_are_merged() {
     let flow = Flow::with_settings("parts", settings(3, 8));
     let counts = flow.partial::<Counts>("counts");
     let sources = (0..4).map(|_| Generator::new(|number| number).limit(1000));
@@ -84,7 +84,7 @@ fn the_empty_flow_is_an_error() {
 }
 
 #[test]
-fn a_flow_runs_once_whatever_handle_starts_it() {
+fn a_flow_runs_once_although_several_handles_start_it() {
     let flow = Flow::new("f");
     let sum = flow.partial::<u64>("sum");
     let running = flow
@@ -104,7 +104,7 @@ fn a_flow_runs_once_whatever_handle_starts_it() {
 }
 
 #[test]
-fn operators_that_lead_nowhere_are_named() {
+fn the_error_names_operators_without_an_output() {
     let flow = Flow::new("f");
     let numbers = flow.source("numbers", Generator::new(|number| number));
     drop(numbers.boundary("next"));

@@ -199,7 +199,7 @@ impl Scene {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn windows_close_by_the_clock_while_all_sources_are_silent_if_that_is_asked_for() {
+fn by_clock_when_idle_closes_windows_while_all_sources_are_silent() {
     let watermarks = Watermarks::bounded(SECOND).by_clock_when_idle();
     let scene = Scene::filtered(2, watermarks, |_| true);
     scene.sources[0].give([(1, 5_000)]);
@@ -217,7 +217,7 @@ fn windows_close_by_the_clock_while_all_sources_are_silent_if_that_is_asked_for(
 }
 
 #[test]
-fn a_source_that_stalls_loses_nothing_of_its_backlog() {
+fn items_of_a_stalled_sources_backlog_are_not_late() {
     for sources in [1, 2] {
         let scene = Scene::new(sources, SECOND);
         for source in &scene.sources {
@@ -236,7 +236,7 @@ fn a_source_that_stalls_loses_nothing_of_its_backlog() {
 }
 
 #[test]
-fn watermarks_before_all_were_silent_close_windows() {
+fn watermarks_from_before_a_silence_of_all_sources_close_windows() {
     let scene = Scene::new(2, SECOND);
     scene.sources[0].give([(1, 5_000), (1, 25_000)]);
     scene.sources[1].give([(1, 6_000)]);
@@ -250,7 +250,7 @@ fn watermarks_before_all_were_silent_close_windows() {
 }
 
 #[test]
-fn windows_that_stay_open_say_which_source_they_wait_for() {
+fn metrics_of_open_windows_name_the_source_they_wait_for() {
     let scene = Scene::new(2, SECOND);
     let reasons = || {
         let waits = scene.running.waits().into_iter();
@@ -299,7 +299,7 @@ fn windows_that_stay_open_say_which_source_they_wait_for() {
 }
 
 #[test]
-fn one_silent_source_of_several_is_not_waited_for() {
+fn windows_do_not_wait_for_one_silent_source_of_several() {
     let scene = Scene::new(2, SECOND);
     scene.sources[1].give([(1, 100)]);
     scene.sources[0].give([(1, 5_000), (1, 25_000)]);
@@ -316,7 +316,7 @@ fn one_silent_source_of_several_is_not_waited_for() {
 }
 
 #[test]
-fn a_source_that_never_gave_anything_is_not_waited_for() {
+fn windows_do_not_wait_for_a_source_without_items() {
     let scene = Scene::new(2, SECOND);
     scene.sources[0].give([(1, 5_000), (1, 25_000)]);
     scene.settle();
@@ -328,7 +328,7 @@ fn a_source_that_never_gave_anything_is_not_waited_for() {
 }
 
 #[test]
-fn a_source_that_comes_back_is_waited_for_again() {
+fn windows_wait_for_a_source_that_resumes_after_a_silence() {
     let scene = Scene::new(2, SECOND);
     scene.sources[1].give([(1, 100)]);
     scene.sources[0].give([(1, 15_000)]);
@@ -351,7 +351,7 @@ fn a_source_that_comes_back_is_waited_for_again() {
 }
 
 #[test]
-fn a_silence_makes_nothing_late_that_is_out_of_order_as_before() {
+fn a_silence_makes_no_item_late_within_the_allowed_disorder() {
     let watermarks = Watermarks::bounded(Duration::from_secs(3600)).by_clock_when_idle();
     let scene = Scene::filtered(1, watermarks, |_| true);
     scene.sources[0].give([(1, 3_600_000)]);
@@ -365,7 +365,7 @@ fn a_silence_makes_nothing_late_that_is_out_of_order_as_before() {
 }
 
 #[test]
-fn a_source_of_which_nothing_passes_a_filter_is_as_good_as_silent() {
+fn a_source_whose_items_are_all_filtered_out_counts_as_silent() {
     let scene = Scene::filtered(2, Watermarks::bounded(SECOND), |(key, _)| *key == 1);
     scene.sources[0].give([(1, 5_000)]);
     scene.sources[1].give([(2, 5_000)]);
@@ -382,7 +382,7 @@ fn a_source_of_which_nothing_passes_a_filter_is_as_good_as_silent() {
 }
 
 #[test]
-fn a_rank_that_is_silent_holds_up_no_window_of_others() {
+fn windows_do_not_wait_for_a_silent_rank() {
     let clock = Arc::new(HandClock::default());
     let is_over = Arc::new(Mutex::new(false));
     on_ranks(2, |ranks| {
@@ -460,7 +460,7 @@ fn ahead_of(now: i64, events: Vec<Event>, watermarks: Watermarks) -> (u64, Vec<S
 }
 
 #[test]
-fn times_too_far_ahead_of_the_clock_are_dead_letters_and_make_nothing_late() {
+fn items_too_far_ahead_of_the_clock_are_dead_letters_and_make_no_item_late() {
     let watermarks = Watermarks::bounded(SECOND).ahead_max(Some(SECOND));
     let events = vec![(1, 100), (1, 1_100), (1, 1_101), (1, i64::MAX), (1, 200)];
     let (counted, errors) = ahead_of(100, events, watermarks);
@@ -474,7 +474,7 @@ fn times_too_far_ahead_of_the_clock_are_dead_letters_and_make_nothing_late() {
 }
 
 #[test]
-fn a_clock_at_the_ends_of_time_is_one_by_which_nothing_or_all_is_ahead() {
+fn a_clock_at_its_extremes_finds_no_item_or_every_item_too_far_ahead() {
     let watermarks = Watermarks::bounded(SECOND);
     let events = || vec![(1, 100), (1, i64::MIN), (1, i64::MAX)];
     let (counted, errors) = ahead_of(i64::MAX, vec![(1, 0), (1, i64::MAX)], watermarks);
@@ -485,7 +485,7 @@ fn a_clock_at_the_ends_of_time_is_one_by_which_nothing_or_all_is_ahead() {
 }
 
 #[test]
-fn an_item_at_the_end_of_time_is_not_late_by_itself() {
+fn an_item_with_the_largest_timestamp_does_not_make_itself_late() {
     for disorder_max in [Duration::ZERO, SECOND] {
         let watermarks = Watermarks::bounded(disorder_max).ahead_max(None);
         let events = vec![(1, i64::MAX), (1, i64::MAX), (1, i64::MAX - 1)];

@@ -294,7 +294,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_join_gives_the_pairs_of_nested_loops(
+    fn a_join_emits_the_pairs_of_nested_loops(
         lefts in few_sources(2),
         rights in few_sources(3),
         kind in kinds(),
@@ -310,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn a_join_by_sessions_gives_the_pairs_of_nested_loops(
+    fn a_join_by_sessions_emits_the_pairs_of_nested_loops(
         lefts in few_sources(2),
         rights in few_sources(2),
         kind in kinds(),
@@ -363,7 +363,7 @@ fn evens(
 }
 
 #[test]
-fn a_pair_that_panics_becomes_a_dead_letter_and_the_others_go_their_way() {
+fn only_a_pair_that_panics_becomes_a_dead_letter() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(Arc::clone(&letters) as _),
@@ -381,7 +381,7 @@ fn a_pair_that_panics_becomes_a_dead_letter_and_the_others_go_their_way() {
 }
 
 #[test]
-fn a_join_that_one_stream_is_missing_from_is_refused() {
+fn a_join_without_its_second_stream_is_refused() {
     let without_first = evens_and_thirds(settings(1, 7), |_, _| ()).unwrap_err();
     assert!(
         without_first.contains("channel \"both\""),
@@ -397,7 +397,7 @@ fn a_join_that_one_stream_is_missing_from_is_refused() {
 }
 
 #[test]
-fn a_join_has_one_first_stream() {
+fn a_second_first_stream_of_a_join_is_refused() {
     let error = evens_and_thirds(settings(1, 7), |flow, join| {
         evens(flow, join, "evens", -1, Collect::new().0);
         evens(flow, join, "others", -1, Collect::new().0);
@@ -407,7 +407,7 @@ fn a_join_has_one_first_stream() {
 }
 
 #[test]
-fn several_streams_are_the_second_of_a_join_together() {
+fn several_streams_can_form_the_second_side_of_a_join() {
     let (sink, results) = Collect::new();
     evens_and_thirds(settings(2, 7), |flow, join| {
         let fives = Generator::new(|number| number as i64 * 5).limit(3);
@@ -424,7 +424,7 @@ fn several_streams_are_the_second_of_a_join_together() {
 }
 
 #[test]
-fn items_are_read_as_state_until_they_are_joined() {
+fn queries_read_items_until_they_are_joined() {
     let hands = [Hand::default(), Hand::default()];
     let (sink, results) = Collect::new();
     let at = |number: &u64| Timestamp(*number as i64);

@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn keys_are_pairs_and_enums(sources in sources(3), ranks in 1u32..4) {
+    fn pairs_and_enums_can_be_keys(sources in sources(3), ranks in 1u32..4) {
         check_keys(ranks, &sources, |number| (number, "tea"[..(number % 3) as usize].to_owned()), |(number, word)| {
             format!("[{number},\"{word}\"]")
         });
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_over_all_items_have_one_result_whatever_the_number_of_ranks(
+    fn windows_over_all_items_have_one_result_on_any_number_of_ranks(
         sources in sources(4),
         ranks in 1u32..4,
     ) {
@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn the_busiest_keys_of_each_window_are_those_that_a_model_gives(
+    fn the_busiest_keys_of_each_window_equal_the_models(
         sources in sources(3),
         slide in prop_oneof![Just(250i64), Just(130), Just(77)],
         count in 1usize..5,

@@ -369,7 +369,7 @@ fn one_ahead(number: u64) -> i64 {
 }
 
 #[test]
-fn a_flood_of_late_items_is_stored_together() {
+fn many_late_items_are_stored_as_dead_letters_in_batches() {
     const LATE: usize = 50_000;
     let (puts, began_at) = (Arc::new(Puts::default()), Instant::now());
     let counted = times(LATE as u64 + 1, one_ahead, Arc::clone(&puts) as _, false);
@@ -382,7 +382,7 @@ fn a_flood_of_late_items_is_stored_together() {
 }
 
 #[test]
-fn a_flow_may_drop_late_items_though_it_keeps_dead_letters() {
+fn a_flow_with_dead_letters_may_drop_late_items() {
     let letters = Arc::new(Letters::default());
     let counted = times(10, one_ahead, Arc::clone(&letters) as _, true);
     assert_eq!(counted, (1, 9));

@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn ranges_of_any_size_give_the_same_lines(
+    fn block_sizes_do_not_change_the_lines(
         contents in prop::collection::vec(content(), 0..4),
         block_bytes in 1u64..70,
         instances in 1usize..5,
@@ -84,7 +84,7 @@ proptest! {
 
     /// Lines far longer than the bytes that are read behind a range at first.
     #[test]
-    fn long_lines_are_whole(
+    fn long_lines_are_read_whole(
         lengths in prop::collection::vec(0usize..20_000, 1..8),
         block_bytes in 1u64..9000,
         ends_with_newline in any::<bool>(),
@@ -104,7 +104,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_over_the_bound_is_named() {
+fn the_error_names_a_line_that_is_too_long() {
     let limits = LineLimits {
         block_bytes: 16,
         line_bytes_max: 5000,
@@ -139,7 +139,7 @@ fn a_file_that_shrinks_is_an_error() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn the_error_names_files_that_cannot_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     let error = LineFiles::open(&SystemDisk, [missing], LineLimits::default())
@@ -159,7 +159,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn no_files_and_limits_that_make_no_sense() {
+fn an_empty_list_of_files_ends_at_once_and_impossible_limits_are_refused() {
     let mut none = LineFiles::open(&SystemDisk, [], LineLimits::default()).unwrap();
     let status = none.poll(&mut Output::default(), 1, Waker::noop()).unwrap();
     assert_eq!(status, SourceStatus::End);
@@ -183,7 +183,7 @@ fn turns(source: &mut LineFiles, turns: usize) -> Vec<u8> {
 }
 
 #[test]
-fn lines_continue_behind_those_that_any_sharing_source_gave() {
+fn resumed_sources_continue_behind_the_last_lines_of_all_sharing_sources() {
     let folder = tempfile::tempdir().unwrap();
     let paths = ["a", "b"].map(|name| folder.path().join(name));
     let text: String = (0..50).map(|number| format!("line {number}\n")).collect();

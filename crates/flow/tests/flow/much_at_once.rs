@@ -67,7 +67,7 @@ fn expand(count: &u64, emit: &mut Emit<'_, Large>) {
 }
 
 #[test]
-fn a_million_results_reach_a_sink_that_takes_twenty_a_call() {
+fn a_sink_that_takes_twenty_items_a_call_gets_a_million_results() {
     let sink = Slow::new(20, Duration::ZERO);
     let taken = Arc::clone(&sink.taken);
     let flow = Flow::with_settings("much", settings(2, 1 << 16));
@@ -82,7 +82,7 @@ fn a_million_results_reach_a_sink_that_takes_twenty_a_call() {
 }
 
 #[test]
-fn a_flow_whose_sink_has_yet_to_take_a_million_results_is_dropped_soon() {
+fn dropping_a_flow_with_a_million_unsent_results_is_fast() {
     let sink = Slow::new(20, Duration::from_millis(1));
     let pushes = Arc::clone(&sink.pushes);
     let flow = Flow::with_settings("much", settings(2, 1 << 16));
@@ -97,7 +97,7 @@ fn a_flow_whose_sink_has_yet_to_take_a_million_results_is_dropped_soon() {
 }
 
 #[test]
-fn a_flow_that_works_on_many_results_of_one_item_is_dropped_soon() {
+fn dropping_a_flow_that_emits_many_results_of_one_item_is_fast() {
     let worked: Arc<AtomicUsize> = Arc::default();
     let count = Arc::clone(&worked);
     let flow = Flow::with_settings("much", settings(2, 1 << 16));
@@ -153,7 +153,7 @@ where
 }
 
 #[test]
-fn windows_of_many_keys_go_out_in_batches() {
+fn windows_of_many_keys_are_emitted_in_batches() {
     for windows in kinds() {
         let sink = Slow::new(usize::MAX, Duration::ZERO);
         let (taken, largest) = (Arc::clone(&sink.taken), Arc::clone(&sink.largest));
@@ -207,7 +207,7 @@ impl millstream_flow::windows::Aggregate<u64> for SlowCount {
 }
 
 #[test]
-fn a_flow_is_dropped_soon_while_windows_of_many_keys_are_released() {
+fn dropping_a_flow_that_releases_windows_of_many_keys_is_fast() {
     for windows in kinds() {
         let aggregate = SlowCount::default();
         let results = Arc::clone(&aggregate.0);
@@ -224,7 +224,7 @@ fn a_flow_is_dropped_soon_while_windows_of_many_keys_are_released() {
 }
 
 #[test]
-fn a_sink_that_says_it_took_more_than_it_was_given_is_named() {
+fn the_error_names_a_sink_that_claims_to_have_taken_too_many_items() {
     struct Boaster;
     impl Sink<u64> for Boaster {
         fn push(&mut self, items: &[u64], _: &Waker) -> Result<usize, BoxError> {

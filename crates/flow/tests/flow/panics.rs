@@ -173,7 +173,7 @@ fn a_fold_in_a_branch_that_panics_fails_the_flow() {
 }
 
 #[test]
-fn code_that_catches_the_panic_of_a_state_fails_the_flow_as_well() {
+fn a_panic_of_a_state_fails_the_flow_also_if_user_code_catches_it() {
     let panics = once(500);
     let trial = Trial::new();
     let count = trial.flow.partial::<u64>("count");
@@ -227,7 +227,7 @@ fn a_result_that_panics_while_windows_are_released_fails_the_flow() {
 }
 
 #[test]
-fn key_and_time_functions_that_panic_leave_dead_letters_and_no_trace_in_the_state() {
+fn key_and_time_functions_that_panic_make_dead_letters_and_change_no_state() {
     for windows in kinds() {
         let trial = Trial::new();
         let state = trial.flow.windowed("counts", windows, Count);
@@ -321,7 +321,7 @@ impl FromStr for Touchy {
 }
 
 #[test]
-fn keys_that_panic_in_a_table_fail_the_flow_or_change_nothing() {
+fn keys_that_panic_in_a_table_fail_the_flow_or_change_no_state() {
     let _touched = TOUCHED.lock().unwrap_or_else(|broken| broken.into_inner());
     for windows in kinds() {
         for what in ["hash", "eq", "clone", "drop"] {
@@ -359,7 +359,7 @@ fn keys_that_panic_in_a_table_fail_the_flow_or_change_nothing() {
 }
 
 #[test]
-fn keys_that_panic_on_their_way_between_ranks_fail_all_of_them() {
+fn a_key_that_panics_in_the_exchange_fails_all_ranks() {
     let _touched = TOUCHED.lock().unwrap_or_else(|broken| broken.into_inner());
     *TOUCHY.lock().unwrap() = Some(("hash", 40));
     let ended = on_ranks(3, |ranks| {
@@ -404,7 +404,7 @@ impl Clone for Copied {
 }
 
 #[test]
-fn an_item_that_cannot_be_copied_for_all_channels_goes_to_none_of_them_twice() {
+fn an_item_whose_clone_panics_is_sent_to_no_channel_twice() {
     // Each item is copied twice.
     for (calls, is_dead) in [(499, false), (500, true)] {
         let panics: Arc<dyn Fn() + Send + Sync> = Arc::new(once(calls));
@@ -434,7 +434,7 @@ fn an_item_that_cannot_be_copied_for_all_channels_goes_to_none_of_them_twice() {
 }
 
 #[test]
-fn a_late_item_that_cannot_be_copied_is_counted_once() {
+fn a_late_item_whose_clone_panics_is_counted_once() {
     let panics: Arc<dyn Fn() + Send + Sync> = Arc::new(once(5));
     let trial = Trial::new();
     let state = trial.flow.windowed("counts", Windows::tumbling(10), Count);
@@ -468,7 +468,7 @@ fn a_late_item_that_cannot_be_copied_is_counted_once() {
 }
 
 #[test]
-fn dead_letters_that_panic_are_blamed_for_it() {
+fn the_error_names_a_dead_letter_store_that_panics() {
     struct Unkept;
     impl DeadLetters for Unkept {
         fn put(&self, _: &[DeadLetter]) -> Result<(), BoxError> {
@@ -538,7 +538,7 @@ fn with_checkpoints(place: &Arc<MemoryStore>, resume: Resume) -> FlowSettings {
 }
 
 #[test]
-fn a_panic_in_a_checkpoint_or_in_going_on_from_one_names_the_state() {
+fn a_panic_during_a_checkpoint_or_a_restore_names_the_state() {
     let place = Arc::new(MemoryStore::default());
     let flow = |limit| {
         let flow = Flow::with_settings("fragile", with_checkpoints(&place, Resume::IfAny));
@@ -744,7 +744,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_flow_that_panics_anywhere_and_is_started_again_gives_what_one_gives_that_does_not(
+    fn a_flow_that_panics_anywhere_and_restarts_gives_the_results_of_an_undisturbed_one(
         windows in prop::sample::select(kinds().to_vec()),
         bombs in prop::collection::vec((0..SITES.len(), 0..600_u64), 0..5),
     ) {

@@ -56,7 +56,7 @@ fn letter(item: &str, error: &str) -> DeadLetter {
 }
 
 #[test]
-fn only_the_part_that_panics_twice_is_lost() {
+fn only_a_part_that_panics_twice_becomes_a_dead_letter() {
     let (collected, letters) = flow_of(50, |number, emit| {
         emit(&(2 * number));
         assert!(number % 1000 != 13, "unlucky {number}");
@@ -73,7 +73,7 @@ fn only_the_part_that_panics_twice_is_lost() {
 }
 
 #[test]
-fn a_part_that_panics_once_is_processed_as_if_nothing_had_been() {
+fn a_part_that_panics_once_is_processed_on_the_second_try() {
     let panics = AtomicU64::new(0);
     let (collected, letters) = flow_of(50, move |number, emit| {
         if number % 1000 == 13 && panics.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
@@ -87,7 +87,7 @@ fn a_part_that_panics_once_is_processed_as_if_nothing_had_been() {
 }
 
 #[test]
-fn a_part_that_an_operator_answers_with_an_error_is_not_processed_again() {
+fn a_part_for_which_an_operator_returns_an_error_is_not_retried() {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&calls);
     let (collected, letters) = flow_of(50, move |number, emit| {
@@ -137,7 +137,7 @@ impl Parts for Records {
 }
 
 #[test]
-fn letters_name_the_record_that_their_item_was_made_of() {
+fn a_dead_letter_names_the_record_of_its_item() {
     let letters = Arc::new(Letters::default());
     let mut settings = settings(2, 8);
     settings.dead_letters = Some(Arc::clone(&letters) as Arc<dyn DeadLetters>);
@@ -231,7 +231,7 @@ fn kept_of(
 }
 
 #[test]
-fn parts_that_a_filter_keeps_come_in_order_however_many_an_item_has() {
+fn a_filter_keeps_the_order_of_items_with_any_number_of_parts() {
     let mut number = 0..;
     let items: Vec<Vec<u64>> = (0..300_usize)
         .map(|item| number.by_ref().take(item * 37 % 199).collect())
@@ -246,7 +246,7 @@ fn parts_that_a_filter_keeps_come_in_order_however_many_an_item_has() {
 }
 
 #[test]
-fn a_filter_that_panics_on_one_part_loses_that_part_alone() {
+fn a_filter_that_panics_on_one_part_loses_only_that_part() {
     let items: Vec<Vec<u64>> = (0..40)
         .map(|item| (100 * item..100 * (item + 1)).collect())
         .collect();

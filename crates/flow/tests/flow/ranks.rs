@@ -130,7 +130,7 @@ fn a_rank_that_stops_stops_all_ranks_and_leaves_windows_open() {
 }
 
 #[test]
-fn a_panic_on_one_rank_ends_all_with_its_message() {
+fn a_panic_on_one_rank_ends_all_ranks_with_its_message() {
     let messages = on_ranks(3, |ranks| {
         let rank = ranks.rank();
         let look = move |number| assert!(rank != 1 || number < 5000, "enough of {number}");
@@ -170,7 +170,7 @@ impl<T: 'static> Sink<T> for Broken {
 }
 
 #[test]
-fn an_error_on_one_rank_ends_those_that_sleep() {
+fn an_error_on_one_rank_ends_sleeping_ranks() {
     let told = Arc::new(AtomicU64::new(0));
     let messages = on_ranks(2, |ranks| {
         let hand = Hand::default();
@@ -198,7 +198,7 @@ fn an_error_on_one_rank_ends_those_that_sleep() {
 }
 
 #[test]
-fn a_flow_that_is_dropped_ends_all_ranks() {
+fn dropping_a_flow_on_one_rank_ends_all_ranks() {
     let messages = on_ranks(2, |ranks| {
         let counting = count(settings_of(ranks), windows(), 1, u64::MAX, |_| ());
         match ranks.rank() {
@@ -221,7 +221,7 @@ fn a_flow_that_is_dropped_ends_all_ranks() {
 }
 
 #[test]
-fn a_rank_whose_graph_is_not_whole_ends_all_ranks() {
+fn a_rank_with_an_incomplete_graph_ends_all_ranks() {
     let messages = on_ranks(2, |ranks| {
         let flow = Flow::with_settings("numbers", settings_of(ranks));
         if ranks.rank() == 0 {
@@ -249,7 +249,7 @@ fn refused(build: impl Fn(&Ranks, FlowSettings) -> Result<Counting, FlowError> +
 }
 
 #[test]
-fn other_windows_on_one_rank_are_refused_by_all() {
+fn all_ranks_refuse_different_windows_on_one_rank() {
     refused(|ranks, settings| {
         let size_ms = if ranks.rank() == 2 { 500 } else { WINDOW_MS };
         count(settings, Windows::tumbling(size_ms), 1, 10, |_| ())
@@ -257,7 +257,7 @@ fn other_windows_on_one_rank_are_refused_by_all() {
 }
 
 #[test]
-fn other_operators_on_one_rank_are_refused_by_all() {
+fn all_ranks_refuse_different_operators_on_one_rank() {
     let messages = on_ranks(3, |ranks| {
         let flow = Flow::with_settings("numbers", settings_of(ranks));
         let numbers = flow.source("numbers", Generator::new(|number| number).limit(10));
@@ -277,7 +277,7 @@ fn other_operators_on_one_rank_are_refused_by_all() {
 }
 
 #[test]
-fn checkpoints_on_one_rank_alone_are_refused_by_all() {
+fn all_ranks_refuse_checkpoints_on_only_one_rank() {
     struct Nowhere;
     impl Checkpoints for Nowhere {
         fn put(&self, _: ShardKey, _: &[u8]) -> Result<(), BoxError> {
@@ -308,7 +308,7 @@ fn checkpoints_on_one_rank_alone_are_refused_by_all() {
 }
 
 #[test]
-fn another_rank_to_gather_on_is_refused_by_all() {
+fn all_ranks_refuse_different_ranks_to_gather_on() {
     let messages = on_ranks(2, |ranks| {
         let flow = Flow::with_settings("numbers", settings_of(ranks));
         flow.source("numbers", Generator::new(|number| number).limit(10))
@@ -320,7 +320,7 @@ fn another_rank_to_gather_on_is_refused_by_all() {
 }
 
 #[test]
-fn ranks_in_a_cycle_are_refused() {
+fn an_exchange_between_ranks_in_a_cycle_is_refused() {
     let messages = on_ranks(2, |ranks| {
         let flow = Flow::with_settings("circle", settings_of(ranks));
         let (round, out) = (flow.channel::<u64>("round"), flow.channel::<u64>("out"));
@@ -342,7 +342,7 @@ fn ranks_in_a_cycle_are_refused() {
 }
 
 #[test]
-fn workers_that_die_on_all_ranks_lose_nothing() {
+fn workers_that_die_on_all_ranks_lose_no_item() {
     const LIMIT: u64 = 60_000;
     let results = on_ranks(2, |ranks| {
         let counting = count(settings_of(ranks), windows(), 2, LIMIT, |_| ()).unwrap();
@@ -373,7 +373,7 @@ fn there_may_be_more_than_256_ranks() {
 }
 
 #[test]
-fn a_rank_that_takes_nothing_holds_up_the_others_before_much_is_under_way() {
+fn a_rank_that_receives_nothing_blocks_its_senders_after_bounded_bytes() {
     // Numbers that one rank has given, and may be in rings, messages and credits.
     const UNDER_WAY_MAX: u64 = 200_000;
     const ITEMS: u64 = 4 * UNDER_WAY_MAX;
@@ -426,7 +426,7 @@ fn a_rank_that_takes_nothing_holds_up_the_others_before_much_is_under_way() {
 }
 
 #[test]
-fn a_stop_while_one_source_is_behind_closes_no_windows_on_any_rank() {
+fn stopping_while_one_source_is_behind_closes_no_window_on_any_rank() {
     const AHEAD: u64 = 10 * WINDOW_MS as u64;
     // Which of the sources ends first differs.
     for _ in 0..20 {

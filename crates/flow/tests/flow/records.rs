@@ -183,7 +183,7 @@ fn interrupt(store: &Arc<RecordStore>, count: usize) {
 }
 
 #[test]
-fn shards_without_a_record_do_not_count_and_are_removed() {
+fn shards_without_a_record_are_ignored_and_removed() {
     let store = RecordStore::new();
     let (running, _) = start(&store, &Ranks::alone(), Resume::Never).unwrap();
     let first = store.last();
@@ -256,7 +256,7 @@ fn ranks_with_different_programs_do_not_lock_the_store() {
 }
 
 #[test]
-fn a_checkpoint_that_another_run_replaces_while_it_is_read_is_no_obstacle() {
+fn a_start_reads_the_newer_checkpoint_that_another_run_stores_meanwhile() {
     let store = RecordStore::new();
     interrupt(&store, 1);
     let former = store.last();
@@ -283,7 +283,7 @@ fn all_ranks_resume_from_the_record() {
 }
 
 #[test]
-fn a_run_that_is_fenced_ends_with_the_stores_error() {
+fn a_fenced_run_ends_with_the_stores_error() {
     let store = RecordStore::new();
     let (running, _) = start(&store, &Ranks::alone(), Resume::Never).unwrap();
     store.set(Fate::Fenced);
@@ -292,7 +292,7 @@ fn a_run_that_is_fenced_ends_with_the_stores_error() {
 }
 
 #[test]
-fn a_missing_or_damaged_shard_is_named() {
+fn the_error_names_a_missing_or_damaged_shard() {
     let store = RecordStore::new();
     interrupt(&store, 2);
     let record = store.last().unwrap();

@@ -186,7 +186,7 @@ const EXPECTED: &str = "the last checkpoint is not stored";
 const ENDLESS: u64 = u64::MAX;
 
 #[test]
-fn two_ranks_whose_shards_are_refused_end_when_they_are_stopped() {
+fn two_ranks_whose_shards_are_refused_end_when_stopped() {
     let store = Arc::<Store>::default();
     let ranks = start_two(&store, [ENDLESS, ENDLESS]);
     let is_committed = |rank: &Rank| rank.progress.committed.load(Ordering::SeqCst) > 3;
@@ -212,7 +212,7 @@ fn two_ranks_whose_shards_are_refused_end_when_they_are_stopped() {
 }
 
 #[test]
-fn a_rank_that_has_ended_and_whose_shards_are_refused_holds_no_other_one_that_is_stopped() {
+fn an_ended_rank_whose_shards_are_refused_does_not_block_a_stopped_rank() {
     let store = Arc::<Store>::default();
     let ranks = start_two(&store, [0, ENDLESS]);
     store.refuse(&[0]);
@@ -226,7 +226,7 @@ fn a_rank_that_has_ended_and_whose_shards_are_refused_holds_no_other_one_that_is
 
 /// A shard that is stored at the second attempt counts as stored.
 #[test]
-fn an_ended_rank_whose_shard_was_refused_for_a_time_ends_without_an_error() {
+fn an_ended_rank_whose_shard_was_refused_for_a_while_ends_without_an_error() {
     let store = Arc::<Store>::default();
     let ranks = start_two(&store, [100, ENDLESS]);
     store.refuse(&[0]);

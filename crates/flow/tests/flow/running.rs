@@ -35,7 +35,7 @@ fn wait_until_quiet(running: &Running, time: Duration) {
 }
 
 #[test]
-fn an_idle_flow_does_nothing_until_it_is_woken() {
+fn an_idle_flow_sleeps_until_it_is_woken() {
     let hand = Hand::default();
     let (sink, collected) = Collect::new();
     let flow = Flow::with_settings("idle", settings(2, 8));
@@ -58,7 +58,7 @@ fn an_idle_flow_does_nothing_until_it_is_woken() {
 }
 
 #[test]
-fn a_sink_without_room_holds_the_flow_up_without_work() {
+fn a_full_sink_blocks_the_flow_without_busy_waiting() {
     let sink = Hand::default();
     let flow = Flow::with_settings("blocked", settings(2, 4));
     flow.source("numbers", Generator::new(|number| number).limit(5000))
@@ -98,7 +98,7 @@ fn a_generator_keeps_to_its_rate() {
 }
 
 #[test]
-fn items_of_a_stopped_source_are_processed() {
+fn all_items_of_a_stopped_source_are_processed() {
     let flow = Flow::with_settings("stop", settings(2, 8));
     let (sink, collected) = Collect::new();
     flow.source("numbers", Generator::new(|number| number))
@@ -257,7 +257,7 @@ fn latency_of_blocks(blocks: u64) -> Latency {
 }
 
 #[test]
-fn latency_at_speed_is_sampled_by_the_records_that_items_hold() {
+fn latency_samples_count_the_records_of_an_item() {
     let latency = latency_of_blocks(50);
     assert_eq!(latency.samples, 500);
     assert!(latency.p50_us <= latency.p99_us && latency.p99_us.is_some());
@@ -265,7 +265,7 @@ fn latency_at_speed_is_sampled_by_the_records_that_items_hold() {
 }
 
 #[test]
-fn a_handful_of_samples_has_no_percentile_but_the_slowest() {
+fn few_latency_samples_give_no_high_percentiles() {
     let latency = latency_of_blocks(2);
     assert_eq!(latency.samples, 20);
     assert!(latency.p90_us.is_some() && latency.max_us > 0.0);
@@ -273,7 +273,7 @@ fn a_handful_of_samples_has_no_percentile_but_the_slowest() {
 }
 
 #[test]
-fn records_that_end_in_windows_are_sampled_where_they_are_counted() {
+fn the_latency_of_windowed_records_is_sampled_at_the_window_stage() {
     const EVENTS: u64 = 20_000;
     let flow = Flow::new("windows");
     let state = flow.windowed("counts", Windows::tumbling(1_000_000), Count);
@@ -292,7 +292,7 @@ fn records_that_end_in_windows_are_sampled_where_they_are_counted() {
 }
 
 #[test]
-fn a_selectivity_that_only_decays_ends_at_zero() {
+fn a_decaying_selectivity_reaches_zero() {
     let flow = Flow::new("none");
     let (sink, _) = Collect::<u64>::new();
     flow.source("numbers", Generator::new(|number| number).limit(2_000_000))

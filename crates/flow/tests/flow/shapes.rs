@@ -253,7 +253,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn behind_rings_each_item_is_counted_or_goes_to_the_late(
+    fn behind_rings_each_item_is_counted_or_late(
         between in between(),
         sources in sources(3),
         bound_ms in 0u64..2500,
@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn behind_rings_of_several_ranks_each_item_is_counted_or_goes_to_the_late(
+    fn behind_rings_of_several_ranks_each_item_is_counted_or_late(
         between in between(),
         sources in sources(5),
         bound_ms in 0u64..2500,
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_over_the_results_of_windows_see_each_of_them_once(
+    fn windows_over_results_of_windows_count_each_result_once(
         sources in sources(4),
         ranks in 1u32..5,
     ) {
@@ -319,7 +319,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_gathered_comes_to_one_rank_in_the_order_of_each_source(
+    fn gather_sends_all_items_to_one_rank_in_the_order_of_each_source(
         counts in prop::collection::vec(0u64..2000, 1..5),
         home in 0u32..5,
     ) {
@@ -373,7 +373,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn what_is_reduced_is_the_same_on_any_number_of_ranks(sources in sources(4), ranks in 1u32..5) {
+    fn a_reduction_is_the_same_on_any_number_of_ranks(sources in sources(4), ranks in 1u32..5) {
         let mut expected = BTreeMap::new();
         for (key, time) in sources.iter().flatten() {
             let start = time.div_euclid(WINDOW_MS) * WINDOW_MS;
@@ -420,7 +420,7 @@ fn an_item_too_late_for_a_window_may_be_in_time_for_a_larger_one() {
 }
 
 #[test]
-fn items_are_joined_with_the_rows_of_a_table_as_it_is_loaded_anew() {
+fn items_are_joined_with_the_current_rows_of_a_reloaded_table() {
     let hand = Hand::default();
     let table = Table::new([(0, "zero"), (1, "one")]);
     let (sink, results) = Collect::new();

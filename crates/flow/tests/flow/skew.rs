@@ -34,7 +34,7 @@ fn zipf(exponent: f64) -> impl Fn(u64) -> u32 + Clone {
 }
 
 #[test]
-fn hot_keys_are_added_up_on_all_instances_before_they_go_to_their_home() {
+fn hot_keys_are_aggregated_on_all_instances_before_the_exchange() {
     const RANKS: u32 = 2;
     let key_of = zipf(1.5);
     let outcomes = on_ranks(RANKS, |ranks| {
@@ -106,7 +106,7 @@ fn hot_keys_are_added_up_on_all_instances_before_they_go_to_their_home() {
 }
 
 #[test]
-fn items_that_stay_on_a_rank_cost_no_message() {
+fn items_of_keys_owned_by_the_local_rank_cost_no_message() {
     for home in [0, 1] {
         let bytes = on_ranks(2, |ranks| {
             let (sink, results) = Collect::new();

@@ -56,7 +56,7 @@ fn lost_wakeups(settings: FlowSettings) -> u64 {
 /// The source passed on partial results, had no room for all of them, and counted as blocked: the worker had looked at
 /// their reader before, and slept until the scheduler's next adjustment.
 #[test]
-fn a_worker_that_passes_on_results_of_former_slices_looks_at_their_reader_again() {
+fn a_worker_that_flushes_results_of_earlier_slices_wakes_their_reader() {
     let settings = FlowSettings {
         scheduler: Arc::new(ReadersFirst::default()),
         interval: Duration::from_millis(20),
@@ -66,7 +66,7 @@ fn a_worker_that_passes_on_results_of_former_slices_looks_at_their_reader_again(
 }
 
 #[test]
-fn many_keys_leave_no_worker_asleep_that_a_timer_has_to_wake() {
+fn many_keys_cause_no_lost_wakeup() {
     for workers in [2, 4] {
         for ring_items_max in [64, 1 << 16] {
             let settings = settings(workers, ring_items_max);

@@ -84,7 +84,7 @@ impl Scene {
 }
 
 #[test]
-fn an_updated_window_takes_the_place_of_its_earlier_result() {
+fn an_updated_window_replaces_its_earlier_result() {
     let windows = Windows::tumbling(WINDOW_MS).allowed_lateness(LATENESS_MS);
     let scene = Scene::new(windows, 5, |count| count as i64);
     scene.give(&[(1, 1), (1, 2), (2, 3), (1, 25)], 1);
@@ -97,7 +97,7 @@ fn an_updated_window_takes_the_place_of_its_earlier_result() {
 }
 
 #[test]
-fn a_window_whose_score_falls_makes_room_for_another() {
+fn a_window_whose_score_falls_leaves_the_top_for_another() {
     let windows = Windows::sliding(WINDOW_MS, WINDOW_MS).allowed_lateness(LATENESS_MS);
     // The fewest first.
     let scene = Scene::new(windows, 1, |count| -(count as i64));
@@ -111,7 +111,7 @@ fn a_window_whose_score_falls_makes_room_for_another() {
 }
 
 #[test]
-fn a_session_that_comes_again_with_an_earlier_start_counts_once() {
+fn a_session_emitted_again_with_an_earlier_start_counts_once() {
     let windows = Windows::session(WINDOW_MS).allowed_lateness(LATENESS_MS);
     let scene = Scene::new(windows, 5, |count| count as i64);
     scene.give(&[(1, 8), (2, 8), (1, 25)], 1);

@@ -91,7 +91,7 @@ impl Sink<WindowResult<u64, u64>> for Delays {
 
 /// Stages that ran rarely were thought expensive, and had a turn every 2 ms at each step on their way.
 #[test]
-fn results_of_windows_do_not_wait_for_rich_sources() {
+fn busy_sources_do_not_delay_results_of_windows() {
     let clock = Arc::new(WorkClock::default());
     let delays = Arc::new(Mutex::new(Vec::new()));
     let flow = Flow::with_settings(
@@ -156,7 +156,7 @@ impl Source for Busy {
 
 /// A source is asked again within an activation: one that gives nothing was asked for ever.
 #[test]
-fn a_source_that_is_busy_and_gives_nothing_leaves_others_their_turns() {
+fn a_busy_source_without_items_does_not_starve_other_stages() {
     let is_over = Arc::new(AtomicBool::new(false));
     let flow = Flow::with_settings("busy", settings(1, 8));
     let counts = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);

@@ -437,7 +437,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn each_result_is_committed_once_however_often_ranks_die(
+    fn each_result_is_committed_once_although_ranks_die(
         ranks in 1u32..4,
         has_records in any::<bool>(),
         deaths in prop::collection::vec(
@@ -493,7 +493,7 @@ fn results_are_committed_while_the_flow_is_idle() {
 }
 
 #[test]
-fn a_rank_far_behind_leads_to_no_commit_of_a_checkpoint_whose_shard_another_one_has_removed() {
+fn a_checkpoint_is_not_committed_after_another_rank_removed_its_shard() {
     let (mut place, stores) = (MemoryStore::new(2), stores(2));
     Arc::get_mut(&mut place).unwrap().is_one_behind = true;
     // More than there is time for.
@@ -519,7 +519,7 @@ fn a_rank_far_behind_leads_to_no_commit_of_a_checkpoint_whose_shard_another_one_
 }
 
 #[test]
-fn results_whose_last_checkpoint_is_not_stored_are_not_taken_for_committed() {
+fn results_without_a_stored_last_checkpoint_do_not_count_as_committed() {
     let (place, stores) = (MemoryStore::new(1), stores(1));
     *place.fault.lock().unwrap() = Fault::Lost;
     let running = start(&Ranks::alone(), &place, &stores[0], 1000, false).unwrap();

@@ -52,7 +52,7 @@ fn counts(sources: u64, items: u64) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn counts_equal_those_of_a_plain_map_for_any_number_of_workers() {
+fn counts_equal_a_plain_maps_for_any_number_of_workers() {
     for (workers, sources, order) in [
         (1, 1, Order::Kept),
         (2, 3, Order::Kept),
@@ -78,7 +78,7 @@ fn counts_equal_those_of_a_plain_map_for_any_number_of_workers() {
 }
 
 #[test]
-fn results_of_a_key_come_in_the_order_of_its_items() {
+fn results_of_a_key_are_emitted_in_the_order_of_its_items() {
     let (sink, results) = Collect::new();
     let flow = Flow::with_settings("numbers", settings(3, 64));
     let values = flow.values::<u64, u64>("counts");
@@ -107,7 +107,7 @@ fn results_of_a_key_come_in_the_order_of_its_items() {
 }
 
 #[test]
-fn a_removed_value_is_absent_and_begins_anew() {
+fn a_removed_value_is_absent_and_starts_from_its_default() {
     let flow = Flow::with_settings("numbers", settings(2, 64));
     let values = flow.values::<String, Vec<u64>>("lists");
     let sums = flow.partial::<u64>("sums");
@@ -165,7 +165,7 @@ fn each_key_is_on_one_rank_and_the_ranks_together_have_all_items() {
 }
 
 #[test]
-fn several_operators_change_one_element() {
+fn several_operators_update_one_state_element() {
     let flow = Flow::with_settings("bank", settings(2, 64));
     let balances = flow.values::<u64, i64>("balances");
     for (name, amount) in [("in", 5), ("out", -2)] {
@@ -240,7 +240,7 @@ fn a_flow_resumes_from_whole_values_with_another_number_of_partitions() {
 }
 
 #[test]
-fn a_panic_of_a_change_fails_the_flow_and_no_checkpoint_has_half_of_it() {
+fn a_panic_in_an_update_fails_the_flow_and_no_checkpoint_has_half_an_update() {
     let store = Arc::new(MemoryStore::default());
     let is_broken = Arc::new(AtomicBool::new(true));
     let start = |resume| {
@@ -279,7 +279,7 @@ fn a_panic_of_a_change_fails_the_flow_and_no_checkpoint_has_half_of_it() {
 }
 
 #[test]
-fn a_panic_of_a_key_function_makes_a_dead_letter_and_changes_nothing() {
+fn a_panic_in_a_key_function_makes_a_dead_letter_and_changes_no_value() {
     let letters = Arc::new(Letters::default());
     let settings = FlowSettings {
         dead_letters: Some(Arc::clone(&letters) as _),
@@ -349,7 +349,7 @@ fn a_key_without_canonical_bytes_fails_at_its_operator_or_becomes_a_dead_letter(
 }
 
 #[test]
-fn a_checkpoint_comes_early_when_many_keys_have_changed() {
+fn a_checkpoint_starts_early_when_many_keys_have_changed() {
     let checkpoints = Checkpointing {
         store: Arc::new(MemoryStore::default()),
         interval: Duration::from_secs(3600),

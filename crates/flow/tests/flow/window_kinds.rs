@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn windows_of_any_kind_are_those_of_the_model(
+    fn windows_of_every_kind_equal_the_models(
         kind in kinds(),
         lateness in prop_oneof![Just(0), 1i64..1500],
         sources in sources(3),
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_of_any_kind_are_the_same_on_any_number_of_ranks(
+    fn windows_of_every_kind_are_the_same_on_any_number_of_ranks(
         kind in kinds(),
         lateness in prop_oneof![Just(0), 1i64..1500],
         sources in sources(3),

@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn every_item_is_in_its_window_or_late(
+    fn every_item_is_counted_in_its_window_or_is_late(
         sources in sources(3),
         size_ms in 1i64..300,
         bound_ms in 0u64..2500,
@@ -179,7 +179,7 @@ proptest! {
 }
 
 #[test]
-fn times_at_the_ends_of_the_range_are_counted() {
+fn items_with_extreme_timestamps_are_counted() {
     let sources = [vec![(1, i64::MIN), (2, 0), (1, i64::MAX), (1, i64::MIN)]];
     let windows = Windows::tumbling(10_000);
     let outcome = run(&sources, windows, 1000, settings(2, 7));
@@ -261,7 +261,7 @@ fn windows_without_watermarks_or_order_are_refused() {
 }
 
 #[test]
-fn a_state_of_windows_is_filled_by_one_operator() {
+fn a_second_operator_that_fills_a_window_state_is_refused() {
     let flow = Flow::new("taken");
     let state = flow.windowed::<u32, _>("counts", Windows::tumbling(10), Count);
     for name in ["one", "other"] {
@@ -303,7 +303,7 @@ fn items_split_into_one_channel_twice_are_counted_once() {
 }
 
 #[test]
-fn items_gather_on_a_rank_that_there_is() {
+fn gathering_on_a_missing_rank_is_refused() {
     let flow = Flow::new("gather");
     let (sink, _) = Collect::<u64>::new();
     flow.source("numbers", Generator::new(|number| number).limit(10))

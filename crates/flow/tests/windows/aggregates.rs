@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn a_result_does_not_depend_on_how_items_are_split(
+    fn an_aggregate_does_not_depend_on_how_items_are_split(
         items in prop::collection::vec(any::<i64>(), 1..200),
         part in 1..50_usize,
     ) {
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn the_highest_are_those_that_sorting_gives_however_items_are_split(
+    fn the_highest_items_equal_sorting_for_any_split_of_the_items(
         items in prop::collection::vec((0u8..20, "[a-c]{0,2}"), 0..200),
         count in 0..12_usize,
         part in 1..50_usize,
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn the_lowest_are_those_that_sorting_gives(
+    fn the_lowest_items_equal_sorting(
         mut items in prop::collection::vec(any::<i64>(), 0..100),
         part in 1..50_usize,
     ) {
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn distinct_values_are_counted_exactly_however_items_are_split(
+    fn distinct_values_are_counted_exactly_for_any_split_of_the_items(
         items in prop::collection::vec("[a-d]{0,4}", 0..300),
         part in 1..50_usize,
     ) {
@@ -123,7 +123,7 @@ fn few_distinct_values_are_counted_exactly_and_many_within_five_percent() {
 }
 
 #[test]
-fn a_score_that_cannot_be_compared_is_left_out() {
+fn items_with_an_incomparable_score_are_ignored() {
     let items = [1.0, f64::NAN, 3.0, f64::INFINITY, -f64::NAN, 2.0];
     let highest = top(3, |item: &f64| *item);
     assert_eq!(result_of(&highest, &items), [f64::INFINITY, 3.0, 2.0]);
@@ -162,7 +162,7 @@ fn sums_of_integers_do_not_overflow() {
 }
 
 #[test]
-fn numbers_that_are_none_do_no_harm() {
+fn nan_and_infinite_numbers_do_not_panic() {
     let odd = [
         f64::NAN,
         f64::INFINITY,
@@ -185,12 +185,12 @@ fn numbers_that_are_none_do_no_harm() {
 
 #[test]
 #[should_panic(expected = "a quantile is from 0 to 1")]
-fn a_quantile_that_is_none_is_refused() {
+fn a_quantile_of_nan_is_refused() {
     Quantiles::of(|item: &f64| *item, [f64::NAN]);
 }
 
 #[test]
-fn bins_that_cannot_be_do_no_harm() {
+fn impossible_bins_of_a_sketch_do_not_panic() {
     let quantiles = Quantiles::of(|item: &f64| *item, [0.0, 0.5, 1.0]);
     let bins = format!(
         r#"{{"negative":{{"{}":{most},"7":{most}}},"zeros":{most},"positive":{{"{}":{most}}}}}"#,
@@ -205,7 +205,7 @@ fn bins_that_cannot_be_do_no_harm() {
 }
 
 #[test]
-fn a_distinct_sketch_that_is_cut_short_or_changed_is_an_error_or_a_number() {
+fn decoding_a_truncated_or_changed_distinct_sketch_does_not_panic() {
     let distinct = Distinct::of(|item: &u32| item);
     for values in [0, 3, 100, 20_000] {
         let items: Vec<u32> = (0..values).collect();
@@ -246,7 +246,7 @@ fn a_distinct_sketch_that_is_cut_short_or_changed_is_an_error_or_a_number() {
 
 /// The reference is made by nested loops over all pairs of items.
 #[test]
-fn a_join_gives_the_pairs_that_nested_loops_give() {
+fn the_join_aggregate_gives_the_pairs_of_nested_loops() {
     let mut number = 17_u64;
     let mut random = |below: u64| {
         number = number

@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn totals_and_the_newest_windows_are_what_the_model_says_after_every_item(
+    fn totals_and_newest_windows_equal_the_models_after_every_item(
         spec in spec(),
         lateness in prop_oneof![Just(0), 1..100_i64],
         steps in prop::collection::vec((0..3_u8, -40..60_i64, prop::option::of(0..100_i64)), 0..60),

@@ -41,7 +41,7 @@ fn a_time_before_1970_is_in_the_window_that_starts_before_it() {
 }
 
 #[test]
-fn the_first_and_the_last_window_end_where_time_does() {
+fn the_first_and_last_windows_are_bounded_by_the_range_of_timestamps() {
     let windows = Windows::tumbling(1_000);
     assert_eq!(windows.pane_of(START).start, START);
     assert_eq!(windows.pane_of(END).end, END);
@@ -64,7 +64,7 @@ fn the_first_and_the_last_window_end_where_time_does() {
 }
 
 #[test]
-fn windows_without_items_cost_nothing_however_far_the_watermark_goes() {
+fn empty_windows_cost_nothing_when_the_watermark_jumps_far() {
     for windows in [
         Windows::sliding(10, 1),
         Windows::sliding(1, 1),
@@ -93,14 +93,14 @@ fn items_of_a_session_are_less_than_the_gap_apart() {
 }
 
 #[test]
-fn an_item_between_two_sessions_makes_them_one() {
+fn an_item_between_two_sessions_merges_them() {
     let mut store = store_of(Windows::session(10), &[0, 15, 30, 8, 24]);
     assert_eq!(advanced(&mut store, END), [(0, 40, 5)]);
     assert_eq!(store.keys(10), [1]);
 }
 
 #[test]
-fn an_item_before_the_watermark_joins_a_session_that_is_not_over() {
+fn an_item_before_the_watermark_joins_an_open_session() {
     let mut store = store_of(Windows::session(10), &[0]);
     assert_eq!(advanced(&mut store, Timestamp(6)), []);
     assert_eq!(store.add(&Count, &1, Timestamp(-4), &()), Arrival::Late);
@@ -112,7 +112,7 @@ fn an_item_before_the_watermark_joins_a_session_that_is_not_over() {
 
 /// A session may be released before or after the item comes: the last results are the same.
 #[test]
-fn an_item_that_is_in_time_joins_a_session_that_was_released() {
+fn an_item_in_time_joins_a_released_session() {
     let mut store = store_of(Windows::session(10), &[0]);
     assert_eq!(advanced(&mut store, Timestamp(14)), [(0, 10, 1)]);
     assert_eq!(store.totals().kept_windows, 1);
@@ -142,7 +142,7 @@ fn add(store: &mut WindowStore<u8, ()>, time: i64) -> Arrival {
 }
 
 #[test]
-fn an_item_of_sliding_windows_is_late_when_the_last_of_them_is_over() {
+fn an_item_of_sliding_windows_is_late_when_its_last_window_is_closed() {
     let mut store = store_of(Windows::sliding(30, 10), &[25]);
     assert_eq!(given(&mut store, 30), [(0, 30, 1, false)]);
     // Of its windows one is over, and then two.
@@ -157,7 +157,7 @@ fn an_item_of_sliding_windows_is_late_when_the_last_of_them_is_over() {
 }
 
 #[test]
-fn late_items_within_the_allowed_lateness_give_a_result_again() {
+fn a_late_item_within_the_allowed_lateness_emits_the_window_again() {
     let windows = Windows::tumbling(10).allowed_lateness(5);
     let mut store = store_of(windows, &[1]);
     assert_eq!(given(&mut store, 10), [(0, 10, 1, false)]);
@@ -179,7 +179,7 @@ fn late_items_within_the_allowed_lateness_give_a_result_again() {
 }
 
 #[test]
-fn late_items_give_each_of_their_sliding_windows_again() {
+fn a_late_item_emits_each_of_its_sliding_windows_again() {
     let windows = Windows::sliding(20, 10).allowed_lateness(10);
     let mut store = store_of(windows, &[5, 15]);
     assert_eq!(
@@ -198,7 +198,7 @@ fn late_items_give_each_of_their_sliding_windows_again() {
 }
 
 #[test]
-fn a_late_item_joins_two_sessions_that_were_released() {
+fn a_late_item_merges_two_released_sessions() {
     let windows = Windows::session(10).allowed_lateness(100);
     let mut store = store_of(windows, &[0, 15]);
     assert_eq!(
@@ -221,7 +221,7 @@ fn a_late_item_joins_two_sessions_that_were_released() {
 }
 
 #[test]
-fn the_newest_window_is_no_older_one_that_was_updated() {
+fn an_update_of_an_older_window_does_not_make_it_the_newest() {
     let windows = Windows::tumbling(10).allowed_lateness(100);
     let mut store = store_of(windows, &[1, 11]);
     assert_eq!(given(&mut store, 20).len(), 2);
@@ -232,7 +232,7 @@ fn the_newest_window_is_no_older_one_that_was_updated() {
 }
 
 #[test]
-fn no_lateness_is_less_than_none() {
+fn a_negative_allowed_lateness_is_refused() {
     let windows = Windows::tumbling(10);
     assert!(std::panic::catch_unwind(|| windows.allowed_lateness(-1)).is_err());
     let forever = windows.allowed_lateness(i64::MAX);
@@ -241,7 +241,7 @@ fn no_lateness_is_less_than_none() {
 }
 
 #[test]
-fn a_session_is_sent_before_a_watermark_that_could_release_what_it_joins() {
+fn a_session_is_flushed_before_a_watermark_that_could_release_its_neighbours() {
     let mut local: LocalPanes<u8, ()> = LocalPanes::new(Windows::session(10));
     let arrival = local.add(&Count, 1, Timestamp(5), START, &());
     assert_eq!(arrival, Arrival::OnTime);
@@ -254,7 +254,7 @@ fn a_session_is_sent_before_a_watermark_that_could_release_what_it_joins() {
 }
 
 #[test]
-fn a_count_gives_a_result_for_every_nth_item() {
+fn a_count_trigger_emits_a_result_for_every_nth_item() {
     let windows = Windows::global(Trigger::every_events(2));
     let mut store = store_of(windows, &[5, 3, 9, 1, 7]);
     assert_eq!(store.totals().open_windows, 3);
@@ -268,7 +268,7 @@ fn a_count_gives_a_result_for_every_nth_item() {
 }
 
 #[test]
-fn a_count_that_purges_starts_afresh() {
+fn a_purging_count_trigger_starts_anew() {
     let windows = Windows::global(Trigger::every_events(2).purging());
     let mut store = store_of(windows, &[5, 3, 9, 1, 7]);
     let before = store.totals();
@@ -284,7 +284,7 @@ fn a_count_that_purges_starts_afresh() {
 }
 
 #[test]
-fn items_that_are_counted_are_not_added_up_before() {
+fn items_of_count_triggers_are_not_preaggregated() {
     let mut local: LocalPanes<u8, ()> = LocalPanes::new(Windows::global(Trigger::every_events(2)));
     for time in [7, 3] {
         let arrival = local.add(&Count, 1, Timestamp(time), Timestamp(i64::MAX), &());
@@ -299,7 +299,7 @@ fn items_that_are_counted_are_not_added_up_before() {
 }
 
 #[test]
-fn windows_that_cannot_be_are_refused() {
+fn impossible_windows_are_refused() {
     for make in [
         (|| Windows::tumbling(0)) as fn() -> Windows,
         || Windows::tumbling(-1),
@@ -356,7 +356,7 @@ fn the_newest_sliding_window_leaves_out_items_of_older_ones() {
 }
 
 #[test]
-fn no_more_keys_are_remembered_than_the_limit() {
+fn the_number_of_remembered_keys_is_bounded() {
     for remembered in [0, 1, 2, 5, 100] {
         let mut store: WindowStore<u32, ()> = WindowStore::new(Windows::tumbling(10), remembered);
         for key in 0..1_000 {
@@ -376,7 +376,7 @@ fn no_more_keys_are_remembered_than_the_limit() {
 }
 
 #[test]
-fn keys_whose_panes_have_left_are_forgotten() {
+fn keys_without_panes_are_forgotten() {
     let mut store: WindowStore<u32, ()> = WindowStore::new(Windows::sliding(100, 10), 0);
     for key in 0..10_000 {
         let time = Timestamp(i64::from(key));
@@ -390,7 +390,7 @@ fn keys_whose_panes_have_left_are_forgotten() {
 }
 
 #[test]
-fn a_partial_result_that_contradicts_itself_does_no_harm() {
+fn a_contradictory_partial_aggregate_does_not_panic() {
     for windows in [
         Windows::tumbling(10),
         Windows::sliding(20, 10),
@@ -473,7 +473,7 @@ fn a_key_is_in_one_partition_only() {
 }
 
 #[test]
-fn a_snapshot_of_windows_that_cannot_be_is_refused() {
+fn a_snapshot_of_impossible_windows_is_refused() {
     let snapshot = serde_json::to_string(&store_of(Windows::sliding(30, 10), &[1])).unwrap();
     assert!(serde_json::from_str::<WindowStore<u8, ()>>(&snapshot).is_ok());
     for (sound, unsound) in [("[30,10]", "[30,0]"), ("[30,10]", "[10,30]")] {

@@ -74,7 +74,7 @@ fn expected() -> Sums<u64> {
 }
 
 #[test]
-fn items_of_many_keys_are_added_in_batches_and_none_is_lost() {
+fn items_of_many_keys_are_added_in_batches_without_loss() {
     assert!(sums_of(|key| key) == expected());
 }
 

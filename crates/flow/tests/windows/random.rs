@@ -144,12 +144,12 @@ fn run(spec: impl Strategy<Value = Spec>) {
 }
 
 #[test]
-fn tumbling_windows_give_what_the_model_gives() {
+fn tumbling_windows_equal_the_model() {
     run((1..80_i64).prop_map(|size| Spec::Tumbling { size }));
 }
 
 #[test]
-fn sliding_windows_give_what_the_model_gives() {
+fn sliding_windows_equal_the_model() {
     run(
         (1..60_i64, 0..60_i64).prop_map(|(slide, more)| Spec::Sliding {
             size: slide + more,
@@ -159,12 +159,12 @@ fn sliding_windows_give_what_the_model_gives() {
 }
 
 #[test]
-fn sessions_give_what_the_model_gives() {
+fn sessions_equal_the_model() {
     run((1..60_i64).prop_map(|gap| Spec::Session { gap }));
 }
 
 #[test]
-fn a_global_window_by_event_time_gives_what_the_model_gives() {
+fn a_global_window_by_event_time_equals_the_model() {
     run((1..80_i64, any::<bool>()).prop_map(|(period, purges)| Spec::Every { period, purges }));
 }
 

@@ -411,7 +411,7 @@ fn windows(shape: Shape, deaths: u64, seed: u64) -> BTreeMap<(u64, Timestamp), u
 }
 
 #[test]
-fn a_checkpoint_that_is_due_follows_at_once_when_the_one_before_is_written() {
+fn a_due_checkpoint_starts_at_once_when_the_previous_one_is_written() {
     let place = Arc::new(MemoryStore::default());
     let clock = Arc::new(HandClock::default()) as Arc<dyn Clock>;
     let shape = Shape {
@@ -468,7 +468,7 @@ fn a_checkpoint_that_is_due_follows_at_once_when_the_one_before_is_written() {
 }
 
 #[test]
-fn a_snapshot_leaves_nothing_to_do_that_a_checkpoint_would_lose() {
+fn ranks_that_die_and_resume_give_the_windows_of_an_undisturbed_run() {
     let kinds = [
         Windows::tumbling(10),
         Windows::sliding(20, 10),

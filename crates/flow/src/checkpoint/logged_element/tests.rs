@@ -115,7 +115,7 @@ impl Wake for Wakes {
 }
 
 #[test]
-fn a_commit_waits_neither_for_a_push_nor_for_room() {
+fn a_commit_does_not_wait_for_a_push_or_for_disk_space() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
@@ -149,7 +149,7 @@ fn a_commit_waits_neither_for_a_push_nor_for_room() {
 }
 
 #[test]
-fn a_flow_that_ends_early_ends_the_wait_for_room() {
+fn dropping_a_flow_ends_its_wait_for_disk_space() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
@@ -170,7 +170,7 @@ fn a_flow_that_ends_early_ends_the_wait_for_room() {
 }
 
 #[test]
-fn large_values_make_few_changes_many() {
+fn few_changes_of_large_values_make_an_early_checkpoint_due() {
     let (asked, _asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let state = OneChange {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_doubles_while_few_events_come_together() {
+    fn the_flush_bound_doubles_while_batches_are_small() {
         let mut held = FlushPolicy::new(|_, _| LIMIT);
         let mut bound = PARTIALS_MIN;
         for _ in 0..5 {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_stays_while_many_events_come_together() {
+    fn the_flush_bound_stays_while_batches_are_large() {
         let mut held = FlushPolicy::new(|_, _| LIMIT);
         for _ in 0..3 {
             assert!(held.is_due(PARTIALS_MIN, || Duration::ZERO));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_to_pass_on_is_passed_on_seldom() {
+    fn events_that_are_slow_to_flush_are_flushed_rarely() {
         let mut held = FlushPolicy::new(|_, _| LIMIT);
         let second = Duration::from_secs(1);
         assert!(held.is_due(1, || second));

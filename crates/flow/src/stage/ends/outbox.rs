@@ -247,7 +247,7 @@ mod tests {
     /// The room of a writer without items lay behind the room of another writer. The other writer gave its room back,
     /// and the event lay where no reader came until more items did: windows stayed open.
     #[test]
-    fn an_event_without_items_is_observed_though_an_earlier_writer_gives_room_back() {
+    fn a_reader_observes_an_event_without_items_behind_room_that_a_writer_gave_back() {
         let ring = Ring::<u64>::new(RingConfig {
             capacity_min: NonZeroUsize::new(64).expect("not zero"),
             capacity_max: NonZeroUsize::new(64).expect("not zero"),

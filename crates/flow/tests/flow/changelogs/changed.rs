@@ -41,7 +41,7 @@ fn resume<K: Key + From<u16>, V: Value + Default>(
 }
 
 #[test]
-fn a_state_whose_type_has_changed_is_named_before_anything_is_decided() {
+fn the_error_names_a_state_of_changed_type_before_a_transaction_is_decided() {
     let (store, calls) = counted();
     for resumed in [resume::<u64, String>(&store), resume::<u32, u64>(&store)] {
         let error = resumed.err().unwrap().to_string();
@@ -54,7 +54,7 @@ fn a_state_whose_type_has_changed_is_named_before_anything_is_decided() {
 }
 
 #[test]
-fn a_state_that_was_saved_whole_and_whose_type_has_changed_is_named() {
+fn the_error_names_a_whole_saved_state_of_changed_type() {
     let store = Arc::new(MemoryStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();
@@ -97,7 +97,7 @@ fn a_sink_with_the_name_of_a_changelog_is_refused() {
 }
 
 #[test]
-fn no_advice_leads_to_a_checkpoint_that_is_older_than_the_changelog() {
+fn the_error_advises_no_checkpoint_older_than_the_changelog() {
     let (store, _) = counted();
     let mut parts = store.shards.parts.lock().unwrap();
     let newest = parts.last_key_value();

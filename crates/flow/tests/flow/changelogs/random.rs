@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
-    fn values_of_ranks_that_die_and_of_changelogs_that_fail_equal_a_plain_map(
+    fn values_equal_a_plain_map_although_ranks_die_and_changelogs_fail(
         seed in any::<u64>(),
         count in 1u32..4,
         deaths in prop::collection::vec((0u32..4, 0u64..30, 0usize..6), 0..5),

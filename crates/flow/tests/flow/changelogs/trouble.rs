@@ -11,7 +11,7 @@ use super::{count, counts_of, wait_until_committed};
 use crate::support::{Hand, wait_until};
 
 #[test]
-fn changes_whose_checkpoint_fails_go_with_the_next_one() {
+fn changes_of_a_failed_checkpoint_are_stored_with_the_next() {
     for fails in ["push", "flush", "prepare"] {
         let store = Arc::new(LogStore::default());
         let hand = Hand::default();
@@ -42,7 +42,7 @@ fn changes_whose_checkpoint_fails_go_with_the_next_one() {
 }
 
 #[test]
-fn a_flow_goes_on_while_its_changelog_is_slow_or_full() {
+fn a_flow_continues_while_its_changelog_is_slow_or_full() {
     for (is_slow, is_full) in [(true, false), (false, true)] {
         let store = Arc::new(LogStore::default());
         let hand = Hand::default();
@@ -72,7 +72,7 @@ fn a_flow_goes_on_while_its_changelog_is_slow_or_full() {
 }
 
 #[test]
-fn a_full_changelog_is_asked_again_only_when_it_wakes_the_writer() {
+fn a_full_changelog_is_retried_only_when_it_wakes_the_writer() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, values) = count(&store, Resume::Never, &hand).unwrap();
@@ -92,7 +92,7 @@ fn a_full_changelog_is_asked_again_only_when_it_wakes_the_writer() {
 }
 
 #[test]
-fn a_flow_at_its_end_waits_for_its_changelog() {
+fn an_ending_flow_waits_for_its_changelog() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();
@@ -111,7 +111,7 @@ fn a_flow_at_its_end_waits_for_its_changelog() {
 }
 
 #[test]
-fn a_dropped_flow_ends_though_its_changelog_takes_nothing() {
+fn a_dropped_flow_ends_while_its_changelog_is_full() {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();
