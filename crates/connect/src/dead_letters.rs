@@ -39,7 +39,7 @@ pub struct DeadLetterStream {
 
 #[derive(Default)]
 struct Writer {
-    /// How the flow started.
+    /// The start of the flow.
     start: Start,
     /// Open while the stream exists, which is made when there is something to put into it.
     stream: Option<OpenStream>,

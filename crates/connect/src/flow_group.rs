@@ -18,7 +18,7 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which the flow is checked for a new checkpoint, or its end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Shows how far a flow is with the streams that it reads: as the offsets of a group of its name, which
+/// Shows a flow's positions in the streams that it reads: as the offsets of a group of its name, which
 /// `millstream group list` lists with the kind `flow`, and which other clients see as a group without members.
 ///
 /// The positions are committed at checkpoints, every few seconds, and at the end of the flow. They are there to be looked at: a
@@ -60,7 +60,7 @@ impl FlowGroup {
         })
     }
 
-    /// Commits how far the flow is now, and ends.
+    /// Commits the flow's present positions, and ends.
     pub fn finish(self) {
         let FlowGroup {
             _stop,
@@ -109,7 +109,7 @@ impl Committer {
         let Some(running) = self.running.upgrade() else {
             return true;
         };
-        // Looked at first: nothing changes behind the end.
+        // Checked first: nothing changes after the end.
         let is_finished = running.is_finished();
         let positions = running.positions().into_iter().filter_map(|position| {
             let place = TopicPartition {

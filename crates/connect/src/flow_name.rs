@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_say_what_is_wrong_with_a_name_and_which_characters_are_allowed() {
+    fn the_error_for_a_flow_name_says_the_fault_and_the_allowed_characters() {
         let longest = "n".repeat(CHARS_MAX);
         for name in ["orders", "Orders_2.by-user", "...", "__own", &longest] {
             assert_eq!(check_flow_name(name), Ok(()));

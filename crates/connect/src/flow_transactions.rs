@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_read_as_it_was_written_whatever_the_names_are() {
+    fn a_transaction_id_round_trips_with_any_flow_and_sink_names() {
         for (flow, sink) in [("words", "counts"), ("a/b", "50%"), ("%2F", "/"), ("", "")] {
             let id = id(flow, sink, 3);
             assert_eq!(FlowTransactionId::parse(&id.slot(1)), Some(id));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_id_of_more_ranks_has_one_heir_among_fewer() {
+    fn one_of_fewer_ranks_inherits_each_transaction_id_of_more_ranks() {
         for rank in 0..7 {
             let old = id("f", "s", rank).slot(0);
             let heirs = (0..3).filter(|heir| id("f", "s", *heir).is_heir_of(&old, 3));

@@ -15,7 +15,7 @@ const ITEM_BYTES: usize = 256;
 #[derive(Default)]
 pub struct HeldRecords {
     partitions: BTreeMap<i32, HeldPartition>,
-    /// Partitions that are not to be read on, since their held records have reached the bound.
+    /// Partitions that must not be read further, since their held records have reached the bound.
     full: BTreeSet<i32>,
 }
 

@@ -127,7 +127,7 @@ impl Feed {
 struct Wishes {
     /// The consumer reads nothing before the flow begins.
     has_begun: bool,
-    /// These partitions are not to be read for now.
+    /// These partitions must not be read for now.
     paused: BTreeSet<i32>,
     /// The number of times that records could not be read, which have to come again.
     torn: u64,
@@ -187,7 +187,7 @@ pub struct ServerRecords {
     /// Later records did not exist when the source began.
     until: Option<Offset>,
     fault: Arc<OnceLock<SourceError>>,
-    /// Is there as long as they lie where the consumer has read them.
+    /// Exists as long as they lie in the memory into which the consumer has read them.
     read: Option<OwnedSemaphorePermit>,
 }
 

@@ -125,7 +125,7 @@ impl Parts for StoredChunks {
 pub struct StreamSource {
     shared: Arc<Shared>,
     listening: Option<Listening>,
-    /// Hears when it is known where to end.
+    /// Listens for the end to become known.
     end_listener: Option<EventListener>,
 }
 

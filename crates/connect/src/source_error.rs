@@ -7,7 +7,7 @@ use millstream_client::ClientError;
 use millstream_log::LogError;
 use millstream_record::ChunkError;
 
-/// Why a flow cannot go on reading a stream.
+/// An error because of which a flow cannot continue to read a stream.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SourceError {
     /// Reading failed.

@@ -18,7 +18,7 @@ fn compact(config: &mut StreamConfig) {
 }
 
 #[test]
-fn a_record_without_a_key_for_a_compacted_stream_is_dropped_alone() {
+fn a_producer_to_a_compacted_stream_drops_only_the_record_without_a_key() {
     let (_dir, log, stream) = open();
     log.alter_stream(stream.name(), compact).unwrap();
     let mut producer = StreamProducer::new(&stream, ProducerId(5)).unwrap();
@@ -34,7 +34,7 @@ fn a_record_without_a_key_for_a_compacted_stream_is_dropped_alone() {
 }
 
 #[test]
-fn records_that_a_stream_refuses_since_its_policy_changed_do_not_come_again() {
+fn a_producer_does_not_resend_records_that_a_changed_policy_refuses() {
     let (_dir, log, stream) = open();
     let mut producer = StreamProducer::new(&stream, ProducerId(5)).unwrap();
     producer.push(Timestamp(0), None, Some(b"1"), &[]).unwrap();
@@ -49,7 +49,7 @@ fn records_that_a_stream_refuses_since_its_policy_changed_do_not_come_again() {
 }
 
 #[test]
-fn records_fit_the_chunks_that_their_stream_takes() {
+fn a_producer_keeps_its_chunks_within_the_streams_maximum() {
     let (_dir, log, stream) = open();
     let set = |config: &mut StreamConfig| config.chunk_bytes_max = Some(ByteSize(1000));
     log.alter_stream(stream.name(), set).unwrap();

@@ -42,7 +42,7 @@ fn wait_for_offsets(client: &ClientConfig, group: &str, expected: &[(i32, u64)])
 
 /// Each of two ranks reads partitions of its own, and commits their positions alone.
 #[test]
-fn how_far_a_flow_is_shows_as_the_offsets_of_its_group() {
+fn a_flow_commits_its_positions_as_offsets_of_its_group() {
     let dir = tempfile::tempdir().unwrap();
     let (log, server) = start(dir.path());
     let client = ClientConfig::new(server.local_address().to_string());
@@ -80,7 +80,7 @@ fn how_far_a_flow_is_shows_as_the_offsets_of_its_group() {
 /// A source of a log's stream is shown as one of a server's is, up to the end; the group of consumers with a flow's name
 /// stays theirs.
 #[test]
-fn the_end_of_a_flow_is_shown_and_a_group_of_consumers_is_left_alone() {
+fn a_flow_shows_its_end_in_its_group_and_leaves_consumer_groups_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (log, server) = start(dir.path());
     let client = ClientConfig::new(server.local_address().to_string());
@@ -147,7 +147,7 @@ fn sum(sources: Vec<ServerSource>) -> Result<u64, String> {
 
 /// A flow beside a server gets the same as one in its process.
 #[test]
-fn a_flow_reads_a_servers_stream_up_to_where_it_was() {
+fn a_bounded_flow_reads_a_servers_stream_up_to_its_end_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let (log, server) = start(dir.path());
     let client = ClientConfig::new(server.local_address().to_string());
@@ -200,7 +200,7 @@ impl Sink<u64> for Slow {
 
 /// A flow that stands still for longer than the server leaves its memory to it goes on.
 #[test]
-fn records_that_the_server_took_back_while_a_source_waited_come_again() {
+fn a_stalled_source_reads_records_again_whose_memory_the_server_reclaimed() {
     const NUMBERS: u64 = 200_000;
     const STALL_MAX: Duration = Duration::from_millis(500);
     let dir = tempfile::tempdir().unwrap();

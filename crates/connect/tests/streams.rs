@@ -64,7 +64,7 @@ fn sum(sources: Vec<StreamSource>) -> (Running, Arc<AtomicU64>) {
 }
 
 #[test]
-fn a_bounded_source_ends_at_what_was_durable() {
+fn a_bounded_source_ends_at_the_high_watermark_of_its_start() {
     let (_dir, _log, stream) = open(3);
     produce(&stream, 0, 0..100_000);
     produce(&stream, 2, 0..10);
@@ -77,7 +77,7 @@ fn a_bounded_source_ends_at_what_was_durable() {
 }
 
 #[test]
-fn a_filtered_source_gives_what_its_filter_keeps() {
+fn a_filtered_source_gives_only_matching_records() {
     let (_dir, log, stream) = open(2);
     produce(&stream, 0, 0..10_000);
     produce(&stream, 1, 0..10_000);
@@ -98,7 +98,7 @@ fn a_filtered_source_gives_what_its_filter_keeps() {
 
 /// Flows were given the records of aborted transactions, and the markers at their ends.
 #[test]
-fn flows_see_committed_records_alone() {
+fn flows_read_only_committed_records() {
     let (_dir, log, stream) = open(1);
     let lane = stream.partition(0).unwrap();
     let mut builder = ChunkBuilder::new(Compression::None);
@@ -143,7 +143,7 @@ fn flows_see_committed_records_alone() {
 }
 
 #[test]
-fn an_empty_stream_ends_at_once_when_told_to() {
+fn a_source_of_an_empty_stream_ends_at_once_when_asked_to() {
     let (_dir, _log, stream) = open(1);
     let (running, total) = sum(StreamSource::bounded(&stream).split(2));
     running.join().unwrap();
@@ -178,7 +178,7 @@ fn a_sleeping_source_is_woken_by_records_and_by_its_end() {
 }
 
 #[test]
-fn a_record_that_an_operator_cannot_use_ends_the_flow() {
+fn a_record_that_an_operator_rejects_fails_the_flow() {
     let (_dir, _log, stream) = open(1);
     produce(&stream, 0, 0..10);
     let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
@@ -192,7 +192,7 @@ fn a_record_that_an_operator_cannot_use_ends_the_flow() {
 }
 
 #[test]
-fn what_a_flow_gave_its_sink_is_durable_when_it_ends() {
+fn all_results_of_a_flow_are_durable_when_it_ends() {
     const ITEMS: u64 = 1_000_000;
     let (dir, log, stream) = open(1);
     let flow = Flow::new("numbers");
@@ -225,7 +225,7 @@ fn what_a_flow_gave_its_sink_is_durable_when_it_ends() {
 }
 
 #[test]
-fn a_producer_that_begins_again_appends_only_what_is_missing() {
+fn a_restarted_producer_appends_only_missing_records() {
     let (_dir, _log, stream) = open(1);
     for (count, known) in [(5000_u64, 0), (3000, 3000), (5001, 5000), (20_000, 5001)] {
         let mut producer = StreamProducer::new(&stream, ProducerId(3)).unwrap();
@@ -249,7 +249,7 @@ fn a_producer_that_begins_again_appends_only_what_is_missing() {
 }
 
 #[test]
-fn records_of_a_chunk_that_finds_no_buffer_are_sent_later() {
+fn a_producer_keeps_the_records_of_a_chunk_until_a_buffer_is_free() {
     let dir = tempdir().unwrap();
     let log = Log::open(LogConfig {
         append_wait_max: Duration::from_millis(10),
@@ -303,7 +303,7 @@ fn records_of_a_chunk_that_finds_no_buffer_are_sent_later() {
 }
 
 #[test]
-fn a_record_that_is_too_large_is_dropped_alone() {
+fn a_producer_drops_only_the_record_that_is_too_large() {
     let (_dir, _log, stream) = open(1);
     let mut producer = StreamProducer::new(&stream, ProducerId(5)).unwrap();
     let large = vec![0; stream.partition(0).unwrap().chunk_bytes_max() + 1];
@@ -322,7 +322,7 @@ fn a_record_that_is_too_large_is_dropped_alone() {
 }
 
 #[test]
-fn what_a_dropped_producer_sent_is_durable_when_another_that_sends_it_has_flushed() {
+fn a_flush_covers_duplicates_that_a_dropped_producer_had_sent() {
     let dir = tempdir().unwrap();
     let log = Log::open(LogConfig {
         background: Background::Manual,
@@ -348,7 +348,7 @@ fn what_a_dropped_producer_sent_is_durable_when_another_that_sends_it_has_flushe
 }
 
 #[test]
-fn a_source_begun_on_an_empty_stream_ends_though_a_partition_stays_empty() {
+fn a_source_started_on_an_empty_stream_ends_while_one_partition_stays_empty() {
     let (_dir, _log, stream) = open(2);
     let source = StreamSource::new(&stream);
     let ending = source.ending();
@@ -364,7 +364,7 @@ fn a_source_begun_on_an_empty_stream_ends_though_a_partition_stays_empty() {
 }
 
 #[test]
-fn a_source_ends_at_its_end_also_in_a_group_that_it_had_not_begun() {
+fn a_source_ends_at_its_end_inside_a_group_that_it_has_not_opened() {
     let (_dir, log, _) = open(1);
     let config = StreamConfig {
         group_segments: 1,
@@ -407,7 +407,7 @@ impl Wake for Wakes {
 }
 
 #[test]
-fn a_source_without_memory_to_read_into_sleeps_until_there_is_some() {
+fn a_source_without_read_memory_sleeps_until_some_is_free() {
     let dir = tempdir().unwrap();
     let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(1 << 20))).unwrap();
     let stream = log.create_stream("s", StreamConfig::default()).unwrap();
@@ -436,7 +436,7 @@ fn a_source_without_memory_to_read_into_sleeps_until_there_is_some() {
 }
 
 #[test]
-fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
+fn records_that_an_operator_rejects_go_to_the_dead_letter_stream() {
     let (_dir, log, stream) = open(1);
     let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
     let header = |name, value| Header { name, value };
@@ -530,7 +530,7 @@ fn records_that_an_operator_cannot_read_go_to_the_streams_dead_letters() {
 }
 
 #[test]
-fn a_record_too_large_for_its_letter_is_named_and_left_out() {
+fn a_dead_letter_names_a_record_that_is_too_large_and_omits_it() {
     let (_dir, log, stream) = open(1);
     let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
     // It fills a chunk, as large as chunks may be here.
@@ -641,7 +641,7 @@ fn produce_everywhere(stream: &Stream, numbers: std::ops::Range<u64>) {
 }
 
 #[test]
-fn a_flow_that_is_stopped_and_started_again_reads_each_record_once() {
+fn a_stopped_and_restarted_flow_reads_each_record_once() {
     const ITEMS: u64 = 60_000;
     let (_dir, log, stream, copies) = open_for_copies();
     for run in 0..6 {
@@ -662,7 +662,7 @@ fn a_flow_that_is_stopped_and_started_again_reads_each_record_once() {
 }
 
 #[test]
-fn a_flow_that_ends_in_the_middle_loses_nothing_and_repeats_little() {
+fn a_flow_dropped_midway_loses_no_record_and_repeats_few() {
     const ITEMS: u64 = 400_000;
     let (_dir, log, stream, copies) = open_for_copies();
     produce_everywhere(&stream, 0..ITEMS);
@@ -690,7 +690,7 @@ fn a_flow_that_ends_in_the_middle_loses_nothing_and_repeats_little() {
 }
 
 #[test]
-fn flows_of_one_application_share_its_groups() {
+fn flows_of_one_application_divide_its_groups() {
     const ITEMS: u64 = 50_000;
     let (_dir, log, stream, copies) = open_for_copies();
     let flows = [copy(&log, &copies, "one"), copy(&log, &copies, "other")];
@@ -717,7 +717,7 @@ fn flows_of_one_application_share_its_groups() {
 }
 
 #[test]
-fn what_a_flow_gives_back_is_read_by_another_that_has_later_groups() {
+fn a_flow_takes_over_the_earlier_groups_that_another_gave_back() {
     const ITEMS: u64 = 50_000;
     let (_dir, log, stream, copies) = open_for_copies();
     let (first, ending_of_first) = copy(&log, &copies, "first");
@@ -737,7 +737,7 @@ fn what_a_flow_gives_back_is_read_by_another_that_has_later_groups() {
 }
 
 #[test]
-fn no_position_is_kept_behind_a_malformed_chunk() {
+fn no_source_commits_a_position_behind_a_malformed_chunk() {
     let (_dir, log, stream, copies) = open_for_copies();
     produce_everywhere(&stream, 0..1000);
     let chunk = malformed::chunk(0);
@@ -760,7 +760,7 @@ fn no_position_is_kept_behind_a_malformed_chunk() {
 }
 
 #[test]
-fn a_partition_read_ahead_makes_no_item_of_another_late() {
+fn reading_one_partition_ahead_makes_no_item_of_another_late() {
     let (_dir, _log, stream) = open(3);
     // Each streamlet has an hour in order, in chunks of a minute, and the source reads one after the other.
     let minutes = 60;

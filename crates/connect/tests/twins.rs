@@ -189,7 +189,7 @@ fn no_source_saves_a_position_behind_a_malformed_chunk() {
 
 /// A bounded source of a server failed at a malformed chunk that came after its end.
 #[test]
-fn bounded_sources_do_not_look_at_chunks_behind_their_end() {
+fn bounded_sources_do_not_read_chunks_behind_their_end() {
     let node = Node::new();
     produce(&node.stream, 0, 0..3);
     let sources = node.sources();
@@ -236,7 +236,7 @@ fn sources_refuse_checkpoints_of_other_streams_and_of_other_forms() {
 /// A bounded source of a server ended at once if its position was behind the end: a later run left out the records that
 /// had come up to there.
 #[test]
-fn sources_refuse_checkpoints_whose_next_records_are_not_there() {
+fn sources_refuse_checkpoints_whose_next_records_are_missing() {
     let node = Node::new();
     produce(&node.stream, 0, 0..10);
     produce(&node.stream, 0, 0..10);
@@ -302,7 +302,7 @@ fn sources_refuse_checkpoints_of_partitions_that_they_do_not_read() {
 
 /// A server that is away for a moment keeps no flow from resuming, and one that stays away has not lost the records.
 #[test]
-fn a_server_that_is_away_does_not_count_as_one_without_the_records() {
+fn an_unreachable_server_is_not_taken_for_one_that_lost_the_records() {
     let mut node = Node::new();
     produce(&node.stream, 0, 0..3);
     let saved = checkpoint("pull", &node.stream, 1);

@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn operators_over_a_stream_see_all_events_of_their_windows(
+    fn windows_over_a_stream_hold_all_of_their_events(
         steps in prop::collection::vec((0i64..3, -20i64..20), 1..20_000),
         bytes in 8usize..400,
         size_ms in 50i64..4000,
@@ -163,7 +163,7 @@ proptest! {
 
 /// Windows held segments of the pool until no producer could append any more.
 #[test]
-fn a_window_that_is_larger_than_the_pool_does_not_stop_producers() {
+fn a_window_larger_than_the_pool_does_not_block_producers() {
     const RECORDS: i64 = 40_000;
     let (_dir, _log, stream) = open(POOL);
     let source = StreamSource::new(&stream);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_other_machines_reach_is_refused() {
+    fn a_view_without_logins_is_refused_on_an_address_that_other_machines_reach() {
         let serve = |address: &str| serve(&Begun::default(), address.parse().unwrap());
         for address in ["0.0.0.0:0", "[::]:0"] {
             let error = serve(address).err().expect("visitors do not log in");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_left_out_where_the_stream_gets_another() {
+    fn a_decoder_skips_the_key_when_the_stream_sets_another() {
         assert_eq!(keys(false), [Some(Box::from(b"key".as_slice()))]);
         assert_eq!(keys(true), [None]);
     }

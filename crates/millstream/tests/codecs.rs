@@ -93,14 +93,14 @@ fn check(node: &Node, log: &Log) -> Result<(), Error> {
 }
 
 #[test]
-fn values_go_through_every_codec_in_the_process() -> Result<(), Error> {
+fn values_round_trip_through_every_codec_in_the_process() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (log, _server) = servers::start(dir.path(), |_, _| {});
     check(&Node::of_log(&log), &log)
 }
 
 #[test]
-fn values_go_through_every_codec_over_a_server() -> Result<(), Error> {
+fn values_round_trip_through_every_codec_over_a_server() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (log, server) = servers::start(dir.path(), |_, _| {});
     check(&Node::connect(&server.local_address().to_string())?, &log)

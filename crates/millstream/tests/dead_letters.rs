@@ -36,21 +36,21 @@ fn copy(node: &Node, log: &Log) -> Result<(), Error> {
 }
 
 #[test]
-fn an_unreadable_record_goes_to_the_topic_that_the_flow_names() -> Result<(), Error> {
+fn an_unreadable_record_goes_to_the_dead_letter_topic_of_the_flow() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (log, _server) = servers::start(dir.path(), |_, _| {});
     copy(&Node::of_log(&log), &log)
 }
 
 #[test]
-fn an_unreadable_record_goes_to_that_topic_over_a_server_too() -> Result<(), Error> {
+fn an_unreadable_record_goes_to_the_dead_letter_topic_over_a_server() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (log, server) = servers::start(dir.path(), |_, _| {});
     copy(&Node::connect(&server.local_address().to_string())?, &log)
 }
 
 #[test]
-fn a_topic_of_dead_letters_that_is_named_too_late_is_an_error() -> Result<(), Error> {
+fn naming_the_dead_letter_topic_after_read_is_an_error() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let node = Node::embedded(dir.path())?;
     let numbers = node.topic("numbers").text().create()?;

@@ -29,14 +29,14 @@ fn refuses_bad_names(node: &Node, log: &Log) -> Result<(), Error> {
 }
 
 #[test]
-fn a_bad_name_of_a_flow_is_refused_before_anything_is_made() -> Result<(), Error> {
+fn a_bad_flow_name_is_refused_before_a_topic_is_created() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (log, _server) = servers::start(dir.path(), |_, _| {});
     refuses_bad_names(&Node::of_log(&log), &log)
 }
 
 #[test]
-fn a_bad_name_of_a_flow_is_refused_over_a_server_too() -> Result<(), Error> {
+fn a_bad_flow_name_is_refused_over_a_server() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (log, server) = servers::start(dir.path(), |_, _| {});
     refuses_bad_names(&Node::connect(&server.local_address().to_string())?, &log)

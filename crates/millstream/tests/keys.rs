@@ -28,7 +28,7 @@ fn an_empty_key_is_written_to_a_compacted_topic() -> Result<(), Error> {
 }
 
 #[test]
-fn an_item_that_a_filter_takes_out_is_not_asked_for_its_time() -> Result<(), Error> {
+fn the_time_function_is_not_called_for_items_that_a_filter_drops() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let node = Node::embedded(dir.path())?;
     let times = node.topic("times").json::<Option<i64>>().create()?;
@@ -49,7 +49,7 @@ fn an_item_that_a_filter_takes_out_is_not_asked_for_its_time() -> Result<(), Err
 }
 
 #[test]
-fn records_that_delete_their_keys_give_no_item_and_are_no_dead_letters() -> Result<(), Error> {
+fn records_without_a_value_become_neither_items_nor_dead_letters() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let log = Log::open(LogConfig::new(dir.path())).expect("the directory is new");
     let node = Node::of_log(&log);

@@ -183,7 +183,7 @@ fn the_orders_program_runs_in_the_process() -> Result<(), Error> {
 }
 
 #[test]
-fn the_same_program_runs_over_a_server() -> Result<(), Error> {
+fn the_orders_program_runs_over_a_server() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (_, server) = servers::start(dir.path(), |_, _| {});
     check(&Node::connect(&server.local_address().to_string())?, 1)
@@ -199,7 +199,7 @@ fn two_ranks_share_the_partitions_and_the_keys() -> Result<(), Error> {
 }
 
 #[test]
-fn a_missing_topic_is_named_with_the_way_to_make_it() -> Result<(), Error> {
+fn the_error_for_a_missing_topic_says_how_to_create_it() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     reads_nothing(&Node::embedded(dir.path())?);
     let dir = tempfile::tempdir()?;

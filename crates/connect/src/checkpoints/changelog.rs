@@ -16,7 +16,7 @@ pub const PARTITIONS: u32 = 4;
 /// Encodes a change as a record.
 pub type Encode = fn(&Change, &mut EncodedRecord);
 
-/// Why a stream is not the changelog of a state element, or cannot be restored.
+/// An error of a stream that is not the changelog of a state element, or cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangelogError {
     /// The stream was created with other settings.

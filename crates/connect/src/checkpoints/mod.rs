@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_shards_parse() {
+    fn parsing_accepts_only_the_file_names_of_shards() {
         let key = ShardKey {
             checkpoint: 12,
             rank: 300,

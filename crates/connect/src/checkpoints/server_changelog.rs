@@ -25,7 +25,7 @@ use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
 use crate::sink::{ServerSink, ServerSinkError};
 
-/// How often the server is asked whether the transactions of other producers have ended, …
+/// The number of times that the server is asked whether the transactions of other producers have ended, …
 const UNDECIDED_TRIES: u32 = 50;
 
 /// … and the pause between two questions.

@@ -19,13 +19,13 @@ use super::server_changelog::create;
 /// The key of the run that may append records.
 const RUN: &[u8] = b"run";
 
-/// Where Linux keeps the name of the machine.
+/// The file in which Linux has the name of the machine.
 const MACHINE: &str = "/proc/sys/kernel/hostname";
 
 /// How often a run begins again as the producer before it has named itself: one before it may do so as well.
 const BEGINS_MAX: usize = 10;
 
-/// How often a run looks for its own name, or for the name of the run that fenced it, …
+/// The number of times that a run looks for its own name, or for the name of the run that fenced it, …
 const LOOKS_MAX: usize = 500;
 
 /// … and the pause between two looks.

@@ -20,7 +20,7 @@ pub trait Destination: Send + 'static {
     type Producer: Send;
     /// Names a transaction in a checkpoint.
     type Name: Clone + Send + Serialize + DeserializeOwned;
-    /// Why the stream cannot be written to.
+    /// The error of a stream that cannot be written to.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Returns a producer outside of transactions.

@@ -54,7 +54,7 @@ pub struct NamedTransaction {
     first_offset: Offset,
 }
 
-/// For everything of a partition before an offset to become durable.
+/// Waits for everything of a partition before an offset to become durable.
 struct Waiting {
     partition: u32,
     offset: Offset,

@@ -127,7 +127,7 @@ enum SlotState<N> {
     Failed,
 }
 
-/// Why a flow cannot write to a stream.
+/// An error because of which a flow cannot write to a stream.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("stream {stream}: {error}")]
 pub struct SinkError<E> {

@@ -48,7 +48,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
 /// ```
 pub type ServerSink<F> = RecordSink<F, ServerDestination>;
 
-/// Why a flow cannot write to a server's stream.
+/// An error because of which a flow cannot write to a server's stream.
 pub type ServerSinkError = SinkError<ClientError>;
 
 /// A stream of a server.

@@ -52,7 +52,7 @@ fn last_record(world: &World) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_flow_goes_on_from_the_shards_of_a_program_without_records() {
+fn a_flow_resumes_from_the_shards_of_a_program_without_records() {
     for_both(|world| {
         let former: Arc<dyn Checkpoints> = Arc::new(Former(Arc::clone(&world.store)));
         let (running, _) = start_in(&former, Resume::Never).unwrap();
@@ -105,7 +105,7 @@ fn forget_checkpoints(world: &World) {
 }
 
 #[test]
-fn a_flow_that_begins_anew_with_another_type_of_key_is_refused_with_advice() {
+fn a_flow_that_starts_over_with_another_key_type_is_refused_with_advice() {
     for_both(|world| {
         let state = || -> Table { world.open().unwrap().restore().unwrap() };
         count_by(world, |number| u64::MAX - number)

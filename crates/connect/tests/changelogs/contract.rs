@@ -47,7 +47,7 @@ fn the_newest_change_of_each_key_is_restored() {
 }
 
 #[test]
-fn a_later_run_commits_what_the_checkpoint_names_and_aborts_the_rest() {
+fn a_later_run_commits_the_changes_that_the_checkpoint_names_and_aborts_the_rest() {
     for_both(|world| {
         let mut run = world.begin(None);
         run.push(&[(b"ada", Some(b"1"))]).unwrap();
@@ -84,7 +84,7 @@ fn a_run_does_not_begin_without_changes_that_the_checkpoint_names() {
 }
 
 #[test]
-fn a_flow_that_begins_anew_aborts_everything_that_was_open() {
+fn a_flow_that_starts_over_aborts_all_open_transactions() {
     for_both(|world| {
         let mut run = world.begin(None);
         run.push(&[(b"ada", Some(b"1"))]).unwrap();
@@ -95,7 +95,7 @@ fn a_flow_that_begins_anew_aborts_everything_that_was_open() {
 }
 
 #[test]
-fn a_checkpoint_without_changes_has_no_transaction() {
+fn a_checkpoint_without_changes_opens_no_transaction() {
     for_both(|world| {
         let mut run = world.begin(None);
         for checkpoint in 1..20 {
@@ -110,7 +110,7 @@ fn a_checkpoint_without_changes_has_no_transaction() {
 
 /// More checkpoints than may be undecided at once.
 #[test]
-fn transactions_are_used_again_after_their_commit() {
+fn a_changelog_reuses_transaction_ids_after_their_commit() {
     for_both(|world| {
         let mut run = world.begin(None);
         for checkpoint in 1..=30_u64 {
@@ -130,7 +130,7 @@ fn transactions_are_used_again_after_their_commit() {
 }
 
 #[test]
-fn all_ranks_are_restored_by_each_rank_of_another_number() {
+fn each_rank_restores_the_state_of_all_ranks_after_the_number_of_ranks_changed() {
     for_both(|world| {
         let mut prepared = Vec::new();
         let mut runs: Vec<_> = (0..3).map(|rank| world.begin_as(rank, 3, None)).collect();
@@ -193,7 +193,7 @@ fn a_changelog_takes_changes_again_after_an_error() {
 
 /// An element that began anew with another type has older changes.
 #[test]
-fn only_the_last_change_of_each_key_has_to_be_read() {
+fn restoring_needs_only_the_last_change_of_each_key() {
     for_both(|world| {
         let mut run = world.begin(None);
         run.store(1, &[(b"ada", Some(b"old")), (b"bob", Some(b"old"))]);
@@ -231,7 +231,7 @@ fn only_the_last_change_of_each_key_has_to_be_read() {
 }
 
 #[test]
-fn a_changelog_ends_the_transaction_that_it_gives_up() {
+fn a_changelog_aborts_the_transaction_that_it_gives_up() {
     for_both(|world| {
         let mut run = world.begin(None);
         run.store(1, &[(b"ada", Some(b"1"))]);

@@ -76,7 +76,7 @@ pub fn check_counts(counts: &Values<u64, u64>) {
 }
 
 #[test]
-fn each_number_counts_once_however_often_the_flow_ends_early() {
+fn each_number_counts_once_although_the_flow_stops_and_resumes() {
     for_both(|world| {
         for _ in 0..3 {
             let (running, _) = start(world, Resume::IfAny).unwrap();
@@ -175,7 +175,7 @@ fn last_number(store: &dyn Checkpoints) -> u64 {
 
 /// Otherwise the second run could resume from an older checkpoint than the last one whose results are committed.
 #[test]
-fn a_run_that_begins_finds_the_last_record_that_the_run_before_has_stored() {
+fn a_new_run_finds_the_last_record_of_the_previous_run() {
     let world = World::start(true);
     for round in 0..20 {
         let first = world.store_of_another();
@@ -223,7 +223,7 @@ fn the_first_of_two_runs_does_not_touch_the_shards_of_the_second() {
 }
 
 #[test]
-fn a_record_outlasts_many_later_ones() {
+fn the_last_record_is_found_behind_many_earlier_ones() {
     for_both(|world| {
         let records = world.store.records().unwrap();
         assert_eq!(records.last().unwrap(), None);
@@ -258,7 +258,7 @@ fn a_record_is_found_in_a_stream_of_several_partitions() {
 }
 
 #[test]
-fn a_flow_without_changelogs_and_sinks_ends_too_when_a_second_run_begins() {
+fn a_second_run_ends_a_flow_that_has_neither_changelogs_nor_sinks() {
     let world = World::start(true);
     let first = sum_up(&world.store);
     wait_for_checkpoints(&first, 3);

@@ -113,13 +113,13 @@ fn check_resumes_checkpoints(world: &World) {
 }
 
 #[test]
-fn checkpoints_go_on_once_a_store_that_refused_many_shards_takes_them_again() {
+fn checkpoints_continue_once_a_store_that_refused_shards_accepts_them_again() {
     for_both(check_resumes_checkpoints);
 }
 
 /// The same trouble by a state element: one cannot be written, and each checkpoint prepares the other one's changes.
 #[test]
-fn checkpoints_go_on_once_a_value_that_could_not_be_written_is_gone() {
+fn checkpoints_continue_once_a_value_that_cannot_be_written_is_removed() {
     let world = World::start(false);
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
@@ -169,7 +169,7 @@ fn checkpoints_go_on_once_a_value_that_could_not_be_written_is_gone() {
 
 /// A sink has room for the results of few checkpoints.
 #[test]
-fn a_value_that_cannot_be_written_ends_a_flow_with_a_sink_by_an_error_that_names_its_key() {
+fn a_flow_with_a_sink_fails_at_an_unwritable_value_and_names_its_key() {
     let world = World::start(false);
     let stream = world.log.create_stream("results", StreamConfig::default());
     let encode = |number: &u64, record: &mut EncodedRecord| {
@@ -215,7 +215,7 @@ fn a_value_that_cannot_be_written_ends_a_flow_with_a_sink_by_an_error_that_names
 }
 
 #[test]
-fn a_flow_ends_by_itself_though_its_store_refuses_many_shards() {
+fn a_stopped_flow_ends_although_its_store_refuses_shards() {
     let world = World::start(false);
     let store = Arc::new(Refusing {
         store: Arc::clone(&world.store),

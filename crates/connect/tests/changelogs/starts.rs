@@ -101,7 +101,7 @@ fn refusals_on_two_ranks(world: &World, store: &Arc<dyn Checkpoints>) -> String 
 }
 
 #[test]
-fn a_start_that_is_refused_does_not_end_the_run_that_goes_on() {
+fn a_refused_start_does_not_end_the_active_run() {
     let world = World::start(true);
     let alone = Ranks::alone();
     let new = Program {

@@ -16,7 +16,7 @@ use millstream_record::{ChunkBuilder, Compression, Header};
 use crate::support::{World, for_both, foreign_producer, table};
 
 #[test]
-fn a_missing_stream_is_created_as_a_keyed_one() {
+fn a_missing_changelog_stream_is_created_as_a_keyed_stream() {
     for_both(|world| {
         drop(world.open().unwrap());
         let stream = world.log.stream("shop.state.users").unwrap();
@@ -35,7 +35,7 @@ fn a_missing_stream_is_created_as_a_keyed_one() {
 }
 
 #[test]
-fn a_stream_from_which_state_would_be_removed_is_refused() {
+fn a_changelog_refuses_a_stream_whose_policy_removes_records() {
     for_both(|world| {
         let name = "shop.state.users";
         world
@@ -55,7 +55,7 @@ fn a_stream_from_which_state_would_be_removed_is_refused() {
 
 /// Else a crash could lose state, and records of checkpoints, after results that follow from them were committed.
 #[test]
-fn a_stream_of_weaker_durability_is_refused() {
+fn a_changelog_refuses_a_stream_of_weaker_durability() {
     for durability in [Durability::Written, Durability::Async, Durability::Memory] {
         for_both(|world| {
             for name in ["shop.state.users", "shop.checkpoints"] {
@@ -86,7 +86,7 @@ fn a_stream_of_weaker_durability_is_refused() {
 }
 
 #[test]
-fn a_name_that_no_stream_can_have_is_refused() {
+fn a_changelog_refuses_an_invalid_stream_name() {
     for_both(|world| {
         let error = world.store.changelog("shop", "all users").err().unwrap();
         let error = error.to_string();
@@ -95,7 +95,7 @@ fn a_name_that_no_stream_can_have_is_refused() {
 }
 
 #[test]
-fn a_record_of_another_program_is_named() {
+fn a_restore_names_the_offset_of_a_record_of_another_program() {
     // Murmur2 gives the key to partition 2.
     const KEY: &[u8] = b"ada";
     let owner = millstream_client::partition_of_key(KEY, 4) as u32;
@@ -127,7 +127,7 @@ fn a_record_of_another_program_is_named() {
 }
 
 #[test]
-fn a_change_that_no_checkpoint_has_made_is_refused() {
+fn a_restore_refuses_a_change_without_a_checkpoint_header() {
     const KEY: &[u8] = b"ada";
     let partition = millstream_client::partition_of_key(KEY, 4) as u32;
     for value in [Some(&b"7"[..]), None] {
@@ -150,7 +150,7 @@ fn a_change_that_no_checkpoint_has_made_is_refused() {
 }
 
 #[test]
-fn a_change_of_a_later_checkpoint_is_refused() {
+fn a_restore_refuses_a_change_of_a_later_checkpoint() {
     for_both(|world| {
         let mut run = world.begin(None);
         run.store(7, &[(b"ada", Some(b"1")), (b"bob", Some(b"1"))]);
@@ -174,7 +174,7 @@ fn a_change_of_a_later_checkpoint_is_refused() {
 }
 
 #[test]
-fn changes_that_were_removed_are_missed() {
+fn a_restore_reports_removed_changes() {
     for_both(|world| {
         let mut run = world.begin(None);
         run.store(1, &[(b"ada", Some(b"1"))]);
@@ -201,7 +201,7 @@ fn changes_that_were_removed_are_missed() {
 }
 
 #[test]
-fn an_open_transaction_of_another_program_is_named_since_state_behind_it_is_missing() {
+fn a_restore_names_an_open_transaction_of_another_program_that_hides_state() {
     for_both(|world| {
         let mut run = world.begin(None);
         world.append(1, Some(b"x"), Some(foreign_producer()));
@@ -247,7 +247,7 @@ fn change(world: &World, keys: &[String], value: Option<&[u8]>) {
 
 /// The end up to which a partition is read then lies behind a stretch of offsets without records.
 #[test]
-fn a_state_is_restored_though_compaction_has_removed_all_of_its_records() {
+fn a_state_is_restored_after_compaction_has_removed_all_of_its_records() {
     for_both(|world| {
         drop(world.open().unwrap());
         let set = |config: &mut StreamConfig| {

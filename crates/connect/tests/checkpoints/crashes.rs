@@ -138,7 +138,7 @@ fn check_last(store: &LogCheckpoints, written: &Written, at: &str) -> Option<(u6
 }
 
 #[test]
-fn a_start_finds_a_record_and_its_shards_wherever_the_run_before_ended() {
+fn a_start_finds_the_last_record_and_its_shards_after_a_crash_at_any_operation() {
     let lives = |disk: &SimDisk, written: &mut Written, at: &mut dyn FnMut()| {
         let mut log = open_manually(disk, 1)?;
         at();
@@ -250,7 +250,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_flow_counts_each_number_once_wherever_its_machine_crashes() {
+fn a_flow_counts_each_number_once_after_a_crash_at_any_operation() {
     for seed in 0..8 {
         let mut rng = Rng::with_seed(seed);
         let mut disk = SimDisk::new(seed);

@@ -42,7 +42,7 @@ fn fill(disk: &SimDisk, log: &Log) {
 }
 
 #[test]
-fn a_flow_goes_on_while_its_checkpoints_do_not_fit_the_disk() {
+fn a_flow_continues_while_its_checkpoints_do_not_fit_the_disk() {
     for seed in 0..3 {
         let disk = SimDisk::new(seed);
         let log = open(&disk, 1).unwrap();
@@ -121,7 +121,7 @@ impl Flag {
 }
 
 #[test]
-fn a_sink_waits_for_room_on_the_disk_to_take_and_to_commit_results() {
+fn a_sink_on_a_full_disk_waits_to_write_and_to_commit_results() {
     let disk = SimDisk::new(1);
     let log = open(&disk, 1).unwrap();
     let results = log
@@ -172,7 +172,7 @@ fn wait_until_committed(sink: &mut dyn Sink<u64>, checkpoint: u64, waker: &Waker
 }
 
 #[test]
-fn a_changelog_fails_on_a_full_disk_but_waits_with_commits() {
+fn a_changelog_on_a_full_disk_fails_writes_and_delays_commits() {
     let disk = SimDisk::new(1);
     let log = open(&disk, 1).unwrap();
     let store = LogCheckpoints::new(&log, "shop");

@@ -67,7 +67,7 @@ fn keep(disk: &SimDisk) -> BTreeMap<ShardKey, Option<bool>> {
 }
 
 #[test]
-fn a_part_is_there_whole_or_not_at_all_wherever_the_machine_crashes() {
+fn a_crash_at_any_operation_leaves_a_shard_whole_or_absent() {
     let disk = SimDisk::new(0);
     keep(&disk);
     let operations = disk.operations();
@@ -98,7 +98,7 @@ fn a_part_is_there_whole_or_not_at_all_wherever_the_machine_crashes() {
 }
 
 #[test]
-fn on_a_full_disk_a_part_is_refused_and_takes_no_room() {
+fn a_full_disk_refuses_a_shard_and_keeps_no_bytes_of_it() {
     let disk = SimDisk::new(1);
     let dir = open(&disk).unwrap();
     dir.put(key(1, 0), &part(key(1, 0))).unwrap();
@@ -118,7 +118,7 @@ fn on_a_full_disk_a_part_is_refused_and_takes_no_room() {
 }
 
 #[test]
-fn what_is_no_part_is_named() {
+fn opening_a_checkpoint_folder_names_a_file_that_is_no_shard() {
     let dir = tempdir().unwrap();
     fs::write(dir.path().join("notes.txt"), "").unwrap();
     let error = CheckpointDir::open(dir.path()).err().unwrap().to_string();
@@ -129,7 +129,7 @@ fn what_is_no_part_is_named() {
 }
 
 #[test]
-fn a_file_too_large_for_a_part_is_not_read_into_memory() {
+fn a_file_too_large_for_a_shard_is_not_read_into_memory() {
     let dir = tempdir().unwrap();
     let file = File::create(dir.path().join("checkpoint.1.0")).unwrap();
     file.set_len(SHARD_BYTES_MAX + 1).unwrap();
@@ -155,7 +155,7 @@ fn run_once(place: &Arc<impl Checkpoints>, resume: bool) -> Result<(), String> {
 }
 
 #[test]
-fn a_damaged_part_is_named_and_not_gone_on_from() {
+fn a_flow_does_not_resume_from_a_damaged_shard_and_names_it() {
     let dir = tempdir().unwrap();
     let place = Arc::new(CheckpointDir::open(dir.path()).unwrap());
     run_once(&place, false).unwrap();
@@ -196,7 +196,7 @@ fn check_place(place: &impl Checkpoints) {
 }
 
 #[test]
-fn parts_are_kept_in_a_directory_a_log_and_a_server() {
+fn shards_are_stored_in_a_directory_a_log_and_a_server() {
     let dir = tempdir().unwrap();
     check_place(&CheckpointDir::open(dir.path().join("a/b")).unwrap());
 

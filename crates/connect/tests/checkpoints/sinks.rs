@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4))]
 
     #[test]
-    fn files_of_lines_have_each_result_once_however_often_ranks_die(
+    fn line_files_have_each_result_once_although_ranks_die(
         count in 1u32..4,
         deaths in prop::collection::vec((0u32..4, 0u64..40), 0..4),
     ) {
@@ -144,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn a_file_with_lines_of_another_run_is_not_written_over() {
+fn a_line_sink_does_not_overwrite_a_file_of_another_run() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("lines");
     let run = || {
@@ -217,7 +217,7 @@ pub fn read(stream: &Stream) -> Vec<u64> {
 }
 
 #[test]
-fn results_are_in_a_stream_exactly_once_and_in_their_order() {
+fn a_stream_has_each_result_exactly_once_and_in_order() {
     let (numbers, limit) = append();
     assert!(numbers.into_iter().eq(0..limit));
 }

@@ -68,7 +68,7 @@ proptest! {
 
     /// Flows are ended wherever they are; the stream gets more records, and more lanes.
     #[test]
-    fn flows_that_end_early_count_each_record_of_a_stream_once(
+    fn flows_that_stop_and_resume_count_each_record_of_a_stream_once(
         runs in prop::collection::vec((1usize..4, 0u64..3000), 1..5),
     ) {
         let (_dir, log, stream) = open(1);
@@ -114,7 +114,7 @@ fn give(source: &mut StreamSource) -> (Vec<u64>, Result<Vec<u8>, BoxError>) {
 }
 
 #[test]
-fn a_filtered_source_goes_on_filtered_and_ends_where_it_was_told_to() {
+fn a_filtered_bounded_source_resumes_with_its_filter_and_end() {
     let (_dir, _log, stream) = open(1);
     produce(&stream, 0, 0..10);
     let (numbers, saved) = give(&mut StreamSource::new(&stream));
@@ -128,7 +128,7 @@ fn a_filtered_source_goes_on_filtered_and_ends_where_it_was_told_to() {
 }
 
 #[test]
-fn what_retention_has_taken_behind_a_checkpoint_is_said() {
+fn a_source_reports_records_that_retention_removed_behind_its_checkpoint() {
     let (_dir, log, stream) = open(1);
     produce(&stream, 0, 0..10);
     let (_, saved) = give(&mut StreamSource::new(&stream));
@@ -172,7 +172,7 @@ fn a_checkpoint_of_another_stream_or_of_an_application_is_refused() {
 }
 
 #[test]
-fn sources_of_a_server_go_on_behind_what_they_had_given() {
+fn sources_of_a_server_resume_behind_the_last_record_they_gave() {
     let (_dir, log, stream) = open(3);
     let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
     let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));

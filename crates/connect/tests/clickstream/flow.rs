@@ -18,8 +18,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Counts all events that the server has, and reports the counts: no test of its own.
 #[test]
-#[ignore = "started by each_event_counts_once_however_often_flow_and_server_are_killed"]
-fn flow_to_be_killed() {
+#[ignore = "started by each_event_counts_once_although_flow_and_server_are_killed"]
+fn flow_that_the_test_kills() {
     let (Ok(address), Ok(report)) = (env::var(ADDRESS), env::var(REPORT)) else {
         return;
     };

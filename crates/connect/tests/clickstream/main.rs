@@ -25,7 +25,7 @@ enum Kill {
 const STARTS_MAX: u32 = 10;
 
 #[test]
-fn each_event_counts_once_however_often_flow_and_server_are_killed() {
+fn each_event_counts_once_although_flow_and_server_are_killed() {
     let Some(events) = events::read() else {
         return;
     };

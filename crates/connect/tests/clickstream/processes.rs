@@ -70,7 +70,7 @@ impl World {
         let ready = self.dir.path().join(READY);
         let _ = fs::remove_file(&ready);
         let address = self.address.get().map_or("127.0.0.1:0", String::as_str);
-        let mut server = self.start("server::server_to_be_killed", address);
+        let mut server = self.start("server::server_that_the_test_kills", address);
         wait_until("the server begins", || {
             assert_eq!(server.ended(), None, "the server runs");
             ready.exists()
@@ -81,7 +81,7 @@ impl World {
     }
 
     pub fn start_flow(&self) -> Process {
-        self.start("flow::flow_to_be_killed", self.address())
+        self.start("flow::flow_that_the_test_kills", self.address())
     }
 
     fn start(&self, test: &str, address: &str) -> Process {

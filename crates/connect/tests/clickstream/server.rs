@@ -12,8 +12,8 @@ use crate::processes::{ADDRESS, DIR, READY};
 
 /// Serves until it is killed, and says where: no test of its own.
 #[test]
-#[ignore = "started by each_event_counts_once_however_often_flow_and_server_are_killed"]
-fn server_to_be_killed() {
+#[ignore = "started by each_event_counts_once_although_flow_and_server_are_killed"]
+fn server_that_the_test_kills() {
     let (Ok(address), Ok(dir)) = (env::var(ADDRESS), env::var(DIR)) else {
         return;
     };

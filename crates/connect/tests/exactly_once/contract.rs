@@ -78,7 +78,7 @@ fn keys(world: &World) -> Vec<u64> {
 }
 
 #[test]
-fn a_sink_waits_for_a_commit_when_eight_transactions_are_prepared() {
+fn a_sink_with_eight_prepared_transactions_waits_for_a_commit() {
     for into in [Into::Log, Into::Server] {
         let world = World::new(into, 0);
         let mut sink = world.sink();
@@ -98,7 +98,7 @@ fn a_sink_waits_for_a_commit_when_eight_transactions_are_prepared() {
 }
 
 #[test]
-fn a_sink_commits_what_a_checkpoint_names_and_aborts_the_rest() {
+fn a_sink_commits_the_transactions_that_a_checkpoint_names_and_aborts_the_rest() {
     for into in [Into::Log, Into::Server] {
         let world = World::new(into, 0);
         let mut sink = world.sink();
@@ -131,7 +131,7 @@ fn a_sink_refuses_a_checkpoint_that_it_cannot_read() {
 }
 
 #[test]
-fn the_error_of_a_sink_names_its_stream() {
+fn an_error_of_a_sink_names_its_stream() {
     let large = |_: &u64, record: &mut EncodedRecord| record.value.resize(9 << 20, 0);
     for into in [Into::Log, Into::Server] {
         let world = World::new(into, 0);
@@ -151,7 +151,7 @@ fn the_error_of_a_sink_names_its_stream() {
 }
 
 #[test]
-fn a_transaction_in_a_log_that_was_aborted_by_force_gets_no_second_marker() {
+fn committing_a_transaction_that_was_aborted_by_force_writes_no_second_marker() {
     let world = World::new(Into::Log, 0);
     let mut sink = world.sink();
     sink.recover(&START).unwrap();

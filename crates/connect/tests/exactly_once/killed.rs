@@ -19,8 +19,8 @@ const PROCESS_MAX: Duration = Duration::from_secs(120);
 
 /// The process that is killed: no test of its own.
 #[test]
-#[ignore = "started by a_flow_that_is_killed_has_each_result_once"]
-fn flow_to_be_killed() {
+#[ignore = "started by a_killed_flow_writes_each_result_once"]
+fn flow_that_the_test_kills() {
     let (Ok(server), Ok(checkpoints)) = (env::var(SERVER), env::var(CHECKPOINTS)) else {
         return;
     };
@@ -30,10 +30,10 @@ fn flow_to_be_killed() {
 }
 
 #[test]
-fn a_flow_that_is_killed_has_each_result_once() {
+fn a_killed_flow_writes_each_result_once() {
     let world = World::new(Into::Server, ITEMS);
     let spawn = || -> Child {
-        let test = "killed::flow_to_be_killed";
+        let test = "killed::flow_that_the_test_kills";
         let mut command = millstream_testing::command(env::current_exe().unwrap());
         command
             .args(["--ignored", "--exact", test, "--nocapture"])

@@ -36,7 +36,7 @@ fn written(log: &Log) -> u64 {
 }
 
 #[test]
-fn dead_letters_go_to_a_new_stream_when_theirs_is_deleted() {
+fn dead_letters_go_to_a_new_stream_when_their_stream_is_deleted() {
     for into in [Into::Log, Into::Server] {
         let dir = tempfile::tempdir().unwrap();
         let (log, server) = serve(dir.path());
@@ -94,7 +94,7 @@ fn a_flow_whose_dead_letters_are_deleted_ends_and_resumes() {
 }
 
 #[test]
-fn a_record_too_large_for_a_stream_of_dead_letters_is_left_out_of_its_letter() {
+fn a_dead_letter_omits_a_record_that_is_too_large_for_the_stream() {
     for into in [Into::Log, Into::Server] {
         for bytes_max in [Some(SMALL_CHUNK_BYTES), None] {
             let dir = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn letter(number: usize) -> DeadLetter {
 }
 
 #[test]
-fn letters_of_one_batch_share_chunks_only_as_far_as_the_stream_takes_them() {
+fn letters_of_one_batch_share_chunks_up_to_the_streams_chunk_size() {
     for into in [Into::Log, Into::Server] {
         for takes_checkpoints in [false, true] {
             let dir = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ fn letters_of_one_batch_share_chunks_only_as_far_as_the_stream_takes_them() {
 }
 
 #[test]
-fn workers_store_letters_at_the_same_time() {
+fn workers_store_dead_letters_concurrently() {
     for into in [Into::Log, Into::Server] {
         for takes_checkpoints in [false, true] {
             let dir = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ fn workers_store_letters_at_the_same_time() {
 }
 
 #[test]
-fn dead_letters_of_a_flow_whose_name_begins_no_stream_are_refused_at_its_start() {
+fn a_flow_name_that_cannot_begin_a_stream_name_is_refused_at_the_start() {
     for into in [Into::Log, Into::Server] {
         let dir = tempfile::tempdir().unwrap();
         let (log, server) = serve(dir.path());

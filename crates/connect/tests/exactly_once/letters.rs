@@ -157,7 +157,7 @@ fn start_rank(
 }
 
 #[test]
-fn dead_letters_of_each_rank_come_once_and_ranks_with_the_same_keeper_are_told() {
+fn dead_letters_of_each_rank_are_written_once_and_ranks_cannot_share_a_keeper() {
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig::with_pool(dir.path().join("log"), ByteSize(64 << 20));
     let log = Log::open(config).unwrap();
@@ -224,7 +224,7 @@ fn dead_letters_of_each_rank_come_once_and_ranks_with_the_same_keeper_are_told()
 }
 
 #[test]
-fn dead_letters_of_a_killed_flow_come_once() {
+fn dead_letters_of_a_killed_flow_are_written_once() {
     for into in [Into::Log, Into::Server] {
         let dir = tempfile::tempdir().unwrap();
         let (log, server) = serve(dir.path());
@@ -295,7 +295,7 @@ fn start_counting(
 }
 
 #[test]
-fn late_records_of_a_killed_flow_are_dead_letters_once() {
+fn late_records_of_a_killed_flow_become_dead_letters_once() {
     // The first is in time: nothing was before it.
     const LATE: u64 = LETTERS - 1;
     let dir = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4))]
 
     #[test]
-    fn each_result_is_in_the_stream_once_however_often_ranks_die(
+    fn each_result_is_in_the_stream_once_although_ranks_die(
         into in prop_oneof![Just(Into::Log), Just(Into::Server)],
         ranks in 1u32..4,
         deaths in prop::collection::vec((0u32..4, 0u64..300), 0..4),
@@ -51,7 +51,7 @@ fn die_undecided(world: &World, fault: Fault) {
 }
 
 #[test]
-fn what_a_checkpoint_names_is_committed_by_the_flow_that_goes_on_from_it() {
+fn a_resuming_flow_commits_the_transactions_that_its_checkpoint_names() {
     for into in [Into::Log, Into::Server] {
         let world = World::new(into, 20_000);
         die_undecided(&world, Fault::Unknown);
@@ -65,7 +65,7 @@ fn what_a_checkpoint_names_is_committed_by_the_flow_that_goes_on_from_it() {
 }
 
 #[test]
-fn what_no_checkpoint_names_is_aborted_and_comes_again() {
+fn a_resuming_flow_aborts_other_transactions_and_writes_their_results_again() {
     for into in [Into::Log, Into::Server] {
         let world = World::new(into, 20_000);
         die_undecided(&world, Fault::Lost);
@@ -75,7 +75,7 @@ fn what_no_checkpoint_names_is_aborted_and_comes_again() {
 }
 
 #[test]
-fn a_flow_on_fewer_ranks_aborts_what_more_ranks_have_left() {
+fn a_flow_on_fewer_ranks_aborts_open_transactions_of_more_ranks() {
     for into in [Into::Log, Into::Server] {
         let world = World::new(into, 20_000);
         world.fault(Fault::Lost);
@@ -106,7 +106,7 @@ fn results_go_to_all_partitions_by_their_keys() {
 }
 
 #[test]
-fn without_checkpoints_results_are_there_when_the_flow_ends() {
+fn a_flow_without_checkpoints_commits_its_results_at_its_end() {
     for into in [Into::Log, Into::Server] {
         let world = World::new(into, 5000).without_checkpoints();
         world.start(&Ranks::alone()).unwrap().join().unwrap();
@@ -116,7 +116,7 @@ fn without_checkpoints_results_are_there_when_the_flow_ends() {
 }
 
 #[test]
-fn a_flow_that_was_fenced_commits_nothing_more() {
+fn a_fenced_flow_commits_nothing_more() {
     let world = World::new(Into::Server, u64::MAX);
     let running = world.start(&Ranks::alone()).unwrap();
     wait_until("results come", || !world.results().is_empty());
@@ -132,7 +132,7 @@ fn a_flow_that_was_fenced_commits_nothing_more() {
 }
 
 #[test]
-fn an_orphan_shows_its_flow_and_is_decided_from_outside() {
+fn an_administrator_sees_the_flow_of_an_orphaned_transaction_and_ends_it() {
     let world = World::new(Into::Server, 20_000);
     die_undecided(&world, Fault::Lost);
     let orphans = world.open_transactions();

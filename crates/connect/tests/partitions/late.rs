@@ -132,11 +132,11 @@ fn a_server_that_is_away_makes_no_order_late(delivery: DeliveryMode) {
 }
 
 #[test]
-fn a_server_that_is_away_makes_no_order_late_that_is_pulled() {
+fn an_unreachable_server_makes_no_pulled_order_late() {
     a_server_that_is_away_makes_no_order_late(DeliveryMode::Pull);
 }
 
 #[test]
-fn a_server_that_is_away_makes_no_order_late_that_is_pushed() {
+fn an_unreachable_server_makes_no_pushed_order_late() {
     a_server_that_is_away_makes_no_order_late(DeliveryMode::Push);
 }

@@ -109,7 +109,7 @@ fn sources_of_a_server_share_the_partitions_that_are_added() {
 }
 
 #[test]
-fn an_application_reads_partitions_that_are_added() {
+fn sources_of_a_shared_application_read_partitions_that_are_added() {
     added_partitions_are_read(|setting| {
         vec![StreamSource::of_application(&setting.log, "s", "app").unwrap()]
     });
@@ -165,7 +165,7 @@ fn a_flow_over_a_servers_stream_resumes_with_partitions_that_were_added_meanwhil
 }
 
 #[test]
-fn bounded_sources_have_no_part_in_partitions_that_are_added() {
+fn bounded_sources_do_not_read_partitions_that_are_added() {
     let setting = Setting::new(1);
     produce(&setting.stream, 0, 0..FIRST);
     let stored = StreamSource::bounded(&setting.stream);
@@ -228,12 +228,12 @@ where
 }
 
 #[test]
-fn a_partition_that_is_empty_holds_no_window_of_a_source_in_the_process() {
+fn an_empty_partition_of_a_source_in_the_process_delays_no_window() {
     a_partition_that_is_empty_holds_no_window(|setting| vec![StreamSource::new(&setting.stream)]);
 }
 
 #[test]
-fn a_partition_that_is_empty_holds_no_window_of_a_source_of_a_server() {
+fn an_empty_partition_of_a_source_of_a_server_delays_no_window() {
     a_partition_that_is_empty_holds_no_window(|setting| {
         server_sources(setting, 1, ServerEnd::Never)
     });

@@ -165,14 +165,14 @@ where
 }
 
 #[test]
-fn a_partition_far_ahead_is_held_by_a_source_in_the_process() {
+fn a_source_in_the_process_holds_back_a_partition_far_ahead() {
     let setting = Setting::new(3);
     let sources = || vec![StreamSource::new(&setting.stream)];
     a_partition_far_ahead_is_held(&setting, sources).check_counted(4);
 }
 
 #[test]
-fn a_partition_far_ahead_is_held_by_sources_that_share_the_work() {
+fn sources_that_share_the_partitions_hold_back_a_partition_far_ahead() {
     let setting = Setting::new(3);
     let sources = StreamSource::new(&setting.stream).split(3);
     let ending = sources[0].ending();
@@ -183,14 +183,14 @@ fn a_partition_far_ahead_is_held_by_sources_that_share_the_work() {
 }
 
 #[test]
-fn a_partition_far_ahead_is_held_by_an_application() {
+fn a_source_of_a_shared_application_holds_back_a_partition_far_ahead() {
     let setting = Setting::new(3);
     let source = StreamSource::of_application(&setting.log, "s", "app").unwrap();
     a_partition_far_ahead_is_held(&setting, || vec![source]).check_counted(4);
 }
 
 #[test]
-fn a_partition_far_ahead_is_held_by_a_source_of_a_server() {
+fn a_source_of_a_server_holds_back_a_partition_far_ahead() {
     for way in WAYS {
         let setting = way.setting(3);
         let sources = || way.sources(&setting, 1, ServerEnd::Never);
@@ -245,7 +245,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, bytes: &AtomicU64) {
 }
 
 #[test]
-fn a_source_of_a_server_does_not_read_on_what_is_far_ahead() {
+fn a_source_of_a_server_stops_fetching_a_partition_that_it_holds_back() {
     for way in [Way::Pulled, Way::Sent] {
         let proxy = Proxy::new();
         let advertised = ("127.0.0.1".to_owned(), proxy.port());
@@ -283,7 +283,7 @@ where
 }
 
 #[test]
-fn a_partition_that_has_ended_holds_no_other_of_a_source_in_the_process() {
+fn a_source_in_the_process_holds_back_no_partition_for_one_that_has_ended() {
     a_partition_that_has_ended_holds_no_other(|setting| {
         StreamSource::bounded(&setting.stream).split(2)
     });
@@ -295,7 +295,7 @@ fn a_partition_that_has_ended_holds_no_other_of_a_source_in_the_process() {
 }
 
 #[test]
-fn a_partition_that_has_ended_holds_no_other_of_a_source_of_a_server() {
+fn a_source_of_a_server_holds_back_no_partition_for_one_that_has_ended() {
     for way in WAYS {
         a_partition_that_has_ended_holds_no_other(|setting| {
             way.sources(setting, 1, ServerEnd::Now)
@@ -316,12 +316,12 @@ where
 }
 
 #[test]
-fn a_silent_partition_holds_no_other_of_a_source_in_the_process() {
+fn a_source_in_the_process_holds_back_no_partition_for_a_silent_one() {
     a_silent_partition_holds_no_other(|setting| vec![StreamSource::new(&setting.stream)]);
 }
 
 #[test]
-fn a_silent_partition_holds_no_other_of_a_source_of_a_server() {
+fn a_source_of_a_server_holds_back_no_partition_for_a_silent_one() {
     for way in WAYS {
         a_silent_partition_holds_no_other(|setting| way.sources(setting, 1, ServerEnd::Never));
     }
@@ -350,12 +350,12 @@ where
 }
 
 #[test]
-fn a_flow_over_a_stream_ends_at_once_while_a_partition_is_held() {
+fn a_flow_over_a_stream_ends_at_once_while_a_partition_is_held_back() {
     a_flow_ends_while_a_partition_is_held(|setting| vec![StreamSource::new(&setting.stream)]);
 }
 
 #[test]
-fn a_flow_over_a_servers_stream_ends_at_once_while_a_partition_is_held() {
+fn a_flow_over_a_servers_stream_ends_at_once_while_a_partition_is_held_back() {
     for way in WAYS {
         a_flow_ends_while_a_partition_is_held(|setting| way.sources(setting, 1, ServerEnd::Never));
     }
@@ -405,7 +405,7 @@ where
 }
 
 #[test]
-fn a_flow_resumes_that_holds_a_partition_of_a_source_in_the_process() {
+fn a_flow_resumes_with_a_held_back_partition_of_a_source_in_the_process() {
     for instances in [1, 2] {
         let setting = Setting::new(3);
         produce_large(&setting.stream, 1, fast());
@@ -416,7 +416,7 @@ fn a_flow_resumes_that_holds_a_partition_of_a_source_in_the_process() {
 }
 
 #[test]
-fn a_flow_resumes_that_holds_a_partition_of_a_source_of_a_server() {
+fn a_flow_resumes_with_a_held_back_partition_of_a_source_of_a_server() {
     for way in WAYS {
         let setting = way.setting(3);
         produce_large(&setting.stream, 1, fast());
@@ -425,7 +425,7 @@ fn a_flow_resumes_that_holds_a_partition_of_a_source_of_a_server() {
 }
 
 #[test]
-fn a_flow_resumes_that_holds_a_source_in_the_process() {
+fn a_flow_resumes_with_a_held_back_source_in_the_process() {
     let setting = Setting::new(1);
     let other = setting
         .log
@@ -438,7 +438,7 @@ fn a_flow_resumes_that_holds_a_source_in_the_process() {
 }
 
 #[test]
-fn a_flow_resumes_that_holds_a_source_of_a_server() {
+fn a_flow_resumes_with_a_held_back_source_of_a_server() {
     for way in WAYS {
         let setting = way.setting(2);
         produce_large(&setting.stream, 1, fast());
