@@ -149,7 +149,7 @@ fn sectors_of_unsynced_writes_survive_in_any_combination() {
 }
 
 #[test]
-fn a_sector_has_its_content_of_some_moment() {
+fn a_crashed_sector_has_a_prefix_of_its_writes() {
     let disk = disk_with(b"....");
     let file = open(&disk, "/f");
     file.write_at(b"A", 0).unwrap();
@@ -164,7 +164,7 @@ fn a_sector_has_its_content_of_some_moment() {
 }
 
 #[test]
-fn surviving_writes_justify_the_length_and_holes_hold_zeros_or_garbage() {
+fn the_length_follows_from_surviving_writes_and_holes_hold_zeros_or_garbage() {
     let disk = disk_with(b"head");
     let file = open(&disk, "/f");
     file.write_at(&[b'1'; 996], 4).unwrap();
@@ -211,7 +211,7 @@ fn a_truncation_survives_before_later_writes_behind_it() {
 }
 
 #[test]
-fn a_name_needs_a_sync_of_its_folder_and_content_a_sync_of_the_file() {
+fn names_survive_a_sync_of_the_folder_and_content_a_sync_of_the_file() {
     let disk = SimDisk::new(0);
     open(&disk, "/content").write_at(b"x", 0).unwrap();
     sync_dir(&disk, "/");
@@ -238,7 +238,7 @@ fn a_crash_loses_a_folder_whose_name_was_not_synced() {
 }
 
 #[test]
-fn names_of_a_folder_survive_in_order() {
+fn changes_to_the_names_of_a_folder_survive_in_order() {
     let disk = SimDisk::new(0);
     for name in ["/1", "/2", "/3"] {
         open(&disk, name);
@@ -359,7 +359,7 @@ fn a_write_to_a_full_disk_may_be_partial() {
 }
 
 #[test]
-fn other_faults_have_their_own_errors() {
+fn each_injected_fault_has_its_own_error() {
     let disk = disk_with(b"x");
     let file = open(&disk, "/f");
     disk.fail_writes(|path| path.ends_with("f"));
@@ -387,7 +387,7 @@ fn other_faults_have_their_own_errors() {
 }
 
 #[test]
-fn wrong_paths_get_the_errors_of_a_file_system() {
+fn wrong_paths_fail_with_the_errors_of_a_real_file_system() {
     let disk = disk_with(b"");
     disk.create_dir_all(Path::new("/a/b")).unwrap();
     let kinds = [
@@ -519,7 +519,7 @@ fn tests_can_damage_files() {
 }
 
 #[test]
-fn a_trace_is_readable() {
+fn a_trace_prints_the_number_kind_and_file_of_each_operation() {
     let disk = SimDisk::new(0);
     disk.start_trace();
     open(&disk, "/f").write_at(&[0; 30], 10).unwrap();

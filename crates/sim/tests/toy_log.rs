@@ -223,7 +223,7 @@ fn check(found: &[Vec<u8>], acknowledged: &[Vec<u8>]) -> Result<(), String> {
 }
 
 #[test]
-fn the_correct_log_passes() {
+fn the_correct_toy_log_passes() {
     for seed in 0..3_000 {
         if let Err(wrong) = run(Bug::None, seed) {
             panic!("seed {seed}: {wrong}");
@@ -232,7 +232,7 @@ fn the_correct_log_passes() {
 }
 
 #[test]
-fn every_bug_is_found() {
+fn the_simulator_finds_every_bug_of_the_toy_log() {
     use Bug::*;
     for bug in [
         NoSync,

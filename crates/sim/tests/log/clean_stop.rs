@@ -194,7 +194,7 @@ fn the_catalog_is_not_truncated_after_a_clean_stop() {
 
 /// Ends a run after a clean stop in each way that must count as a crash, and then adds junk: the next start truncates it.
 #[test]
-fn a_record_that_is_lost_torn_or_older_than_a_run_counts_as_a_crash() {
+fn a_lost_torn_or_outdated_clean_stop_record_counts_as_a_crash() {
     let ends: [fn(&mut World); 6] = [
         |world| world.disk.remove(RECORD).expect("it exists"),
         |world| world.disk.truncate(RECORD, 0).expect("it exists"),
@@ -238,7 +238,7 @@ fn a_stop_that_leaves_chunks_in_the_journal_is_not_clean() {
 }
 
 #[test]
-fn a_partition_that_failed_is_not_part_of_a_clean_stop() {
+fn a_stop_with_a_failed_partition_is_not_clean_for_it() {
     let mut world = opened_with(&[("a", &[100]), ("b", &[100])]);
     world.log().persist();
     let folder = format!("/data/streams/{}/", world.model.streams["a"].id);
@@ -274,7 +274,7 @@ fn run(world: &mut World) {
 }
 
 #[test]
-fn a_crash_at_any_operation_of_a_start_a_run_and_a_stop_is_no_damage() {
+fn a_crash_during_a_start_a_run_or_a_stop_is_not_taken_for_damage() {
     let mut records = [0, 0];
     for crash_at in 1.. {
         let mut world = World::new(crash_at);
@@ -322,7 +322,7 @@ fn end_of_manifest(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn a_list_of_files_that_lost_its_end_or_is_an_older_one_is_told_after_a_clean_stop() {
+fn a_truncated_or_older_list_of_files_is_reported_after_a_clean_stop() {
     let lists: [Damage; 5] = [
         // An older state of the same list, without the files of the last run.
         |older, _| older.to_vec(),
@@ -374,7 +374,7 @@ fn a_list_of_files_that_lost_its_end_or_is_an_older_one_is_told_after_a_clean_st
 }
 
 #[test]
-fn an_older_list_of_the_run_before_is_told_after_a_clean_stop() {
+fn an_older_list_of_files_of_the_previous_run_is_reported_after_a_clean_stop() {
     let mut world = opened_with(&[("a", &[100])]);
     world.close();
     let older = read(&world, Path::new(MANIFEST));
@@ -393,7 +393,7 @@ fn an_older_list_of_the_run_before_is_told_after_a_clean_stop() {
 }
 
 #[test]
-fn a_record_of_the_first_format_counts() {
+fn a_clean_stop_record_of_the_first_format_counts() {
     let mut world = opened_with(&[("a", &[100, 200])]);
     world.close();
     let text = String::from_utf8(read(&world, Path::new(RECORD))).expect("text");

@@ -74,7 +74,7 @@ fn a_recovery_can_crash_at_any_operation_and_be_repeated() {
 }
 
 #[test]
-fn every_crash_image_opens_and_converges() {
+fn every_crash_image_opens_and_a_second_start_finds_the_same_state() {
     for (name, scenario) in SCENARIOS {
         let mut world = World::new(1);
         world.disk.start_recording();

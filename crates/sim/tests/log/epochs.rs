@@ -63,7 +63,7 @@ struct Position {
 }
 
 #[test]
-fn a_consumer_whose_records_are_gone_is_told_and_no_other() {
+fn only_a_consumer_of_lost_records_gets_a_truncation_error() {
     for_each_seed(CASES, |seed| {
         let mut world = World::new(seed);
         let durability = match world.rng.u8(..4) {
@@ -139,7 +139,7 @@ fn check(world: &World, positions: &mut Vec<Position>) {
 }
 
 #[test]
-fn records_that_a_power_loss_took_back_are_told_after_others_took_their_place() {
+fn a_consumer_learns_of_lost_records_after_new_ones_took_their_offsets() {
     let mut told = 0;
     for seed in 0..50 {
         let mut world = World::new(seed);
@@ -206,7 +206,7 @@ fn a_repair_raises_the_epoch_where_it_truncates() {
 }
 
 #[test]
-fn a_list_of_files_that_is_made_anew_has_the_epochs_of_the_chunks() {
+fn a_rebuilt_list_of_files_has_the_epochs_of_the_chunks() {
     for crashes in 1..4 {
         let mut world = World::new(crashes);
         world.log = Some(open(&world.disk, &world.clock).expect("no faults"));

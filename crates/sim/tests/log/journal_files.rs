@@ -79,7 +79,7 @@ fn salvaged(world: &World) -> Result<FilesAside, LogError> {
 }
 
 /// A start refuses a damage with a sentence that names the file and the repair, and changes nothing.
-fn assert_told(world: &World, path: &Path, what: &str) {
+fn assert_reported(world: &World, path: &Path, what: &str) {
     for _ in 0..2 {
         let before = world.disk.files();
         let error = try_open(world).expect_err(what).to_string();
@@ -90,12 +90,12 @@ fn assert_told(world: &World, path: &Path, what: &str) {
 }
 
 #[test]
-fn a_missing_file_is_told_wherever_it_was_and_a_repair_takes_it_out_of_the_list() {
+fn a_missing_journal_file_is_reported_at_any_place_and_a_repair_unlists_it() {
     for n in 0..4 {
         let mut world = killed();
         let path = files(&world).remove(n);
         world.disk.remove(&path).expect("it exists");
-        assert_told(&world, &path, "a file is missing");
+        assert_reported(&world, &path, "a file is missing");
         // It can be killed at any step, and done again.
         for at in 1..20 {
             let disk = world.disk.kill();
@@ -131,7 +131,7 @@ fn a_missing_file_is_told_wherever_it_was_and_a_repair_takes_it_out_of_the_list(
 }
 
 #[test]
-fn damage_of_the_last_block_is_told_after_a_kill() {
+fn damage_to_the_last_block_is_reported_after_a_kill() {
     let world = killed();
     let end = end_of_blocks(&world);
     let path = files(&world).pop().expect("counted");
@@ -143,12 +143,12 @@ fn damage_of_the_last_block_is_told_after_a_kill() {
     for byte in (start..end).step_by(7).chain([end - 1]) {
         let bit = byte as u64 * 8 + 3;
         world.disk.flip_bit(&path, bit).expect("it exists");
-        assert_told(&world, &path, "the last block is damaged");
+        assert_reported(&world, &path, "the last block is damaged");
         world.disk.flip_bit(&path, bit).expect("it exists");
     }
     for len in [end - 1, start + 50, start, start - 1, HEAD, 10, 0] {
         world.disk.truncate(&path, len).expect("it exists");
-        assert_told(&world, &path, "the last file is too short");
+        assert_reported(&world, &path, "the last file is too short");
         world.disk.write_file(&path, &whole).expect("it exists");
     }
     // Whole, it opens with all that was acknowledged.
@@ -158,7 +158,7 @@ fn damage_of_the_last_block_is_told_after_a_kill() {
 }
 
 #[test]
-fn a_repair_of_the_last_blocks_loses_no_others() {
+fn a_repair_of_the_last_blocks_loses_no_earlier_block() {
     let cuts: [fn(usize, usize) -> usize; 3] = [|_, end| end - 1, |start, _| start, |_, _| HEAD];
     for (n, cut) in cuts.into_iter().enumerate() {
         let mut world = killed();
@@ -181,7 +181,7 @@ fn a_repair_of_the_last_blocks_loses_no_others() {
 }
 
 #[test]
-fn a_note_that_is_lost_torn_or_of_another_file_demands_nothing() {
+fn a_lost_torn_or_foreign_note_of_the_journals_end_is_ignored() {
     let world = killed();
     let note = world.disk.read_file(NOTE).expect("it exists");
     let mut of_another = note.clone();
@@ -210,7 +210,7 @@ fn keep_old_journal(world: &mut World) {
 }
 
 #[test]
-fn the_journal_of_the_run_before_the_last_is_still_missed() {
+fn a_missing_journal_file_of_the_run_before_the_last_is_reported() {
     for damage in 0..3 {
         let mut world = killed();
         let before = files(&world);
@@ -234,7 +234,7 @@ fn the_journal_of_the_run_before_the_last_is_still_missed() {
             _ => world.disk.flip_bit(&path, end as u64 * 8 - 1),
         }
         .expect("it exists");
-        assert_told(&world, &path, "a file of the run before is damaged");
+        assert_reported(&world, &path, "a file of the run before is damaged");
     }
 }
 
@@ -267,7 +267,7 @@ fn unlist_journal(world: &World) {
 }
 
 #[test]
-fn the_journal_of_a_program_that_listed_no_files_is_read_and_listed() {
+fn the_journal_of_an_older_program_without_a_list_is_read_and_listed() {
     let mut world = killed();
     unlist_journal(&world);
     world.disk.remove(NOTE).expect("it exists");
@@ -284,7 +284,7 @@ fn the_journal_of_a_program_that_listed_no_files_is_read_and_listed() {
     for path in &before {
         let bytes = world.disk.read_file(path).expect("it exists");
         world.disk.remove(path).expect("it exists");
-        assert_told(&world, path, "the start has listed it");
+        assert_reported(&world, path, "the start has listed it");
         world.disk.write_file(path, &bytes).expect("a folder");
     }
     world.disk.set_capacity(u64::MAX);
@@ -325,7 +325,7 @@ fn short(operation: &Operation) -> String {
 }
 
 #[test]
-fn a_commit_takes_one_write_more_and_no_sync_and_a_file_is_listed_before_its_first_block() {
+fn a_commit_adds_one_write_and_no_sync_and_lists_a_file_before_its_first_block() {
     let mut world = opened();
     append(&mut world, 60_000);
     let trace = |world: &World| -> Vec<String> {

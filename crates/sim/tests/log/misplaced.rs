@@ -375,7 +375,7 @@ fn repair(seed: u64) {
 }
 
 #[test]
-fn a_list_of_files_that_is_damaged_or_cut_after_a_kill_loses_nothing_unseen() {
+fn a_list_of_files_damaged_or_truncated_after_a_kill_is_reported() {
     // Refused starts, those with damaged partitions, and whole ones.
     let mut outcomes = [0; 3];
     for seed in 0..LIST_CASES {
@@ -460,7 +460,7 @@ fn make_old(world: &World) -> Vec<PathBuf> {
 }
 
 #[test]
-fn indexes_of_the_previous_format_are_read_and_rewritten() {
+fn indexes_of_the_previous_format_are_read_and_written_anew() {
     for_each_seed(100, |seed| {
         let mut world = World::new(seed);
         assert!(world.open());

@@ -272,7 +272,7 @@ fn a_new_log_on_a_small_disk_reports_how_much_it_needs() {
 }
 
 #[test]
-fn producers_learn_of_a_full_disk_and_go_on_when_there_is_room() {
+fn producers_get_an_error_on_a_full_disk_and_continue_when_there_is_room() {
     let disk = SimDisk::new(0);
     let log = open(&disk).expect("no faults");
     let names: Vec<String> = (0..PRODUCERS).map(|n| format!("s{n}")).collect();

@@ -123,7 +123,7 @@ fn check(disk: &SimDisk, expected: &Content) {
 }
 
 #[test]
-fn an_upgrade_that_is_killed_or_loses_power_at_any_step_goes_on_at_the_next_start() {
+fn the_next_start_continues_an_upgrade_that_a_kill_or_power_loss_interrupted() {
     for name in ["clean", "killed"] {
         let expected = expected(name);
         for at in 1.. {
@@ -179,7 +179,7 @@ fn group_files(disk: &SimDisk) -> Vec<PathBuf> {
 }
 
 #[test]
-fn an_upgrade_without_room_changes_nothing_and_names_the_bytes() {
+fn an_upgrade_without_room_changes_nothing_and_names_the_bytes_it_needs() {
     let disk = disk_of("killed", 1);
     let before = disk.files();
     let marker = disk.read_file(MARKER).expect("it exists");
@@ -197,7 +197,7 @@ fn an_upgrade_without_room_changes_nothing_and_names_the_bytes() {
 }
 
 #[test]
-fn a_list_of_files_that_is_damaged_or_missing_refuses_the_start_until_it_is_made_anew() {
+fn a_start_is_refused_until_a_damaged_or_missing_list_of_files_is_rebuilt() {
     for damage in 0..4 {
         let disk = disk_of("killed", 1);
         let log = open(&disk).expect("no faults");
@@ -258,7 +258,7 @@ fn a_list_of_files_that_is_damaged_or_missing_refuses_the_start_until_it_is_made
 }
 
 #[test]
-fn a_list_that_is_made_anew_has_the_identity_that_the_catalogs_file_names() {
+fn a_rebuilt_list_of_files_has_the_identity_in_the_catalogs_file() {
     let mut world = World::new(1);
     assert!(world.open());
     world.create("a", StreamConfig::default());

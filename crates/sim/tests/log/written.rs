@@ -226,7 +226,7 @@ fn a_failed_write_of_one_lane_does_not_stop_its_virtual_log() {
 }
 
 #[test]
-fn a_full_disk_refuses_chunks_and_goes_on_when_there_is_room() {
+fn a_full_disk_refuses_chunks_until_there_is_room() {
     let mut world = opened(written());
     append(&mut world, 1_000);
     let used = world.disk.files().iter().map(|(_, len)| len).sum();
@@ -302,7 +302,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn producers_are_answered_while_the_file_is_synced() {
+fn producers_get_acknowledgements_while_the_file_is_synced() {
     let (log, gate) = open_with_threads();
     let stream = log.create_stream("a", written()).expect("no faults");
     let lane = stream.partition(0).expect("it has one");

@@ -8,7 +8,7 @@ use super::{append, keep_old_journal, opened, small_groups};
 use crate::world::World;
 
 #[test]
-fn the_id_of_a_deleted_stream_with_positions_is_not_used_again() {
+fn a_new_stream_does_not_reuse_the_id_of_a_deleted_stream_with_positions() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
@@ -69,7 +69,7 @@ fn a_torn_catalog_removes_no_stream() {
 }
 
 #[test]
-fn a_commit_succeeds_if_the_table_cannot_be_compacted() {
+fn a_commit_succeeds_although_the_table_cannot_be_compacted() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
@@ -95,7 +95,7 @@ fn a_commit_succeeds_if_the_table_cannot_be_compacted() {
 }
 
 #[test]
-fn the_id_of_a_deleted_stream_that_the_journal_still_holds_is_not_used_again() {
+fn a_new_stream_does_not_reuse_the_id_of_a_deleted_stream_in_the_journal() {
     let mut world = opened();
     world.create("kept", small_groups());
     append(&mut world, "kept", 100, None);
@@ -112,7 +112,7 @@ fn the_id_of_a_deleted_stream_that_the_journal_still_holds_is_not_used_again() {
 }
 
 #[test]
-fn a_missing_catalog_is_reported_if_only_the_journal_holds_a_stream() {
+fn a_missing_catalog_is_reported_when_only_the_journal_holds_a_stream() {
     let mut world = opened();
     world.create("a", small_groups());
     world.close();

@@ -34,7 +34,7 @@ fn a_file_created_on_a_full_disk_keeps_its_name() {
 }
 
 #[test]
-fn producers_are_known_after_a_start_that_had_no_room_for_an_index() {
+fn producers_are_known_after_a_start_without_room_for_an_index() {
     let mut world = opened();
     world.create("a", StreamConfig::default());
     append(&mut world, "a", 30_000, Some((1, 0, 0)));

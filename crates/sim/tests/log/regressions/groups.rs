@@ -76,7 +76,7 @@ fn memory_streams_stay_in_memory_when_idle() {
 }
 
 #[test]
-fn many_groups_without_an_index_are_read_once_each() {
+fn a_start_reads_each_group_without_an_index_once() {
     const GROUPS: u32 = 2_000;
     let mut world = opened();
     world.create("a", small_groups());
@@ -177,7 +177,7 @@ fn chunks_right_before_a_gap_are_read() {
 }
 
 #[test]
-fn retention_goes_on_after_a_failed_sync_of_the_list_of_files() {
+fn retention_continues_after_a_failed_sync_of_the_list_of_files() {
     for seed in 0..10 {
         let mut world = World::new(seed);
         assert!(world.open());

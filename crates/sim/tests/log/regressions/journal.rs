@@ -36,7 +36,7 @@ fn a_journal_file_that_cannot_be_created_is_not_used_twice() {
 }
 
 #[test]
-fn chunks_replayed_before_a_gap_stay() {
+fn chunks_replayed_before_a_gap_in_the_journal_stay() {
     let mut world = opened();
     world.create("a", small_groups());
     append(&mut world, "a", 100, None);
@@ -92,7 +92,7 @@ fn a_forged_block_of_the_journal_is_refused() {
 }
 
 #[test]
-fn chunks_shown_by_a_start_survive_a_crash() {
+fn chunks_that_a_start_has_shown_survive_the_next_crash() {
     for seed in 0..20 {
         let mut world = World::new(seed);
         assert!(world.open());
@@ -222,7 +222,7 @@ fn the_journal_of_an_older_program_is_refused_and_retained() {
 }
 
 #[test]
-fn chunks_hidden_by_a_start_stay_hidden_after_a_crash() {
+fn chunks_that_a_start_has_dropped_stay_dropped_after_the_next_crash() {
     for seed in 0..40 {
         let mut world = World::new(seed);
         assert!(world.open());
@@ -250,7 +250,7 @@ fn chunks_hidden_by_a_start_stay_hidden_after_a_crash() {
 }
 
 #[test]
-fn an_old_journal_is_removed_file_by_file() {
+fn the_journal_of_the_previous_run_is_removed_file_by_file() {
     let mut world = opened();
     world.create("a", small_groups());
     for _ in 0..6 {
@@ -277,7 +277,7 @@ fn an_old_journal_is_removed_file_by_file() {
 }
 
 #[test]
-fn a_pool_of_the_last_runs_size_holds_its_journal() {
+fn a_pool_of_the_previous_size_holds_the_journal() {
     let config = || LogConfig {
         journal: ByteSize(16 << 20),
         journal_file: ByteSize(2 << 20),
@@ -301,7 +301,7 @@ fn a_pool_of_the_last_runs_size_holds_its_journal() {
 }
 
 #[test]
-fn a_run_of_the_journal_may_be_longer_than_the_pool() {
+fn consecutive_journal_chunks_of_one_lane_may_exceed_the_pool() {
     // Tries each amount of pool that may be in use before the run.
     for before in (0..30).step_by(2) {
         let config = LogConfig {
@@ -342,7 +342,7 @@ fn a_run_of_the_journal_may_be_longer_than_the_pool() {
 }
 
 #[test]
-fn a_missing_file_is_missed_though_the_journal_holds_its_chunks() {
+fn a_missing_file_is_reported_although_the_journal_holds_its_chunks() {
     let mut world = opened();
     world.create("a", small_groups());
     for _ in 0..3 {

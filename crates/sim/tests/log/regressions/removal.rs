@@ -8,7 +8,7 @@ use super::{append, opened, small_groups, unretained};
 use crate::world::{World, lane_of};
 
 #[test]
-fn retention_leaves_a_file_with_the_next_offset() {
+fn retention_keeps_the_file_that_holds_the_next_offset() {
     let mut world = opened();
     world.create("a", unretained());
     append(&mut world, "a", 60_000, None);
@@ -128,7 +128,7 @@ fn deletions_of_a_removed_stream_do_not_apply_to_its_successor() {
 }
 
 #[test]
-fn a_crash_after_a_removal_leaves_the_lane_its_producers() {
+fn a_lane_knows_its_producers_after_a_removal_and_a_crash() {
     for seed in 0..20 {
         let mut world = World::new(seed);
         assert!(world.open());
