@@ -317,7 +317,7 @@ mod tests {
 
     /// The file systems of the build folder and of `/dev/shm`, which has no disk below it.
     #[test]
-    fn reads_past_the_cache_return_the_same_bytes_as_cached_ones() {
+    fn direct_reads_return_the_same_bytes_as_cached_reads() {
         for folder in [Path::new("."), Path::new("/dev/shm")] {
             let Ok(dir) = tempfile::tempdir_in(folder) else {
                 continue;
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn unaligned_and_failing_reads_fall_back_to_the_cache() {
+    fn unaligned_and_failing_direct_reads_fall_back_to_cached_reads() {
         let file = tempfile::tempfile_in(".").unwrap();
         file.write_all_at(&bytes(2 * PAGE_BYTES), 0).unwrap();
         let mut memory = vec![0; 3 * PAGE_BYTES];
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_fall_back_to_the_cache_and_its_errors_without_direct_writes() {
+    fn a_direct_write_that_fails_falls_back_to_a_cached_write_and_its_error() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let content = bytes(DIRECT_BYTES_MIN);
         let mut parts = [IoSlice::new(&content)];

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gathered_write_may_have_more_parts_than_the_system_takes() {
+    fn a_vectored_write_may_have_more_slices_than_one_system_call_takes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let file = SystemDisk.open(&path, Access::Create).unwrap();

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_add_up_even_if_they_wrap_around() {
+    fn energy_counters_add_up_even_if_they_wrap_around() {
         let folder = tempfile::tempdir().unwrap();
         let write = |zone: &str, file: &str, text: &str| {
             let zone = folder.path().join(zone);

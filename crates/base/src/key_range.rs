@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_of_the_highest_bytes_has_the_right_end() {
+    fn the_end_of_a_prefix_range_carries_over_trailing_0xff_bytes() {
         let until = |prefix: &[u8]| KeyRange::prefix(prefix).until;
         assert_eq!(until(b"ab"), Some(b"ac".to_vec()));
         assert_eq!(until(b"a\xff\xff"), Some(b"b".to_vec()));

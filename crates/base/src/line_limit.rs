@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suppressed_lines_are_reported_once() {
+    fn a_line_limit_reports_the_number_of_suppressed_lines_once() {
         let limit = LineLimit::new(2, Duration::from_secs(10));
         let at = Duration::from_secs;
         assert_eq!(limit.take_left_out(at(1)), 0);

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_a_partition_for_every_count() {
+    fn a_key_has_a_partition_for_every_number_of_partitions() {
         for partitions in 0..100 {
             let partition = partition_of_key(b"foobar", partitions);
             assert!(partition < partitions.max(1), "{partitions}");

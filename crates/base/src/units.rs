@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_nonsense_is_refused() {
+    fn sizes_are_parsed_and_other_text_is_refused() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),

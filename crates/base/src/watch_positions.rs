@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_round_trip_and_changed_ones_are_refused(
+        fn positions_round_trip_and_a_changed_byte_is_refused(
             positions in positions(),
             at in any::<prop::sample::Index>(),
         ) {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_position_is_short_and_does_not_change() {
+    fn the_text_of_a_position_is_short_and_has_its_golden_bytes() {
         let positions = WatchPositions {
             stream: [0xab; 16],
             partitions: vec![WatchPosition {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credit_that_the_receiver_withholds_never_stops_the_sender() {
+    fn credit_that_the_receiver_has_yet_to_return_never_blocks_an_admissible_message() {
         for bytes in [0, 1, 3, 4, 100, 1 << 20] {
             let credit = Credit::new(bytes);
             for cost in [64, bytes, bytes + 1, 10 * bytes + 64] {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_the_reported_room_is_admitted() {
+    fn a_sender_admits_a_message_that_fits_the_reported_room() {
         let credit = Credit::new(1000);
         assert_eq!(credit.room(0), 936);
         assert_eq!(credit.room(900), 36);

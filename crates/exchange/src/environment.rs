@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_recognized() {
+    fn launchers_are_recognized_by_their_variables() {
         check(&[], None);
         let open_mpi = "OMPI_COMM_WORLD_SIZE";
         check(&[(open_mpi, "4")], Some((open_mpi, 4)));
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn one_process_of_mpirun_is_alone_though_srun_started_a_helper_on_each_node() {
+    fn a_single_process_of_mpirun_is_alone_beside_sruns_helper_processes() {
         let helpers = [(SLURM_TASKS, "2"), (SLURM_TASK, "1")];
         let one = ("OMPI_COMM_WORLD_SIZE", "1");
         check(&[one, helpers[0], helpers[1]], None);
     }
 
     #[test]
-    fn the_cpus_of_a_task_are_those_that_srun_was_asked_for() {
+    fn a_task_gets_the_number_of_cpus_that_srun_sets() {
         let check = |variables: &[(&str, &str)], expected: Option<usize>| {
             let cpus = cpus(reading(variables));
             assert_eq!(cpus.map(usize::from), expected, "{variables:?}");
@@ -123,7 +123,7 @@ mod tests {
 
     #[cfg(not(feature = "mpi"))]
     #[test]
-    fn one_of_several_tasks_without_mpi_gets_an_error_with_a_remedy() {
+    fn a_build_without_mpi_refuses_several_tasks_and_names_the_remedy() {
         let tasks = Tasks {
             variable: "PMI_SIZE",
             count: 4,

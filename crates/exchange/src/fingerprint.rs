@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_that_differs_from_most_is_named() {
+    fn the_error_names_the_rank_that_differs_from_the_majority() {
         let usual = hello("p 1", 7, "source\ncount\nsink");
         check(&[usual.clone(), usual.clone(), usual.clone()], None);
         let other = hello("p 1", 8, "source\nsum\nsink");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_truncated_between_characters() {
+    fn long_descriptions_are_truncated_between_characters() {
         let long = hello(&"ä".repeat(1000), 1, &"€".repeat(100_000)).fingerprint;
         assert_eq!(long.program.len(), PROGRAM_BYTES_MAX);
         assert_eq!(long.description.len(), DESCRIPTION_BYTES_MAX / 3 * 3);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn other_chunks_are_not_markers() {
+    fn only_whole_end_markers_parse_as_markers() {
         for end in [TransactionEnd::Abort, TransactionEnd::Commit] {
             let bytes = marker(end).to_chunk(Timestamp(1)).expect("it fits");
             let chunk = Chunk::parse(&bytes).expect("it is whole");

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused_within_the_bound() {
+    fn a_decompression_bomb_is_refused_at_the_bound() {
         const BYTES_MAX: usize = 1 << 20;
         let bomb = vec![0; 64 << 20];
         for compression in &Compression::ALL[1..] {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_bound_is_allowed() {
+    fn content_of_exactly_the_bound_is_decompressed() {
         for compression in &Compression::ALL[1..] {
             for bytes_max in [0, 1, 100_000] {
                 let content = vec![7; bytes_max];
@@ -283,7 +283,7 @@ mod tests {
 
     /// The buffer grows only for sizes that snappy's format can reach.
     #[test]
-    fn sizes_that_snappy_cannot_reach_are_refused_before_allocation() {
+    fn a_snappy_size_that_its_input_cannot_reach_is_refused_before_allocation() {
         // 100 MiB as a varint, then a literal of one byte.
         let block = [0x80, 0x80, 0x80, 0x32, 0x00, 0x00];
         let mut decompressor = Decompressor::default();
@@ -297,7 +297,7 @@ mod tests {
 
     /// Guards against zstd's allocation of the window that a frame claims: up to 128 MiB beyond the bound.
     #[test]
-    fn windows_that_zstd_frames_claim_are_not_allocated() {
+    fn the_window_that_a_zstd_frame_claims_is_not_allocated() {
         // A frame without a content size that claims a window of 2 GiB and holds one raw block: "x".
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x09, 0x00, 0x00, b'x'];
         let mut decompressor = Decompressor::with_bytes_max(1 << 20);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_in_the_format() {
+    fn varints_have_their_documented_bytes() {
         for (number, bytes) in [
             (0, &[0x00][..]),
             (-1, &[0x01]),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_and_overlong_numbers_are_refused() {
+    fn truncated_and_overlong_varints_are_refused() {
         for bytes in [
             &[][..],
             &[0x80],
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_round_trip(number: i64, shift in 0_u32..64, rest: Vec<u8>) {
+        fn varints_round_trip(number: i64, shift in 0_u32..64, rest: Vec<u8>) {
             // All magnitudes, not just the large ones that make up most of the range.
             let number = number >> shift;
             let mut bytes = written(number);

@@ -245,7 +245,7 @@ fn check_chunks(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn live_records_remain_as_they_are_and_chunks_cover_all_offsets(
+    fn a_rewrite_keeps_live_records_and_covers_all_offsets(
         sources in vec(source(), 0..12),
         first in 0..1_u64 << 40,
         live in vec(any::<bool>(), 1..50),
@@ -284,7 +284,7 @@ proptest! {
 }
 
 #[test]
-fn small_chunks_are_joined_and_large_ones_divided() {
+fn a_rewrite_joins_small_chunks_and_divides_large_ones() {
     let record = |bytes: usize| (Some(b"key".to_vec()), Some(vec![7; bytes]), false);
     let source = |records| Source::Data {
         records,
@@ -311,7 +311,7 @@ fn small_chunks_are_joined_and_large_ones_divided() {
 }
 
 #[test]
-fn a_stretch_that_is_longer_than_a_chunk_is_covered_by_chunks_without_records() {
+fn empty_chunks_cover_a_gap_longer_than_one_chunk_can_span() {
     const SPAN: u64 = 1 << 31;
     let key = |name: &str| (Some(name.as_bytes().to_vec()), Some(vec![1]), false);
     let chunk = |name| Source::Data {
@@ -370,7 +370,7 @@ fn chunks_that_are_not_adjacent_are_refused() {
 
 /// `golden/Cleaned.java` made the batches, and ran the filter of Kafka's log cleaner on them.
 #[test]
-fn one_chunk_is_rewritten_to_the_bytes_of_kafkas_log_cleaner() {
+fn a_rewritten_chunk_equals_the_bytes_of_kafkas_log_cleaner() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cleaned");
     for name in [
         "values",

@@ -385,7 +385,7 @@ fn a_chunk_without_records_selects_none() {
 }
 
 #[test]
-fn a_filter_of_keys_selects_a_range_and_its_text_is_one() {
+fn a_key_range_filter_selects_its_range_and_round_trips_through_its_text() {
     let ranges = [
         KeyRange::all(),
         KeyRange::prefix("a\"\\"),

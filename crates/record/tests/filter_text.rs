@@ -29,7 +29,7 @@ fn matches(filter: &str) -> bool {
 }
 
 #[test]
-fn terms_select_the_records_that_they_describe() {
+fn terms_select_matching_records() {
     for (filter, expected) in [
         (r#"key = "ann""#, true),
         (r#"key = "an""#, false),
@@ -77,7 +77,7 @@ fn terms_select_the_records_that_they_describe() {
 }
 
 #[test]
-fn errors_name_the_column_the_found_and_the_expected_input() {
+fn parse_errors_name_the_column_and_the_found_and_expected_input() {
     let field = "key, value, time, or k. and the name of a secondary key";
     let test = "=, <, <=, >=, >, starts with, or contains";
     let comparison = "<, <=, >= or >";
@@ -160,7 +160,7 @@ fn errors_name_the_column_the_found_and_the_expected_input() {
 }
 
 #[test]
-fn filters_have_bounds() {
+fn the_length_and_terms_of_a_filter_are_bounded() {
     let most = vec!["time > 5"; FILTER_TERMS_MAX].join(" and ");
     assert!(Filter::parse(&most).is_ok());
     assert_eq!(

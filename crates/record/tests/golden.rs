@@ -133,7 +133,7 @@ fn golden_chunks_are_encoded_to_the_same_bytes() {
 }
 
 #[test]
-fn secondary_keys_are_the_headers_with_their_prefix() {
+fn headers_with_the_prefix_are_secondary_keys() {
     let bytes = fs::read(folder().join("java-mixed-lz4.bin")).unwrap();
     let mut decompressor = Decompressor::default();
     let chunk = Chunk::parse(&bytes).unwrap();

@@ -310,7 +310,7 @@ proptest! {
 
     /// Draws records without headers, most of which the check skips, with numbers at the limits of the fast path.
     #[test]
-    fn a_check_finds_the_same_faults_as_the_iterator(
+    fn the_check_of_a_chunk_finds_the_same_faults_as_the_iterator(
         built in vec(plain_record(), 1..200),
         damage in vec((any::<proptest::sample::Index>(), edge_byte()), 0..3),
     ) {
@@ -339,7 +339,7 @@ proptest! {
 }
 
 #[test]
-fn a_check_reads_long_numbers_to_their_last_byte() {
+fn the_check_of_a_chunk_reads_long_varints_to_their_last_byte() {
     let number = |number: usize| {
         let mut bytes = Vec::new();
         let mut left = 2 * number;
@@ -371,7 +371,7 @@ fn a_check_reads_long_numbers_to_their_last_byte() {
 }
 
 #[test]
-fn chunks_of_many_records_are_checked_to_the_end() {
+fn the_check_of_a_chunk_reaches_its_last_record() {
     // Offset deltas take up to three bytes.
     let count = 20_000;
     let mut builder = ChunkBuilder::new(Compression::None);
@@ -396,7 +396,7 @@ fn chunks_of_many_records_are_checked_to_the_end() {
 }
 
 #[test]
-fn wrong_header_fields_are_named() {
+fn errors_name_wrong_header_fields() {
     let good = chunk_around(&[], 0, 0);
     let with = |at: usize, field: &[u8]| {
         let mut bytes = good.clone();
@@ -458,7 +458,7 @@ fn wrong_header_fields_are_named() {
 }
 
 #[test]
-fn wrong_record_fields_are_named() {
+fn errors_name_wrong_record_fields() {
     let mut decompressor = Decompressor::default();
     let mut first_error = |body: &[u8], count| {
         let bytes = chunk_around(body, 0, count);
@@ -537,7 +537,7 @@ fn wrong_record_fields_are_named() {
 }
 
 #[test]
-fn an_empty_chunk_is_not_built() {
+fn a_builder_without_records_builds_no_chunk() {
     let mut builder = ChunkBuilder::new(Compression::None);
     assert!(builder.is_empty());
     assert_eq!(builder.finish(None), Err(ChunkError::Empty));

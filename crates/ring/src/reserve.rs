@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_continue_beyond_the_bits_of_the_word() {
+    fn reserved_positions_may_exceed_the_bits_kept_in_the_word() {
         let end = 1 << CAPACITY_SHIFT;
         let (reserve, head) = reserve_at(end - 2);
         assert_eq!(reserve.reserve(&head, 1, 1), Some(end - 2..end - 1));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_lane_neither_reserves_nor_takes_back_room() {
+    fn a_closed_lane_neither_reserves_room_nor_takes_it_back() {
         let (reserve, head) = reserve_at(3);
         assert_eq!(reserve.reserve(&head, 1, 2), Some(3..5));
         assert_eq!(reserve.close(|capacity| Some(2 * capacity)), Some(16));

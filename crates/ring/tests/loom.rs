@@ -131,7 +131,7 @@ fn two_readers() {
 /// Three threads commit three slices in any order, and all items are readable at the end, in the order of
 /// the reservations.
 #[test]
-fn three_pending_commits() {
+fn three_slices_commit_in_any_order() {
     model(|| {
         let ring = ring(4);
         let slices = [1, 2, 3].map(|item| {
@@ -149,7 +149,7 @@ fn three_pending_commits() {
 }
 
 #[test]
-fn two_pending_commits_and_a_reader() {
+fn two_slices_commit_in_any_order_while_a_reader_reads() {
     model(|| {
         let ring = ring(4);
         let slices = [1, 2].map(|item| {
@@ -168,7 +168,7 @@ fn two_pending_commits_and_a_reader() {
 }
 
 #[test]
-fn a_write_slice_is_dropped_while_another_is_reserved() {
+fn a_writer_drops_a_slice_while_another_reserves_one() {
     model(|| {
         let ring = ring(4);
         let mut dropped = ring.try_write(2).unwrap();
@@ -187,7 +187,7 @@ fn a_write_slice_is_dropped_while_another_is_reserved() {
 }
 
 #[test]
-fn items_beyond_the_room_are_found() {
+fn readers_find_overflow_items_of_a_slice() {
     model(|| {
         let ring = ring(2);
         let mut first = ring.try_write(1).unwrap();
@@ -209,7 +209,7 @@ fn items_beyond_the_room_are_found() {
 }
 
 #[test]
-fn a_resize_while_others_write() {
+fn a_ring_is_resized_while_other_threads_write() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         write(&ring, &[1]);
@@ -230,7 +230,7 @@ fn a_resize_while_others_write() {
 }
 
 #[test]
-fn a_resize_while_others_read() {
+fn a_ring_is_resized_while_other_threads_read() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         write(&ring, &[1, 2]);
@@ -245,7 +245,7 @@ fn a_resize_while_others_read() {
 }
 
 #[test]
-fn a_resize_while_others_write_and_read() {
+fn a_ring_is_resized_while_other_threads_write_and_read() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         write(&ring, &[1]);
@@ -265,7 +265,7 @@ fn a_resize_while_others_write_and_read() {
 }
 
 #[test]
-fn a_slice_is_handed_back_while_others_read() {
+fn a_reader_hands_a_slice_back_while_others_read() {
     model(|| {
         let ring = ring(2);
         write(&ring, &[1, 2]);
@@ -284,7 +284,7 @@ fn a_slice_is_handed_back_while_others_read() {
 }
 
 #[test]
-fn the_ring_is_dropped_while_slices_are_open() {
+fn a_ring_is_dropped_while_slices_are_open() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         write(&ring, &[1]);
@@ -303,7 +303,7 @@ fn the_ring_is_dropped_while_slices_are_open() {
 }
 
 #[test]
-fn a_ring_shrinks_while_others_write_and_read() {
+fn a_ring_shrinks_while_other_threads_write_and_read() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         assert!(ring.grow());
@@ -393,7 +393,7 @@ fn open(ring: &Ring<Item>, item: u32) -> WriteSlice<Item> {
 
 /// One of three threads claims the lane, in whichever order they commit two slices and close it.
 #[test]
-fn a_resize_while_slices_are_committed_out_of_turn() {
+fn a_ring_is_resized_while_slices_commit_out_of_order() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         let slices = [1, 2].map(|item| open(&ring, item));
@@ -409,7 +409,7 @@ fn a_resize_while_slices_are_committed_out_of_turn() {
 }
 
 #[test]
-fn a_resize_while_slices_are_read_out_of_turn() {
+fn a_ring_is_resized_while_slices_are_read_out_of_order() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         write(&ring, &[1, 2]);
@@ -426,7 +426,7 @@ fn a_resize_while_slices_are_read_out_of_turn() {
 /// Room that is given back before the lane is closed leaves no trace; later it leaves holes. The lane is
 /// resized in both cases.
 #[test]
-fn a_resize_while_room_is_given_back() {
+fn a_ring_is_resized_while_a_writer_gives_room_back() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         let mut slice = ring.try_write(2).unwrap();
@@ -442,7 +442,7 @@ fn a_resize_while_room_is_given_back() {
 }
 
 #[test]
-fn a_resize_while_all_room_is_given_back_and_another_writes() {
+fn a_ring_is_resized_while_one_writer_gives_all_room_back_and_another_writes() {
     model(|| {
         let ring = ring_between(2, 4, 1);
         let dropped = ring.try_write(1).unwrap();
@@ -489,7 +489,7 @@ fn a_ring_grows_and_shrinks_while_another_reserves() {
 
 /// Slices outlive their ring and finish in any order. The last of them frees the lane with its items.
 #[test]
-fn the_ring_is_dropped_while_slices_finish_out_of_turn() {
+fn a_ring_is_dropped_while_slices_finish_out_of_order() {
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -515,7 +515,7 @@ fn the_ring_is_dropped_while_slices_finish_out_of_turn() {
 }
 
 #[test]
-fn the_ring_is_dropped_while_all_room_is_given_back() {
+fn a_ring_is_dropped_while_a_writer_gives_all_room_back() {
     model(|| {
         let ring: Arc<Ring<Item>> = ring_between(2, 4, 1);
         let slice = ring.try_write(1).unwrap();
@@ -528,7 +528,7 @@ fn the_ring_is_dropped_while_all_room_is_given_back() {
 
 /// With one slot, each cell is used again after two items.
 #[test]
-fn the_turn_goes_round_a_ring_of_one_item() {
+fn a_ring_of_one_slot_uses_each_cell_again() {
     model(|| {
         let ring = ring(1);
         let writer = spawn(&ring, |ring| {

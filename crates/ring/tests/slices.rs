@@ -61,7 +61,7 @@ fn commits_take_effect_in_the_order_of_reservation() {
 }
 
 #[test]
-fn room_is_free_again_in_the_order_of_reading() {
+fn room_is_freed_in_the_order_in_which_it_was_read() {
     let ring = ring(4);
     write(&ring, &[1, 2, 3, 4]);
     let first = ring.try_read(2).unwrap();
@@ -84,7 +84,7 @@ fn a_dropped_write_slice_is_empty_and_does_not_block_later_ones() {
 }
 
 #[test]
-fn a_range_of_holes_reads_as_empty() {
+fn slices_dropped_unfinished_read_as_empty_and_free_their_room() {
     let ring = ring::<u64>(4);
     let first = ring.try_write(1).unwrap();
     let second = ring.try_write(1).unwrap();
@@ -98,7 +98,7 @@ fn a_range_of_holes_reads_as_empty() {
 }
 
 #[test]
-fn unused_room_of_a_write_slice_is_free_again() {
+fn committing_a_write_slice_frees_its_unused_room() {
     let ring = ring(4);
     let mut slice = ring.try_write(4).unwrap();
     slice.push(1);
@@ -110,7 +110,7 @@ fn unused_room_of_a_write_slice_is_free_again() {
 }
 
 #[test]
-fn items_beyond_the_room_are_read_in_order() {
+fn overflow_items_of_a_slice_are_read_in_order() {
     let ring = ring(4);
     let mut first = ring.try_write(2).unwrap();
     let mut second = ring.try_write(2).unwrap();
@@ -163,7 +163,7 @@ fn try_write_at_least_refuses_less_room() {
 }
 
 #[test]
-fn a_dropped_read_slice_is_handed_out_again() {
+fn the_items_of_a_dropped_read_slice_are_read_again() {
     let ring = ring(4);
     write(&ring, &[1, 2, 3]);
     let first = ring.try_read(2).unwrap();
@@ -199,7 +199,7 @@ fn a_slice_that_wraps_around_has_two_parts() {
 }
 
 #[test]
-fn every_hundredth_position_carries_a_time() {
+fn every_hundredth_position_carries_its_write_time() {
     let ring = ring(512);
     for stamp in 1..=4 {
         let mut slice = ring.try_write(SAMPLE_EVERY as usize / 2).unwrap();
@@ -294,7 +294,7 @@ fn dropping_a_ring_drops_its_items() {
 }
 
 #[test]
-fn a_panicking_drop_neither_doubles_items_nor_blocks_the_ring() {
+fn an_item_whose_drop_panics_is_dropped_once_and_does_not_block_the_ring() {
     let drops = Drops::default();
     let ring: Arc<Ring<Counted>> = ring_between(4, 4, 1);
     for is_done in [true, false] {
@@ -329,7 +329,7 @@ fn a_ring_carries_zero_sized_items() {
 }
 
 #[test]
-fn with_several_lanes_a_thread_reads_its_own_first_and_then_the_others() {
+fn a_thread_reads_its_own_lane_first_and_then_the_other_lanes() {
     let ring = ring_between(8, 8, 2);
     write(&ring, &[1, 2]);
     std::thread::scope(|scope| {
@@ -342,7 +342,7 @@ fn with_several_lanes_a_thread_reads_its_own_first_and_then_the_others() {
 }
 
 #[test]
-fn items_beyond_the_room_are_sampled_too() {
+fn overflow_items_of_a_slice_are_sampled_too() {
     let ring = ring(4);
     let mut slice = ring.try_write(1).unwrap();
     slice.set_stamp(7);

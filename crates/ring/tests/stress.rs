@@ -189,7 +189,7 @@ fn one_reader_sees_the_order_of_each_writer() {
 }
 
 #[test]
-fn several_lanes_and_slices_that_are_handed_back() {
+fn readers_of_several_lanes_hand_slices_back() {
     stress(Case {
         writers: 4,
         readers: 4,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_before_the_wait_is_seen_at_once() {
+    fn a_ring_of_the_bell_before_the_wait_ends_it_at_once() {
         let bell = bell();
         let seen = bell.rings();
         assert!(!bell.ring());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_ring_the_wait_ends_with_the_timeout() {
+    fn a_wait_without_a_ring_of_the_bell_ends_at_its_timeout() {
         let bell = bell();
         let began = Instant::now();
         assert!(!bell.wait(bell.rings(), Duration::from_millis(20)));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_reports_a_waiter_for_a_byte() {
+    fn ringing_reports_a_consumer_that_waits_for_a_byte_on_the_socket() {
         let bell = bell();
         bell.futex.word.store(SOCKET, Ordering::Relaxed);
         assert!(bell.ring());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_goes_round_without_touching_the_flags() {
+    fn the_count_of_rings_wraps_around_without_changing_the_flags() {
         let bell = bell();
         bell.futex.word.store(!FLAGS | SOCKET, Ordering::Relaxed);
         let seen = bell.rings();

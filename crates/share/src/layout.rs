@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_out_of_bounds_are_refused() {
+    fn counts_of_sources_and_entries_out_of_bounds_are_refused() {
         for (sources, entries) in [
             (0, 16),
             (SOURCES_MAX + 1, 16),

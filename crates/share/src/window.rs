@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_the_longest_finished_prefix() {
+    fn progress_counts_the_longest_finished_prefix() {
         let mut window = Window::new(4);
         assert_eq!(window.finish(1), None);
         assert_eq!(window.finish(3), None);
@@ -73,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_window_equals_a_set_for_any_order(
+        fn a_window_equals_a_model_set_for_any_order_of_finishing(
             entries_log in 0u32..9,
             choices in prop::collection::vec(any::<prop::sample::Index>(), 1..500),
         ) {

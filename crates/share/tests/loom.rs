@@ -86,7 +86,7 @@ fn a_publisher_that_waits_for_room_is_woken_and_overwrites_no_held_entry() {
 }
 
 #[test]
-fn a_ring_from_elsewhere_is_not_lost_among_those_of_the_consumer() {
+fn a_ring_of_the_doorbell_by_another_thread_is_not_lost_beside_the_consumers() {
     model_with_preemptions(3, || {
         let (mut publisher, _subscription, ring) = pair(1);
         let doorbell = publisher.doorbell();
@@ -108,7 +108,7 @@ fn a_ring_from_elsewhere_is_not_lost_among_those_of_the_consumer() {
 }
 
 #[test]
-fn holds_that_two_threads_finish_move_progress_over_both() {
+fn progress_passes_two_holds_that_two_threads_finish() {
     model_with_preemptions(3, || {
         let (mut publisher, _subscription, mut ring) = pair(2);
         send(&mut publisher, 0);
@@ -127,7 +127,7 @@ fn holds_that_two_threads_finish_move_progress_over_both() {
 }
 
 #[test]
-fn a_consumer_that_goes_to_sleep_sees_the_end() {
+fn a_consumer_that_goes_to_sleep_sees_the_ring_close() {
     model_with_preemptions(4, || {
         let (publisher, subscription, mut ring) = pair(1);
         let consumer = thread::spawn(move || ring.take(Duration::MAX).unwrap());

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_input_and_exit_code_are_those_of_the_program() {
+    fn a_guarded_program_gets_its_arguments_and_input_and_returns_its_exit_code() {
         let mut command = command("sh");
         command.args(["-c", "cat; echo \"$1\"; exit 3", "_", "a  b'"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_taken_one_by_one_from_bytes_in_any_split() {
+    fn a_decoder_takes_frames_one_by_one_from_bytes_split_anywhere() {
         let sent = b"\0\0\0\x03one\0\0\0\0\0\0\0\x05three";
         for cut in 0..=sent.len() {
             let mut buffer = BytesMut::new();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_bytes_are_counted_and_not_allocated() {
+    fn a_decoder_counts_missing_bytes_without_allocating_them() {
         let check = |bytes: &[u8], missing| {
             assert_eq!(missing_bytes(bytes, 1 << 30), Ok(missing), "{bytes:?}");
         };

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn large_payloads_are_pieces_of_their_own_and_small_ones_are_copied() {
+    fn large_payloads_become_separate_pieces_and_small_ones_are_copied() {
         let pieces = frame();
         let lengths: Vec<usize> = pieces.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [8, SHARED_BYTES_MIN, SHARED_BYTES_MIN, 5]);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_follow_each_other() {
+    fn appended_frames_are_sent_one_after_the_other() {
         let mut both = frame();
         both.append(frame());
         let whole = frame().into_bytes();

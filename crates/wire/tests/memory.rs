@@ -80,7 +80,7 @@ fn many_topics(version: i16, announced: &[u8]) -> Bytes {
 }
 
 #[test]
-fn no_frame_asks_for_much_more_memory_than_it_has_bytes() {
+fn decoding_a_frame_takes_memory_in_proportion_to_its_bytes() {
     let bodies = greedy_bodies();
     for supported in SUPPORTED {
         let api = supported.api;

@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn text_and_bytes_sort_as_their_bytes_wherever_they_stand(one in (text(), bytes()), other in (text(), bytes())) {
+    fn text_and_bytes_sort_as_their_bytes_at_any_place_in_a_key(one in (text(), bytes()), other in (text(), bytes())) {
         check(&one, &other);
         check(&one.0, &other.0);
         check(&one.1, &other.1);
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_refused_or_the_one_encoding_of_a_key(
+    fn decoding_accepts_only_the_canonical_bytes_of_a_key(
         any in vec(any::<u8>(), 0..40),
         whole in whole(),
         event in event(),
@@ -222,7 +222,7 @@ fn formats_md_shows_the_bytes_of_keys() {
 }
 
 #[test]
-fn all_patterns_of_nan_are_one_key_and_zeros_are_two() {
+fn every_nan_encodes_to_one_key_and_the_two_zeros_to_two() {
     let nan = encoded(&f64::NAN);
     assert_eq!(encoded(&-f64::NAN), nan);
     assert_eq!(encoded(&f64::from_bits(0x7ff0_0000_0000_0001)), nan);
@@ -233,14 +233,14 @@ fn all_patterns_of_nan_are_one_key_and_zeros_are_two() {
 }
 
 #[test]
-fn a_hash_map_has_one_encoding() {
+fn a_hash_map_is_encoded_in_the_order_of_its_keys() {
     let map: HashMap<u32, u32> = (0..50).map(|key| (key * 77 % 50, key)).collect();
     let sorted: BTreeMap<u32, u32> = map.clone().into_iter().collect();
     assert_eq!(encoded(&map), encoded(&sorted));
 }
 
 #[test]
-fn bytes_behind_a_key_and_missing_bytes_are_refused() {
+fn decoding_refuses_trailing_and_missing_bytes() {
     let trailing = KeyError::Trailing { at: 2, len: 3 };
     assert_eq!(decode_key::<u16>(&[0, 0, 0]), Err(trailing));
     assert_eq!(decode_key::<u16>(&[0]), Err(KeyError::Ends { at: 1 }));
@@ -264,7 +264,7 @@ fn bytes_behind_a_key_and_missing_bytes_are_refused() {
 }
 
 #[test]
-fn a_type_that_leaves_fields_out_is_refused_and_the_bytes_stay() {
+fn encoding_refuses_a_type_that_skips_fields_and_appends_nothing() {
     #[derive(Serialize)]
     struct Sparse {
         first: u8,
@@ -282,7 +282,7 @@ fn a_type_that_leaves_fields_out_is_refused_and_the_bytes_stay() {
 }
 
 #[test]
-fn the_levels_of_a_recursive_key_are_bounded() {
+fn the_nesting_depth_of_a_key_is_bounded() {
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     enum List {
         End,

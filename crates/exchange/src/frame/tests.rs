@@ -84,12 +84,12 @@ fn check_bounded(frame: &[u8]) {
 
 proptest! {
     #[test]
-    fn packed_parcels_are_unpacked_the_same(parcels in vec(parcel(), 0..40)) {
+    fn parcels_round_trip_through_frames(parcels in vec(parcel(), 0..40)) {
         prop_assert_eq!(unpack_all(&pack_all(&parcels)), Ok(parcels));
     }
 
     #[test]
-    fn any_bytes_are_a_frame_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
+    fn unpacking_arbitrary_bytes_does_not_panic(bytes in vec(any::<u8>(), 0..400)) {
         check_bounded(&bytes);
         let mut frame = [MAGIC.to_le_bytes(), VERSION.to_le_bytes()].concat();
         frame.extend(bytes.iter().map(|byte| byte % 8));
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_frame_is_a_frame_or_an_error(
+    fn unpacking_a_damaged_frame_does_not_panic(
         parcels in vec(parcel(), 1..5), at in any::<prop::sample::Index>(), to in any::<u8>()
     ) {
         for sent in pack_all(&parcels) {
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_that_is_cut_short_is_never_taken_for_whole(parcel in parcel(), end in any::<prop::sample::Index>()) {
+    fn a_truncated_frame_is_refused(parcel in parcel(), end in any::<prop::sample::Index>()) {
         for sent in pack_all(&[parcel]) {
             if let Sent::Frame(frame) = sent {
                 let end = end.index(frame.len());
@@ -145,7 +145,7 @@ fn check(sent: &[Sent], expected: BadFrame) {
 }
 
 #[test]
-fn errors_name_the_fault() {
+fn errors_name_the_fault_of_a_frame() {
     check(&[Sent::Frame(Vec::new())], BadFrame::Magic);
     check(&[Sent::Frame(b"HTTP/1.1 400".to_vec())], BadFrame::Magic);
     let next_version = [MAGIC.to_le_bytes(), 2_u32.to_le_bytes()].concat();
@@ -178,7 +178,7 @@ fn errors_name_the_fault() {
 }
 
 #[test]
-fn long_messages_follow_their_announcement() {
+fn a_long_message_must_follow_its_announcement() {
     let bytes = Bytes::from(vec![7; 20_000]);
     let announced = frame(&announcement(20_000));
     let message = Parcel::Message {

@@ -15,7 +15,7 @@ fn fingerprint(graph: u64, description: &str) -> Fingerprint {
 }
 
 #[test]
-fn all_ranks_get_the_same_seed_and_each_has_its_part_in_it() {
+fn all_ranks_get_one_seed_to_which_each_rank_contributes() {
     for count in [1, 2, 3, 8] {
         let seeds = |change: u32| -> BTreeSet<u64> {
             let seeds = on_each(count, |ranks| {
@@ -35,7 +35,7 @@ fn all_ranks_get_the_same_seed_and_each_has_its_part_in_it() {
 }
 
 #[test]
-fn every_rank_learns_which_rank_differs_and_how() {
+fn all_ranks_report_which_rank_differs_and_how() {
     let outcomes = on_each(5, |ranks| {
         let second = if ranks.rank() == 3 { "sum" } else { "count" };
         let hash = u64::from(ranks.rank() == 3);
@@ -48,7 +48,7 @@ fn every_rank_learns_which_rank_differs_and_how() {
 }
 
 #[test]
-fn a_rank_that_cannot_start_ends_those_that_wait_for_it() {
+fn a_rank_that_cannot_start_fails_the_ranks_that_wait_for_it() {
     let outcomes = on_each(4, |ranks| {
         if ranks.rank() == 2 {
             ranks.fail("it cannot read its settings");
@@ -61,7 +61,7 @@ fn a_rank_that_cannot_start_ends_those_that_wait_for_it() {
 }
 
 #[test]
-fn a_rank_that_dies_before_it_agrees_ends_those_that_wait_for_it() {
+fn a_rank_that_dies_before_it_agrees_fails_the_ranks_that_wait_for_it() {
     let outcomes = on_each(4, |ranks| {
         (ranks.rank() != 1).then(|| ranks.agree(fingerprint(1, "source"), 1))
     });
@@ -71,7 +71,7 @@ fn a_rank_that_dies_before_it_agrees_ends_those_that_wait_for_it() {
 }
 
 #[test]
-fn ranks_agree_as_often_as_they_like() {
+fn ranks_can_agree_many_times() {
     let seeds = on_each(6, |ranks| {
         let seeds: Vec<u64> = (0..200)
             .map(|round| {

@@ -28,7 +28,7 @@ fn fill(sender: &mut Sender, message: &'static [u8]) -> u64 {
 }
 
 #[test]
-fn messages_are_taken_in_the_order_of_sending() {
+fn a_receiver_takes_messages_in_the_order_of_sending() {
     let (_ranks, mut sender, mut receiver) = pair();
     assert!(receiver.take().unwrap().is_none());
     sender.send("one").unwrap();
@@ -101,7 +101,7 @@ fn a_message_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn a_waker_that_is_set_late_is_woken_at_once() {
+fn a_waker_set_after_a_message_arrived_is_woken_at_once() {
     let (_ranks, mut sender, mut receiver) = pair();
     assert!(receiver.take().unwrap().is_none());
     sender.send("one").unwrap();

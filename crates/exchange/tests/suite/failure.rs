@@ -67,21 +67,21 @@ fn check(count: u32, end: End, seed: u64) {
 }
 
 #[test]
-fn a_failure_at_any_moment_ends_all() {
+fn a_rank_that_fails_at_any_moment_ends_all_ranks() {
     for seed in 0..100 {
         check(2 + seed as u32 % 5, End::Fails, seed);
     }
 }
 
 #[test]
-fn a_death_at_any_moment_ends_all() {
+fn a_rank_that_dies_at_any_moment_ends_all_ranks() {
     for seed in 100..200 {
         check(2 + seed as u32 % 5, End::DropsItsRanks, seed);
     }
 }
 
 #[test]
-fn a_panic_ends_all() {
+fn a_panic_of_one_rank_ends_all_ranks() {
     let outcomes = on_each(3, |ranks| {
         if ranks.rank() == 0 {
             let panic = std::panic::AssertUnwindSafe(|| {
@@ -98,14 +98,14 @@ fn a_panic_ends_all() {
 }
 
 #[test]
-fn a_clone_that_is_dropped_ends_nothing() {
+fn dropping_a_clone_of_a_rank_ends_no_rank() {
     let ranks = Ranks::threads(2);
     drop(ranks[0].clone());
     assert_eq!(ranks[1].failure(), None);
 }
 
 #[test]
-fn of_many_failures_each_rank_knows_one() {
+fn each_rank_reports_one_of_many_failures() {
     let failed = AtomicU32::new(0);
     let outcomes = on_each(8, |ranks| {
         ranks.fail("too many cooks");
@@ -119,7 +119,7 @@ fn of_many_failures_each_rank_knows_one() {
 }
 
 #[test]
-fn all_wakers_are_woken_by_a_failure() {
+fn a_failure_wakes_all_wakers() {
     let ranks = Ranks::threads(3);
     let alarms = [(); 4].map(|()| Alarm::new());
     let mut sender = ranks[1].sender(0, CHANNEL, CREDIT);
@@ -142,7 +142,7 @@ fn all_wakers_are_woken_by_a_failure() {
 }
 
 #[test]
-fn a_long_complaint_is_cut() {
+fn a_long_failure_message_is_truncated() {
     let ranks = Ranks::threads(2);
     ranks[0].fail(&"é".repeat(100_000));
     let (_, message) = ranks[1].failure().unwrap();

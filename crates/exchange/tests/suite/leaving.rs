@@ -34,7 +34,7 @@ fn messages_sent_before_leaving_arrive() {
 }
 
 #[test]
-fn leaving_again_changes_nothing() {
+fn a_rank_may_leave_twice() {
     on_each(3, |ranks| {
         ranks.leave().unwrap();
         ranks.leave().unwrap();
@@ -43,7 +43,7 @@ fn leaving_again_changes_nothing() {
 }
 
 #[test]
-fn a_rank_that_leaves_before_agreement_ends_the_others_wait() {
+fn a_rank_that_leaves_before_it_agrees_fails_the_waiting_ranks() {
     let outcomes = on_each(4, |ranks| {
         let outcome = match ranks.rank() {
             2 => ranks.leave(),
@@ -58,7 +58,7 @@ fn a_rank_that_leaves_before_agreement_ends_the_others_wait() {
 }
 
 #[test]
-fn ranks_that_have_begun_leave_at_different_times() {
+fn ranks_leave_at_different_times_after_they_agreed() {
     for _ in 0..100 {
         on_each(3, |ranks| {
             agree(&ranks).unwrap();
@@ -69,7 +69,7 @@ fn ranks_that_have_begun_leave_at_different_times() {
 }
 
 #[test]
-fn a_failure_ends_the_wait_to_leave() {
+fn a_failure_ends_the_wait_of_ranks_that_leave() {
     let outcomes = on_each(4, |ranks| {
         if ranks.rank() == 3 {
             ranks.fail("it did not finish");

@@ -78,19 +78,19 @@ fn check(ranks: u32, plan: Plan) {
 }
 
 #[test]
-fn one_rank_has_traffic_with_itself() {
+fn one_rank_exchanges_messages_with_itself() {
     check(1, PLAN);
 }
 
 #[test]
-fn traffic_between_two_ranks_is_whole_and_in_order_within_its_credit() {
+fn two_ranks_exchange_all_messages_in_order_within_their_credit() {
     for seed in 0..10 {
         check(2, Plan { seed, ..PLAN });
     }
 }
 
 #[test]
-fn traffic_between_three_ranks_is_whole_and_in_order_within_its_credit() {
+fn three_ranks_exchange_all_messages_in_order_within_their_credit() {
     check(3, Plan { seed: 20, ..PLAN });
     check(
         3,
@@ -112,7 +112,7 @@ fn traffic_between_three_ranks_is_whole_and_in_order_within_its_credit() {
 }
 
 #[test]
-fn traffic_between_eight_ranks_is_whole_and_in_order_within_its_credit() {
+fn eight_ranks_exchange_all_messages_in_order_within_their_credit() {
     check(
         8,
         Plan {

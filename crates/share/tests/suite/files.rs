@@ -99,7 +99,7 @@ fn a_truncated_file_is_refused() {
 }
 
 #[test]
-fn a_shape_out_of_bounds_is_not_created() {
+fn no_file_is_created_with_counts_out_of_bounds() {
     let error = Publisher::create(1, 3, IDENTITY).unwrap_err().to_string();
     assert!(error.contains("a power of two"), "{error}");
 }
@@ -113,7 +113,7 @@ fn a_file_can_neither_shrink_nor_grow() {
 }
 
 #[test]
-fn a_mapping_has_the_announced_size_or_is_refused() {
+fn a_file_of_another_size_than_announced_is_not_mapped() {
     let file = SharedFile::create("pool", 8192).unwrap();
     let error = Mapping::read_only(&file.path(), 4096).unwrap_err();
     let expected = format!("{} has 8192 bytes, not 4096", file.path().display());
@@ -121,7 +121,7 @@ fn a_mapping_has_the_announced_size_or_is_refused() {
 }
 
 #[test]
-fn slices_show_written_bytes_and_end_with_the_file() {
+fn slices_of_a_mapping_show_writes_and_stay_within_the_file() {
     let file = SharedFile::create("pool", 8192).unwrap();
     let mapping = Mapping::read_only(&file.path(), 8192).unwrap();
     let slice = mapping.slice(4000, 200).unwrap();
@@ -137,7 +137,7 @@ fn slices_show_written_bytes_and_end_with_the_file() {
 }
 
 #[test]
-fn a_file_that_contradicts_the_announcement_is_refused() {
+fn a_file_with_other_counts_than_announced_is_refused() {
     let (publisher, ..) = pair(4);
     let none = Announced {
         places: &[],

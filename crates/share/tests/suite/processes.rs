@@ -90,9 +90,9 @@ fn consumer() {
 }
 
 #[test]
-fn a_process_that_waits_sees_the_end() {
+fn closing_a_ring_ends_the_wait_of_another_process() {
     let publisher = Publisher::create(1, ENTRIES, IDENTITY).unwrap();
-    let mut consumer = run_again("processes::consumer_of_nothing", &publisher);
+    let mut consumer = run_again("processes::consumer_that_gets_no_descriptor", &publisher);
     until_it_sleeps(&publisher);
     publisher.end(17);
     assert!(consumer.wait().unwrap().success());
@@ -100,7 +100,7 @@ fn a_process_that_waits_sees_the_end() {
 
 #[test]
 #[ignore = "the other process of the test above"]
-fn consumer_of_nothing() {
+fn consumer_that_gets_no_descriptor() {
     assert!(matches!(open_again().take(STEP_MAX), Ok(Taken::Ended(17))));
 }
 
@@ -119,7 +119,7 @@ fn open_again() -> SourceRing {
 }
 
 #[test]
-fn a_waiter_takes_no_processor_time() {
+fn waiting_takes_no_processor_time() {
     let (publisher, _subscription, mut ring) = pair(ENTRIES);
     let idle = Duration::from_millis(300);
     let consumer = thread::spawn(move || {

@@ -26,7 +26,7 @@ fn poke(publisher: &Publisher, at: u64, bytes: &[u8]) {
 }
 
 #[test]
-fn descriptors_come_in_their_order_and_only_once_flushed() {
+fn a_consumer_gets_descriptors_in_order_once_they_are_flushed() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     publisher.push(0, &numbered(0)).unwrap();
     publisher.push(0, &numbered(1)).unwrap();
@@ -66,7 +66,7 @@ fn progress_waits_for_the_first_held_descriptor() {
 }
 
 #[test]
-fn impossible_progress_is_an_error() {
+fn a_publisher_refuses_progress_that_no_consumer_can_have_made() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     send(&mut publisher, 1);
@@ -114,7 +114,7 @@ fn a_damaged_tail_or_descriptor_is_reported() {
 }
 
 #[test]
-fn the_end_reaches_waiting_threads_and_holds() {
+fn closing_a_ring_wakes_waiting_threads_and_ends_holds() {
     let (mut publisher, subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     send(&mut publisher, 1);
@@ -132,7 +132,7 @@ fn the_end_reaches_waiting_threads_and_holds() {
 }
 
 #[test]
-fn descriptors_in_the_ring_are_not_handed_out_after_the_end() {
+fn a_closed_ring_hands_out_no_more_descriptors() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     drop(publisher);
@@ -140,7 +140,7 @@ fn descriptors_in_the_ring_are_not_handed_out_after_the_end() {
 }
 
 #[test]
-fn a_consumer_closes_its_own_side_and_its_holds_stay_live() {
+fn holds_stay_live_when_the_consumer_closes_its_side() {
     let (mut publisher, subscription, mut ring) = pair(4);
     send(&mut publisher, 0);
     let (_, hold) = taken(&mut ring);
@@ -156,7 +156,7 @@ fn a_consumer_closes_its_own_side_and_its_holds_stay_live() {
 }
 
 #[test]
-fn only_the_wanted_progress_rings_the_doorbell() {
+fn only_progress_that_the_publisher_awaits_rings_the_doorbell() {
     let (mut publisher, _subscription, mut ring) = pair(4);
     (0..4).for_each(|number| send(&mut publisher, number));
     let mut rings = Vec::new();
@@ -180,7 +180,7 @@ fn only_the_wanted_progress_rings_the_doorbell() {
 }
 
 #[test]
-fn the_doorbell_is_a_waker_for_other_threads() {
+fn other_threads_wake_the_publisher_through_the_doorbells_waker() {
     let (publisher, ..) = pair(4);
     let seen = publisher.rings();
     let waker = Waker::from(publisher.doorbell());
@@ -193,7 +193,7 @@ fn the_doorbell_is_a_waker_for_other_threads() {
 }
 
 #[test]
-fn a_wait_for_the_doorbell_has_a_longest_time() {
+fn a_wait_for_the_doorbell_is_bounded() {
     let (publisher, ..) = pair(4);
     let began = Instant::now();
     assert!(!publisher.wait(publisher.rings(), Duration::MAX));
@@ -201,7 +201,7 @@ fn a_wait_for_the_doorbell_has_a_longest_time() {
 }
 
 #[test]
-fn flush_reports_a_consumer_that_waits_for_a_byte() {
+fn flush_reports_a_consumer_that_waits_for_a_byte_on_the_socket() {
     let (mut publisher, ..) = pair(4);
     poke(&publisher, CONSUMERS_BELL, &[2]);
     publisher.push(0, &numbered(0)).unwrap();

@@ -97,7 +97,7 @@ fn has_order(history: &[KeyOperation]) -> bool {
 }
 
 #[test]
-fn operations_one_after_the_other_are_linearizable() {
+fn sequential_operations_are_linearizable() {
     assert_good(&[]);
     assert_good(&[
         answered((0, 1), GET, NONE),
@@ -114,7 +114,7 @@ fn operations_one_after_the_other_are_linearizable() {
 }
 
 #[test]
-fn operations_at_the_same_time_have_any_order() {
+fn concurrent_operations_may_take_effect_in_any_order() {
     let writes = [
         answered((0, 9), put(1), stored(5)),
         answered((1, 8), put(2), stored(3)),
@@ -197,7 +197,7 @@ fn an_increment_that_counts_twice_is_found() {
 }
 
 #[test]
-fn a_condition_on_an_older_version_that_held_is_found() {
+fn a_conditional_put_that_succeeds_on_an_older_version_is_found() {
     assert_bad(&[
         answered((0, 1), put(1), stored(0)),
         answered((2, 3), put(2), stored(1)),
@@ -259,7 +259,7 @@ fn a_deleted_value_that_comes_back_is_found() {
 }
 
 #[test]
-fn a_write_without_an_answer_takes_effect_late_or_never_but_once() {
+fn an_unanswered_write_takes_effect_late_or_never_but_not_twice() {
     let before = [answered((0, 1), put(1), stored(0)), open(2, put(2))];
     let read = |times, value, version| answered(times, GET, found(value, version));
     let with = |after: &[KeyOperation]| [&before[..], after].concat();
@@ -439,7 +439,7 @@ fn spoil(history: &mut [KeyOperation], rng: &mut Rng) {
 }
 
 #[test]
-fn small_histories_are_judged_as_by_trying_all_orders() {
+fn the_checker_agrees_with_trying_all_orders_of_small_histories() {
     let mut bad = 0;
     for seed in 0..4000 {
         let mut history = Simulated::run(seed, 3, 8, 0.1, seed % 2 == 0);
@@ -458,7 +458,7 @@ fn small_histories_are_judged_as_by_trying_all_orders() {
 }
 
 #[test]
-fn thousands_of_operations_with_one_key_are_judged() {
+fn the_checker_decides_thousands_of_operations_on_one_key() {
     for seed in 0..3 {
         let mut history = Simulated::run(seed, 8, 3000, 0.001, true);
         let lost = history.iter().filter(|it| it.answer.is_none()).count();
@@ -482,7 +482,7 @@ fn thousands_of_operations_with_one_key_are_judged() {
 
 /// Sums of numbers that no order gives, but there are many orders.
 #[test]
-fn a_search_of_too_many_orders_ends_undecided() {
+fn the_search_ends_undecided_after_a_bounded_number_of_steps() {
     let adds = (0..20).map(|place| KeyOperation {
         client: place,
         called_at: place as u64,
@@ -505,7 +505,7 @@ fn a_search_of_too_many_orders_ends_undecided() {
 }
 
 #[test]
-fn keys_are_judged_by_themselves_and_a_fault_names_its_key() {
+fn keys_are_checked_independently_and_a_fault_names_its_key() {
     let good = answered((0, 1), put(1), stored(0));
     let bad = answered((2, 3), GET, found(2, 0));
     let history = [("a", good.clone()), ("b", good), ("b", bad)];

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_clients_are_parsed() {
+    fn initial_bearer_messages_of_clients_are_parsed() {
         for (bytes, authorization) in [
             (&b"n,,\x01auth=Bearer a.b.c\x01\x01"[..], ""),
             (b"n,a=alice,\x01auth=Bearer a.b.c\x01\x01", "alice"),

@@ -94,7 +94,7 @@ fn started(hash: Hash) -> Client {
 }
 
 #[test]
-fn client_does_not_trust_the_server() {
+fn client_refuses_bad_answers_of_the_server() {
     let answer = |text: &str| started(Hash::Sha256).answer(text.as_bytes()).unwrap_err();
     let own = "r=rOprNGfwEbeRWgbNEkqO";
     let salt = "s=W22ZaJ0SNY7soEsUEjb6gQ==";
@@ -250,7 +250,7 @@ fn client_final_is_refused() {
 }
 
 #[test]
-fn plain_has_three_parts() {
+fn a_plain_message_has_three_fields() {
     let message = PlainMessage::parse(b"\0alice\0secret").unwrap();
     assert_eq!(
         (message.authorization, message.user, message.password),
@@ -301,7 +301,7 @@ fn keys_have_the_size_of_the_hash() {
 
 /// Debug output goes into logs, so secrets must not appear in it.
 #[test]
-fn nothing_secret_is_printed() {
+fn debug_output_shows_no_secrets() {
     let nonce = Nonce::from_random(&[1; NONCE_BYTES]);
     let salted = SaltedPassword::new(Hash::Sha256, "secret", &SALT, Iterations(1));
     let credential = Credential::of_salted(&salted, &SALT, Iterations(1));
@@ -368,7 +368,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn damaged_messages_are_refused_or_understood(bytes in damaged()) {
+    fn a_damaged_message_is_refused_or_parses_to_the_same_text(bytes in damaged()) {
         let text = std::str::from_utf8(&bytes);
         if let Ok(message) = ClientFirst::parse(&bytes) {
             prop_assert_eq!(Ok(message.text()), text);
@@ -390,7 +390,7 @@ proptest! {
     }
 
     #[test]
-    fn any_name_survives(name in "[^\0]{1,40}") {
+    fn any_user_name_round_trips(name in "[^\0]{1,40}") {
         let message = ClientFirst::new(&name, &Nonce::from_random(&[7; NONCE_BYTES]));
         let read = ClientFirst::parse(message.text().as_bytes()).unwrap();
         prop_assert_eq!(read.user, name);

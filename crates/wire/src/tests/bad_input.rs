@@ -70,7 +70,7 @@ fn varints_not_in_shortest_form_are_refused() {
 }
 
 #[test]
-fn a_boolean_does_not_hide_the_length_behind_it() {
+fn a_length_behind_a_boolean_is_checked() {
     // CreateTopics version 7 ends with a boolean and the number of tagged fields, here 2^28 - 1.
     let hidden = b"\x01\0\0\0\x01\x80\xff\xff\xff\x7f";
     refused(
@@ -88,7 +88,7 @@ fn a_boolean_does_not_hide_the_length_behind_it() {
 }
 
 #[test]
-fn large_integers_that_are_not_lengths_are_unchanged() {
+fn large_integers_that_are_not_lengths_decode_unchanged() {
     let check = |version, request: Request| {
         let header = header(request.api(), version);
         let frame = body(encode_request(&header, &request).unwrap());
@@ -224,7 +224,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
-    fn damaged_messages_do_no_harm(seed: u64) {
+    fn decoding_damaged_messages_does_not_panic(seed: u64) {
         let mut forge = Forge::new(seed);
         for (api, version) in versions() {
             let request = any_request(api, version, seed).expect("one of them is valid");
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn decoding_random_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         for (api, version) in versions() {
             let _ = decode_request(frame(api, version, &bytes));
             let _ = decode_response(api, version, Bytes::copy_from_slice(&bytes));
@@ -261,7 +261,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_may_be_longer_than_a_message_has_fields() {
+fn a_byte_field_may_exceed_the_bound_on_the_number_of_fields() {
     let size = 2 * REQUEST_FIELDS_MAX;
     for version in ApiKey::SaslAuthenticate.versions() {
         let auth = kafka_protocol::messages::SaslAuthenticateRequest::default()

@@ -45,7 +45,7 @@ fn without_links(text: &str) -> String {
 }
 
 #[test]
-fn the_page_has_the_table_of_requests() {
+fn the_protocol_page_has_the_table_of_requests() {
     let (_, section) = PAGE.split_once("\n## Requests\n").unwrap();
     let expected = SUPPORTED.iter().map(|supported| {
         let Supported {
@@ -75,7 +75,7 @@ fn the_page_has_the_table_of_requests() {
 }
 
 #[test]
-fn the_page_has_all_fields_of_the_native_messages() {
+fn the_protocol_page_has_all_fields_of_the_native_messages() {
     for (name, mut fields) in described() {
         if name.ends_with("Response") {
             let (_, section) = PAGE
@@ -92,7 +92,7 @@ fn the_page_has_all_fields_of_the_native_messages() {
 }
 
 #[test]
-fn no_native_message_is_missing() {
+fn the_protocol_page_names_every_native_message() {
     let messages = described();
     for supported in SUPPORTED
         .iter()

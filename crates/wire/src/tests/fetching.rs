@@ -19,7 +19,7 @@ use crate::{
 
 proptest! {
     #[test]
-    fn the_response_to_fetch_equals_that_of_the_generated_encoder(seed: u64) {
+    fn fetch_responses_equal_the_generated_encoders_bytes(seed: u64) {
         for version in ApiKey::Fetch.versions() {
             let mut forge = Forge::new(seed);
             let Some(mut generated) = GeneratedResponse::forge(&mut forge, version) else {
@@ -54,7 +54,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn the_response_to_share_fetch_equals_that_of_the_generated_encoder(seed: u64) {
+    fn share_fetch_responses_equal_the_generated_encoders_bytes(seed: u64) {
         let version = 1;
         let mut forge = Forge::new(seed);
         if let Some(mut generated) = GeneratedShareResponse::forge(&mut forge, version) {
@@ -90,7 +90,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn the_request_to_produce_equals_that_of_the_generated_encoder(seed: u64) {
+    fn produce_requests_equal_the_generated_encoders_bytes(seed: u64) {
         for version in ApiKey::Produce.versions() {
             let mut forge = Forge::new(seed);
             let Some(mut request) = ProduceRequest::forge(&mut forge, version) else {

@@ -11,7 +11,7 @@ use crate::{ApiKey, Brokers, MetadataResponse, encode_response};
 
 proptest! {
     #[test]
-    fn the_response_to_metadata_equals_that_of_the_generated_encoder(seed: u64) {
+    fn metadata_responses_equal_the_generated_encoders_bytes(seed: u64) {
         for version in ApiKey::Metadata.versions() {
             let mut forge = Forge::new(seed);
             let Some(mut generated) = GeneratedResponse::forge(&mut forge, version) else {
@@ -38,7 +38,7 @@ proptest! {
 }
 
 #[test]
-fn lists_of_brokers_are_equal_however_they_were_made() {
+fn a_list_of_brokers_equals_the_vector_that_it_was_made_of() {
     for count in 0..3 {
         let brokers: Vec<BrokerId> = (0..count).map(BrokerId).collect();
         let list = Brokers::from(brokers.clone());

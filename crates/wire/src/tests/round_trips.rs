@@ -47,7 +47,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
-    fn requests_in_all_versions(seed: u64) {
+    fn requests_round_trip_in_all_versions(seed: u64) {
         for (api, version) in versions() {
             let mut request = any_request(api, version, seed).expect("one of them is valid");
             if let Request::Produce(request) = &mut request {
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn responses_in_all_versions(seed: u64) {
+    fn responses_round_trip_in_all_versions(seed: u64) {
         for (api, version) in versions() {
             let response = any_response(api, version, seed).expect("one of them is valid");
             let header = header(api, version);

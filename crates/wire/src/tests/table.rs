@@ -46,7 +46,7 @@ fn the_table_agrees_with_the_generated_messages() {
 }
 
 #[test]
-fn keys_are_sorted_and_other_keys_are_unknown() {
+fn api_keys_are_sorted_and_other_keys_are_unknown() {
     assert!(SUPPORTED.is_sorted_by(|a, b| a.api < b.api));
     for key in [-1, 4, 38, 9999, i16::MIN, i16::MAX] {
         assert!(ApiKey::try_from(key).is_err(), "{key}");
