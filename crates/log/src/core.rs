@@ -60,9 +60,9 @@ pub struct Core {
     pub defaults: RwLock<StreamDefaults>,
     /// Virtual logs that cannot go on before the disk or the journal has room.
     pub stalled: Mutex<Vec<Arc<VirtualLog>>>,
-    /// When it was looked for room on a full disk; held while that takes the room.
+    /// The time of the last check for room on a full disk; locked while the check takes the room.
     pub probed_at: Mutex<Duration>,
-    /// The journal of the last run, until the files hold all of it for good.
+    /// The journal of the last run, until the files hold all of it durably.
     pub unfinished_recovery: Mutex<Option<UnfinishedRecovery>>,
     /// Recovery could not be finished on a full disk. Taken by the persistence manager.
     pub recovery_waits: AtomicBool,
@@ -72,7 +72,7 @@ pub struct Core {
     pub key_turn: KeyTurn,
     /// The thread that compacts.
     pub compactor: Compactor,
-    /// One reclaims at a time.
+    /// Held by the thread that reclaims: one at a time.
     pub reclaiming: Mutex<()>,
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
     pub starved: AtomicBool,

@@ -195,7 +195,7 @@ pub enum LogError {
     NoKey {
         /// The stream's name.
         stream: String,
-        /// The numbers of the first such records in the chunk, from 0; at most [`NAMED_RECORDS_MAX`].
+        /// The numbers of the first of these records in the chunk, from 0; at most [`NAMED_RECORDS_MAX`].
         records: Vec<u32>,
     },
     /// A newer incarnation of the producer has appended.
@@ -225,7 +225,7 @@ pub enum LogError {
     BadProducer {
         /// The producer.
         producer: ProducerId,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         why: &'static str,
     },
     /// Too many producers are in a transaction.
@@ -264,7 +264,7 @@ pub enum LogError {
     BadName {
         /// The name.
         name: String,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         why: &'static str,
     },
     /// A setting is out of its bounds.
@@ -272,7 +272,7 @@ pub enum LogError {
     BadSetting {
         /// The setting.
         setting: &'static str,
-        /// Which bound it breaks.
+        /// The bound that it breaks.
         why: String,
     },
     /// The node has as many partitions as it may have.
@@ -290,7 +290,7 @@ pub enum LogError {
     /// A filter cannot be applied.
     #[error("the chunk at {cursor} cannot be filtered: {error}; read the stream without a filter")]
     NotFiltered {
-        /// The chunk's cursor, or that of a chunk before it.
+        /// The cursor of the chunk, or of a chunk before it.
         cursor: Cursor,
         /// The reason.
         error: ChunkError,
@@ -367,7 +367,7 @@ pub enum LogError {
         /// The partition.
         partition: u32,
     },
-    /// Others changed the same keys again and again.
+    /// Concurrent changes of the same keys prevented this one too many times.
     #[error(
         "the keys in partition {partition} of stream {stream} were not changed, since other producers write them too fast; \
          try again"
@@ -390,7 +390,7 @@ pub enum LogError {
         /// The partition that owns the key.
         owner: u32,
     },
-    /// Two changes that are to be made together are of the same key.
+    /// Two changes of one call have the same key.
     #[error(
         "changes {first} and {second} for stream {stream} are of the same key: changes that are made together must have different ones"
     )]
@@ -548,7 +548,7 @@ pub enum LogError {
         name: String,
         /// First byte.
         start: u64,
-        /// One after the last byte.
+        /// The position behind the last byte.
         end: u64,
         /// The object's size.
         bytes: u64,

@@ -1,4 +1,4 @@
-//! Holds: promises that a keyed stream can be read by key as it was at a moment.
+//! Holds: promises that a keyed stream can be read by key with its values of a moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::names::check_plain;
 /// The most holds of a stream: each takes a merge of key files, and two groups of each partition.
 pub const HOLDS_MAX: usize = 16;
 
-/// How long a hold stays that names no time.
+/// The lifetime of a hold that names no time.
 pub const HOLD_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The longest time for which a hold stays.
@@ -59,9 +59,9 @@ pub(crate) struct HeldPartition {
     pub partition: u32,
     /// The offset behind the versions that it keeps.
     pub end: Offset,
-    /// Where the partition began when the hold was made.
+    /// The partition's first offset when the hold was made.
     pub first: Offset,
-    /// The leader epoch of the record before `end`: tells whether records were lost since.
+    /// The leader epoch of the record before `end`: a higher one there means that records were lost since.
     pub epoch: i32,
 }
 
@@ -123,14 +123,14 @@ impl Hold {
 #[derive(Debug, Default)]
 pub struct StreamHolds {
     state: Mutex<State>,
-    /// Held while a hold is taken away.
+    /// Locked while a hold is removed.
     changing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next_id: u64,
-    /// By name. `None` is one that is being made.
+    /// The holds by name. `None` is a hold that is being created.
     holds: BTreeMap<String, (HoldId, Option<Arc<Hold>>)>,
 }
 
@@ -166,7 +166,7 @@ impl StreamHolds {
         id
     }
 
-    /// Lets a hold whose name is reserved be in force.
+    /// Puts a hold in force whose name is reserved.
     pub fn put(&self, id: HoldId, hold: Arc<Hold>) {
         let mut state = self.state.lock();
         state.holds.insert(hold.name.clone(), (id, Some(hold)));

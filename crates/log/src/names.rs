@@ -8,8 +8,8 @@ const NAME_BYTES_MAX: usize = 249;
 /// The prefix of the names of the node's own streams.
 pub const OWN_PREFIX: &str = "__";
 
-/// The names that no stream of a user may have: those of the node's own streams, and those of the topics that Kafka
-/// itself keeps, which clients treat in ways of their own. All other names that begin with `__` are free, since tools
+/// The names that no stream of a user may have: the names of the node's own streams, and of Kafka's internal topics, which
+/// clients treat specially. All other names that begin with `__` are free, since tools
 /// call topics so.
 const RESERVED: [&str; 14] = [
     "__catalog",

@@ -25,7 +25,7 @@ use crate::read::seek::seek_offset;
 /// Bytes of the content in each record but the last.
 pub const OBJECT_RECORD_BYTES: usize = 128 << 10;
 
-/// How much of an object may be on its way to the disk.
+/// The most bytes of an object that may be on their way to the disk.
 const IN_FLIGHT_RECORDS: u64 = 16;
 
 /// A description of an object.

@@ -1,6 +1,6 @@
 //! The priority of threads that work on old data.
 
-/// What such a thread gets of a processor that others want, too: about a tenth as much as one of them.
+/// The nice value of a background thread: it gets about a tenth of the processor time of a competing foreground thread.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 

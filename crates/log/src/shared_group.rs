@@ -244,7 +244,7 @@ impl SharedGroup {
         };
         let group = &groups[n];
         if !group.has_made(cursor) {
-            // It was rewritten since: it is handed out again from its beginning, since its positions are others now.
+            // It was rewritten since: a consumer gets it again from its beginning, since its positions have changed.
             hand_out.given.remove(&cursor.group);
             return Ok(Commit { end: None });
         }
@@ -300,12 +300,12 @@ impl SharedGroup {
         self.take_back(|holder| holder.consumer() == consumer);
     }
 
-    /// As [`SharedGroup::release`], but of this reader alone.
+    /// As [`SharedGroup::release`], but only for this reader.
     pub(crate) fn release_reader(&self, reader: &Holder) {
         self.take_back(|holder| holder == reader);
     }
 
-    /// Returns whether a reader still has a group: it is neither done nor taken back.
+    /// Returns whether a reader still has a group: it is neither finished nor taken from it.
     pub(crate) fn is_given(&self, reader: &Holder, group: &Cursor) -> bool {
         let streamlets = self.streamlets.lock();
         let hand_out = streamlets.get(&group.streamlet);

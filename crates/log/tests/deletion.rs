@@ -68,7 +68,7 @@ fn a_lane_begins_at_its_deletion_offset_also_after_a_restart() {
         for (offset, first) in [(5, 0), (23, 20), (95, 90), (200, 200)] {
             let lane = log.stream("s").unwrap().partition(0).unwrap();
             assert_eq!(delete(&log, &lane, offset).unwrap(), Offset(offset));
-            // What is deleted stays so.
+            // Deleted records stay deleted.
             assert_eq!(delete(&log, &lane, 1).unwrap(), Offset(offset));
             for restart in [false, true] {
                 if restart {

@@ -122,9 +122,9 @@ fn a_lookup_by_time_believes_a_chunks_header_against_its_records() {
     let lane = stream.partition(0).unwrap();
     lane.append(&chunk(&[1, 2], Compression::None)).unwrap();
     let mut lies = chunk(&[3, 4], Compression::None);
-    // The largest timestamp is that of no record …
+    // No record has the largest timestamp …
     lies[35..43].copy_from_slice(&50i64.to_be_bytes());
-    // … and the records are none.
+    // … and the bytes are no records.
     let mut broken = chunk(&[5, 6], Compression::None);
     broken[61] = 0x7f;
     for chunk in [&mut lies, &mut broken] {

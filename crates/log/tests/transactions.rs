@@ -1,4 +1,4 @@
-//! Transactions in a lane, as consumers see them that read only what is committed.
+//! Transactions in a lane, as consumers of committed records see them.
 
 use std::path::Path;
 
@@ -147,7 +147,7 @@ fn a_lane_refuses_chunks_that_break_a_transaction() {
     let again = send(&lane, 1, 0, 0).unwrap();
     assert!(again.duplicate && again.base_offset == first.base_offset);
     end(&lane, 1, Commit);
-    // What came before the marker is still known as such, and what comes next continues.
+    // Chunks before the marker still count as duplicates, and the next sequence continues.
     assert!(send(&lane, 1, 0, 0).unwrap().duplicate);
     assert!(
         !lane
@@ -169,7 +169,7 @@ fn a_new_producer_epoch_fences_earlier_epochs() {
     for sequence in 0..7 {
         send(&lane, 1, 3, sequence).unwrap();
     }
-    // The last five are known; what is older is out of order, as what leaves a gap.
+    // The last five chunks are known; an older one is out of order, like one that leaves a gap.
     assert!(send(&lane, 1, 3, 2).unwrap().duplicate);
     assert!(out_of_order(send(&lane, 1, 3, 1), 7));
     assert!(out_of_order(send(&lane, 1, 3, 8), 7));
@@ -189,7 +189,7 @@ fn a_new_producer_epoch_fences_earlier_epochs() {
     assert!(!send(&lane, 1, 6, 0).unwrap().duplicate);
     assert!(fenced(send(&lane, 1, 4, 1)));
 
-    // Where a marker is all that is left of a producer, any sequence may come next.
+    // If only a marker is left of a producer, any sequence may come next.
     lane.append_marker(&marker(2, 6, Abort, 0)).unwrap();
     assert!(fenced(send(&lane, 2, 5, 0)));
     assert!(!send(&lane, 2, 6, 100).unwrap().duplicate);
@@ -377,7 +377,7 @@ fn retention_removes_the_state_of_the_groups_that_it_removes() {
     let found = aborted(&lane, earliest.0, open_since.0);
     assert_eq!(found.iter().collect::<Vec<_>>(), left);
 
-    // All that the open transaction holds is removed: what comes behind it is stable only when it
+    // All records of the open transaction are removed: later records become stable only when it
     // has ended.
     for n in 0..2_000 {
         lane.append(&chunk(Some((78, 0, n)), false, 100)).unwrap();

@@ -26,7 +26,7 @@ pub fn hold_key(stream: StreamId, name: &str) -> String {
     format!("{PREFIX}{stream}/{name}")
 }
 
-/// Lets the holds of the catalog be in force. The epochs of all lanes are known.
+/// Puts the holds of the catalog in force. The epochs of all lanes are known.
 pub fn restore_holds(core: &Core, catalog: &Table) -> Result<StoredHolds> {
     let mut found = StoredHolds::default();
     for (key, mut hold) in catalog.list::<Hold>(PREFIX)? {
@@ -41,7 +41,7 @@ pub fn restore_holds(core: &Core, catalog: &Table) -> Result<StoredHolds> {
             let Some(lane) = stream.partition(held.partition) else {
                 continue;
             };
-            // Records that came since a loss have offsets that lost ones had.
+            // Records appended since a loss have the offsets of lost records.
             let end = lane.epochs.end_of(held.epoch, lane.next_offset());
             let is_known = lane.fault().is_none();
             if let Some((_, end)) = end.filter(|_| is_known) {
@@ -60,7 +60,7 @@ pub fn restore_holds(core: &Core, catalog: &Table) -> Result<StoredHolds> {
     Ok(found)
 }
 
-/// Removes the entries of a stream that is deleted. They need not be gone for good: the next start finds that there is no such
+/// Removes the entries of a stream that is deleted. The removal need not be durable: the next start finds no such
 /// stream.
 pub fn forget_holds(core: &Core, catalog: &Table, stream: StreamId) -> Result<()> {
     for (key, _) in catalog.list::<serde_json::Value>(&hold_key(stream, ""))? {

@@ -36,7 +36,7 @@ pub fn restore_starts(core: &Core, catalog: &Table) -> Result<StoredStarts> {
         };
         let end = lane.durable_offset();
         if end < offset {
-            // The disk lost what came before it; new records must not be hidden.
+            // The disk lost the records before it; new records must not be hidden.
             starts.stale.push(key);
         }
         let offset = offset.min(end);
@@ -65,7 +65,7 @@ pub fn note_starts(core: &Core, catalog: &Table, starts: &[(LaneId, Offset)]) ->
     Ok(())
 }
 
-/// Removes the notes of a stream that is deleted. They need not be gone for good: the next start finds that there is
+/// Removes the notes of a stream that is deleted. The removal need not be durable: the next start finds
 /// no such stream.
 pub fn forget_starts(core: &Core, catalog: &Table, stream: StreamId) -> Result<()> {
     for (key, _) in catalog.list::<Offset>(&format!("{PREFIX}{stream}/"))? {

@@ -20,7 +20,7 @@ pub fn forget_data(core: &Core, catalog: &Table, stream: StreamId) -> Result<()>
 }
 
 /// Finds lanes that had data and have none any more: they refuse writes, and reads fail. Returns the
-/// keys of notes that are obsolete: those of other lanes.
+/// keys of obsolete notes: notes about any other lane.
 pub fn check_data(core: &Core, catalog: &Table) -> Result<Vec<String>> {
     let mut stale = Vec::new();
     for (key, _) in catalog.list::<bool>(PREFIX)? {

@@ -1,8 +1,8 @@
 //! The log's own tables: the catalog of streams and objects, and the positions of shared groups.
 //!
 //! A [`table`] lives in a stream of the log itself. The catalog has an entry for each stream and object, one for each
-//! lane that begins behind deleted records ([`lane_starts`]), and one for each hold ([`holds`]). Those of lanes that have data are of format 2
-//! ([`lanes_with_data`]).
+//! lane that begins behind deleted records ([`lane_starts`]), and one for each hold ([`holds`]).
+//! Entries for lanes that have data belong to format 2 ([`lanes_with_data`]).
 //!
 //! A stream is used only after its entry is durable, and its files are removed only after the entry's end is. The tables
 //! do not know how streams are made or deleted.

@@ -24,10 +24,10 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// The most bytes of a record beside its key and its value: among them a header with the value's end.
 const RECORD_OVERHEAD_BYTES: usize = 80;
 
-/// How often changes are decided anew, since other records of their keys came between or the end moved too far.
+/// The most times that changes are decided again, because other records of their keys came between or the end moved too far.
 const TRIES_MAX: usize = 1_000;
 
-/// How often the end of the lane is read before the lock of the head is taken: each time, fewer records are left.
+/// The number of reads of the lane's end before the lock of the head is taken: each time, fewer records remain.
 const READS_MAX: usize = 3;
 
 /// The lane of changes, and its index.
@@ -129,7 +129,7 @@ fn header_bytes(header: &Header<'_>) -> usize {
 }
 
 impl Place<'_> {
-    /// Makes changes of different keys.
+    /// Stores changes of different keys.
     fn change(
         &self,
         batch: Batch<'_>,
@@ -166,7 +166,7 @@ impl Place<'_> {
         })
     }
 
-    /// Makes changes without a condition.
+    /// Stores changes without a condition.
     fn append(&self, batch: Batch<'_>) -> Result<KeyChanges> {
         let tail = KeyTail::default();
         let mut decided = self.decide(&tail, batch, &vec![None; batch.changes.len()])?;

@@ -23,9 +23,9 @@ pub struct Older {
 pub enum Decision<'a> {
     Store {
         value: Option<Cow<'a, [u8]>>,
-        /// Of a change that adds.
+        /// The sum, for a change that adds.
         sum: Option<i64>,
-        /// The end that the new record names.
+        /// The expiry that the new record names.
         expires: Option<Timestamp>,
     },
     Refuse {
@@ -39,7 +39,7 @@ pub enum Decision<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     pub now: Timestamp,
-    /// How long values of the stream live that name no end.
+    /// The lifetime of values without an expiry of their own.
     pub ttl: Option<Duration>,
     /// Versions before it have been deleted.
     pub earliest: Offset,

@@ -10,7 +10,7 @@
 //! 2. **Look-up and tail leave no gap**: the tail begins at or before the last stable offset (LSO) of the look-up's beginning.
 //!    All transactions with earlier records had ended then, so the tail knows each transaction that may still change a key.
 //! 3. **A key that an open or prepared transaction has written is refused**: its newest version is not known.
-//! 4. **A refusal may name a version that a crash takes away**, so it is to be answered when that version is as durable as
+//! 4. **A refusal may name a version that a crash loses**, so the caller must answer it only once that version is as durable as
 //!    the stream's setting asks for.
 //!
 //! Unconditional puts and deletes go with the others and need none of this.
@@ -117,7 +117,7 @@ pub enum ChangeError {
         "a transaction that has not ended has written the key: try again when it has (`millstream transaction list`)"
     )]
     Undecided,
-    /// Another change, which this one is to be made together with, is refused.
+    /// Another change of the same call is refused.
     #[error("another change is refused, and they are made together or not at all")]
     NotAlone,
     /// The log has an error.
@@ -141,10 +141,10 @@ pub struct ChangeTransaction {
     pub epoch: ProducerEpoch,
 }
 
-/// Which changes are stored.
+/// The changes that are stored together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Each that is not refused.
+    /// Each change that is not refused.
     Each,
     /// All of them, or none.
     Together(Option<ChangeTransaction>),
@@ -153,7 +153,7 @@ pub(crate) enum Unit {
 /// The outcomes of changes.
 #[derive(Debug, Clone)]
 pub struct KeyChanges {
-    /// One for each change, in their order.
+    /// The outcome of each change, in the order of the changes.
     pub outcomes: Vec<Result<Changed, ChangeError>>,
     /// The client may be answered when a producer of the records before this offset would be.
     pub answer_at: Offset,

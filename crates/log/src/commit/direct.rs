@@ -21,7 +21,7 @@ impl Core {
         while let Some(first) = runs.first() {
             let lane = Arc::clone(&first.lane);
             let group = Arc::clone(&first.run.group);
-            // Other lanes may have come in since the virtual log was put in this line.
+            // Other lanes may have joined since the virtual log was queued here.
             let is_same = |pending: &&PendingRun| Arc::ptr_eq(&pending.run.group, &group);
             let count = runs.iter().take_while(is_same).count();
             let end = runs[count - 1].run.end();

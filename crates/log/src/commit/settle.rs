@@ -16,7 +16,7 @@ impl Core {
         runs.retain(|pending| pending.lane.fault().is_none());
     }
 
-    /// After a failed commit: a full disk is waited for, anything else is final for the lanes.
+    /// Handles a failed commit: the syncer waits on a full disk; any other failure is final for the lanes.
     pub fn settle_failed(&self, taken: Vec<(Arc<VirtualLog>, Vec<PendingRun>)>, error: &LogError) {
         if error.is_disk_full() {
             self.set_disk_full(error);

@@ -3,7 +3,7 @@
 //!
 //! 1. A syncer writes the pending runs of a virtual log into their groups' files ([`Core::commit_written`]). A new
 //!    file is named for good and listed before its first byte.
-//!    From then on a kill of the process loses nothing of them, and consumers read them: this moves the
+//!    From then on a kill of the process does not lose them, and consumers read them: this moves the
 //!    lane's high watermark.
 //! 2. The lane stands in line ([`SyncQueue::add_unsynced`](crate::lane::sync_queue::SyncQueue::add_unsynced))
 //!    for [`SYNC_AFTER`], or until much is written or a caller waits for durability.
@@ -45,7 +45,7 @@ impl Core {
     /// Writes the pending runs of a virtual log into the groups' files, without syncing them.
     pub fn commit_written(&self, log: &Arc<VirtualLog>) {
         let mut runs = log.take(COMMIT_BYTES_MAX);
-        // Those of one group together, each lane's in their order still.
+        // The runs of one group together; the runs of each lane stay in order.
         runs.sort_by_key(|pending| (pending.run.group.lane, pending.run.group.id));
         self.begin_files(&runs);
         let mut written = 0;
@@ -74,7 +74,7 @@ impl Core {
         self.go_on(log);
     }
 
-    /// Begins the files of many new groups at once. Those that fail are begun one by one, when they are written.
+    /// Begins the files of many new groups at once. A file that fails is begun alone, when it is written.
     fn begin_files(&self, runs: &[PendingRun]) {
         let groups = runs.chunk_by(|a, b| a.run.group.lane == b.run.group.lane);
         if groups.clone().nth(SINGLE_SYNCS_MAX).is_none() {
@@ -108,7 +108,7 @@ impl Core {
     fn write(&self, lane: &LaneState, end: &WrittenEnd) -> Result<()> {
         let group = &end.group;
         for earlier in lane.unsettled_before(group.id) {
-            // All of it is written: its runs came before those of this group.
+            // All of it is written: its runs came before the runs of this group.
             earlier.sync(&self.dir, KeepOpen::No)?;
         }
         let before = lane.unsynced.end();
@@ -184,7 +184,7 @@ impl Core {
 impl LaneState {
     /// Moves the durable offset behind the written chunks, if they are synced.
     fn settle_synced(&self, end: &WrittenEnd) {
-        // One at a time, so that none goes back.
+        // One syncer at a time, so that the offset never moves back.
         let _state = self.unsynced.state.lock();
         if end.group.synced() < end.position {
             // The sync failed, and the lane has a fault; or the stream is deleted.

@@ -90,7 +90,7 @@ impl Pass<'_> {
         };
         let versions_from = live.range_end();
         let is_lossy = lane.versions_from() < versions_from && lacks_records(run, &rewritten);
-        // Listed first, so that no crash leaves a group without the notes of what it lacks.
+        // Listed first, so that no crash leaves a group without the notes of its missing records.
         let noted = rewritten
             .dropped_to
             .map(|to| self.note_of_dropped(lane.deletions_from().max(to)));
@@ -105,10 +105,10 @@ impl Pass<'_> {
             Err(error) if error.is_disk_full() => return Err(error),
             appended => appended,
         };
-        // From here on the list may have the new files, whatever comes.
+        // From here on the list may have the new files, even after a failure.
         files.keep();
         manifest.sync_to(appended?)?;
-        // A reader that finds the new group then also finds what it lacks.
+        // A reader that finds the new group then also finds the notes of its missing records.
         if let Some(to) = rewritten.dropped_to {
             lane.raise_deletions_from(to);
         }

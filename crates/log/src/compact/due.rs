@@ -1,4 +1,4 @@
-//! Decides whether a lane is due for compaction, and when to look at it again.
+//! Decides whether a lane is due for compaction, and when to check it again.
 //!
 //! A lane is due for a pass for one of three reasons, as in Kafka:
 //!
@@ -7,7 +7,7 @@
 //!   take its records.
 //! - *Expiry*: tombstones or markers have stayed for `delete.retention.ms`, so they go without new writes.
 //!
-//! A lane that is due for none of them may have so many small groups that some are to be [joined](crate::compact::joins).
+//! In a lane that is due for none of them, many small groups may be [joined](crate::compact::joins).
 //!
 //! Only groups that a pass could take count: those that end before the last stable offset and whose newest record is older than
 //! `min.compaction.lag.ms`.
@@ -18,8 +18,8 @@ use millstream_base::Timestamp;
 
 use crate::settings::compaction::Compaction;
 
-/// A lane whose open group cannot be closed or read, or whose closed ones are not in their files, since chunks are not durable
-/// yet, is looked at again after this time.
+/// The time until the next check of a lane whose open group cannot be closed or read, or whose closed groups are not in their
+/// files, because chunks are not durable yet.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The resolution of timestamps.
@@ -30,7 +30,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 pub struct LaneFacts {
     /// Bytes of the groups that a pass could take.
     pub total_bytes: u64,
-    /// Bytes of those of them that no pass has seen.
+    /// Bytes of the ones among these groups that no pass has seen.
     pub dirty_bytes: u64,
     /// The time of the oldest dirty record in any group. `None` without one, or where it is not known.
     pub oldest_dirty: Option<Timestamp>,
@@ -61,13 +61,13 @@ pub struct Due {
     spared: Option<f64>,
 }
 
-/// What is to be done for a lane.
+/// The work that is due for a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Verdict {
     pub due: Option<Due>,
     /// Whether to close the open group.
     pub must_roll: bool,
-    /// When to look at the lane again, if nothing happens before.
+    /// When to check the lane again, if nothing happens before.
     pub look_at: Option<Timestamp>,
 }
 

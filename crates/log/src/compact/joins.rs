@@ -1,4 +1,4 @@
-//! Which neighbouring groups are joined though no pass must rewrite them, so that a lookup meets few key files.
+//! Selects neighbouring groups to join although no pass must rewrite them, so that a lookup reads few key files.
 //!
 //! Groups are joined by their sizes: a run has several times the bytes of its largest group. So each rewrite takes a record to a
 //! group that is several times larger, and a record is rewritten for joins only as often as the logarithm of the largest group's

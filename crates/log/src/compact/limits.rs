@@ -19,10 +19,10 @@ use crate::settings::config::Background;
 /// run of 256 MiB would be merged from more parts.
 pub const MEMORY_BYTES_MAX: usize = 72 << 20;
 
-/// Buffers of a pass for each of the key files that it merges, at most.
+/// The most buffers of a pass for each of the key files that it merges.
 const MERGED_FILE_BYTES: usize = 64 << 10;
 
-/// Buffers of a pass to read and write chunks, at most.
+/// The most buffers of a pass to read and write chunks.
 const CHUNK_BYTES: usize = 4 << 20;
 
 const _: () = assert!(
@@ -30,7 +30,7 @@ const _: () = assert!(
         <= MEMORY_BYTES_MAX
 );
 
-/// After a rest, a pass may read and write at once as much as comes in this time.
+/// The longest saved-up time of the rate limit: after a rest, a pass may read and write this much at once.
 const BURST: Duration = Duration::from_millis(250);
 
 /// A pass that waits looks this often whether it should stop.
@@ -113,7 +113,7 @@ mod tests {
         Pace::new(RATE, background, Duration::ZERO)
     }
 
-    /// How often a pass that has spent this many bytes looks whether it should stop: about once for each second.
+    /// Returns how often a pass that has spent this many bytes checks whether it should stop: about once a second.
     fn looks(pace: &Pace, bytes: u64, clock: &FastClock) -> u64 {
         let (looks, signal) = (Cell::new(0), PersistSignal::default());
         // The wait ends at once.

@@ -23,11 +23,11 @@ pub const LIVE_MAX: usize = 4 << 20;
 /// The most key files that are merged at once. More are merged into as many temporary ones first.
 pub const FILES_MAX: usize = 64;
 
-/// How much of each of them is read at once.
+/// The bytes of a key file that one read fetches.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// The number of the first temporary file among the unfinished key files of its group: higher than that of any run of a
-/// sort.
+/// The number of the first temporary file among the unfinished key files of its group: higher than the number of any run
+/// of a sort.
 const FIRST_TEMPORARY: usize = 1 << 20;
 
 /// The keys of a range of adjacent groups.
@@ -61,7 +61,7 @@ pub struct GroupLive {
     pub records: u64,
     /// The bytes of their keys, values and headers.
     pub bytes: u64,
-    /// Those without a value.
+    /// The live records without a value.
     pub tombstones: u64,
 }
 
@@ -144,7 +144,7 @@ impl<'a> RangeKeys<'a> {
             if version.offset >= from && version.offset < until {
                 offsets.push(version.offset.0);
                 if offsets.len() > 2 * half {
-                    // The smaller half stays: each offset is looked at a constant number of times.
+                    // The smaller half stays: each offset is visited a constant number of times.
                     let (_, first_left_out, _) = offsets.select_nth_unstable(half);
                     until = Offset(*first_left_out);
                     offsets.truncate(half);
@@ -357,7 +357,7 @@ impl<'a> LiveReader<'a> {
             self.current = None;
             let from = self.first.max(offsets.start);
             let mut max = self.max;
-            // More than once only if one chunk has more live records than memory is to have.
+            // This loops only if one chunk has more live records than memory may hold.
             loop {
                 let live = match self.keys.live(from, max) {
                     Ok(live) => live,

@@ -40,7 +40,7 @@ impl Drop for Names<'_> {
             .dir
             .disk
             .remove_file(&self.dir.unfinished_keys_path(&self.name));
-        // They are not listed, so a start removes what is left.
+        // They are not listed, so a start removes the remaining ones.
         let _ = self.dir.remove_group_files(&self.name);
     }
 }

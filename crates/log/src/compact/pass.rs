@@ -25,7 +25,7 @@ use crate::read::keys::update::check_stored;
 use crate::settings::compaction::Compaction;
 use crate::stream::StreamState;
 
-/// How a pass goes.
+/// The order for a pass.
 pub struct PassOrder<'a> {
     /// The pass takes groups whose newest record is not newer.
     pub newest_max: Timestamp,
@@ -35,7 +35,7 @@ pub struct PassOrder<'a> {
     pub delete_retention: Duration,
     /// How long the files of replaced groups stay at least.
     pub file_delete_delay: Duration,
-    /// Called with the bytes of each read and write. An error stops the pass: what it has replaced stays replaced.
+    /// Called with the bytes of each read and write. An error stops the pass: groups that it has replaced stay replaced.
     pub pace: &'a dyn Fn(u64) -> Result<()>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> PassOrder<'a> {
     }
 }
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PassReport {
     /// The groups that were replaced.
@@ -81,17 +81,17 @@ pub struct Pass<'a> {
     pub lane: &'a LaneState,
     pub order: &'a PassOrder<'a>,
     pub rules: RewriteRules,
-    /// The values that have ended so long ago that they go.
+    /// The values that expired long enough ago to be removed.
     pub ended: EndedValues,
-    /// Up to where the lane was compacted before, and when that was.
+    /// The offset up to which the lane was compacted before, and the time of that.
     pub compacted: (Offset, Timestamp),
-    /// What was held when the pass had chosen its groups.
+    /// The holds at the moment when the pass had chosen its groups.
     pub held: HeldOffsets,
-    /// Whether markers may go: no reader has a group that was replaced.
+    /// Whether markers may be removed: no reader has a replaced group.
     may_drop_markers: bool,
 }
 
-/// Compacts a lane of a keyed stream. Only one pass of a lane goes on at a time: another one does nothing.
+/// Compacts a lane of a keyed stream. Only one pass of a lane runs at a time: another one does nothing.
 ///
 /// # Errors
 /// When groups cannot be read or files cannot be written, the stream is deleted, the log ends, or the pass must stop. The
@@ -100,7 +100,7 @@ pub fn pass(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<Pass
     rewrite(core, lane, order, |pass, groups| pass.run(groups))
 }
 
-/// Rewrites groups of a lane as `run` says, which gets those that a pass takes.
+/// Rewrites groups of a lane by `run`, which gets the groups that a pass takes.
 ///
 /// # Errors
 /// As [`pass`].
@@ -135,9 +135,9 @@ pub fn range(lane: &LaneState, newest_max: Timestamp) -> Vec<Arc<Group>> {
     }
     let stable = lane.stable_for_good();
     let mut groups = lane.groups();
-    // One stays behind them: its index tells the producers there.
+    // The last group is not compacted: its index has the producers at the lane's end.
     groups.pop();
-    // Those of which all was deleted get no key files, and are still to be removed.
+    // Groups whose records are all deleted get no key files, and retention still has to remove them.
     let earliest = lane.earliest_offset();
     let is_deleted = |group: &&Arc<Group>| group.end().is_some_and(|end| end.offset <= earliest);
     let deleted = groups.iter().take_while(is_deleted).count();
@@ -155,7 +155,7 @@ pub fn range(lane: &LaneState, newest_max: Timestamp) -> Vec<Arc<Group>> {
 }
 
 impl Core {
-    /// Compacts the lanes of all keyed streams, whether they are due or not. Returns the sum of what was done.
+    /// Compacts the lanes of all keyed streams, whether they are due or not. Returns the sum of all passes.
     ///
     /// # Errors
     /// The first one of a lane. Others are compacted all the same.
@@ -178,7 +178,7 @@ impl Core {
     }
 }
 
-/// Makes a pass over a lane, and then all joins that there are.
+/// Makes a pass over a lane, and then all joins that are due.
 fn compact_and_join(
     core: &Core,
     lane: &LaneState,
@@ -428,7 +428,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Lets a key file be made again that cannot be read.
+    /// Drops a key file that cannot be read, so that it is rebuilt.
     pub fn give_up(
         &self,
         groups: &[Arc<Group>],
@@ -449,8 +449,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Returns when so many values of a group have ended that a rewrite is worth it, in a stream whose values live so long that
-/// name no end.
+/// Returns when enough values of a group have expired to make a rewrite worth it. In a stream with a `ttl`, values without
+/// an expiry of their own expire after it.
 pub fn values_end(group: &Group, ttl: Option<Duration>) -> Option<Timestamp> {
     let newest = group.end()?.max_timestamp;
     group.horizons()?.values_end(newest, ttl)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::group::Group;
 
-/// How long it takes until it is tried again to remove a file.
+/// The time until a failed removal of a file is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(15);
 
 impl Core {

@@ -29,7 +29,7 @@ use crate::read::keys::update::in_chunk;
 use crate::recovery::foreign::read_index;
 use crate::recovery::producers::producers_behind;
 
-/// How many bytes of chunks are read at once.
+/// The bytes of chunks that one read fetches.
 const READ_BYTES: usize = 1 << 20;
 
 /// The place where a rewritten group goes.
@@ -44,12 +44,12 @@ pub trait RewriteOutput {
 /// The states of all producers of a lane at a position.
 pub type ProducerStates = Vec<(ProducerId, ProducerState)>;
 
-/// Which values a rewrite makes tombstones of.
+/// The expired values of which a rewrite makes tombstones.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedValues {
-    /// Those that have ended by this time. It is in the past, so that a clock that jumps destroys nothing.
+    /// Values that expired by this time become tombstones. It is in the past, so that a clock that jumps destroys nothing.
     pub until: Timestamp,
-    /// How long values live that name no end.
+    /// The lifetime of values without an expiry of their own.
     pub ttl: Option<Duration>,
 }
 
@@ -80,7 +80,7 @@ pub struct Rewrite<'a> {
     pub keys_path: PathBuf,
     pub rules: RewriteRules,
     pub ended: EndedValues,
-    /// The producers before the first group and behind the last one: the new chunks no longer tell them.
+    /// The producer states before the first group and behind the last one: the new chunks no longer contain them.
     pub producers: [ProducerStates; 2],
     /// Called with the number of bytes of each read and write; fails if the rewrite must stop.
     pub pace: &'a dyn Fn(u64) -> Result<()>,
@@ -184,7 +184,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// What is known of the records of the old groups beside their keys.
+/// The facts about records of the old groups beside their keys.
 struct Rest<'a> {
     aborted: &'a [AbortedTransaction],
     ended: EndedValues,
@@ -230,7 +230,7 @@ struct GroupWriter<'a> {
     /// The transactions of the run that were aborted.
     aborted: &'a [AbortedTransaction],
     state: EntryState,
-    /// The last stable offset at the end of the run, as it was before.
+    /// The last stable offset at the end of the run before the rewrite.
     end_stable: Offset,
 }
 

@@ -1,4 +1,4 @@
-//! Which neighbouring groups of a range are rewritten into one.
+//! Selects neighbouring groups of a range to rewrite into one.
 
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ impl RangeGroup {
     }
 }
 
-/// Returns the number of a group's records. Those of a group that was never rewritten include markers and aborted ones.
+/// Returns the number of a group's records. In a group that was never rewritten, markers and aborted records count, too.
 pub fn records_of(is_rewritten: bool, counts: &KeyCounts, offsets: Range<Offset>) -> u64 {
     match is_rewritten {
         true => counts.keys + counts.without_key,
@@ -64,7 +64,7 @@ pub struct RunBounds {
     pub bytes_max: u64,
     /// See [`SMALL_BYTES`].
     pub small_bytes: u64,
-    /// Whether groups may be joined. Those of a shared group are not, since its positions name groups.
+    /// Whether groups may be joined. They may not if a shared group reads the stream, since its positions name groups.
     pub may_join: bool,
 }
 
@@ -114,7 +114,7 @@ pub fn runs(groups: &[RangeGroup], bounds: &RunBounds) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// A group of 100 offsets with so many live records of 10 bytes each.
+    /// A group of 100 offsets with `live` live records of 10 bytes each.
     fn group(number: u64, live: u64) -> RangeGroup {
         RangeGroup {
             first_offset: Offset(100 * number),
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(of_groups(&[rewritten(39)], &BOUNDS), [(0, 1)]);
     }
 
-    /// Else the tombstones of a large deletion would stay for ever.
+    /// Otherwise the tombstones of a large deletion would stay for ever.
     #[test]
     fn a_group_of_live_tombstones_is_rewritten_once() {
         let tombstones = RangeGroup {

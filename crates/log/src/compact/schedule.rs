@@ -1,4 +1,4 @@
-//! Which lanes compaction looks at, and which of them are due.
+//! The schedule of compaction: which lanes to check, and which of them are due.
 //!
 //! A round must cost nothing for lanes at rest, of which a node may have 100,000. So it looks only at lanes that were
 //! [marked](crate::lane::compaction_marks), since something has changed, and at those whose time has come.
@@ -12,7 +12,7 @@ use millstream_base::{GroupId, Timestamp};
 use crate::compact::due::{Due, Verdict};
 use crate::ids::LaneId;
 
-/// A lane that waits for a time is looked at this often at least, since the wall clock may jump.
+/// The longest time between checks of a lane that waits for a time, since the wall clock may jump.
 const LOOK_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// The compacted lanes that need another look, or are due.
@@ -24,7 +24,7 @@ pub struct Schedule {
     due: BTreeSet<LaneId>,
 }
 
-/// What compaction remembers of a lane. All times but timestamps are monotonic.
+/// The compaction state of a lane. All times but timestamps are monotonic.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scheduled {
     look_at: Option<Duration>,
@@ -47,12 +47,12 @@ impl Scheduled {
 }
 
 impl Schedule {
-    /// Returns what is remembered of a lane.
+    /// Returns the compaction state of a lane.
     pub fn lane(&mut self, lane: LaneId) -> &mut Scheduled {
         self.lanes.entry(lane).or_default()
     }
 
-    /// Takes note of what is to be done for a lane. `now` is the time in both clocks.
+    /// Records the work that is due for a lane. `now` is the time in both clocks.
     pub fn decide(&mut self, lane: LaneId, verdict: &Verdict, now: (Timestamp, Duration)) {
         let look_at = verdict.look_at.map(|at| {
             let wait = u64::try_from(at.0.saturating_sub(now.0.0)).unwrap_or_default();

@@ -8,10 +8,10 @@ use serde::Serialize;
 /// The compaction of a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CompactionStats {
-    /// Bytes of the groups that could be compacted when compaction looked at the partition last: closed ones, whose
+    /// Bytes of the groups that could be compacted when compaction last checked the partition: closed ones, whose
     /// transactions have ended and whose records are old enough.
     pub total_bytes: u64,
-    /// Those of them that were written since the last pass.
+    /// The bytes of `total_bytes` that were written since the last pass.
     pub dirty_bytes: u64,
     /// The partition is compacted up to this offset; 0 if it never was.
     pub compacted_to: Offset,

@@ -29,7 +29,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(15);
 /// The same after a pass that could not take all groups, since one had no key file or was being removed.
 const GO_ON_AFTER: Duration = Duration::from_secs(1);
 
-/// A lane whose markers have expired, and which readers of replaced groups may need, is looked at again after this time.
+/// The time until the next check of a lane with expired markers that readers of replaced groups may still need.
 const HELD_LOOK_AFTER: Duration = Duration::from_secs(60);
 
 impl Core {
@@ -51,7 +51,7 @@ impl Core {
         }
     }
 
-    /// Looks at the lanes that may be due, and makes a pass over the lane that is most due. `true` if there may be more to do.
+    /// Checks the lanes that may be due, and makes a pass over the lane that is most due. Returns whether there may be more to do.
     pub fn compact_step(&self) -> bool {
         let Some(mut schedule) = self.compactor.schedule.try_lock() else {
             return false;
@@ -79,7 +79,7 @@ impl Core {
         (has_more || most_due.is_some()) && !self.compactor.signal.is_closed()
     }
 
-    /// Lets compaction look at all lanes of a stream, since its settings may have changed.
+    /// Makes compaction check all lanes of a stream, since its settings may have changed.
     pub fn mark_for_compaction(&self, stream: &StreamState) {
         for lane in stream.made_lanes() {
             self.appends.compaction_marks.add(lane.id);
@@ -102,7 +102,7 @@ impl Core {
         Some((lane, settings))
     }
 
-    /// Decides whether a lane is due, and when to look at it again. Returns whether that led to other
+    /// Decides whether a lane is due, and when to check it again. Returns whether that led to other
     /// background work.
     fn look_at_lane(&self, schedule: &mut Schedule, id: LaneId) -> bool {
         let Some((lane, settings)) = self.compacted_lane(id) else {
@@ -153,7 +153,7 @@ impl Core {
         let newest_max = settings.newest_max(now);
         let taken = range(lane, newest_max);
         let held = lane.holds.held();
-        // What a pass has seen that kept what is held.
+        // The offset up to which a pass has compacted while the present holds were in force.
         let passed_to = lane.holds.passed_to().max(compacted_to);
         let bytes = |group: &Arc<Group>| group.end().map_or(0, |end| end.position.0);
         let is_dirty = |group: &&Arc<Group>| group.first_offset >= passed_to;

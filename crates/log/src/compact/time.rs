@@ -14,8 +14,8 @@ const GAIN_MAX_MS: i64 = 60_000;
 /// The most milliseconds that may be between the last pass of an earlier run and a start, without a jump.
 const STOPPED_MAX_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// A wall clock whose jumps ahead count only after [an hour](TRUSTED_AFTER): what compaction drops by a wrong clock would not come
-/// back with the right one. It follows jumps back at once, since then compaction drops less.
+/// A wall clock whose jumps ahead count only after [an hour](TRUSTED_AFTER): records that compaction drops by a wrong clock
+/// would not come back with the right one. It follows jumps back at once, since then compaction drops less.
 #[derive(Debug)]
 pub struct SteadyTime(Mutex<State>);
 

@@ -13,7 +13,7 @@ use crate::files::{ASIDE, DataDir};
 /// The prefix of the names of files there that belong to streams the catalog lost.
 const LOST_PREFIX: &str = "lost.";
 
-/// How much is copied there at once.
+/// The bytes that one step copies there.
 const COPY_BYTES: usize = 1 << 20;
 
 impl DataDir {

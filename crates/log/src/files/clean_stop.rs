@@ -4,7 +4,7 @@
 //! not fit are damage, and a start truncates nothing. Life of the record:
 //!
 //! 1. A log that closes stores it when everything else is durable. It covers all lanes but those that failed in this run.
-//! 2. The next start takes it back, for good, before the first write of its run. From then on only those covered lanes stay
+//! 2. The next start removes it durably before the first write of its run. From then on only those covered lanes stay
 //!    covered that the start found damaged: they refuse writes until a repair, so nothing tears them.
 //!
 //! With each record the manifest was durable up to the record that the line `manifest` names, and a rewrite has a higher number.
@@ -69,7 +69,7 @@ impl CleanStop {
         }
     }
 
-    /// Makes this the record, for good.
+    /// Makes this the record, durably.
     ///
     /// # Errors
     /// When it cannot be written. The former record may stay.
@@ -88,11 +88,11 @@ impl CleanStop {
         dir.sync_dir(&dir.root)
     }
 
-    /// Takes the record of the last run back, for good, and leaves this one: what no write of the next run can tear. On a
+    /// Removes the record of the last run durably, and leaves this one, which no write of the next run can tear. On a
     /// full disk it leaves none.
     ///
     /// # Errors
-    /// When the record cannot be taken back.
+    /// When the record of the last run cannot be removed.
     pub fn replace(&self, dir: &DataDir) -> Result<()> {
         if *self != CleanStop::none() {
             match self.store(dir) {

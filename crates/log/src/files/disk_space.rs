@@ -16,7 +16,7 @@ pub struct DiskSpace {
     /// Notified when the disk does not count as full any more, and when the log closes.
     changed: Event,
     dir: PathBuf,
-    /// How much room the next journal file needs.
+    /// The room that the next journal file needs.
     needed: ByteSize,
 }
 
@@ -40,7 +40,7 @@ impl DiskSpace {
         self.is_full.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that there is room again, or may be: the next write finds out.
+    /// Records that there may be room again: the next write finds out.
     pub fn clear_full(&self) {
         self.is_full.store(false, Ordering::Relaxed);
         self.wake();

@@ -1,4 +1,4 @@
-//! The head of a group's file, which says what the file is, and the chunks behind it.
+//! The head of a group's file, which identifies the file, and the chunks behind it.
 //!
 //! ```text
 //! 0 "MSGROUP1" 8 | 8 identity of the stream 16 | 24 stream 8 | 32 group 8 | 40 first offset 8 | 48 streamlet 4 | 52 lane 4 |
@@ -132,7 +132,7 @@ impl DataDir {
         Ok((chunks_of(file, name), head))
     }
 
-    /// Makes a group's file, or begins it again, with a head if its name has a generation. Neither name nor head are
+    /// Creates or truncates a group's file, with a head if its name has a generation. Neither name nor head are
     /// durable then.
     pub fn create_group(&self, head: &GroupHead) -> io::Result<Box<dyn DiskFile>> {
         let file = self
@@ -158,8 +158,8 @@ impl DataDir {
         file.write_at(&head.encode(), 0)
     }
 
-    /// Writes the head of a file again that is not listed: what was read back may never have reached the medium, where a
-    /// sync failed before the last run ended.
+    /// Writes the head of an unlisted file again: if a sync failed before the last run ended, the head may be in the page cache
+    /// and not on the medium.
     pub fn write_head_again(&self, name: &GroupName) -> io::Result<()> {
         let (_, head) = self.open_with_head(name, Access::Read)?;
         match head {
@@ -177,7 +177,8 @@ impl DataDir {
     }
 }
 
-/// Returns the identity of a stream that is on each node, from that of the directory. The other way it is the same.
+/// Derives the identity of a node's own stream from the directory's identity. Applied to the stream's identity, it returns
+/// the directory's.
 pub fn identity_of(mut directory: [u8; 16], stream: StreamId) -> Uuid {
     let number = stream.0.to_le_bytes();
     for (byte, of_stream) in directory.iter_mut().zip(number) {

@@ -92,7 +92,7 @@ impl DataDir {
         Ok((dir, format))
     }
 
-    /// Makes the directory one of this format, for good. It takes one byte of the marker, which no crash tears, and
+    /// Marks the directory durably as one of this format. It takes one byte of the marker, which no crash tears, and
     /// keeps its lock.
     pub fn set_format(&self) -> Result<()> {
         let marker = self.marker.lock();
@@ -103,7 +103,7 @@ impl DataDir {
             .map_err(|error| LogError::io("write", self.root.join(MARKER), error))
     }
 
-    /// Returns whether nothing was stored yet: the directory has no files but those of its founding.
+    /// Returns whether nothing was stored yet: the directory has only the files of its founding.
     pub fn is_new(&self) -> Result<bool> {
         let names = list(&*self.disk, &self.root)?;
         let is_of_founding =

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! One process has a data directory open. A file or folder that does not belong there is refused and never removed. This folder
-//! knows names, and nothing of the files' content but that of marker, manifest, heads and the record of a clean stop.
+//! knows the names of all files, and the content only of marker, manifest, heads and the record of a clean stop.
 
 pub mod aside;
 pub mod clean_stop;

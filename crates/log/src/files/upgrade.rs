@@ -24,7 +24,7 @@ impl DataDir {
     /// Returns the manifest of a directory of this format. A new directory gets one, and one of an earlier format is
     /// upgraded in place:
     ///
-    /// 1. What a killed upgrade has left is removed: nothing of this format was written yet.
+    /// 1. The upgrade removes the files of a killed upgrade: nothing of this format was written yet.
     /// 2. The files of all groups and of the journal are listed by their names. Of a group that has only an index the file was lost.
     /// 3. The marker names this format.
     ///
@@ -79,8 +79,8 @@ impl DataDir {
         Ok(made)
     }
 
-    /// Makes the manifest anew, from the names of the files; `complete` adds what these do not say. The former one's number
-    /// and identity stay where they can be read.
+    /// Rebuilds the manifest from the names of the files; `complete` adds the facts that the names do not contain. The
+    /// former manifest's number and identity stay if they can be read.
     pub fn remake_manifest(
         &self,
         random: Arc<dyn Random>,
@@ -97,7 +97,7 @@ impl DataDir {
             Some(former) => former,
             None => Head::of_new(draw(&*random)?),
         };
-        // It is no older list than that of the last clean stop.
+        // The new list must not look older than the list of the last clean stop.
         let known = clean_stop::manifest_end(self)?;
         former.number = former.number.max(known.map_or(0, |known| known.number));
         Manifest::create(disk, random, &self.root, Some(former), listed).map(drop)
@@ -175,8 +175,8 @@ impl DataDir {
         Ok(listed)
     }
 
-    /// Leaves out the files that a compaction has replaced, and those of one that was not finished: one of the two is a
-    /// leftover, where there are both.
+    /// Omits files that a compaction has replaced, and files of an unfinished compaction: where both exist, one of them is a
+    /// leftover.
     fn without_replaced(&self, mut names: Vec<GroupName>) -> Result<Vec<GroupName>> {
         let mut leftovers = Vec::new();
         for new in names.iter().filter(|name| name.generation.is_rewritten()) {

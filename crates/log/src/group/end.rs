@@ -4,7 +4,7 @@ use millstream_base::{Offset, Position, Timestamp};
 
 use crate::index::entry::IndexEntry;
 
-/// How a closed group ends.
+/// The end of a closed group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupEnd {
     pub position: Position,

@@ -19,7 +19,7 @@ use crate::index::file::IndexWriter;
 /// with their indexes they stay well below the open files of a process.
 const OPEN_FILES_MAX: usize = 128;
 
-/// How bytes are written to a file.
+/// The way in which bytes are written to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
     /// Through the cache of the operating system, so that they outlast the process as soon as they are written.
@@ -228,19 +228,19 @@ impl Group {
         self.file.lock().failed.get_or_insert_with(|| fault.clone());
     }
 
-    /// Marks the file as unusable. Returns the error of those that come to it.
+    /// Marks the file as unusable. Returns the error that later users of the file get.
     fn set_failed(&self, error: &LogError) -> LogError {
         let fault = error.to_lane_fault();
         self.fail(&fault);
         fault
     }
 
-    /// Returns whether there is a file, and the manifest lists it for good.
+    /// Returns whether there is a file, and the manifest lists it durably.
     pub fn has_file(&self) -> bool {
         self.file.lock().listing == Listing::Durable
     }
 
-    /// Returns whether the manifest lists the file, for good or as far as the process outlasts.
+    /// Returns whether the manifest lists the file, durably or at least until the process ends.
     pub fn is_listed(&self) -> bool {
         self.file.lock().listing != Listing::None
     }

@@ -17,7 +17,7 @@ use crate::keys::secondary::name::SecondaryName;
 #[derive(Debug, Default)]
 pub struct GroupKeys {
     primary: KeyFileState,
-    /// Of those that are known, in no particular order.
+    /// The states of known secondary key files, in no particular order.
     secondary: Vec<(SecondaryName, KeyFileState)>,
 }
 
@@ -67,7 +67,7 @@ impl Group {
         self.keys.read().get(kind)?.counts
     }
 
-    /// Returns when its tombstones and markers may go, if its key file tells.
+    /// Returns when its tombstones and markers may be removed, if its key file says so.
     pub fn horizons(&self) -> Option<Horizons> {
         self.key_counts()?.horizons
     }
@@ -80,7 +80,7 @@ impl Group {
             .is_some_and(|keys| keys.is_damaged)
     }
 
-    /// Notes that a key file is there, whole as far as it was read.
+    /// Records that a key file exists, and is undamaged as far as it was read.
     pub fn note_key_file(&self, kind: &KeyKind, counts: KeyCounts) {
         *self.keys.write().get_mut(kind) = KeyFileState {
             counts: Some(counts),
@@ -88,7 +88,7 @@ impl Group {
         };
     }
 
-    /// Notes that a key file is damaged or lost. `false` if that is known, or the file was made anew since it was read:
+    /// Records that a key file is damaged or lost. Returns `false` if that is known, or the file was rebuilt since it was read:
     /// then its parts in memory are no longer `used`.
     pub fn lose_key_file(&self, kind: &KeyKind, used: Option<&Arc<KeyFile>>) -> bool {
         let mut keys = self.keys.write();
@@ -163,7 +163,7 @@ impl Group {
             .for_each(|(_, keys)| keys.loaded = None);
     }
 
-    /// Forgets the file of an index of secondary keys, which is to be removed.
+    /// Forgets the file of an index of secondary keys, before it is removed.
     pub fn forget_secondary(&self, name: &SecondaryName) {
         let mut keys = self.keys.write();
         keys.secondary.retain(|(other, _)| other != name);

@@ -45,9 +45,9 @@ pub struct Group {
     pub id: GroupId,
     pub first_offset: Offset,
     generation: Generation,
-    /// That of the stream: the file's head has it.
+    /// The stream's identity; the file's head has it.
     identity: Uuid,
-    /// That of its first chunk: the file's head has it.
+    /// The leader epoch of its first chunk; the file's head has it.
     leader_epoch: i32,
     /// Written by the lane when it moves on; read by consumers and retention.
     end: OnceLock<GroupEnd>,
@@ -57,7 +57,7 @@ pub struct Group {
     /// The end of the bytes that may be read before they are durable; else 0. Stored (`Release`) by the lane when
     /// the bytes are in their segment, or by the syncer when they are in the file.
     early: AtomicU64,
-    /// Bytes that the file holds for good. Stored under the lock of `file`; loaded by eviction and
+    /// The durable bytes of the file. Stored under the lock of `file`; loaded by eviction and
     /// by the journal.
     synced: AtomicU64,
     /// Set when retention or deletion takes the group away; under the lock of `file`.
@@ -70,7 +70,7 @@ pub struct Group {
     unwritten_entries: Mutex<VecDeque<IndexEntry>>,
     /// The damage behind the high watermark, if bytes are missing there. Set by recovery.
     damage: OnceLock<LogError>,
-    /// The index in memory, for readers. The lane adds to it; `None` when it is to be read from the file.
+    /// The index in memory, for readers. The lane adds to it; `None` if readers must load it from the file.
     index: RwLock<Option<SparseIndex>>,
     /// Whether the index in memory was used since the cache last asked.
     index_used: AtomicBool,
@@ -273,7 +273,7 @@ impl Group {
         !self.unwritten_entries.lock().is_empty()
     }
 
-    /// Whether it is closed, and its file and index hold all of it for good.
+    /// Whether it is closed, and its file and index are complete and durable.
     pub fn is_settled(&self) -> bool {
         self.end().is_some_and(|end| end.position <= self.synced())
             && self.unwritten_entries.lock().is_empty()

@@ -39,7 +39,7 @@ impl Group {
 }
 
 /// Takes the first groups of a lane away, oldest first, and calls `gone` with each: `next` becomes the lane's first group.
-/// The manifest says so for good before the first file goes, so a crash leaves files that the next start removes.
+/// The manifest says so durably before the first file is removed, so a crash leaves files that the next start removes.
 ///
 /// # Errors
 /// When the manifest takes no record, or a file cannot be removed: it stays with those behind it.

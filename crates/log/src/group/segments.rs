@@ -51,12 +51,14 @@ impl Group {
     /// Closes the head segment at `end`.
     pub fn close_segment(&self, end: Position) {
         let mut segments = self.segments.write();
-        let last = segments.last_mut().expect("a lane closes what it opened");
+        let last = segments
+            .last_mut()
+            .expect("a lane closes a segment that it has opened");
         assert!(last.end.is_none() && last.base <= end);
         last.end = Some(end);
     }
 
-    /// How many segments the group has had so far, as far as they are known.
+    /// Returns the number of segments that the group has had so far, as far as they are known.
     pub fn segment_count(&self) -> u32 {
         self.segments.read().len() as u32
     }
@@ -111,8 +113,8 @@ impl Group {
         SegmentIndex(after.saturating_sub(1) as u32)
     }
 
-    /// Returns the cursor of a position. That of a rewritten group names the generation in place of the segment, since
-    /// positions differ from one to the next.
+    /// Returns the cursor of a position. A cursor into a rewritten group names the generation in place of the segment, since
+    /// positions differ between generations.
     pub fn cursor(&self, position: Position) -> Cursor {
         Cursor {
             stream: self.lane.stream,
@@ -168,7 +170,7 @@ impl Group {
         while at < to {
             let slice = self
                 .slice_in_memory(at, to)
-                .expect("what is not persisted is never evicted");
+                .expect("a segment is persisted before it is evicted");
             at = at.plus(slice.len() as u64);
             slices.push(slice);
         }

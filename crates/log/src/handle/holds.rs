@@ -1,4 +1,4 @@
-//! Look-ups of keys as they were when a hold was made.
+//! Lookups of the values that keys had when a hold was made.
 
 use std::sync::Arc;
 

@@ -30,13 +30,13 @@ const OLDER_DROPPED: &str = "compaction may have dropped it, since a newer one e
 /// The most versions of one page.
 pub const HISTORY_VERSIONS_MAX: usize = 10_000;
 
-/// How many bytes of chunks one step of a look-up reads, about: between two steps the caller may stop it.
+/// The bytes of chunks that one step of a lookup reads, about: between two steps the caller may stop it.
 const STEP_BYTES: u64 = 16 << 20;
 
-/// How many versions behind the offset an error looks at to find the oldest one.
+/// The versions behind the offset that are examined for an error to find the oldest one.
 const OLDEST_VERSIONS_MAX: usize = 1_000;
 
-/// The newest version up to an offset alone.
+/// Only the newest version up to an offset.
 const ONE: OlderBounds = OlderBounds {
     versions: 1,
     bytes: 0,
@@ -48,17 +48,17 @@ const ONE: OlderBounds = OlderBounds {
 pub struct KeyHistory {
     /// The versions of this page.
     pub versions: Vec<HistoryVersion>,
-    /// The page that goes on has the versions before this offset; `None` at the end. A page may be empty and go on.
+    /// The next page has the versions before this offset; `None` on the last page. A page may be empty and not be the last.
     pub next: Option<Offset>,
-    /// Whether there may have been versions that are not stored any more, beside those of earlier pages. Only known of the last
-    /// page, and else `false`.
+    /// Whether there may have been older versions that are no longer stored. Only the last page knows it; on other pages it is
+    /// `false`.
     pub lacks_older: bool,
 }
 
 /// A version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryVersion {
-    /// Its record. Of a deletion, the value is empty. The end is also that of values which have ended.
+    /// Its record. A deletion has an empty value. An expired version keeps its time of expiry.
     pub version: KeyVersion,
     /// Whether the record has no value.
     pub is_deletion: bool,
@@ -136,7 +136,7 @@ impl StreamPartition {
             }
             let is_newest = offset_of(&newest) == offset_of(&found);
             let doubt = self.doubt(&found, is_newest, before, stable);
-            // Looked at behind the reads, too: a group without what the hold keeps is shown after the hold's release.
+            // Checked after the reads, too: a group without the held records becomes visible only after the hold's release.
             let is_held = || self.is_held(before, found.is_some());
             return match doubt.filter(|_| !is_held()) {
                 None => Ok(found),
@@ -166,8 +166,8 @@ impl StreamPartition {
         (before < self.lane.deletions_from()).then_some(DELETIONS_DROPPED)
     }
 
-    /// Whether a hold keeps the newest versions before an offset, so that what was found is the true one. Where retention has
-    /// removed records since the hold was made, that is not known of keys of which nothing was found.
+    /// Whether a hold keeps the newest versions before an offset, so that the version found is the true one. If retention has
+    /// removed records since the hold was made, the absence of a version proves nothing.
     fn is_held(&self, before: Offset, is_found: bool) -> bool {
         let first = self.lane.holds.first_of(before);
         first.is_some_and(|first| is_found || self.earliest_offset() <= first)

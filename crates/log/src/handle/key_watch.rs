@@ -26,8 +26,8 @@ impl StreamPartition {
         }
     }
 
-    /// Checks that a watch can go on at an offset, which it has got in a certain [epoch](Self::watch_epoch): from there on the
-    /// partition has the newest change of each key that has changed, and the records before it are those of that time.
+    /// Checks that a watch can continue at an offset, which it reached in a certain [epoch](Self::watch_epoch): from there on
+    /// the partition still has the newest change of each key that has changed, and no record before the offset was lost since.
     ///
     /// # Errors
     /// When that is not so ([`LogError::ChangesLost`]).

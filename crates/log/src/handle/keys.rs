@@ -20,7 +20,7 @@ use crate::read::keys::versions::{Wanted, read_versions};
 /// The most keys that one scan returns.
 pub const SCAN_KEYS_MAX: usize = 10_000;
 
-/// How often a scan goes on that has met ended values alone.
+/// The most continuations of a scan that has found only expired values.
 const SCAN_STEPS_MAX: usize = 100;
 
 /// Keys of a partition in the order of their bytes.
@@ -119,7 +119,7 @@ impl StreamPartition {
     ///
     /// It sees every record before the last stable offset, so a producer finds its acknowledged records, unless a
     /// transaction that began before them is open. The first lookup after a start reads the records behind the key files,
-    /// and makes key files that are missing, which may take long; later ones read what was appended since.
+    /// and makes key files that are missing, which may take long; later lookups read only the records appended since.
     ///
     /// # Errors
     /// When the stream is not keyed ([`LogError::NotKeyed`]) or was deleted; when no memory for reading comes free
@@ -147,7 +147,7 @@ impl StreamPartition {
         })
     }
 
-    /// Looks again if the records that the index has named were compacted away before they were read: then there are newer
+    /// Repeats a lookup whose records were compacted away between the index and the read: then there are newer
     /// ones.
     pub(crate) fn look<R>(&self, look: impl Fn() -> Result<R>) -> Result<R> {
         loop {

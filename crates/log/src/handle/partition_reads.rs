@@ -12,8 +12,8 @@ use crate::read::timestamps::{newest_record, record_at};
 
 impl StreamPartition {
     /// Chunks from the one on that holds `from`, up to `end` or to the durable offset, whichever comes
-    /// first, of at most `bytes_max` bytes together. Bytes in memory are not copied; the caller holds up
-    /// nothing but the memory of the pieces.
+    /// first, of at most `bytes_max` bytes together. Bytes in memory are not copied; the caller pins
+    /// only the memory of the pieces.
     ///
     /// When `end` lies within a chunk, that chunk is the last one.
     ///

@@ -46,12 +46,12 @@ pub struct PartitionReader {
     standing: Arc<ReaderPosition>,
 }
 
-/// Where a reader stands.
+/// The position of a reader.
 #[derive(Debug)]
 enum ReaderPlace {
-    /// Where this cursor points to: the reader has not found its group yet.
+    /// The position of this cursor: the reader has not found its group yet.
     Cursor(Cursor),
-    /// In a group, which a compaction may have replaced: its files stay until the reader goes on.
+    /// In a group, which a compaction may have replaced: its files stay until the reader leaves it.
     Group(Arc<Group>, Position),
 }
 
@@ -85,8 +85,8 @@ impl PartitionReader {
     /// Reads durable chunks from here on, at most about `bytes_max`; `None` when there is nothing yet.
     ///
     /// # Errors
-    /// When retention has removed the next chunks, the reader began where no chunk starts, or the disk does not give back
-    /// what was stored.
+    /// When retention has removed the next chunks, the reader began where no chunk starts, or the disk does not return
+    /// the stored bytes.
     pub fn read(&mut self, bytes_max: usize) -> Result<Option<ReadChunks>> {
         let core = Arc::clone(&self.core);
         loop {
@@ -103,7 +103,7 @@ impl PartitionReader {
             }
             let read = read_from_cursor(&core.reads, &self.lane, &group, position, bytes_max)?;
             if let Some(bytes) = read {
-                // In a group that was replaced the position does not tell.
+                // In a replaced group the position does not show whether the chunk was deleted.
                 let first = ChunkHeader::parse(&bytes).map(|header| header.next_offset());
                 if first.is_ok_and(|next| next <= self.lane.earliest_offset()) {
                     return Err(self.removed());

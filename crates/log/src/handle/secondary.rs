@@ -22,7 +22,7 @@ use crate::read::keys::versions::{Wanted, read_versions};
 /// The most candidates that one look-up passes over: entries of older versions, and of values that have ended.
 const PASSED_OVER_MAX: usize = 1_000;
 
-/// The fewest candidates that are looked at together.
+/// The fewest candidates that a lookup reads together.
 const CANDIDATES_MIN: usize = 32;
 
 /// Records of a partition in the order of their secondary keys, then of their keys.
@@ -30,7 +30,7 @@ const CANDIDATES_MIN: usize = 32;
 pub struct SecondaryScan {
     /// The records.
     pub entries: Vec<SecondaryEntry>,
-    /// Where a look-up goes on; `None` at the end of the range.
+    /// The position at which the next lookup continues; `None` at the end of the range.
     pub next: Option<SecondaryPosition>,
 }
 
@@ -59,8 +59,8 @@ pub struct SecondaryPosition {
 pub struct SecondaryIndexInfo {
     /// The index's name.
     pub name: String,
-    /// Closed groups that have no file of it yet, or whose file has not been looked at since the start. The first look-up makes
-    /// them if they are not made before, in the background.
+    /// The number of closed groups without a file of this index, or whose file has not been checked since the start. The first
+    /// lookup makes these files, unless the background has made them before.
     pub groups_left: u64,
     /// Its size. Records with secondary keys that it leaves out count as those without a key.
     pub stats: KeyStats,
@@ -207,7 +207,7 @@ impl StreamPartition {
         bytes_max: usize,
     ) -> Result<(Found<KeyPlace>, Vec<Option<KeyVersion>>)> {
         let (reads, lane) = (&self.core.reads, &self.lane);
-        // The index has all records before this one when it is looked at.
+        // The lookup waits until the index has all records before this offset.
         let seen_to = lane.last_stable_offset();
         let index = lane.secondary_index(name, self.partitions());
         let partitions = || self.partitions();
@@ -216,7 +216,7 @@ impl StreamPartition {
         let mut wanted: BTreeMap<Offset, (&[u8], KeyPlace)> = BTreeMap::new();
         for (entry, place) in &found.keys {
             let key = entry::key_of(entry).unwrap_or_default();
-            // Of a version that the index has seen it would have an entry with that offset.
+            // If the index had seen this version, it would have an entry with its offset.
             let may_have =
                 |newest: &KeyPlace| newest.offset == place.offset || newest.offset >= seen_to;
             let place = find_key(reads, lane, partitions, key)?.filter(may_have);
@@ -276,7 +276,7 @@ impl Page {
         self.entries.len() == self.limit || self.bytes_left == 0 && !self.entries.is_empty()
     }
 
-    /// Adds the candidates that are what they say, in their order. Returns the first one that does not fit.
+    /// Adds the candidates whose records confirm them, in order. Returns the first one that does not fit.
     fn add<'a>(
         &mut self,
         name: &SecondaryName,

@@ -67,7 +67,7 @@ impl Stream {
         Compaction::of(&config.settings)
     }
 
-    /// Returns whether retention removes nothing of it: its policy is [`COMPACT`](crate::COMPACT) alone.
+    /// Returns whether retention removes none of its records: its policy is only [`COMPACT`](crate::COMPACT).
     pub fn is_without_retention(&self) -> bool {
         let config = self.core.effective(self.stream.kind, self.config());
         is_without_retention(&config.settings)

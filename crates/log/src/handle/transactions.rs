@@ -20,7 +20,7 @@ pub struct ProducerInfo {
     pub epoch: ProducerEpoch,
     /// The number of the last record that it appended with this epoch.
     pub last_sequence: Option<Sequence>,
-    /// The largest timestamp of its last chunk, or that of its last marker.
+    /// The largest timestamp of its last chunk, or the timestamp of its last marker.
     pub last_timestamp: Timestamp,
     /// The coordinator's incarnation in its last marker.
     pub coordinator_epoch: Option<i32>,

@@ -57,6 +57,6 @@ pub struct IndexEntry {
     pub producers: Vec<(ProducerId, ProducerState)>,
     /// Transactions whose markers came since the entry before, and that were aborted.
     pub aborted: Vec<AbortedTransaction>,
-    /// Of the group's file up to `position`.
+    /// The fingerprint of the group's file up to `position`.
     pub fingerprint: Fingerprint,
 }

@@ -52,7 +52,7 @@ impl IndexWriter {
         self.write(&bytes)
     }
 
-    /// Makes durable what was appended.
+    /// Makes the appended entries durable.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync()
     }
@@ -82,7 +82,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Whether it is that of a closed group, to its end.
+    /// Whether it covers a closed group to its end.
     pub fn is_whole(&self) -> bool {
         let last = self.entries.last();
         last.is_some_and(|entry| entry.kind == EntryKind::GroupEnd)
@@ -134,7 +134,7 @@ impl Index {
             None => return index,
         }
         while let Some((entry, len)) = IndexEntry::decode(rest, format) {
-            // Entries rise; one that does not belongs to a former life of the file.
+            // Entries increase; one that does not is a leftover of an earlier use of the file.
             let rises = index.entries.last().is_none_or(|last| {
                 last.kind != EntryKind::GroupEnd
                     && last.position <= entry.position

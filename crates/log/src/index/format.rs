@@ -15,8 +15,8 @@ use crate::producers::{CHUNKS_REMEMBERED, PastChunk, ProducerState};
 
 const MAGIC: [u8; 8] = *b"MSINDEX4";
 
-/// The format before, of group files without a head: neither generation nor identity in its header. It is written beside
-/// such files.
+/// The previous format, for group files without a head: its header has neither generation nor identity. It is still written
+/// beside these files.
 const MAGIC_3: [u8; 8] = *b"MSINDEX3";
 
 /// The format before that: no group in its header, no fingerprints in its entries. It is read, and written
@@ -44,7 +44,7 @@ const NO_TRANSACTION: u64 = u64::MAX;
 /// An entry with this many producers is as large as it gets.
 pub const ENTRY_BYTES_MAX: usize = 4 << 20;
 
-/// How the bytes of an index are laid out.
+/// The layout of the bytes of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Two,

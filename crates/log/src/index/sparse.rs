@@ -1,7 +1,7 @@
 //! The index of a group in memory: its points, and its aborted transactions.
 //!
-//! A group that takes appends, or whose segments are in memory, has it from the beginning. That of another
-//! group is read from its index file when a reader needs it, and cached while it is used.
+//! A group that takes appends, or whose segments are in memory, has its index from the beginning. For any other
+//! group, the first reader that needs the index loads it from the file, and a cache keeps it while it is used.
 
 use millstream_base::{Offset, Position, Timestamp};
 

@@ -106,7 +106,7 @@ impl EndFile {
             Err(_) if self.has_failed => {}
             Err(error) => {
                 let error = LogError::io("write", &self.path, error);
-                tracing::warn!(%error, "a start cannot tell whether the journal's last blocks are there");
+                tracing::warn!(%error, "a start cannot detect whether the journal's last blocks are missing");
                 self.has_failed = true;
             }
         }

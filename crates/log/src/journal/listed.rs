@@ -1,8 +1,8 @@
-//! The files of the journal in the manifest: a file is listed, for good, before its first block is written, and released, for
+//! The files of the journal in the manifest: a file is durably listed before its first block is written, and released, for
 //! good, before it gets another name or is removed. So a listed file that is missing was lost.
 //!
 //! A file that is not listed holds nothing that is needed, with one exception: format 3 listed no files of the journal at first.
-//! So a start reads the blocks of such a file, too. If it was released, that is once more and harmless.
+//! So a start reads the blocks of an unlisted file, too. If it was released, reading it again does no harm.
 
 use millstream_base::Position;
 
@@ -22,7 +22,7 @@ pub fn list_new(dir: &DataDir, sequence: u64, secret: u64) -> Result<()> {
     )
 }
 
-/// Releases those of the files that are listed.
+/// Releases the listed ones of the files.
 pub fn release(dir: &DataDir, sequences: impl IntoIterator<Item = u64>) -> Result<()> {
     let records: Vec<Record> = dir.manifest().look_at(|listed| {
         let sequences = sequences.into_iter();

@@ -8,8 +8,8 @@
 //! A block is written after the one before it is synced. So a block that is not whole is the torn
 //! end of the journal if nothing valid follows it, and lost data if something does. No producer can make up
 //! a valid block and send it in a chunk: each block carries a secret of the run, which the
-//! file's name gives. Only the note of the journal's end tells of a damaged last block ([`end`]), and the manifest
-//! of missing files ([`listed`]).
+//! file's name gives. Only the note of the journal's end reveals a damaged last block ([`end`]), and only the manifest
+//! reveals missing files ([`listed`]).
 //!
 //! The journal knows groups, whose synced positions decide when a file is free, and no lanes.
 

@@ -91,9 +91,9 @@ impl OldJournal {
         self.files.is_empty()
     }
 
-    /// A number for the next file. One is left out: so the end that the next file names of the file before
-    /// it is not that of the last of these. And it is at least the time in milliseconds, so
-    /// that blocks of an older journal, stored as data, are never taken for this one's.
+    /// Returns a number for the next file. It skips one number, so that the next file does not name the last of these files as
+    /// its predecessor. It is at least the time in milliseconds, so that blocks of an older journal, stored as data,
+    /// are never taken for blocks of this one.
     pub fn next_sequence(&self, now: Timestamp) -> u64 {
         let last = self.files.last().map_or(0, |file| file.sequence);
         (last + 2).max(u64::try_from(now.0).unwrap_or(0))

@@ -72,7 +72,7 @@ struct Full {
 /// The groups that a file has runs of, with the end of the last one.
 type Groups = HashMap<(LaneId, GroupId), (Arc<Group>, Position)>;
 
-/// How much the journal has been used.
+/// Statistics of the journal's use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JournalUse {
     pub blocks: u64,
@@ -81,7 +81,7 @@ pub struct JournalUse {
 }
 
 impl Journal {
-    /// A journal without files; those of a former life must have been replayed and removed.
+    /// Creates a journal without files; the files of the previous run must have been replayed and removed.
     /// `secret` is random.
     pub fn new(next_sequence: u64, secret: u64, journal_bytes: u64, file_bytes: u64) -> Journal {
         Journal {
@@ -305,7 +305,7 @@ impl Full {
     }
 }
 
-/// Releases those of the files that are listed.
+/// Releases the listed ones of the files.
 fn release_files(dir: &DataDir, paths: &[PathBuf]) -> Result<()> {
     let names = paths.iter().filter_map(|path| parse_name(dir, path));
     release(dir, names.map(|(sequence, _)| sequence))
@@ -336,7 +336,7 @@ impl State {
     fn open_next(&mut self, dir: &DataDir, file_bytes: u64, secret: u64) -> Result<()> {
         let sequence = self.next_sequence;
         let path = file_path(dir, sequence, secret);
-        // One that was begun under this number before must not stay among the spare ones.
+        // A file that was begun under this number before must not stay among the spare ones.
         if let Some(n) = self.spare.iter().position(|spare| *spare == path) {
             self.spare.swap_remove(n);
         } else if let Some(spare) = self.spare.last() {

@@ -1,4 +1,4 @@
-//! When the values of a group end, and so when compaction has something to remove.
+//! The expiry of a group's values, which determines when compaction can remove something.
 //!
 //! The end of a value follows from its record, which may [name](millstream_record::EXPIRES) it, and the stream's setting [`TTL`]. Look-ups and conditions compare it with the clock, so nothing happens at the end of a value. Later
 //! compaction makes a tombstone of its record: see [`Ends`].
@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use millstream_base::Timestamp;
 use millstream_record::{Life, Record};
 
-/// How long values live that name no end of their own, from their record's time on, in milliseconds; for ever by default.
+/// The lifetime of values without an expiry of their own, from their record's time on, in milliseconds; for ever by default.
 pub const TTL: &str = "millstream.keyed.ttl.ms";
 
 /// The most different ends that [`Ends`] keeps apart.
 const ENDS_MAX: usize = 1_024;
 
-/// A rewrite of a group for ended values alone makes at least this part of its bytes free, or all that ever end.
+/// A rewrite of a group only for expired values frees at least this part of its bytes, or all bytes that ever expire.
 const ENDED_PART: u64 = 4;
 
-/// The ends of a group's values, to tell when a rewrite of the group is worth its cost. A rewrite for each value that ends would
-/// write a group again and again.
+/// The times of expiry of a group's values, from which follows when a rewrite of the group is worth its cost. A rewrite for
+/// each value that expires would write a group again and again.
 #[derive(Debug, Default)]
 pub struct Ends {
     /// The bytes of the records whose values end in the same stretch of 2^`shift` milliseconds, by the last one of it.
@@ -30,7 +30,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Adds a record of so many bytes.
+    /// Adds a record of `bytes` bytes.
     pub fn add(&mut self, record: &Record<'_>, bytes: u32) {
         self.all_bytes += u64::from(bytes);
         if record.value.is_none() {
@@ -51,7 +51,7 @@ impl Ends {
         }
     }
 
-    /// Returns when so many values have ended that a rewrite is worth it; `None` if none ever ends by its own record.
+    /// Returns when enough values have expired to make a rewrite worth it; `None` if no record names an expiry.
     pub fn due_at(&self) -> Option<Timestamp> {
         let mut ended = 0;
         let mut ends = self.bytes.iter().map(|(end, bytes)| {
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds a record of so many bytes whose header says this.
+    /// Adds a record of `bytes` bytes whose expiry header is `value`.
     fn add(ends: &mut Ends, value: Option<&str>, bytes: u32) {
         let mut builder = ChunkBuilder::new(Compression::None);
         let header = value.map(end_header);

@@ -12,7 +12,7 @@ use crate::keys::kind::KeyKind;
 use crate::keys::table::{KeyStats, KeyTable};
 use crate::keys::tail::KeyTail;
 
-/// How many records are added before lookups that wait have their turn.
+/// The number of records that are added before waiting lookups have their turn.
 const RECORDS_AT_ONCE: usize = 1_000;
 
 /// A key index of a lane: of its keys, or of secondary keys.
@@ -47,10 +47,10 @@ struct Failure {
 struct Counters {
     /// The key files that were made since the start.
     built: AtomicU64,
-    /// Those of them in place of damaged or lost ones.
+    /// The key files made since the start in place of damaged or lost ones.
     rebuilt: AtomicU64,
-    /// Those that were made since one was found last: if another one is found, they were lost, since key files are made in
-    /// the order of the groups.
+    /// The key files made since a start last found an existing one. If it finds another, these were lost: key files are made
+    /// in the order of the groups.
     built_since_found: AtomicU64,
 }
 
@@ -77,12 +77,12 @@ impl KeyIndex {
         }
     }
 
-    /// Which keys it has.
+    /// Returns the kind of its keys.
     pub fn kind(&self) -> &KeyKind {
         &self.kind
     }
 
-    /// Lets `look` see the table, if it holds all records before `until`, and keys have their owners among `partitions`.
+    /// Calls `look` with the table, if it holds all records before `until`, and keys have their owners among `partitions`.
     pub fn look<R>(
         &self,
         until: Offset,
@@ -224,7 +224,7 @@ impl Update<'_> {
         self.table.write().advance(next);
     }
 
-    /// Takes note that key files have all records before `end`. `counts` are those of the key file that ends there.
+    /// Records that key files have all records before `end`. `counts` belongs to the key file that ends there.
     pub fn cover(&self, end: Offset, counts: &KeyCounts) {
         let mut table = self.table.write();
         if table.next() < end {

@@ -5,7 +5,7 @@ use twox_hash::XxHash64;
 use crate::keys::secondary::entry;
 use crate::keys::secondary::name::SecondaryName;
 
-/// Which keys of its records an index has, or a key file.
+/// The kind of keys in an index or a key file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyKind {
     /// The keys.

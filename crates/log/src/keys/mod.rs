@@ -11,12 +11,12 @@
 //! 1. **The index is a function of the log.** Key files have everything before the offset `covered`, and the table has, for each
 //!    key with records from there up to the offset `next`, the newest committed one, also if that has no value: then it hides
 //!    those in key files. Nothing else changes it, so a start finds or makes the same files, and reads the rest again.
-//! 2. **A lookup sees what was committed before it began.** It looks into the table only when `next` has reached the LSO of the
-//!    lookup's beginning. It may see newer committed records, but never those of open or aborted transactions.
+//! 2. **A lookup sees all records committed before it began.** It looks into the table only when `next` has reached the LSO of the
+//!    lookup's beginning. It may see newer committed records, but never records of open or aborted transactions.
 //! 3. **A key has one owner**, the partition that the hash of the key selects. Records of a key in other partitions stay in the
 //!    log, are not in the table, and are counted. Key files have them, and lookups pass over them. When the stream grows, owners
 //!    change, and lanes build their tables anew.
-//! 4. **The index says where, and the log says what.** A lookup reads the record from the log, without a lock of the index. If
+//! 4. **The index has places, and the log has values.** A lookup reads the record from the log, without a lock of the index. If
 //!    retention removes the record in between, the key is absent.
 //! 5. **One thread reads on, the others wait for it.** It changes the table in short steps, so lookups that need nothing
 //!    newer go on meanwhile.

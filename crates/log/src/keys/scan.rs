@@ -29,7 +29,7 @@ impl<P> Collector<P> {
         }
     }
 
-    /// Adds the next key that has a value, whose record has so many bytes. `false` if it does not fit: then the scan is
+    /// Adds the next key that has a value; its record has `bytes` bytes. Returns `false` if it does not fit: then the scan is
     /// complete.
     pub fn add(&mut self, key: &[u8], bytes: u32, place: P) -> bool {
         let bytes = bytes as usize;

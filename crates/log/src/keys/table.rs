@@ -11,8 +11,8 @@ use crate::keys::kind::KeyKind;
 use crate::keys::secondary::name::SecondaryName;
 use crate::keys::secondary::{entry, indexed_keys, is_left_out};
 
-/// The memory that a key takes beside its own bytes, about: its place in the map, whose nodes are not full, and what the
-/// allocator adds.
+/// The memory that a key takes beside its own bytes, about: its place in the map, whose nodes are not full, and the
+/// allocator's overhead.
 const KEY_OVERHEAD_BYTES: u64 = 64;
 
 /// The place of a key's newest version.
@@ -38,7 +38,7 @@ pub struct KeyTable {
     newest: BTreeMap<Box<[u8]>, Newest>,
     /// The sum of the keys' lengths.
     key_bytes: u64,
-    /// How many of the keys have no value.
+    /// The number of keys without a value.
     tombstones: u64,
     misplaced: u64,
     /// Records without a key; of secondary keys, those with some that the index leaves out.
@@ -51,7 +51,7 @@ pub struct KeyTable {
     swept: Offset,
 }
 
-/// The size of a partition's key index, and what it left out.
+/// The size of a partition's key index, and the number of records that it left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct KeyStats {
     /// The keys that have a value, at most: a key counts once in memory and once in each key file that has it. Keys whose
@@ -69,7 +69,7 @@ pub struct KeyStats {
     pub files: u64,
     /// The key files that were made since the start.
     pub files_built: u64,
-    /// Those of them in place of key files that were damaged or lost.
+    /// The key files made since the start in place of damaged or lost ones.
     pub files_rebuilt: u64,
     /// The bytes of the key files in use.
     pub file_bytes: u64,
@@ -121,7 +121,7 @@ impl KeyTable {
         self.next = self.next.max(next);
     }
 
-    /// Takes note that key files have all records before `end`. `counts` are those of the key file that ends there.
+    /// Records that key files have all records before `end`. `counts` belongs to the key file that ends there.
     pub fn cover(&mut self, end: Offset, counts: &KeyCounts) {
         if self.next < end {
             // Later records of the same group may be newer.
@@ -134,7 +134,7 @@ impl KeyTable {
         self.covered = self.covered.max(end);
     }
 
-    /// Takes note that a key file that begins at `from` is lost: all records from there on are to be added again.
+    /// Records that a key file that begins at `from` is lost: the caller must add all records from there on again.
     pub fn uncover(&mut self, from: Offset) {
         if self.covered <= from {
             return;
@@ -144,7 +144,7 @@ impl KeyTable {
         self.next = from;
     }
 
-    /// Adds the next committed record. `false` if it has no key, or one of another partition.
+    /// Adds the next committed record. Returns `false` if it has no key, or a key of another partition.
     pub fn add(&mut self, record: &Record<'_>) -> bool {
         if let KeyKind::Secondary(name) = &self.kind {
             let name = name.clone();
@@ -246,8 +246,8 @@ impl KeyTable {
     }
 
     /// Drops the keys whose newest versions are before `earliest` or in key files, if at least half as many offsets were
-    /// removed or covered since the last time as there are keys: so such a record costs a constant time, however often some
-    /// are dropped.
+    /// removed or covered since the last time as there are keys: so each removed or covered record costs constant time on
+    /// average.
     pub fn sweep(&mut self, earliest: Offset) {
         let before = earliest.max(self.covered);
         let passed = before.0.saturating_sub(self.swept.0);
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(first(&all, 0, 1), "a b");
         assert_eq!(first(&all, 0, 2), "a b c d");
         assert_eq!(first(&all, 0, usize::MAX), "a b c d e");
-        // Removed ones stay in the way of older versions, and do not count.
+        // Removed entries still hide older versions, and do not count.
         assert_eq!(first(&all, 1, 1), "a b c d");
         assert_eq!(first(&KeyRange::new("c", None), 0, 0), "c d");
         let empty = KeyRange::new("d", Some(b"a".to_vec()));

@@ -21,11 +21,11 @@ pub struct TailVersion {
     pub offset: Offset,
     pub content: Content,
     pub life: Life,
-    /// It counts for good when the lane is durable up to here: behind its record, or behind its transaction's marker.
+    /// It is final when the lane is durable up to here: behind its record, or behind its transaction's marker.
     pub settled_at: Offset,
 }
 
-/// As much of a record's value as changes need.
+/// The part of a record's value that changes need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// There is no value.
@@ -60,9 +60,9 @@ pub struct KeyTail {
     place: Option<(GroupId, Position)>,
     /// How often groups had been replaced when it began: `place` holds until the next time.
     swaps: u64,
-    /// Of records without a transaction, and of committed ones.
+    /// The versions of committed records, and of records without a transaction.
     decided: Versions,
-    /// Of transactions that have not ended, by their producers.
+    /// The versions of open transactions, by their producers.
     undecided: BTreeMap<ProducerId, Versions>,
     bytes: usize,
     /// The number of decided keys that the last sweep left.
@@ -164,7 +164,7 @@ impl KeyTail {
         self.place = Some(place);
     }
 
-    /// Drops the keys whose newest versions look-ups see, since they see everything before `seen`: if at least half of
+    /// Drops the keys whose newest versions lookups see, since they see everything before `seen`: if at least half of
     /// the keys have been added since the last time, so that each costs a constant time.
     pub fn sweep(&mut self, seen: Offset) {
         if seen <= self.from || self.decided.len() < (2 * self.swept).max(SWEPT_MIN) {

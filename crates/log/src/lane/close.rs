@@ -57,7 +57,7 @@ impl LaneState {
         Some(group)
     }
 
-    /// Gives up chunks that are not durable, and begins a group behind the durable ones, so that all before it can be
+    /// Discards chunks that are not durable, and begins a group behind the durable ones, so that all before it can be
     /// removed. The lane has a fault, so nothing comes into that group, and no producer state
     /// remembers the chunks that are given up.
     pub fn give_up(&self) -> Arc<Group> {

@@ -15,7 +15,7 @@ pub struct CompactionMarks {
 }
 
 impl CompactionMarks {
-    /// Lets compaction look at a lane. No other lock is taken while this one is held.
+    /// Makes compaction check a lane. No other lock is taken while this one is held.
     pub fn add(&self, lane: LaneId) {
         self.lanes.lock().insert(lane);
     }

@@ -8,7 +8,7 @@ use millstream_base::{Cursor, GroupId, Offset, Position, SegmentIndex};
 use crate::group::Group;
 use crate::lane::LaneState;
 
-/// Where a reader stands in a lane that has no groups yet: ids start from 1.
+/// The group of a reader in a lane without groups: ids start from 1.
 const BEFORE_ALL: GroupId = GroupId(0);
 
 impl LaneState {
@@ -67,13 +67,13 @@ impl LaneState {
         group.is_rewritten().then(|| Arc::clone(group))
     }
 
-    /// Where a reader of this lane starts, also one that is there before the first group: the id that
-    /// comes next may go to another lane of the streamlet.
+    /// Returns the cursor at which a reader of this lane starts, even before the first group exists: the next id may go to
+    /// another lane of the streamlet.
     pub fn first_cursor(&self) -> Cursor {
         self.earliest_or(BEFORE_ALL)
     }
 
-    /// Where reading starts; for a lane without groups with the group that comes next.
+    /// Returns the cursor of the earliest chunk; in a lane without groups, the cursor of the next group.
     pub fn earliest_cursor(&self) -> Cursor {
         let next = self.streamlet.next_group.load(Ordering::Relaxed);
         self.earliest_or(GroupId(next))

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 pub struct Epochs {
     /// The last one, for appends.
     current: AtomicI32,
-    /// Those behind epoch 0, each with the offset that it begins at. Both rise.
+    /// The epochs after epoch 0, each with its first offset. Both increase.
     starts: RwLock<Vec<(i32, Offset)>>,
 }
 

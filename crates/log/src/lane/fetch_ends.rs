@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::ids::Generation;
 
-/// How many fetches a lane remembers the ends of.
+/// The number of fetches whose ends a lane remembers.
 const ENDS_REMEMBERED: usize = 8;
 
 /// The ends of the last fetches. Fetches write and read them.

@@ -112,7 +112,7 @@ impl OpenGroup {
     }
 }
 
-/// Whether an entry is to be made before the chunk at `position`: after the group's first chunk, so that the
+/// Whether the index needs an entry before the chunk at `position`: after the group's first chunk, so that the
 /// file can be distinguished from others, and then every 64 KiB.
 pub fn is_entry_due(position: Position, indexed_at: Position) -> bool {
     position.0 - indexed_at.0 >= INDEX_INTERVAL_BYTES

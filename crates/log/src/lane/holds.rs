@@ -13,11 +13,11 @@ struct LaneHold {
     id: HoldId,
     /// The offset behind the versions that it keeps; more than 0.
     end: Offset,
-    /// Where the lane began when the hold was made.
+    /// The lane's first offset when the hold was made.
     first: Offset,
 }
 
-/// The holds in force of a lane. Passes take [what is held](HeldOffsets) when they have chosen their groups.
+/// The holds in force of a lane. Passes take the [held offsets](HeldOffsets) when they have chosen their groups.
 #[derive(Debug, Default)]
 pub struct LaneHolds {
     state: Mutex<State>,
@@ -26,7 +26,7 @@ pub struct LaneHolds {
 #[derive(Debug, Default)]
 struct State {
     holds: Vec<LaneHold>,
-    /// All before it was compacted with the holds in force, as far as this run knows.
+    /// Everything before this offset was compacted with the present holds in force, as far as this run knows.
     passed_to: Offset,
     /// Counts the holds that were released.
     releases: u64,
@@ -59,13 +59,13 @@ impl LaneHolds {
             return false;
         };
         let released = state.holds.swap_remove(place);
-        // Records behind it may make those before it go.
+        // Records behind it may supersede records before it.
         state.passed_to = state.passed_to.min(released.end);
         state.releases += 1;
         true
     }
 
-    /// Returns what is held at this moment.
+    /// Returns the offsets held at this moment.
     pub fn held(&self) -> HeldOffsets {
         let state = self.state.lock();
         let mut offsets: Vec<Offset> = state.holds.iter().map(|hold| hold.end).collect();
@@ -81,7 +81,7 @@ impl LaneHolds {
         self.state.lock().passed_to
     }
 
-    /// Notes that all before an offset is compacted, but for what was held then.
+    /// Records that everything before an offset is compacted, except for records that `held` protected.
     pub fn note_passed(&self, to: Offset, held: &HeldOffsets) {
         let mut state = self.state.lock();
         if state.releases == held.releases {
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(holds.passed_to(), Offset(50));
         assert!(holds.release(HoldId(4)));
         assert_eq!(holds.passed_to(), Offset(30));
-        // That pass kept what the hold has released.
+        // That pass kept the records that the hold has released since.
         holds.note_passed(Offset(60), &held);
         assert_eq!(holds.passed_to(), Offset(30));
         holds.note_passed(Offset(60), &holds.held());

@@ -5,7 +5,7 @@
 //! log for that than the [`context`].
 //!
 //! The groups of a lane are a gapless series, oldest first; only the last one may be open. Offsets only grow. The lock of the
-//! [`head`] comes before that of the virtual log and those of the queue, and no I/O is done under it.
+//! [`head`] is taken before the locks of the virtual log and of the queue, and no I/O is done under it.
 //!
 //! A lane knows neither how its chunks become durable nor how they are read.
 
@@ -79,7 +79,7 @@ pub struct LaneState {
     /// Stored groups, oldest first; the last one may be open. Added by appends, taken away by
     /// retention.
     groups: RwLock<VecDeque<Arc<Group>>>,
-    /// Where the newest group ended that was taken away since the start: a reader that stands there
+    /// The end of the newest group that was removed since the start: a reader at this position
     /// has missed nothing. Changed under the lock of `groups`.
     removed_end: Mutex<Option<(GroupId, Position)>>,
     /// The offset behind the last durable record. Stored by the syncer (`Release`), loaded by
@@ -124,7 +124,7 @@ pub struct LaneState {
     pub compacting: Mutex<()>,
     /// Held while groups are taken away or replaced. No append takes it. Locked before the locks of the groups.
     pub changing_groups: Mutex<()>,
-    /// How often groups were replaced since the start. Changed under the write lock of `groups`.
+    /// The number of replacements of groups since the start. Changed under the write lock of `groups`.
     swaps: AtomicU64,
     /// The index of its keys. Made by the first lookup, or with the first key file.
     keys: OnceLock<Box<KeyIndex>>,
@@ -226,7 +226,7 @@ impl LaneState {
             .map(|open| open.max_timestamp)
     }
 
-    /// Lets `look` see the states of the producers.
+    /// Calls `look` with the states of the producers.
     pub fn with_producers<R>(&self, look: impl FnOnce(&Producers) -> R) -> R {
         look(&self.head.lock().producers)
     }

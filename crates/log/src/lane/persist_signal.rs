@@ -21,7 +21,7 @@ struct PersistState {
 }
 
 impl PersistSignal {
-    /// Asks the thread to look now.
+    /// Wakes the thread.
     pub fn notify(&self) {
         self.state.lock().notified = true;
         self.changed.notify_one();

@@ -40,7 +40,7 @@ impl LaneState {
         indexes.iter().find(|index| is_of(index, name)).cloned()
     }
 
-    /// Returns the indexes of the lane's secondary keys that there are.
+    /// Returns the existing indexes of the lane's secondary keys.
     pub fn secondary_indexes(&self) -> Vec<Arc<KeyIndex>> {
         self.secondary.0.read().clone()
     }

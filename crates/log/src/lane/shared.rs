@@ -1,4 +1,4 @@
-//! State that the lanes of a stream share, and those of a streamlet.
+//! State that the lanes of a stream share, and state that the lanes of a streamlet share.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ pub struct StreamShared {
     pub uuid: Uuid,
     pub name: String,
     pub config: RwLock<StreamConfig>,
-    /// As in `config`, where it never changes: every append asks.
+    /// A copy of the durability in `config`, which never changes: every append reads it.
     pub durability: Durability,
     /// The bounds of its chunks and groups.
     pub limits: LiveLimits,
@@ -40,7 +40,7 @@ pub struct StreamShared {
     pub has_shared_groups: AtomicBool,
 }
 
-/// What was done for the keys of a stream.
+/// The state of a stream's key indexes.
 #[derive(Debug, Default)]
 pub struct KeyedState {
     /// Whether lanes may have key indexes. Stored before one is used, taken before they are emptied.

@@ -24,19 +24,19 @@ pub struct StoredLane {
     pub unindexed: HashSet<ProducerId>,
     /// Transactions that were aborted in the last group behind its last entry.
     pub aborted: Vec<AbortedTransaction>,
-    /// Of the last group, if it is open.
+    /// The largest timestamp of the last group, if it is open.
     pub max_timestamp: Option<Timestamp>,
-    /// Of the last group.
+    /// The fingerprint of the last group.
     pub fingerprint: Fingerprint,
-    /// Where the last entry of the last group is.
+    /// The position of the last group's last index entry.
     pub indexed_at: Position,
     /// Bytes that the start truncated from the last group's file.
     pub truncated_bytes: u64,
     /// The leader epochs behind epoch 0, each with the offset that it begins at.
     pub epochs: Vec<(i32, Offset)>,
-    /// From where on it has all deletions that are newest versions.
+    /// The offset from which on it has all deletions that are newest versions.
     pub deletions_from: Offset,
-    /// Before which offset records are that made compaction drop older ones of their keys.
+    /// The offset before which lie all records that made compaction drop older ones of their keys.
     pub versions_from: Offset,
     pub fault: Option<LogError>,
 }

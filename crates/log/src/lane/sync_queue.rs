@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::lane::LaneState;
 use crate::lane::virtual_log::VirtualLog;
 
-/// How long syncers put off a virtual log whose producers wait for no commit.
+/// The time by which syncers delay a virtual log whose producers wait for no commit.
 pub const LAZY_AFTER: Duration = Duration::from_millis(30);
 
 /// The lines in which virtual logs wait for a syncer.
@@ -26,11 +26,11 @@ struct Lines {
     journal: VecDeque<Arc<VirtualLog>>,
     /// Delayed virtual logs, oldest first, with the times at which they are due.
     lazy: VecDeque<(Instant, Arc<VirtualLog>)>,
-    /// One block is written at a time.
+    /// Whether a syncer is writing a block: one at a time.
     journal_busy: bool,
-    /// Lanes whose files are to be synced and when, in the order of these times.
+    /// Lanes with files to sync and the time of the sync, in the order of these times.
     unsynced: VecDeque<(Instant, Arc<LaneState>)>,
-    /// One syncer at a time syncs these lanes, so that the others go on to write.
+    /// Whether a syncer is syncing these lanes: one at a time, so that the others continue to write.
     unsynced_busy: bool,
     closed: bool,
 }
@@ -48,8 +48,8 @@ impl Lines {
         !self.direct.is_empty() || (!self.journal.is_empty() && !self.journal_busy)
     }
 
-    /// Whether one more syncer is to be woken: for work, or to wait until a delayed virtual log is due. While a block is written
-    /// the syncer that writes it sees to the rest of the journal's line afterwards.
+    /// Whether one more syncer must wake up: for work, or to wait until a delayed virtual log is due. While a syncer writes a
+    /// block, it takes the rest of the journal's queue afterwards.
     fn needs_syncer(&self) -> bool {
         self.has_work() || (!self.lazy.is_empty() && !self.journal_busy)
     }
@@ -66,7 +66,7 @@ pub enum SyncTask {
 }
 
 impl SyncQueue {
-    /// Puts a virtual log in line, later if it can wait.
+    /// Queues a virtual log, delayed if it can wait.
     pub fn add(&self, log: Arc<VirtualLog>) {
         if !log.can_wait() {
             return self.add_now(log);
@@ -81,7 +81,7 @@ impl SyncQueue {
         }
     }
 
-    /// Puts a virtual log in line.
+    /// Queues a virtual log.
     pub fn add_now(&self, log: Arc<VirtualLog>) {
         let is_direct = log.is_direct();
         let mut lines = self.lines.lock();
@@ -93,7 +93,7 @@ impl SyncQueue {
         }
     }
 
-    /// Puts a virtual log in line again after a commit, later if it can wait. No other syncer is woken for it: the
+    /// Queues a virtual log again after a commit, delayed if it can wait. No other syncer is woken for it: the
     /// one that calls this takes the next work itself.
     pub fn add_again(&self, log: Arc<VirtualLog>) {
         let (can_wait, is_direct) = (log.can_wait(), log.is_direct());
@@ -104,7 +104,7 @@ impl SyncQueue {
         }
     }
 
-    /// Puts a virtual log in line that was put off. One that is in line or with a syncer stays there.
+    /// Queues a delayed virtual log. One that is queued or with a syncer stays there.
     pub fn hurry(&self, log: &Arc<VirtualLog>) {
         let is_direct = log.is_direct();
         let mut lines = self.lines.lock();
@@ -121,8 +121,8 @@ impl SyncQueue {
         }
     }
 
-    /// Puts a lane in line whose files are to be synced after this time. It must not be in line already. No syncer is
-    /// woken: the one that calls this takes the next work itself.
+    /// Queues a lane to have its files synced after `after`. It must not be in the queue already. This wakes no syncer: the
+    /// calling syncer takes the next work itself.
     pub fn add_unsynced(&self, lane: Arc<LaneState>, after: Duration) {
         let until = Instant::now() + after;
         let mut lines = self.lines.lock();
@@ -130,7 +130,7 @@ impl SyncQueue {
         lines.unsynced.insert(place, (until, lane));
     }
 
-    /// Lets the files of some lanes be synced now, if they are in line for that.
+    /// Lets the files of some lanes be synced now, if they are queued for a sync.
     pub fn hurry_unsynced(&self, is_wanted: impl Fn(&LaneState) -> bool) {
         let now = Instant::now();
         let mut lines = self.lines.lock();
@@ -149,18 +149,18 @@ impl SyncQueue {
         }
     }
 
-    /// Lets the files of a lane be synced now, if they are in line for that.
+    /// Lets the files of a lane be synced now, if they are queued for a sync.
     pub fn hurry_unsynced_lane(&self, lane: &LaneState) {
         self.hurry_unsynced(|other| std::ptr::eq(other, lane));
     }
 
-    /// Takes all lanes whose files are to be synced out of the line.
+    /// Takes all lanes with files to sync out of the queue.
     pub fn drain_unsynced(&self) -> Vec<Arc<LaneState>> {
         let mut lines = self.lines.lock();
         lines.unsynced.drain(..).map(|(_, lane)| lane).collect()
     }
 
-    /// Wakes a syncer if files are to be synced by now: where little is written, none of them looks.
+    /// Wakes a syncer if the sync of some files is due: with few writes, no syncer is awake to notice.
     pub fn wake_for_unsynced(&self) {
         let lines = self.lines.lock();
         let first = lines.unsynced.front();
@@ -184,7 +184,7 @@ impl SyncQueue {
         loop {
             let is_closed = lines.closed;
             let is_due = |until| is_closed || until <= Instant::now();
-            // Those that are due go first: no load may put them off.
+            // Due virtual logs go first: no load may delay them.
             let work = Self::take_unsynced(&mut lines, is_due);
             if let Some(work) = work.or_else(|| Self::take_from(&mut lines, is_due)) {
                 if lines.needs_syncer() {

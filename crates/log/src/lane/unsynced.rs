@@ -15,7 +15,7 @@ pub struct Unsynced {
 
 #[derive(Debug, Default)]
 pub struct UnsyncedState {
-    /// Where it ends. Moved by the syncer of the lane's virtual log.
+    /// The end of the written bytes. Moved by the syncer of the lane's virtual log.
     pub end: Option<WrittenEnd>,
     pub line: SyncLine,
     /// A caller waits until everything before this offset is durable.

@@ -34,7 +34,7 @@ pub const DIRECT_BYTES_MIN: usize = 256 << 10;
 /// A virtual log with this many bytes pending is not put off any longer.
 const LAZY_BYTES_MAX: usize = 4 << 20;
 
-/// How much one commit takes of one virtual log: bounds the time until its first chunk is durable.
+/// The most bytes of one virtual log in a commit: bounds the time until its first chunk is durable.
 pub const COMMIT_BYTES_MAX: usize = 8 << 20;
 
 /// Appended chunks of one lane that wait for durability.
@@ -49,11 +49,11 @@ pub struct PendingRun {
 /// The duty of the append that pushed a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// Nothing: the virtual log is in line, or with a syncer.
+    /// Nothing: the virtual log is queued, or with a syncer.
     InLine,
     /// The virtual log must be put in line: [`SyncQueue::add`](super::sync_queue::SyncQueue::add).
     First,
-    /// It was put off, and should not be any longer: [`SyncQueue::hurry`](super::sync_queue::SyncQueue::hurry).
+    /// It is delayed, and should become due at once: [`SyncQueue::hurry`](super::sync_queue::SyncQueue::hurry).
     Due,
 }
 
@@ -72,7 +72,7 @@ pub struct VirtualLog {
 struct Pending {
     runs: VecDeque<PendingRun>,
     bytes: usize,
-    /// In a line or with a syncer.
+    /// In a queue or with a syncer.
     queued: bool,
 }
 
@@ -183,7 +183,7 @@ impl VirtualLog {
         }
     }
 
-    /// After a commit: `true` when more is pending, so that it must be put in line again.
+    /// Called after a commit. Returns whether more is pending, so that it must be queued again.
     #[must_use]
     pub fn committed(&self) -> bool {
         let mut pending = self.pending.lock();

@@ -38,7 +38,7 @@ pub struct WatchEntry {
     pub after: AtomicU64,
 }
 
-/// Which of a lane's heads a watch is about.
+/// The head of a lane that a watch observes.
 #[derive(Debug, Clone, Copy)]
 pub enum WatchedHead {
     Durable,
@@ -55,8 +55,8 @@ impl WatchedHead {
 }
 
 impl WatchEntry {
-    /// Adds the key to those that are ready, if it is armed for less than the lane's head. `true` when
-    /// the watch is to be woken.
+    /// Adds the key to the ready ones, if it is armed for less than the lane's head. Returns whether the caller must wake the
+    /// watch.
     pub fn note(&self, heads: &LaneHeads) -> bool {
         let after = self.after.load(Ordering::Relaxed);
         if after == DISARMED || (self.head.of(heads).0 <= after && !heads.is_removed) {

@@ -15,10 +15,10 @@ use crate::priority;
 /// The most steps of persistence that a thread does before other work gets its turn.
 const PERSIST_STEPS_MAX: usize = 64;
 
-/// How often it is looked for groups that need key files.
+/// The interval of the search for groups that need key files.
 const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it is looked for lanes that are due for compaction.
+/// The interval of the search for lanes that are due for compaction.
 const COMPACT_EVERY: Duration = Duration::from_secs(1);
 
 /// Threads that make commits. They wait for the disk most of the time, so there is no harm in more

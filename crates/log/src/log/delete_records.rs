@@ -19,8 +19,8 @@ use crate::log::Log;
 use crate::read::seek::seek_offset;
 
 impl Log {
-    /// Deletes the records before an offset of each lane. Their room is free as soon as nothing of
-    /// their group is left. One answer for each lane: where it begins now, for good.
+    /// Deletes the records before an offset of each lane. Their room is free as soon as none of
+    /// their group is left. Returns for each lane the offset where it begins now, durably.
     ///
     /// # Errors
     /// When the offset is beyond the durable one, the stream is deleted, or the deletion cannot be
@@ -101,7 +101,7 @@ impl Deletion<'_> {
         }
     }
 
-    /// The deletion is noted for good.
+    /// Finishes a deletion whose note is durable.
     fn finish(&self, core: &Core) {
         if !self.is_needed() {
             return;

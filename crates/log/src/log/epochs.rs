@@ -10,8 +10,8 @@ use crate::lane::LaneState;
 use crate::settings::config::Durability;
 
 impl Core {
-    /// Raises the leader epoch of each lane whose high watermark may have gone back since the last run: that of a crash, which
-    /// loses what was not synced. With one write and one sync for all.
+    /// Raises the leader epoch of each lane whose high watermark may have moved back since the last run: a crash loses records
+    /// that were not synced. One write and one sync serve all lanes.
     ///
     /// # Errors
     /// When the manifest cannot be written.
@@ -33,7 +33,7 @@ impl Core {
             .and_then(|appended| manifest.sync_to(appended))
         {
             Err(error) if error.is_disk_full() => {
-                tracing::warn!(%error, "consumers are not told of records that the crash may have taken back");
+                tracing::warn!(%error, "consumers get no truncation error for records that the crash may have lost");
                 return Ok(());
             }
             appended => appended?,
@@ -46,11 +46,11 @@ impl Core {
     }
 }
 
-/// Returns whether a crash may have taken back records that consumers of a lane have read.
+/// Returns whether a crash may have lost records that consumers of a lane have read.
 fn may_have_gone_back(lane: &LaneState) -> bool {
     match lane.stream.durability {
         Durability::Written | Durability::Async => lane.fault().is_none(),
-        // Only damage takes them back.
+        // Only damage can lose them.
         Durability::Sync => lane.fault().is_none() && lane.truncated_bytes > 0,
         // It has no files, and begins anew with each start.
         Durability::Memory => false,

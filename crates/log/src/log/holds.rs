@@ -1,4 +1,4 @@
-//! Holds of streams: to make them, to take them away, and to end them in time.
+//! Holds of streams: their creation, their release, and their end when their time is over.
 //!
 //! A hold is in force in its lanes before its entry is written, and until the end of the entry is durable. So whatever a crash
 //! leaves, no pass has dropped a version that a hold of the catalog names.
@@ -25,10 +25,10 @@ use crate::read::fetch::AtLeast;
 use crate::settings::config::Durability;
 use crate::stream::{StreamKind, StreamState};
 
-/// When it is tried again to end a hold whose entry could not be removed.
+/// The time until the end of a hold is retried whose entry could not be removed.
 const RETRY_AFTER: Duration = Duration::from_secs(15);
 
-/// How many bytes behind a hold are read at once.
+/// The bytes behind a hold that one read fetches.
 const REST_READ_BYTES: usize = 1 << 20;
 
 /// The most bytes behind a hold that are searched for committed transactions. Where open ones hold back more, the hold is refused.
@@ -40,15 +40,15 @@ pub struct BegunHold {
     stream: Arc<StreamState>,
     id: HoldId,
     hold: Hold,
-    /// What each partition had behind the hold at the moment of the cut: open transactions, and records behind their beginnings.
+    /// The part of each partition behind the hold at the moment of the cut: open transactions, and records behind their beginnings.
     rests: Vec<(Arc<LaneState>, Range<Offset>)>,
     is_cut: bool,
     is_kept: bool,
 }
 
 impl Log {
-    /// Makes a hold: from here on each key of the stream can be looked up as it was when this was called, until the hold
-    /// ends. Returns when the hold is durable.
+    /// Creates a hold: until it ends, each key of the stream can be looked up with the value that it had when this was
+    /// called. Returns when the hold is durable.
     ///
     /// ```
     /// use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogConfig, NewHold, StreamConfig};
@@ -86,7 +86,7 @@ impl Log {
     /// ```
     ///
     /// # Errors
-    /// When the stream is unknown, not keyed or in memory alone, the name is taken or refused, the stream has too many holds, open
+    /// When the stream is unknown, not keyed or only in memory, the name is taken or refused, the stream has too many holds, open
     /// transactions make it impossible to have all of a committed one ([`LogError::HoldSplits`]), or the hold cannot be stored.
     pub fn create_hold(&self, stream: &str, new: &NewHold<'_>) -> Result<Arc<Hold>> {
         self.begin_hold(stream, new)?.keep()
@@ -130,7 +130,7 @@ impl Log {
         })
     }
 
-    /// Ends a hold. What it alone has kept goes with a later pass of compaction.
+    /// Ends a hold. A later compaction pass removes the records that only this hold protected.
     ///
     /// # Errors
     /// When stream or hold are unknown, or the end cannot be stored.
@@ -183,8 +183,8 @@ impl BegunHold {
         self.hold.held.sort_by_key(|held| held.partition);
     }
 
-    /// Whether a partition has records of a committed transaction behind the hold, since another one that began before them is
-    /// open there: other partitions may have such records before the hold.
+    /// Whether a partition has records of a committed transaction behind the hold, because an earlier transaction is still open
+    /// there. Other partitions may have records of the committed transaction before the hold.
     fn splits_transaction(&self) -> Result<bool> {
         if self.hold.partitions == 1 {
             return Ok(false);
@@ -242,7 +242,7 @@ impl BegunHold {
             let Some(lane) = self.stream.partition(held.partition) else {
                 continue;
             };
-            // No crash takes back what it sees, nor the ends of the transactions.
+            // No crash may lose the records that the hold sees, nor the ends of their transactions.
             core.hurry_durable(&lane, lane.next_offset());
             wait_for(core, &lane, LaneState::stable_for_good, held.end)?;
         }
@@ -284,7 +284,7 @@ impl Drop for BegunHold {
 
 /// Ends the holds whose time is over.
 pub fn end_holds(core: &Core, catalog: &Table) {
-    // As for values that end: what a hold has kept does not come back.
+    // Compaction's steady time, as for values that expire: records dropped after a hold's end do not come back.
     let now = core.compactor.time.now(&*core.clock);
     if !core.take_hold_end(now) {
         return;

@@ -1,4 +1,4 @@
-//! How a stream comes into being and ends: each step is noted in the catalog before it counts.
+//! The creation and deletion of streams: each step is noted in the catalog before it counts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +68,7 @@ impl Inner {
             lanes: config.lanes,
         }];
         let uuid = new_uuid(&*self.random)?;
-        // Before anything is made of them.
+        // Checked before any state is made of them.
         let counted = match kind {
             StreamKind::Internal => 0,
             StreamKind::Stream | StreamKind::Object => config.partition_count(),
@@ -150,7 +150,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Notes that a stream, or the object that it holds, is deleted. Nothing of it is taken away before
+    /// Notes that a stream, or the object that it holds, is deleted. None of its data is removed before
     /// that is durable, unless there is no room for that.
     pub(super) fn note_end(
         &self,

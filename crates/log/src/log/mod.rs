@@ -87,7 +87,7 @@ impl Log {
     }
 
     /// Compacts all keyed streams at once, as far as their settings allow it: of the records in closed groups the newest of
-    /// each key stay. Returns what it did.
+    /// each key stay. Returns the sum of all passes.
     ///
     /// # Errors
     /// When groups cannot be read or written. Those that were not compacted stay as they are.
@@ -108,8 +108,8 @@ impl Log {
         self.inner.core.sync_step()
     }
 
-    /// Looks whether partitions are due for compaction, and compacts the one that is most due; for
-    /// [`Background::Manual`](crate::Background::Manual). `true` when there was one.
+    /// Compacts the partition that is most due, if any; for [`Background::Manual`](crate::Background::Manual). Returns whether
+    /// one was due.
     pub fn compact_step(&self) -> bool {
         self.end_holds();
         self.inner.core.compact_step()

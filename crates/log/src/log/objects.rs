@@ -1,4 +1,4 @@
-//! Objects of a log: to put, get, list and delete.
+//! Puts, gets, lists and deletes the objects of a log.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -172,7 +172,7 @@ impl Log {
                 let moved_to = core.dir.move_stream_aside(id)?;
                 tracing::warn!(moved_to = %moved_to.display(),
                     "the catalog was truncated or repaired and does not name stream {id}; its files are \
-                     moved to where their names begin so: look whether it is missed");
+                     moved to paths that begin so: check whether the stream is missing");
             }
             abandoned.extend(is_salvaged.then(|| SALVAGED.to_owned()));
         } else {

@@ -1,4 +1,4 @@
-//! How a log is doing.
+//! Statistics of a log.
 
 use std::sync::atomic::Ordering;
 
@@ -9,12 +9,12 @@ use crate::log::Log;
 use crate::memory::pool::Arena;
 use crate::read::keys::hot::HotKeyStats;
 
-/// How a log is doing.
+/// Statistics of a log.
 #[derive(Debug, Clone, Serialize)]
 pub struct LogStats {
     /// Memory for segments.
     pub pool_bytes: u64,
-    /// How much of it is in use.
+    /// The bytes of it in use.
     pub pool_used_bytes: u64,
     /// Blocks written to the journal: each is one write and one sync.
     pub journal_blocks: u64,
@@ -47,7 +47,7 @@ pub struct LogStats {
 }
 
 impl Log {
-    /// How the log is doing.
+    /// Returns the statistics of the log.
     pub fn stats(&self) -> LogStats {
         let core = &self.inner.core;
         let journal = core.journal.usage();

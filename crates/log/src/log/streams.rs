@@ -1,4 +1,4 @@
-//! Streams of a log: to make, find, change and delete.
+//! The creation, lookup, change and deletion of a log's streams.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Log {
             Err(LogError::UnknownStream { .. }) => self.inner.next_id(),
             found => return found.and_then(own),
         };
-        // Deleted records are to leave the disk soon.
+        // Small groups: deleted records should leave the disk soon.
         let config = StreamConfig {
             group_segments: 1,
             ..StreamConfig::default()

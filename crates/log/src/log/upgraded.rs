@@ -7,7 +7,7 @@ use crate::settings::compaction::is_compacted;
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT};
 use crate::stream::{StreamKind, StreamState};
 
-/// How many streams a warning names.
+/// The number of streams that a warning names.
 const NAMED_STREAMS_MAX: usize = 100;
 
 /// Warns that streams are compacted from now on: earlier versions stored this wish, and kept every record.

@@ -153,7 +153,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Extends the slice by `range` of `buffer`, if that is what follows it. Costs less than a
+    /// Extends the slice by `range` of `buffer`, if that range follows it. Costs less than a
     /// slice of its own.
     ///
     /// # Panics

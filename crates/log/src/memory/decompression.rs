@@ -3,7 +3,7 @@
 //! Each piece of work takes a [`Lease`] first and gives it back when it is done, so nothing that was decompressed
 //! outlasts the look at it. Subscriptions that get none are [busy](crate::Next::Busy) until one is given back;
 //! producers and searches by time wait, for a bounded time. Half of the budget is for work that needs little, so chunks
-//! that decompress to very much hold up each other, and nothing else.
+//! that decompress to many bytes delay only each other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ const SMALL_BYTES: usize =
 /// The buffers that wait for the next piece of small work.
 const IDLE_MAX: usize = 4;
 
-/// The memory of an idle buffer, with that of the codecs.
+/// The memory of an idle buffer and its codecs.
 const IDLE_BYTES: usize = SMALL_RECORDS_BYTES + (256 << 10);
 
 /// The memory that a piece of work needs.
@@ -45,9 +45,9 @@ const IDLE_BYTES: usize = SMALL_RECORDS_BYTES + (256 << 10);
 pub enum Need {
     /// Chunks that are, and decompress to, at most [`SMALL_RECORDS_BYTES`].
     Small,
-    /// One chunk that is not compressed, of this many bytes.
+    /// Memory for one uncompressed chunk of this many bytes.
     Copy(usize),
-    /// One chunk that decompresses to as much as there may be.
+    /// Memory for one chunk that decompresses to the largest allowed size.
     Large,
 }
 
@@ -79,7 +79,7 @@ struct Half {
 
 #[derive(Debug, Default)]
 struct Used {
-    /// Of each half.
+    /// The bytes of each half.
     bytes: [usize; 2],
     /// The most that was ever in use.
     peak: usize,
@@ -188,12 +188,12 @@ impl Decompression {
         Ok(look(chunk.records(lease.decompressor())?))
     }
 
-    /// Notified when there may be memory for such work.
+    /// Notified when there may be memory for work with this need.
     pub fn freed(&self, need: Need) -> &Event {
         &self.halves[half_of(need)].freed
     }
 
-    /// How many bytes are in use, and the most that ever were.
+    /// Returns the bytes in use, and the most that ever were.
     pub fn used(&self) -> (usize, usize) {
         let used = self.used.lock();
         (used.bytes.iter().sum(), used.peak)

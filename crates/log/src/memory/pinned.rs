@@ -1,4 +1,4 @@
-//! Pinned slices: data of the log that is held for long stays where it lies, while that is little.
+//! Pinned slices: long-held data of the log stays in place while it is little, and is copied beyond that.
 //!
 //! A slice keeps its whole block from being handed out again, and a small block keeps the largest one
 //! that it is part of. So pins are counted in largest blocks: a share of these may have pinned parts,
@@ -80,14 +80,14 @@ pub struct PinnedBlocks {
     /// First byte of the arena.
     base: usize,
     block_bytes: usize,
-    /// How many of them there may be.
+    /// The most pinned blocks.
     blocks_max: usize,
     /// The number of pinned slices of each; always above 0.
     slices: Mutex<BTreeMap<usize, usize>>,
 }
 
 impl PinnedBlocks {
-    /// One in `share` of an arena's largest blocks.
+    /// Returns a limit of one in `share` of an arena's largest blocks.
     pub fn new(base: usize, arena_bytes: usize, block_bytes: usize, share: usize) -> PinnedBlocks {
         PinnedBlocks {
             base,

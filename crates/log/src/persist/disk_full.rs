@@ -18,7 +18,7 @@ impl Core {
     pub fn set_disk_full(&self, error: &LogError) {
         if !self.appends.disk.set_full() {
             tracing::warn!(%error, "disk is full: writes are refused until there is room");
-            // Appends that wait to become durable learn of it, in every lane.
+            // Fails the appends of every lane that wait to become durable.
             for lane in self.made_lanes() {
                 lane.durable_moved.notify(usize::MAX);
             }
@@ -26,7 +26,7 @@ impl Core {
         self.appends.persister.notify();
     }
 
-    /// Looks whether a full disk has room again.
+    /// Checks whether a full disk has room again.
     pub fn probe_disk(&self, now: Duration) {
         let mut probed_at = self.probed_at.lock();
         let is_early =

@@ -60,7 +60,7 @@ impl Core {
         self.persist(groups.iter().map(|(group, _)| Arc::clone(group)).collect());
         let is_live =
             |(group, to): &&(Arc<Group>, Position)| !group.is_removed() && group.synced() < *to;
-        // Those that failed stay in the journal until the next start.
+        // Chunks of failed lanes stay in the journal until the next start.
         let (failed, waiting): (Vec<_>, Vec<_>) = groups
             .iter()
             .filter(is_live)

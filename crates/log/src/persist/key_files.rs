@@ -1,5 +1,5 @@
-//! The key files of closed groups of keyed streams, made in the background. Those of a stream that is not keyed any more stay
-//! until their groups go, since they are right if it is keyed again.
+//! The key files of closed groups of keyed streams, made in the background. Key files of a stream that is no longer
+//! keyed stay until their groups are removed, since they are right if it is keyed again.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ use crate::lane::LaneState;
 use crate::read::keys::cover::{ensure_key_file, first_without_file, next_group};
 use crate::stream::StreamState;
 
-/// How many lanes a step looks at: some 5 ms of work each second. With more lanes a turn takes several steps; till then
+/// The number of lanes that a step checks: some 5 ms of work each second. With more lanes a turn takes several steps; till then
 /// lookups read the groups that have no key file yet.
 const LANES_MAX: usize = 10_000;
 
@@ -25,7 +25,7 @@ impl Core {
         self.key_step_of(LANES_MAX)
     }
 
-    /// As [`key_step`](Self::key_step), for so many lanes at most.
+    /// Does one [`key_step`](Self::key_step) for at most `lanes_max` lanes.
     fn key_step_of(&self, lanes_max: usize) -> bool {
         if self.appends.disk.is_full() {
             return false;

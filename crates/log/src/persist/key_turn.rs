@@ -1,4 +1,4 @@
-//! The turn in which the lanes of keyed streams are looked at.
+//! The order in which the lanes of keyed streams are checked for missing key files.
 
 use std::sync::Weak;
 

@@ -71,8 +71,8 @@ impl Core {
         Ok(())
     }
 
-    /// Makes durable what the groups before `next` tell about the lane's producers: the index of `next` begins with all of
-    /// them. A crash may have torn that index, since it is not synced otherwise.
+    /// Makes the producer states durable that only the groups before `next` still hold: the index of `next` begins with all
+    /// producers of the lane. A crash may have torn that index, since nothing else syncs it.
     fn keep_producers(&self, before: &[Arc<Group>], next: &Group) -> Result<()> {
         // The index of a rewritten group was synced. Without a file the lane is given up.
         if next.is_rewritten() || !next.has_file() {

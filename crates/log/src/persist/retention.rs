@@ -100,7 +100,7 @@ impl Core {
             // It holds the lane's next offset, when the journal holds only some of those before it.
             result = self.found(lane, &groups[expired]);
             if result.is_err() {
-                // On a full disk those go that need no new file.
+                // On a full disk, retention removes groups whose removal needs no new file.
                 while expired > 0 && !groups[expired].has_file() {
                     expired -= 1;
                 }

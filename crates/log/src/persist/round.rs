@@ -12,7 +12,7 @@ use crate::memory::pool::Arena;
 const POOL_FREE_GOAL: f64 = 0.375;
 
 impl Core {
-    /// One round of the persistence manager. `true` when it did something.
+    /// Runs one round of the persistence manager. Returns whether it did anything.
     pub fn persist_step(&self) -> bool {
         let now = self.tick();
         let mut worked = false;

@@ -64,7 +64,7 @@ pub(crate) fn poll(
 }
 
 impl Core {
-    /// Lets a lane become durable up to `offset` soon, since a caller waits for that.
+    /// Hurries a lane to become durable up to `offset`, since a caller waits for that.
     pub fn hurry_durable(&self, lane: &LaneState, offset: Offset) {
         if lane.stream.durability != Durability::Written {
             return;

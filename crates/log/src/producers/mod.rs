@@ -1,6 +1,6 @@
 //! Producers and transactions of one lane: duplicate detection, and the last stable offset.
 //!
-//! The rules are those of Kafka's idempotent producer: a chunk continues its producer's sequence, repeats one of its last five
+//! The rules equal Kafka's for its idempotent producer: a chunk continues its producer's sequence, repeats one of its last five
 //! chunks, or is refused. The table belongs to the lane's head. Its changes are written into the index with the positions that
 //! they hold for, so a restart knows exactly the producers of the stored chunks.
 //!
@@ -29,7 +29,7 @@ const PRODUCERS_MAX: usize = 10_000;
 /// The most transactions that a lane has open at a time; so there are always producers to forget.
 pub const TRANSACTIONS_MAX: usize = PRODUCERS_MAX / 2;
 
-/// How many are forgotten at once: looking for them takes a look at all.
+/// The number of producers that are forgotten at once, since finding the idlest ones visits all.
 const FORGOTTEN_AT_ONCE: usize = PRODUCERS_MAX / 10;
 
 /// A remembered chunk.
@@ -48,11 +48,11 @@ pub struct ProducerState {
     pub chunks: VecDeque<PastChunk>,
     /// Whether its next sequence is known. It is not, if only a marker of it is left.
     pub knows_sequence: bool,
-    /// Of its last chunk or marker.
+    /// The last offset of its last chunk or marker.
     pub last_offset: Offset,
-    /// The largest timestamp of its last chunk, or that of its last marker.
+    /// The largest timestamp of its last chunk, or the timestamp of its last marker.
     pub last_timestamp: Timestamp,
-    /// Of its last marker; [`NO_COORDINATOR`] when there was none.
+    /// The coordinator's epoch in its last marker; [`NO_COORDINATOR`] when there was none.
     pub coordinator_epoch: i32,
     /// The transaction that it is in.
     pub transaction: Option<OpenTransaction>,
@@ -302,7 +302,7 @@ impl Producers {
         if self.states.len() < PRODUCERS_MAX || self.states.contains_key(&id) {
             return;
         }
-        // One that is in a transaction is never forgotten: consumers wait for its end.
+        // A producer in a transaction is never forgotten: consumers wait for its end.
         let idle = self
             .states
             .iter()

@@ -12,18 +12,18 @@ use crate::producers::transactions::EndedTransaction;
 /// and those whose marker is not durable.
 #[derive(Debug, Default)]
 pub struct Unstable {
-    /// How many there are, for a lane without any. Stored under the lock.
+    /// The number of open transactions, so that a lane without any takes no lock. Stored under the lock.
     count: AtomicUsize,
     transactions: Mutex<UnstableTransactions>,
 }
 
 #[derive(Debug, Default)]
 struct UnstableTransactions {
-    /// Where they begin; and the offset of the marker, if there is one.
+    /// The first offset of each transaction, and the offset of its marker, if there is one.
     by_first: BTreeMap<Offset, Option<Offset>>,
-    /// Those with a marker, in the order of the markers: marker, and where it begins.
+    /// Transactions with a marker, in the order of the markers: the marker's offset, and the transaction's first one.
     ended: VecDeque<(Offset, Offset)>,
-    /// Those of them whose marker a crash may take back, in the same order.
+    /// The ended transactions whose marker a crash may still lose, in the same order.
     revocable: VecDeque<(Offset, Offset)>,
 }
 
@@ -74,8 +74,8 @@ impl Unstable {
         first.map_or(high_watermark, |first| high_watermark.min(*first))
     }
 
-    /// Returns the offset where the first transaction begins whose end may still be taken back by a crash, or that has not
-    /// ended; `durable` when there is none before it. The caller must have loaded the lane's durable offset before the call.
+    /// Returns the first offset of the earliest transaction that has not ended, or whose end a crash may still lose;
+    /// `durable` when there is none before it. The caller must have loaded the lane's durable offset before the call.
     pub fn first_for_good(&self, durable: Offset) -> Offset {
         let mut transactions = self.transactions.lock();
         self.settle(&mut transactions, durable);
@@ -86,7 +86,7 @@ impl Unstable {
         first.map_or(durable, |first| durable.min(*first))
     }
 
-    /// Forgets those whose markers may be read.
+    /// Forgets transactions whose markers may be read.
     fn settle(&self, transactions: &mut UnstableTransactions, high_watermark: Offset) {
         while let Some((marker, first)) = transactions.ended.front()
             && *marker < high_watermark

@@ -17,7 +17,7 @@ pub fn aborted_transactions(
     loop {
         let swaps = lane.swaps();
         let aborted = in_groups(reads, lane, from, to)?;
-        // Groups that were replaced meanwhile may have been passed over, or looked at twice.
+        // The search may have missed groups that were replaced meanwhile, or visited them twice.
         if lane.swaps() == swaps {
             return Ok(aborted);
         }

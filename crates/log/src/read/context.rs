@@ -28,7 +28,7 @@ pub struct ReadContext {
     pub compaction_marks: Arc<CompactionMarks>,
     pub damage: DamageReports,
     pub decompression: Arc<Decompression>,
-    /// How long a search waits for memory to decompress in.
+    /// The longest wait of a search for memory to decompress in.
     pub decompression_wait_max: Duration,
 }
 

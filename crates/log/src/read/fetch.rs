@@ -1,4 +1,4 @@
-//! Fetching: whole chunks from an offset on, in place, for a caller that has the offset alone.
+//! Fetching: whole chunks from an offset on, without a copy, for a caller that knows only the offset.
 //!
 //! A fetch leaves no listener and no lock behind. The sparse index leads near the offset. The lane remembers where its
 //! last few fetches ended, since their consumers usually go on there, so most fetches parse only the headers of the

@@ -2,7 +2,7 @@
 //!
 //! Bytes within a chunk look like a damaged chunk. So before a read reports damage, it walks to its position from the last
 //! index entry before it, over chunks that it checks. If the walk passes over the position, the client named a wrong one.
-//! If the walk finds damage, that is real, wherever the client meant to read.
+//! If the walk finds damage, the damage is real, whatever position the client wanted.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub fn beyond_end(group: &Group, position: Position) -> LogError {
     group.damage().cloned().unwrap_or_else(bad_cursor)
 }
 
-/// Whether bytes begin as a chunk of this place does. Bytes within a chunk do so only by a producer's intent.
+/// Whether bytes begin like a chunk at this place. Bytes within a chunk do so only if a producer crafted them.
 fn looks_like_chunk(lane: &LaneState, group: &Group, slice: &Slice) -> bool {
     let offsets = group.first_offset..lane.durable_offset();
     ChunkHeader::parse(slice).is_ok_and(|header| {

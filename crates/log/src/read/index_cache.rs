@@ -17,8 +17,8 @@ use crate::recovery::rebuild::rebuild_index;
 /// The most points of the indexes in the cache, over all groups: some 32 MiB.
 const POINTS_MAX: usize = 1 << 20;
 
-/// The indexes that were read from files. When they are too many, those go that were not used since the cache last
-/// looked at them.
+/// The indexes that were read from files. When there are too many, the cache evicts indexes that were not used since
+/// its last check of them.
 pub struct IndexCache {
     dir: Arc<DataDir>,
     cached: Mutex<Cached>,
@@ -26,7 +26,7 @@ pub struct IndexCache {
 
 #[derive(Debug, Default)]
 struct Cached {
-    /// The group that the cache looked at longest ago comes first. With the number of its points.
+    /// Each group with its number of points; the group that the cache checked longest ago comes first.
     groups: VecDeque<(Weak<Group>, usize)>,
     points: usize,
 }

@@ -1,7 +1,7 @@
 //! Reads: from the segments in memory, or from the groups' files where these are evicted.
 //!
-//! Reads of one [`group`] find their bytes in memory or through [`catch_up`], those of a client also where no chunk starts
-//! ([`from_cursor`]); a [`fetch`] and a [`seek`] find the group and the
+//! Reads of one [`group`] find their bytes in memory or through [`catch_up`]; reads of a client may begin where no chunk
+//! starts ([`from_cursor`]); a [`fetch`] and a [`seek`] find the group and the
 //! chunk of an offset, with the indexes that [`index_cache`] keeps; [`keys`] finds the newest record of a key. Reads need no more of the log than the [`context`].
 //!
 //! Bytes from disk are checked before they are given out; damage is reported once and stays an error ([`damage_reports`]). Reads

@@ -45,7 +45,7 @@ fn first_in(
     match reads.decompression.with_records(chunk, wait_max, find) {
         Ok(Some(found)) => Some(Ok(found)),
         Ok(None) | Err(LogError::Chunk(_)) => match header.base_offset < start {
-            // It may be one of those before.
+            // The record may be in an earlier chunk.
             true => None,
             false => Some(Ok((header.base_offset, header.max_timestamp))),
         },

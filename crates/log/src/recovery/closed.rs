@@ -19,7 +19,7 @@ pub struct ClosedGroup {
     pub name: GroupName,
     pub end: GroupEnd,
     pub index_len: u64,
-    /// Index entries that are not in the index yet: those of a group that the replay closed.
+    /// Index entries that are not in the index yet: entries of a group that the replay closed.
     pub entries: Vec<IndexEntry>,
     /// Segment starts; empty when they are not loaded.
     pub segments: Vec<Position>,
@@ -63,7 +63,7 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// Of a group without a file.
+    /// Begins the replay of a group without a file.
     pub fn begin() -> Replayed {
         Replayed {
             from: Position(0),

@@ -60,7 +60,7 @@ pub fn foreign_file(dir: &DataDir, name: &GroupName) -> Result<Option<String>> {
     foreign(&*file, head.as_ref(), &path, name, &read_index(dir, name)?)
 }
 
-/// Returns the difference if head, file and index are not those of one group.
+/// Returns the difference if head, file and index do not belong to the same group.
 pub fn foreign(
     file: &dyn DiskFile,
     head: Option<&GroupHead>,
@@ -85,7 +85,7 @@ pub fn foreign(
         }
         Some(head) if head.name != *name => {
             return Ok(Some(format!(
-                "the head of this file is that of {}: another file was copied here",
+                "the head of this file belongs to {}: another file was copied here",
                 of(&head.name)
             )));
         }
@@ -93,7 +93,7 @@ pub fn foreign(
     }
     if let Some(other) = &index.foreign {
         return Ok(Some(format!(
-            "the index beside this file is that of {}; one of the two was copied here",
+            "the index beside this file belongs to {}; one of the two was copied here",
             of(other)
         )));
     }
@@ -128,7 +128,7 @@ pub fn foreign_identity(
     Some(LogError::corrupted(dir.group_path(name), Position(0), what))
 }
 
-/// Why this is not the file that the entry was made for, if whole chunks of another one are in it: they may reach
+/// Returns why this is not the file that the entry was made for, if whole chunks of another one are in it: they may reach
 /// beyond the entry. One that is damaged is left to the readers.
 fn other_file(
     file: &dyn DiskFile,

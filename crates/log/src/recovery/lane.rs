@@ -166,7 +166,7 @@ impl RecoveredLane {
 
     /// Reads the groups that wait, up to the first one that is not whole.
     fn read_files(&mut self, dir: &DataDir) -> Result<()> {
-        // Those behind the closed groups, unless the last of them was not read.
+        // The producers behind the closed groups, unless the last group was not read.
         let mut producers = Some(std::mem::take(&mut self.tail.producers));
         while let Some(name) = self.waiting.pop_front() {
             if let Some(next) = self.waiting.front()

@@ -6,8 +6,8 @@
 //! 1. a listed file that is missing was lost: the lane is damaged, and keeps all of its files,
 //! 2. a file of a group before the lane's first one, or among the listed ones, is a leftover of a removal,
 //! 3. a file of a group behind the last one was just begun: the lane goes on with it where it fits. If its head never
-//!    reached the medium, it is a leftover, as are those behind it: what they hold is in the journal, or was never answered.
-//!    After a clean stop there is none; then the lane is damaged.
+//!    reached the medium, it is a leftover, as are the files behind it: their chunks are in the journal, or were never
+//!    acknowledged. After a clean stop there is none; then the lane is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +24,9 @@ use crate::ids::{GroupName, LaneId};
 /// The files of a lane.
 pub struct LaneFiles {
     pub lane: LaneId,
-    /// Those that are listed, in the order of the groups, missing ones too.
+    /// The listed groups in order, including missing ones.
     pub listed: Vec<GroupName>,
-    /// Those that were begun behind the listed ones, in the order of the groups; none where listed ones are missing.
+    /// The groups that were begun behind the listed ones, in order; empty if listed groups are missing.
     pub begun: Vec<GroupName>,
     /// The group and offset that the lane begins with, if groups were removed.
     pub first: Option<(GroupId, Offset)>,
@@ -104,7 +104,7 @@ pub fn compare(
 #[derive(Default)]
 struct Found {
     groups: Vec<GroupName>,
-    /// Of groups without a file.
+    /// The indexes of groups without a file.
     indexes: Vec<GroupName>,
 }
 

@@ -7,7 +7,7 @@
 //! 2. Replay the journal: chunks that the files lack go into segments in the pool, as they lay there before
 //!    the end of the last run. Only where the pool is too small for them they go to the files now.
 //! 3. The torn end of a write behind the whole chunks, which the journal did not bring back, is
-//!    moved aside. More bytes than such a write can leave are damage: the file stays as it is. So are any bytes
+//!    moved aside. More bytes than a torn write can leave are damage: the file stays as it is. So are any bytes
 //!    after a clean stop ([`clean_stop`](crate::files::clean_stop)), which leaves no torn ends.
 //! 4. The log is ready. In the background the segments of step 2 are persisted as any others, as soon
 //!    as the disk has room for them; then the old journal, which holds them until then, is removed.
@@ -131,8 +131,8 @@ impl Recovered {
         Ok(recovered)
     }
 
-    /// Lists the files that were begun, or that the replay has made; they are synced with their names. Those of damaged
-    /// lanes stay as they are.
+    /// Lists files that were begun, or that the replay has made; they are synced with their names. Files of damaged
+    /// lanes stay unlisted.
     fn list_files(&self, dir: &DataDir, listed: &Listed) -> Result<()> {
         let whole = self.lanes.values().filter(|lane| lane.damage.is_none());
         let is_new = |name: &GroupName| {
@@ -243,8 +243,8 @@ impl Recovered {
         stored
     }
 
-    /// Returns whether a lane that was taken out has files of another data directory: the journal may hold what theirs
-    /// should.
+    /// Returns whether a lane that was taken out has files of another data directory: the journal may hold chunks
+    /// that their files should.
     pub fn has_foreign(&self) -> bool {
         self.has_foreign
     }

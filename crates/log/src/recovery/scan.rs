@@ -10,7 +10,7 @@ use crate::error::{LogError, Result};
 use crate::files::DataDir;
 use crate::ids::GroupName;
 
-/// How much of a file is read at once when it is checked.
+/// The bytes of a file that one read fetches when it is checked.
 pub const SCAN_BYTES: usize = 1 << 20;
 
 pub fn open(dir: &DataDir, name: &GroupName, access: Access) -> Result<Box<dyn DiskFile>> {

@@ -19,7 +19,7 @@ use crate::recovery::foreign::foreign_identity;
 use crate::recovery::lane::RecoveredLane;
 
 impl RecoveredLane {
-    /// Returns the lane as one of a stream with this identity. A file that names another one is damage: nothing of it is
+    /// Returns the lane as one of a stream with this identity. A file that names another one is damage: none of it is
     /// served.
     pub fn into_stored(
         self,

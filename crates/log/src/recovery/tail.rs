@@ -46,7 +46,7 @@ pub struct Tail {
     pub index_len: u64,
     /// Entries to add to it.
     pub entries: Vec<IndexEntry>,
-    /// Bytes of the file that are to be written again; they end at `replayed.from`.
+    /// Bytes of the file that must be written again; they end at `replayed.from`.
     pub buffer: Vec<u8>,
     /// The length of the file, where it does not end behind a whole chunk.
     pub truncate_from: Position,
@@ -141,7 +141,7 @@ impl Tail {
             return Ok((tail, Some(Damage::for_ever(error))));
         }
 
-        // Step 1: the index entries. Those of a file that lost its end do not count.
+        // Step 1: the index entries. Entries of a file that lost its end do not count.
         let mut tail = match index.entries.is_empty() {
             true => begin(producers()?),
             false => Tail {
@@ -256,8 +256,8 @@ impl Tail {
         }
     }
 
-    /// Makes room in memory for a chunk of `bytes`, in segments that grow as those of appends do:
-    /// a pool that was large enough for these is so again. `false` when the pool has none.
+    /// Makes room in memory for a chunk of `bytes`, in segments that grow like an append's:
+    /// a pool that was large enough for the appends is large enough again. `false` when the pool has no room.
     pub fn make_room(&mut self, pool: &Arc<Pool>, bytes: usize) -> bool {
         let last = self.replayed.segments.last();
         if last.is_some_and(|segment| segment.room() >= bytes) {
@@ -407,7 +407,7 @@ impl Tail {
 
     /// The group, which is closed.
     pub fn into_closed(self) -> ClosedGroup {
-        // Those of other groups are in the index, and may never be needed. A lost file may have lost its index, too.
+        // The entries of other groups are in the index, and may never be needed. A lost file may have lost its index, too.
         let is_needed =
             !self.entries.is_empty() || !self.replayed.segments.is_empty() || self.damage.is_some();
         ClosedGroup {

@@ -93,7 +93,8 @@ impl TruncatedTails {
     }
 }
 
-/// A number above those of the starts before; torn ends older than those of the last starts are removed.
+/// Returns a number above the numbers of earlier starts, and removes torn ends that were moved aside before
+/// the last few starts.
 fn next_start(dir: &DataDir, folder: &Path) -> Result<u64> {
     let known = dir.aside_entries(PREFIX)?;
     let next = known.iter().map(|(start, _)| start + 1).max().unwrap_or(1);

@@ -34,8 +34,8 @@ pub fn list_epochs(dir: &DataDir, listed: &mut Listed) -> Result<()> {
     Ok(())
 }
 
-/// Calls `each` with the epoch that the group begins with, and with those of its chunks if `has_more`, up to the end or to
-/// the first damage: a start looks for that.
+/// Calls `each` with the epoch of the group's beginning, and, if `has_more`, with the epochs of its chunks up to the end or
+/// to the first damage, which the start looks for.
 fn each_epoch(
     dir: &DataDir,
     name: &GroupName,

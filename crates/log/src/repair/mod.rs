@@ -1,4 +1,4 @@
-//! Repair: finds damage, and takes it away with the log closed, as `millstream repair` does.
+//! Repair: finds damage, and removes it while the log is closed, for `millstream repair`.
 //!
 //! A lane is truncated at its damage: the bytes behind it go to the folder `aside`, with the runs that the
 //! journal holds of the lane, and the lane goes on with a new group, whose number is above all that the
@@ -169,7 +169,7 @@ fn find_lane_damage(core: &Core, lane: &LaneState, places: &mut Vec<PartitionDam
                         .map_or(offset, |chunk| chunk.header().next_offset());
                 }
                 Ok(None) => break,
-                // Memory for reading is short: others hold it, and give it back.
+                // Memory for reading is short: other readers hold it, and will give it back.
                 Err(LogError::ReadBudget) => std::thread::yield_now(),
                 Err(error) => {
                     places.push(place(Some(&group), at, offset, &error));
@@ -225,7 +225,7 @@ impl Repair {
         let all = self.groups_of(stream)?;
         let last = self.last_group(stream, lane.streamlet)?.0;
         let next = GroupId(last.max(journal_last).max(id.0) + 1);
-        // They may depend on the ends of transactions that are taken away.
+        // They may depend on ends of transactions that the repair removes.
         self.dir
             .remove_key_files(stream, |name, _| name.lane == lane)?;
 
@@ -257,7 +257,7 @@ impl Repair {
             _ => place.offset,
         };
         self.dir.create_stream_dir(stream)?;
-        // Consumers may have read what is taken away.
+        // Consumers may have read the records that the repair removes.
         let epochs = self.dir.manifest().look_at(|listed| listed.epochs(lane));
         let epoch = epochs.last().map_or(0, |last| last.0) + 1;
         let name = GroupName::of_new(lane, next, first_offset);

@@ -76,7 +76,7 @@ impl InternalStore {
 /// are missing by then.
 ///
 /// # Errors
-/// When nothing of the catalog is whole, a log has the data directory open, or the files cannot be changed.
+/// When no part of the catalog is whole, a log has the data directory open, or the files cannot be changed.
 pub fn salvage(
     config: &LogConfig,
     disk: Arc<dyn Disk>,
@@ -99,7 +99,7 @@ pub fn salvage(
         InternalStore::Positions => salvage_table(&mut repair, POSITIONS)?,
         InternalStore::Journal => {
             repair.take_from_journal()?;
-            // They may depend on the ends of transactions that are taken away.
+            // They may depend on ends of transactions that the repair removes.
             for stream in repair.dir.list_streams()? {
                 repair.dir.remove_key_files(stream, |_, _| true)?;
             }
@@ -108,7 +108,7 @@ pub fn salvage(
     repair.finish()
 }
 
-/// Makes the list of files anew, and takes the former one away.
+/// Rebuilds the list of files, and moves the former one aside.
 fn remake_manifest(
     config: &LogConfig,
     disk: Arc<dyn Disk>,

@@ -102,7 +102,7 @@ impl Compaction {
 }
 
 impl Compaction {
-    /// Returns the time of the newest records that may be compacted. Without a lag, those of the future may be, too.
+    /// Returns the time of the newest records that may be compacted. Without a lag, records of the future may be, too.
     pub(crate) fn newest_max(&self, now: Timestamp) -> Timestamp {
         if self.lag_min.is_zero() {
             return Timestamp(i64::MAX);

@@ -22,7 +22,7 @@ const PARTITIONS_MAX_DEFAULT: u64 = 100_000;
 /// The least rate of compaction, in bytes per second: below it, a pass over one group would take hours.
 pub const COMPACTION_RATE_MIN: u64 = 4 << 10;
 
-/// The smallest pool, in bytes: below it, the machinery has no room to move.
+/// The smallest pool with which the log can work, in bytes.
 pub const POOL_BYTES_MIN: u64 = 1 << 20;
 
 /// Settings of one node's log.
@@ -45,7 +45,7 @@ pub struct LogConfig {
     pub journal_file: ByteSize,
     /// A lane without appends for this long gives its buffer back.
     pub idle_after: Duration,
-    /// How often retention looks for groups to remove.
+    /// The interval at which retention checks for groups to remove.
     pub retention_every: Duration,
     /// How many bytes compaction reads and writes in a second at most. Without a pause it would take the disk from producers
     /// and consumers.
@@ -191,7 +191,7 @@ pub struct StreamConfig {
     pub group_segments: u32,
     /// The largest segment of a lane; lanes start with 64 KiB and double.
     pub segment: ByteSize,
-    /// Closed groups whose newest record is older are removed, unless the setting `cleanup.policy` is `compact` alone.
+    /// Closed groups whose newest record is older are removed, unless the setting `cleanup.policy` is only `compact`.
     pub retention_ms: Option<u64>,
     /// Closed groups are removed, oldest first, while a lane holds more than this, with the same exception.
     pub retention: Option<ByteSize>,

@@ -11,7 +11,7 @@ pub const RETENTION_MS: &str = "retention.ms";
 /// The same for how much it keeps.
 pub const RETENTION_BYTES: &str = "retention.bytes";
 
-/// The setting for what happens to old records.
+/// The setting for the treatment of old records.
 pub const CLEANUP_POLICY: &str = "cleanup.policy";
 /// The policy of streams whose old records are removed by retention.
 pub const DELETE: &str = "delete";
@@ -19,7 +19,7 @@ pub const DELETE: &str = "delete";
 /// each key stays.
 pub const COMPACT: &str = "compact";
 
-/// Returns whether a stream with these settings is compacted alone: retention removes nothing of it.
+/// Returns whether a stream with these settings is only compacted: retention removes none of its records.
 pub fn is_without_retention(settings: &BTreeMap<String, String>) -> bool {
     let policy = settings.get(CLEANUP_POLICY);
     policy.is_some_and(|policy| has_policy(policy, COMPACT) && !has_policy(policy, DELETE))

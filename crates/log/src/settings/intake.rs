@@ -1,6 +1,6 @@
-//! How chunks are changed and checked before they are stored, where the settings of their stream ask for it.
+//! Changes and checks of chunks before they are stored, if the settings of their stream ask for them.
 //!
-//! The settings are those of Kafka's topics, under Kafka's names. Without any of them an append pays one load for it.
+//! The settings are Kafka's topic settings, under Kafka's names. Without any of them an append pays one load for it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use millstream_record::{
 use crate::error::{LogError, Result};
 use crate::memory::decompression::Decompression;
 
-/// Which codec chunks are stored with: `producer` for the one that they came with, or the name of a codec.
+/// The codec of stored chunks: `producer` for the producer's own, or the name of a codec.
 pub const COMPRESSION: &str = "compression.type";
 /// The level of gzip; -1 for the codec's own choice.
 pub const GZIP_LEVEL: &str = "compression.gzip.level";
 /// The level of zstd.
 pub const ZSTD_LEVEL: &str = "compression.zstd.level";
-/// Which time records have: `CreateTime` or `LogAppendTime`.
+/// The kind of a record's timestamp: `CreateTime` or `LogAppendTime`.
 pub const TIMESTAMP_TYPE: &str = "message.timestamp.type";
 /// How many milliseconds before the broker's time a record may be of.
 pub const TIMESTAMP_BEFORE_MAX: &str = "message.timestamp.before.max.ms";
@@ -37,7 +37,7 @@ pub const LOG_APPEND_TIME: &str = "LogAppendTime";
 /// The time of a record that has none: it is in no one's bounds.
 const NO_TIMESTAMP: Timestamp = Timestamp(-1);
 
-/// How a stream changes and checks chunks before it stores them.
+/// A stream's changes and checks of chunks before they are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Intake {
     compression: Option<Compression>,

@@ -25,7 +25,7 @@ pub struct Limits {
     pub run_bytes_max: usize,
     /// Whether records without a key are refused.
     pub needs_keys: bool,
-    /// How long values of keys live that name no end of their own.
+    /// The lifetime of values of keys without an expiry of their own.
     pub ttl: Option<Duration>,
     /// The indexes of secondary keys.
     pub secondary: Arc<[SecondaryName]>,
@@ -95,7 +95,7 @@ impl LiveLimits {
         self.needs_keys.load(Ordering::Relaxed)
     }
 
-    /// How long values of keys live that name no end of their own.
+    /// The lifetime of values of keys without an expiry of their own.
     pub fn ttl(&self) -> Option<Duration> {
         let ttl = self.ttl.load(Ordering::Relaxed);
         (ttl != NO_TTL).then_some(Duration::from_millis(ttl))

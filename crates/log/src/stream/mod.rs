@@ -69,8 +69,8 @@ pub struct StreamState {
     /// The lanes that have a state. One is added before it takes anything: an append to a lane that is not in the list
     /// comes after all changes before the list was read.
     made: Mutex<Vec<Arc<LaneState>>>,
-    /// Where producers with duplicate detection append: they stay on their lane when the stream
-    /// grows, since the lane knows their sequence.
+    /// The lanes of producers with duplicate detection: a producer stays on its lane when the stream
+    /// grows, since the lane knows its sequence.
     producer_lanes: Mutex<ProducerLanes>,
     /// The lane for the next chunk without a producer.
     next_lane: AtomicUsize,
@@ -201,7 +201,7 @@ impl StreamState {
         }
     }
 
-    /// The lane of a partition that there is.
+    /// Returns the lane of an existing partition.
     fn made(&self, layout: &Layout, partition: usize) -> Arc<LaneState> {
         match layout.lanes[partition].state.get() {
             Some(state) => Arc::clone(state),
@@ -232,7 +232,7 @@ impl StreamState {
         Arc::clone(state)
     }
 
-    /// Whether it is deleted, though perhaps not for good yet.
+    /// Whether it is deleted, though perhaps not durably yet.
     pub fn is_removed(&self) -> bool {
         self.shared.removed.load(Ordering::Acquire)
     }

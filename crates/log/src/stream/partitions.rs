@@ -1,4 +1,4 @@
-//! How many partitions the node has: each takes memory for as long as it exists, so their number has a bound.
+//! The number of partitions of the node: each takes memory for as long as it exists, so their number has a bound.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,7 @@
 use hashbrown::{HashMap, HashSet};
 use millstream_base::{LaneIndex, ProducerId, StreamletIndex};
 
-/// With this many producers, those that their lanes have forgotten are forgotten here too.
+/// The number of producers at which a sweep removes producers that their lanes have forgotten.
 const PRODUCERS_SWEPT: usize = 100_000;
 
 #[derive(Debug)]

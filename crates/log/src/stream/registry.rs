@@ -14,7 +14,7 @@ use crate::stream::{StreamKind, StreamState};
 pub struct Streams {
     pub by_id: HashMap<StreamId, Arc<StreamState>>,
     pub by_name: HashMap<String, StreamId>,
-    /// Of users' streams.
+    /// The identities of users' streams.
     pub by_uuid: HashMap<Uuid, StreamId>,
     pub next_id: u64,
 }

@@ -151,7 +151,7 @@ impl Feed {
                 }
                 match self.lane.lane.group_behind(&group, position) {
                     Some(GroupBehind::At(behind)) => self.at = Some((behind, Position(0))),
-                    // It is looked for.
+                    // The next read searches the group for it.
                     Some(GroupBehind::Within(..)) => {}
                     None => {
                         self.at = Some((group, position));
@@ -198,7 +198,7 @@ impl Feed {
             if let Some(filter) = filter {
                 filter.apply(&mut handed)?;
             }
-            // Behind the read: a group that lacks a deletion is found only after that was noted.
+            // Checked after the read: a group without a deletion becomes visible only after that was noted.
             if self.is_watch {
                 self.lane.check_deletions(self.next)?;
             }

@@ -187,7 +187,7 @@ impl Filtering<'_> {
         self.evaluated_bytes += match (need, is_compressed) {
             (Need::Small, true) => self.lease.decompressor().last_bytes(),
             (Need::Small, false) => chunk.bytes().len(),
-            // The lease is for this chunk alone: others have their turn.
+            // The lease is only for this chunk: others have their turn.
             (Need::Copy(_) | Need::Large, _) => EVALUATED_BYTES,
         };
         match selected {

@@ -8,7 +8,7 @@ use crate::handle::readers::ReadChunks;
 /// Chunks that are handed out.
 #[derive(Debug, Clone)]
 pub struct Handed {
-    /// The lane's number among those of the subscription, or among all lanes of the stream.
+    /// The lane's number among the lanes of the subscription, or among all lanes of the stream.
     pub place: u32,
     /// Whole chunks. There may be none, if the subscription left out aborted or filtered ones.
     pub chunks: ReadChunks,

@@ -2,7 +2,7 @@
 //!
 //! A subscriber names once where it begins. From then on the log wakes it when there is more, and it takes chunks
 //! as slices of the segments themselves, which stay in memory while it holds a slice. The log hands out
-//! committed chunks only: up to the last stable offset, without those of aborted transactions.
+//! committed chunks only: up to the last stable offset, without chunks of aborted transactions.
 //!
 //! No subscriber polls: see [`Subscription::poll_more`].
 
@@ -83,7 +83,7 @@ impl Subscription {
         Subscription::of_share(stream, Share::ALL)
     }
 
-    /// Subscribes to a share of a stream's partitions, each from its oldest record on, also to those of the share that
+    /// Subscribes to a share of a stream's partitions, each from its oldest record on, including partitions of the share that
     /// are added later.
     pub fn of_share(stream: &Stream, share: Share) -> Subscription {
         let reader = LanesReader::new(Some((stream.clone(), share)));

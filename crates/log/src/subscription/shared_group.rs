@@ -18,7 +18,7 @@ use crate::subscription::feed::FirstRun;
 use crate::subscription::filter::ChunkFilter;
 use crate::subscription::handed::{Handed, Next, SubscriptionError};
 
-/// One subscriber of a shared group, and the groups that it was handed.
+/// One subscriber of a shared group, and the groups that it got.
 #[derive(Debug)]
 pub struct SharedGroupReader {
     log: Log,
@@ -39,7 +39,7 @@ pub struct SharedGroupReader {
     ends: Option<Vec<Cursor>>,
 }
 
-/// A group that this reader alone has.
+/// A group that only this reader has.
 #[derive(Debug)]
 struct HandedGroup {
     /// The position of the next chunk.
@@ -205,7 +205,7 @@ impl SharedGroupReader {
                 .hand_out(streamlet, &self.holder, groups_max, wants)?;
             for (partition, cursor) in handed {
                 let groups = self.lanes.entry(partition).or_default();
-                // A group that another flow gave back may be earlier than those of this one.
+                // A group that another flow gave back may be earlier than the groups of this flow.
                 let place = groups.partition_point(|group| group.cursor.group < cursor.group);
                 let group = HandedGroup {
                     committed: cursor,
@@ -285,7 +285,7 @@ impl Reading<'_> {
                 _ => Some(chunks),
             });
             if let Some(chunks) = chunks {
-                // If these chunks are not stable, those of later groups are not, either.
+                // If these chunks are not stable, chunks of later groups are not, either.
                 return Ok(self.stable(chunks)?.map(|handed| (index, handed)));
             }
         }

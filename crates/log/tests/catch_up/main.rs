@@ -63,7 +63,7 @@ fn append(stream: &Stream, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// A stream that was closed and opened again, so that memory holds nothing of it.
+/// A stream that was closed and opened again, so that memory holds none of it.
 struct Old {
     watch: Arc<Watch>,
     log: Log,

@@ -1,4 +1,4 @@
-//! The system's disk, with a record of the reads of groups' files, which a test can hold up.
+//! The system's disk, with a record of the reads of groups' files, which a test can block.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};

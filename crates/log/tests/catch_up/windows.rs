@@ -26,8 +26,8 @@ fn old_data_is_read_with_several_direct_reads_in_flight() {
     assert!((3..=9).contains(&peak), "{peak}");
 }
 
-/// The first partitions that were read took all of the memory for what is read ahead, and one request was
-/// in flight for the others.
+/// The first partitions that were read took all of the memory for read-ahead, and the others had only one request
+/// in flight.
 #[test]
 fn each_of_several_partitions_is_read_ahead() {
     let old = old(3_200, 8, 4 << 20, tempfile::tempdir().unwrap());

@@ -16,8 +16,8 @@ fn is_rewritten(path: &Path) -> bool {
     path.to_string_lossy().contains("-0002.")
 }
 
-/// Lets a pass go on up to its `operation`-th operation on a file of a new group. There another thread does `change`, and the
-/// pass goes on when that has begun. Returns whether the pass had so many operations.
+/// Runs a pass up to its `operation`-th operation on a file of a new group. There another thread does `change`, and the
+/// pass continues when the change has begun. Returns whether the pass had that many operations.
 fn change_during_pass(
     machine: &Machine,
     operation: u64,

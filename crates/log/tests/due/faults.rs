@@ -21,7 +21,7 @@ thread_local! {
 struct Warnings;
 
 impl Warnings {
-    /// Forgets those of this thread so far.
+    /// Forgets the warnings of this thread so far.
     fn collect() {
         WARNINGS.with_borrow_mut(Vec::clear);
         // Another test may have set it.

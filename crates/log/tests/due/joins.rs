@@ -50,7 +50,7 @@ fn a_partition_with_only_new_keys_has_few_groups() {
     );
 }
 
-/// As many groups of updates as a partition with 100 million updates of 1 million keys has at a time.
+/// Models a partition with 100 million updates of 1 million keys.
 #[test]
 fn a_partition_of_updates_has_few_groups() {
     let machine = Machine::with(&[]);

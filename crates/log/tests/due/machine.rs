@@ -96,7 +96,7 @@ impl Machine {
         self.rest();
     }
 
-    /// Does all background work that there is.
+    /// Does all pending background work.
     pub fn rest(&self) {
         let log = self.log();
         while log.sync_step() {}

@@ -1,8 +1,8 @@
 //! Data directories of format 2 open with all that they hold.
 //!
 //! `data/format-2` has two directories that the program of commit e39737d made: `clean` was closed, and `killed` is a copy of
-//! the files while the log was open. The text beside each says what that program read from it. The directories stay as they
-//! are for ever. `make` made them; only that program can make them again.
+//! the files while the log was open. The text beside each has the content that that program read from it. The directories
+//! never change. `make` made them; only that program can make them again.
 
 mod description;
 mod make;
@@ -46,7 +46,7 @@ fn copy(from: &Path, to: &Path) {
 fn copy_of(name: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     copy(&data(name), dir.path());
-    // That of `clean` is empty, and git keeps no empty folders.
+    // The journal folder of `clean` is empty, and git keeps no empty folders.
     std::fs::create_dir_all(dir.path().join("journal")).unwrap();
     dir
 }
@@ -67,7 +67,7 @@ fn opens_with_all_that_it_holds(name: &str) {
     assert!(resend_last_chunks(&log) >= 4);
     log.close().unwrap();
 
-    // The second start reads what the first one has written.
+    // The second start reads the files that the first one has written.
     let log = Log::open(config(dir.path())).unwrap();
     assert_same(&describe(&log), &expected);
 

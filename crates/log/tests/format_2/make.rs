@@ -234,7 +234,7 @@ fn second_run(log: &Log) {
     sync(log);
 }
 
-/// Stores a directory with the description of what a start finds in it.
+/// Stores a directory with a description of the content that a start finds in it.
 fn store(dir: &Path, name: &str) {
     copy(dir, &data(name));
     let copied = copy_of(name);

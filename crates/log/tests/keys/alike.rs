@@ -10,7 +10,7 @@ use twox_hash::XxHash64;
 use super::machine::Machine;
 use super::{chunk_of, get, keyed, sync};
 
-/// So many that a step for each pair of keys would take minutes.
+/// With this many keys, a step for each pair of keys would take minutes.
 const KEYS: u32 = 100_000;
 
 /// The longest time of a test.

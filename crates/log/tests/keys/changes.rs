@@ -386,7 +386,7 @@ fn race(durability: Durability) {
     let losses = AtomicI64::new(0);
     // The versions of the key "turn", each with the one that its change demanded.
     let turns: Mutex<BTreeMap<u64, KeyCondition>> = Mutex::default();
-    // Those of the key "count", each with its value, and whether a change has added one.
+    // The versions of the key "count", each with its value, and whether a change has added one.
     let counts: Mutex<BTreeMap<u64, (i64, bool)>> = Mutex::default();
     std::thread::scope(|scope| {
         for n in 0..2 {

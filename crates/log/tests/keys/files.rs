@@ -1,4 +1,4 @@
-//! Key files beside closed groups: when they are made, what they save, and what happens without them.
+//! Key files beside closed groups: their creation, the reads that they save, and lookups without them.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

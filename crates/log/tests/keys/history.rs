@@ -34,7 +34,7 @@ fn history(partition: &StreamPartition, key: &[u8], limit: usize, read: u64) -> 
     }
 }
 
-/// A group of 4 MiB in which key "a" changes in each round, and key "b" in the first one alone.
+/// A group of 4 MiB in which key "a" changes in each round, and key "b" only in the first one.
 fn filled() -> Machine {
     let machine = Machine::new();
     machine.log().create_stream("s", keyed("compact")).unwrap();

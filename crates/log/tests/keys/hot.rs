@@ -44,7 +44,7 @@ fn a_looked_up_key_stays_in_memory_and_follows_the_log() {
     put(&partition, "a", Some("2"));
     put(&partition, "b", Some("3"));
     assert_eq!(hot(&partition, "a"), None);
-    // A look-up of any key lets it do so.
+    // A lookup of any key applies the new records.
     assert_eq!(found(&partition, "c"), None);
     assert_eq!(hot(&partition, "a"), Some(value("2")));
     assert_eq!(hot(&partition, "b"), Some(value("3")));

@@ -362,7 +362,7 @@ fn compact_for(machine: &Machine, time: Duration) {
     }
 }
 
-/// Look-ups follow a wrong clock, but what has not ended by the right one is there again when the clock is right.
+/// Lookups follow a wrong clock, but a value that has not expired by the right time is found again once the clock is right.
 #[test]
 fn a_clock_that_jumps_a_year_ahead_and_back_removes_no_value() {
     let mut machine = Machine::new();

@@ -124,7 +124,7 @@ fn append(partition: &StreamPartition, records: &[Record<'_>]) {
     partition.append(&chunk).unwrap();
 }
 
-/// Does what a keyed stream refuses, while the stream "s" is not keyed.
+/// Appends records that a keyed stream refuses, while the stream "s" is not keyed.
 fn while_not_keyed<R>(log: &Log, act: impl FnOnce() -> R) -> R {
     let keyed = log.stream("s").unwrap().config().settings;
     let delete = |config: &mut StreamConfig| {
@@ -216,7 +216,7 @@ fn try_find(
         };
         assert!(
             found.last().is_none_or(is_behind),
-            "it goes on behind what was found"
+            "it continues behind the keys found"
         );
         assert!(from.is_none_or(|from| from < next), "it goes on");
         from = Some(next);

@@ -50,7 +50,7 @@ fn value_of(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// What goes on beside the lookups.
+/// The work of other threads during the lookups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Appends,
@@ -63,7 +63,7 @@ enum Beside {
 type Newest = BTreeMap<Vec<u8>, (Offset, u64)>;
 
 /// Reads chunks with `read_on`, which takes the offset behind the last ones, until it returns none. Checks that none is missing.
-/// Returns what it has found, and where that ends.
+/// Returns the newest values found, and the offset behind them.
 fn read_all(mut read_on: impl FnMut(Offset) -> Vec<Slice>) -> (Newest, Offset) {
     let (mut newest, mut at) = (Newest::new(), Offset(0));
     let mut decompressor = Decompressor::default();

@@ -1,4 +1,4 @@
-//! Watches of keys: they miss no newest change, or are told.
+//! Watches of keys: they get the newest change of each key, or an error.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,7 +43,7 @@ fn stored(partition: &StreamPartition, range: &KeyRange) -> Table {
         .collect()
 }
 
-/// A watch that folds what it sees, and outlasts restarts.
+/// A watch that folds all changes it sees, and outlasts restarts.
 struct Watcher {
     range: KeyRange,
     watch: Option<Subscription>,
@@ -51,7 +51,7 @@ struct Watcher {
     position: (Offset, i32),
     table: Table,
     resets: u64,
-    /// Those while it was connected, and only lagged.
+    /// The resets while it was connected, and only lagged.
     resets_connected: u64,
 }
 
@@ -146,11 +146,11 @@ enum Step {
     Delete(u64),
     /// A transaction that puts one key, deletes another one, and ends so.
     Transaction(u64, u64, bool),
-    /// Many records of keys that no watch but that of all keys sees, so that groups end.
+    /// Many records of keys that only the watch of all keys sees, so that groups end.
     Fill,
     Compact,
     Wait(u64),
-    /// So much that deletions of before are dropped.
+    /// Enough time for earlier deletions to be dropped.
     Age,
     Take {
         watcher: usize,
@@ -295,7 +295,7 @@ fn a_watch_that_reconnects_or_is_reset_ends_with_the_whole_table() {
     assert!(connected > 10 && reconnected > 10, "{both}");
 }
 
-/// Deletes a key, and lets the deletion be dropped, so that the table lacks it for good.
+/// Deletes a key, and lets compaction drop the deletion, so that the table never shows it.
 fn delete_and_drop(machine: &Machine, log: &Log) {
     append(&machine.partition(), &[(Some(b"a/0"), None)]);
     for _ in 0..4 {

@@ -174,7 +174,7 @@ fn concurrent_requests_for_a_stream_all_succeed() {
     assert!(matches!(exists, Err(LogError::Exists { .. })));
 }
 
-/// Chunks of this process take the same way as those of producers in the network.
+/// Chunks of this process take the same path as chunks of producers in the network.
 #[test]
 fn chunks_get_the_timestamp_type_and_codec_of_their_streams_settings() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Committed records alone, against a list.
+//! Subscriptions give only committed records: compares them with a list.
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId};
 use millstream_log::Subscription;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::{append, chunk, values, with_stream};
 
-/// What is done to a lane.
+/// A step of a test on a lane.
 #[derive(Debug, Clone)]
 enum Step {
     Plain(u8),
@@ -51,7 +51,7 @@ impl Model {
 }
 
 proptest! {
-    /// Both kinds of subscriptions give what is committed, in order, once, whenever they read.
+    /// Both kinds of subscriptions give each committed chunk once and in order, whenever they read.
     #[test]
     fn a_subscription_gives_each_committed_chunk_once(steps in prop::collection::vec(step(), 1..120)) {
         let (_dir, log, stream) = with_stream(1);

@@ -1,4 +1,4 @@
-//! What is handed out of lanes that were subscribed to, and when their subscribers wake.
+//! The chunks that subscriptions to lanes give, and the moments at which subscribers wake.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ fn an_offset_out_of_range_is_refused_with_the_earliest_offset() {
     let error = subscription.next(1 << 20).unwrap_err();
     assert_eq!(error.place, Some(0));
 
-    // One that retention overtakes: of those in one subscription it alone.
+    // If retention overtakes one of several lanes of a subscription, only this one fails.
     log.create_stream("other", StreamConfig::default()).unwrap();
     let other = log.stream("other").unwrap().partition(0).unwrap();
     let places = [(lane.clone(), Offset(0)), (other.clone(), Offset(0))];
@@ -204,7 +204,7 @@ fn a_subscription_reports_and_awaits_busy_catch_up_memory() {
     ));
 }
 
-/// One lane that was read from the disk held up all others of its subscription.
+/// One lane that was read from the disk blocked all other lanes of its subscription.
 #[test]
 fn a_lane_that_waits_for_catch_up_memory_does_not_block_other_lanes() {
     for by_group in [false, true] {

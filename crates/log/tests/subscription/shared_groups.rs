@@ -70,7 +70,7 @@ fn four_subscribers_of_one_shared_group_read_one_streamlet_side_by_side() {
         );
     }
 
-    // What one leaves unfinished goes to the others.
+    // Groups that one subscriber leaves unfinished go to the others.
     append(&log, &lane, b"last");
     let mut next = |n: usize| matches!(subscribers[n].next(10_000).unwrap(), Next::Handed(_));
     let holder = (0..4).find(|n| next(*n)).expect("one has the open group");

@@ -200,7 +200,7 @@ fn check_case(seed: u64) -> u64 {
     runs.len() as u64
 }
 
-/// Where the manifest is written anew.
+/// Returns the path of a manifest that is being rewritten.
 fn manifest_next() -> std::path::PathBuf {
     Path::new("/data/manifest.new").to_owned()
 }

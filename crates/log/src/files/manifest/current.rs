@@ -35,13 +35,13 @@ pub struct Current {
     pub listed: Listed,
     /// Records of the file.
     pub count: u64,
-    /// Those of them that are durable.
+    /// The durable ones of these records.
     pub durable: u64,
     /// The checksum of the last one.
     pub last_crc: u32,
     /// Records of this run, in all of its files.
     pub appended: RecordCount,
-    /// Those of them that are durable.
+    /// The durable ones of these records.
     pub synced: RecordCount,
     /// The length up to which room is reserved.
     pub reserved: u64,
@@ -67,7 +67,7 @@ pub struct ManifestEnd {
 pub struct RecordCount(u64);
 
 impl Current {
-    /// Goes on with the manifest that a start has found. What was read is durable then.
+    /// Continues with the manifest that a start has found, and makes all records that it has read durable.
     pub fn open(disk: &dyn Disk, root: &Path, found: Found) -> Result<Current> {
         let path = root.join(NAME);
         found
@@ -170,7 +170,7 @@ impl Current {
         let new_end = end + bytes.len() as u64;
         if new_end + spare > self.reserved {
             match self.reserve(path, new_end + RESERVE_BYTES) {
-                // The last run may have reserved what this one does not know of.
+                // The last run may have reserved space that this one does not know of.
                 Err(error) if is_removal && error.is_disk_full() => {}
                 reserved => reserved.map_err(Failed::Unchanged)?,
             }
@@ -184,7 +184,7 @@ impl Current {
         Ok(self.appended)
     }
 
-    /// Takes the bytes of a failed write away, for good: a crash must not bring their records back.
+    /// Removes the bytes of a failed write durably: a crash must not bring their records back.
     pub fn undo(&mut self) -> io::Result<()> {
         let end = self.end();
         self.file.set_len(end)?;
@@ -227,16 +227,16 @@ impl Current {
     }
 }
 
-/// Returns the room that a new manifest of so many records takes.
+/// Returns the disk space of a new manifest with `records` records.
 pub fn bytes_needed(records: usize) -> u64 {
     HEAD_BYTES + (records * RECORD_BYTES) as u64 + RESERVE_BYTES
 }
 
 /// A failed change of the file.
 pub enum Failed {
-    /// It is as it was.
+    /// It is unchanged.
     Unchanged(LogError),
-    /// Its content is unknown, or which file has the name.
+    /// Its content is unknown, or it is unknown which file has the name.
     Unknown(LogError),
 }
 

@@ -84,7 +84,7 @@ pub enum Record {
         group: GroupId,
         offset: Offset,
     },
-    /// The groups from that of this file to `last` are replaced by this file.
+    /// This file replaces the groups from its own id to `last`.
     Replaced { by: GroupName, last: GroupId },
     /// Chunks from `from` on have this leader epoch.
     Epoch {

@@ -40,12 +40,12 @@ pub struct ListedLane {
     versions_from: Option<Offset>,
 }
 
-/// What is known of the compaction of a lane.
+/// The compaction state of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ListedCompaction {
-    /// Up to where the lane is compacted.
+    /// The offset up to which the lane is compacted.
     to: Offset,
-    /// When that was.
+    /// The time of that compaction.
     at: Timestamp,
     /// See [`Record::Compacted`].
     deletions_from: Option<Offset>,

@@ -46,8 +46,8 @@ impl Manifest {
         Ok(Manifest::with(disk, random, root, current))
     }
 
-    /// Opens the manifest. `None` when there is none. It was durable up to `known`, if that is given. What was read is
-    /// durable then.
+    /// Opens the manifest. `None` when there is none. It was durable up to `known`, if that is given. This
+    /// makes all records that it has read durable.
     ///
     /// # Errors
     /// When it is damaged, or cannot be read or written.

@@ -11,7 +11,7 @@ const KEY_BITS: usize = 12;
 /// Eight words of 32 bits.
 const BLOCK_BYTES: usize = 32;
 
-/// Odd multipliers, one for each word: those of Parquet.
+/// Odd multipliers, one for each word; Parquet uses the same.
 const SALT: [u32; 8] = [
     0x47b6_137b,
     0x4497_4d91,
@@ -40,7 +40,7 @@ pub fn build(hashes: &[u64]) -> Vec<u8> {
     filter
 }
 
-/// Whether the filter may be that of a key with this hash; `false` only if it is not. A filter has at least one block.
+/// Whether the filter may contain a key with this hash; `false` proves that it does not. A filter has at least one block.
 pub fn may_contain(filter: &[u8], hash: u64) -> bool {
     let blocks = filter.len() / BLOCK_BYTES;
     bits(blocks, hash).all(|(byte, mask)| filter.get(byte).is_some_and(|bits| bits & mask != 0))
@@ -51,7 +51,7 @@ pub fn is_size(bytes: usize) -> bool {
     bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES)
 }
 
-/// The bits of a hash in a filter of so many blocks: for each word the byte, and the bit in it.
+/// The bits of a hash in a filter of `blocks` blocks: for each word the byte, and the bit in it.
 fn bits(blocks: usize, hash: u64) -> impl Iterator<Item = (usize, u8)> {
     let block = ((hash >> 32) * blocks as u64) >> 32;
     let start = block as usize * BLOCK_BYTES;

@@ -14,16 +14,16 @@
 //! ```
 //!
 //! All numbers are little-endian; those without a size are varints. The first bit of the flags says that the record has no
-//! value, the second that another partition owned the key when the file was made. The bytes of a record are those of its key,
+//! value, the second that another partition owned the key when the file was made. The bytes of a record are its key,
 //! value and headers. A horizon is the smallest one of the group's chunks, -1 without one; earlier programs wrote 0 for both.
-//! The end of values is the time in ms when so many have ended that a rewrite is worth it, 0 if none ends.
+//! The end of values is the time in ms at which enough values have expired to make a rewrite worth it, 0 if none expires.
 //! Checksums are CRC-32C.
 //!
 //! A group has a file of this format for each index of [secondary keys](super::secondary), too. Its keys are
-//! [entries](super::secondary::entry), of records with a value alone, and its records without key are those with secondary keys
+//! [entries](super::secondary::entry), only of records with a value, and its records without key are those with secondary keys
 //! that the index leaves out. The kind is 0 in the file of the keys, and else the xxHash64 of the index's name.
 //!
-//! A key file follows from its group alone. So one that is damaged, or of another group, is made anew, and readers return
+//! A key file follows from its group alone. So a damaged file, or a file of another group, is rebuilt, and readers return
 //! damage as an error that names the place.
 
 mod block;
@@ -77,7 +77,7 @@ pub struct KeyCounts {
     pub without_key: u64,
     /// Records of the group whose keys other partitions owned.
     pub misplaced: u64,
-    /// When tombstones and markers of the group may go; `None` where an earlier program has made the file.
+    /// When tombstones and markers of the group may be removed; `None` where an earlier program has made the file.
     pub horizons: Option<Horizons>,
     /// The length of the key file, which it does not hold itself.
     pub file_bytes: u64,
@@ -88,17 +88,17 @@ pub struct KeyCounts {
 pub struct Horizons {
     /// The smallest delete horizon of chunks with tombstones.
     pub tombstones: Option<Timestamp>,
-    /// That of the markers of transactions.
+    /// The smallest delete horizon of markers of transactions.
     pub markers: Option<Timestamp>,
-    /// When so many values have ended that a rewrite is worth it; `None` if no record names an end.
+    /// The time at which enough values have expired to make a rewrite worth it; `None` if no record names an expiry.
     pub values: Option<Timestamp>,
     /// Whether there are values that name no end.
     pub has_endless: bool,
 }
 
 impl Horizons {
-    /// Returns when a rewrite is worth it for ended values, in a stream whose values live so long that name no end. `newest`
-    /// is the time of the group's newest record.
+    /// Returns when expired values make a rewrite worth it. Values without an expiry of their own expire after `ttl`, if the
+    /// stream has one. `newest` is the time of the group's newest record.
     pub fn values_end(&self, newest: Timestamp, ttl: Option<Duration>) -> Option<Timestamp> {
         let life = Life {
             timestamp: newest,

@@ -44,7 +44,7 @@ impl KeyFile {
     /// Reads filters and block list of the key file of a group that ends at `end`.
     ///
     /// # Errors
-    /// When it is damaged, or that of another group.
+    /// When it is damaged, or belongs to another group.
     pub fn open(
         file: &dyn DiskFile,
         name: &GroupName,
@@ -70,7 +70,7 @@ impl KeyFile {
         })
     }
 
-    /// Reads the block list of the group's keys alone: then the file is only good for cursors, and any key may be in it.
+    /// Reads only the block list of the group's keys: then the file serves only cursors, and any key may be in it.
     ///
     /// # Errors
     /// As [`KeyFile::open`].
@@ -93,7 +93,7 @@ impl KeyFile {
     /// Reads the counts of the key file of a group that ends at `end`, and nothing else of it.
     ///
     /// # Errors
-    /// When header or footer are damaged, or those of another group.
+    /// When header or footer are damaged, or belong to another group.
     pub fn read_counts(
         file: &dyn DiskFile,
         name: &GroupName,
@@ -291,7 +291,7 @@ fn read_footer(
     let mut header = [0; HEADER_BYTES];
     file.read_full_at(&mut header, 0)?;
     if header != encode_header(name, kind) {
-        return Err(damaged(0, "its header is not that of the group"));
+        return Err(damaged(0, "its header belongs to another group"));
     }
     let mut footer = [0; FOOTER_BYTES];
     file.read_full_at(&mut footer, footer_at)?;

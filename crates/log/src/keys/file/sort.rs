@@ -32,7 +32,7 @@ pub struct KeySorter<'a> {
     disk: &'a dyn Disk,
     name: GroupName,
     kind: KeyKind,
-    /// The end of the group, which is that of all runs, too.
+    /// The end of the group, and of all runs.
     end: Offset,
     /// The file to write. Runs have this path with a number before the last ending.
     path: PathBuf,
@@ -43,7 +43,7 @@ pub struct KeySorter<'a> {
     ends: Ends,
     /// The last entry of a secondary key.
     entry: Vec<u8>,
-    /// Runs that are on disk. Each has newer records than those before.
+    /// Runs that are on disk. Each has newer records than the runs before it.
     runs: Vec<PathBuf>,
     runs_made: usize,
 }

@@ -203,7 +203,7 @@ proptest! {
         groups in vec(btree_map(vec(0..3_u8, 0..5), version(), 0..60), 0..9),
         from in vec(0..3_u8, 0..3),
     ) {
-        // The offsets of a group are greater than those of the groups before.
+        // The offsets of a group are greater than the offsets of earlier groups.
         let numbered = groups.into_iter().enumerate().map(|(n, mut group)| {
             for version in group.values_mut() {
                 version.offset = version.offset.plus(n as u64 * 1_000_000);
@@ -240,7 +240,7 @@ proptest! {
     ) {
         let disk = SimDisk::new(0);
         let path = Path::new("/group.keys.new");
-        // What an interrupted attempt has left.
+        // The leftover of an interrupted attempt.
         disk.write_file(path, &[7; 10_000]).unwrap();
         let mut sorter = KeySorter::new(&disk, path.to_owned(), name(), KeyKind::Primary, END, bytes_max);
         let mut expected = Entries::new();
@@ -410,7 +410,7 @@ fn a_file_of_another_group_or_of_other_keys_is_refused() {
     let refused = KeyFile::open(&file, &other, &KeyKind::Primary, END).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "damaged at byte 0: its header is not that of the group"
+        "damaged at byte 0: its header belongs to another group"
     );
 }
 

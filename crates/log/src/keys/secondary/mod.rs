@@ -1,6 +1,6 @@
 //! Secondary keys: an index of a lane for each name that the stream's setting [`SECONDARY`] has.
 //!
-//! Such an index is a [`KeyIndex`](crate::keys::index::KeyIndex) of its own, with a table and with key files of its own: its
+//! The index is a [`KeyIndex`](crate::keys::index::KeyIndex) of its own, with a table and with key files of its own: its
 //! keys are [`entry`] keys, a secondary key and the record's key. It follows from the log alone, as the index of keys does, so it
 //! is made when the setting gets a name, and its files go when the setting loses it. Look-ups by key never wait for it.
 //!

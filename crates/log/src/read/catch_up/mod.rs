@@ -74,15 +74,15 @@ pub struct CatchUpState {
 pub enum Purpose {
     /// Data for a reader, which may read on behind it.
     ReadOn,
-    /// To find a chunk: the ends of these reads predict no others.
+    /// Data to find a chunk: the ends of these reads do not predict other reads.
     LookUp,
 }
 
 /// The source of the bytes of a read.
 enum Found {
-    /// In a window; perhaps more is to be read ahead.
+    /// In a window; the plan says how much more to read ahead, if any.
     InWindow(Slice, Option<Plan>),
-    /// On disk, where an earlier read ended. How large its window is to be.
+    /// On disk, where an earlier read ended. The size of its window.
     BehindRead(usize),
     /// Elsewhere on disk.
     Elsewhere,
@@ -160,8 +160,8 @@ impl CatchUp {
         Ok(slice)
     }
 
-    /// A block for `bytes` that a reader is to get; windows that no reader holds make room for it. `None`
-    /// when readers hold all.
+    /// Allocates a block of `bytes` for a reader; windows that no reader holds make room for it. `None`
+    /// when readers hold all memory.
     pub fn allocate(&self, bytes: usize) -> Option<BufferWriter> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -182,7 +182,7 @@ impl CatchUp {
         None
     }
 
-    /// Forgets what is kept of a group that was replaced, as far as no reader has it.
+    /// Drops the windows of a replaced group that no reader holds.
     pub fn forget_group(&self, group: &Arc<Group>) {
         let state = &mut *self.shared.state.lock();
         state.windows.forget_group(group);

@@ -1,4 +1,4 @@
-//! Sequential reads: which they are, and how far to read ahead of them.
+//! Sequential reads: detects them, and decides how far to read ahead of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,19 +38,19 @@ pub struct Runs {
 struct Run {
     id: u64,
     group: Arc<Group>,
-    /// Where it goes on.
+    /// The position of its next read.
     next: Position,
-    /// When it came there.
+    /// The time at which it reached this position.
     at: Duration,
-    /// How many windows it has come to, as far as it matters.
+    /// The number of windows that it has reached, up to a bound.
     windows: u32,
-    /// How many have been planned beyond `next` …
+    /// The number of windows planned beyond `next` …
     ahead: usize,
     /// … up to here.
     planned: (Arc<Group>, Position),
 }
 
-/// Which windows to read ahead.
+/// The windows to read ahead.
 #[derive(Debug)]
 pub struct Plan {
     run: u64,
@@ -65,7 +65,7 @@ impl Runs {
         self.turns
     }
 
-    /// How large the window is to be of a read that goes on where another one ended; `None` for others.
+    /// Returns the size of the window for a read that begins where another one ended; `None` for other reads.
     pub fn window_at(
         &self,
         group: &Arc<Group>,
@@ -234,7 +234,7 @@ mod tests {
         assert!(runs.go_on(&group, at(0), at(1), MEMORY, NOW).is_none());
         let mut planned = 1;
         for window in 1..100 {
-            // It comes to the same window again and again.
+            // It reaches the same window again and again.
             let plan = runs.go_on(&group, at(window), at(window + 1), MEMORY, NOW);
             assert!(
                 runs.go_on(&group, at(window), at(window + 1), MEMORY, NOW)
@@ -273,7 +273,7 @@ mod tests {
         runs.missed(&group, at(8));
         let plan = runs.go_on(&group, at(8), at(9), MEMORY, NOW).unwrap();
         assert_eq!((plan.from.1, plan.count), (at(9), 8));
-        // Of which there was memory for two.
+        // There was memory for two of them.
         runs.planned(&plan, (Arc::clone(&group), at(11)), 6);
         let plan = runs.go_on(&group, at(9), at(10), MEMORY, NOW).unwrap();
         assert_eq!((plan.from.1, plan.count), (at(11), 7));

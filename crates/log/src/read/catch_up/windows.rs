@@ -59,14 +59,14 @@ impl Window {
     }
 }
 
-/// Which windows may be forgotten to make room.
+/// The windows that may be dropped to make room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MayGo {
     /// Any.
     All,
-    /// Those that a reader came to, and those that it will not come to.
+    /// Windows that a reader has reached, and windows that no reader will reach.
     ReadAndAbandoned,
-    /// Those that it will not come to.
+    /// Windows that no reader will reach.
     Abandoned,
 }
 

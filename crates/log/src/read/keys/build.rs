@@ -18,7 +18,7 @@ use crate::read::context::ReadContext;
 use crate::read::group::read_group;
 use crate::read::keys::update::{check_stored, in_chunk};
 
-/// How many bytes of chunks are read at once.
+/// The bytes of chunks that one read fetches.
 const READ_BYTES: usize = 1 << 20;
 
 /// Makes a key file of a group, with the committed records that the lane still has. All transactions with records in the
@@ -117,7 +117,7 @@ fn sort_keys(
     sorter.finish().map_err(written)
 }
 
-/// Lets `add` have the records of a chunk. The inner error is that of a write.
+/// Calls `add` with the records of a chunk. The inner error is an error of `add`.
 fn with_records(
     reads: &ReadContext,
     lane: &LaneState,

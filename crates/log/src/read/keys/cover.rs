@@ -1,4 +1,4 @@
-//! Which groups of a lane have key files. One that is missing or damaged is made where it is needed.
+//! Makes sure that groups of a lane have key files. A missing or damaged one is made when it is needed.
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::read::keys::build::build_key_file;
 use crate::read::keys::files::{Unreadable, is_out_of_files, named};
 use crate::read::keys::update::note_left_out;
 
-/// How long no key files of a lane are made after that has failed.
+/// The pause before key files of a lane are made again after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(15);
 
-/// How often one lookup lets key files be made anew.
+/// The most times that one lookup has key files rebuilt.
 const LOSSES_MAX: usize = 100;
 
 /// Returns the group behind the key files of a lane, if it may have one, too: it is closed and whole on disk, and all of its
@@ -102,7 +102,7 @@ fn note_file(
     counts: KeyCounts,
 ) {
     group.note_key_file(kind, counts);
-    // Compaction goes by the file of the keys.
+    // Compaction uses the file of the primary keys.
     if *kind == KeyKind::Primary {
         reads.compaction_marks.add(lane.id);
     }

@@ -32,7 +32,7 @@ pub struct KeyFiles {
 
 #[derive(Debug, Default)]
 struct Cached {
-    /// The group that the cache looked at longest ago comes first. With the bytes in memory.
+    /// Each group with its bytes in memory; the group that the cache checked longest ago comes first.
     groups: VecDeque<(Weak<Group>, KeyKind, usize)>,
     bytes: usize,
 }

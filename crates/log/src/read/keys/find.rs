@@ -81,7 +81,7 @@ fn find_in_files(
                     chunk: Some((group, version.chunk)),
                 }));
             }
-            // Those before it are, too.
+            // Earlier groups are, too.
             Err(_) if group.is_removed_for_good() => break,
             Err(unreadable) => return Err(unreadable),
         }

@@ -27,7 +27,7 @@ use crate::read::keys::update::{
 };
 use crate::read::keys::version::{KeyVersion, copy_of};
 
-/// How many bytes of chunks are read at once, about.
+/// The bytes of chunks that one read fetches, about.
 const READ_BYTES: u64 = 1 << 20;
 
 /// A version of a key, which may be a deletion.
@@ -138,7 +138,7 @@ struct Walk<'a> {
     lane: &'a LaneState,
     key: &'a [u8],
     hash: u64,
-    /// All versions from here on were looked at, up to where the read began.
+    /// The offset from which on all versions up to the read's beginning were examined.
     at: Offset,
     /// The rest of the bounds.
     left: OlderBounds,
@@ -290,7 +290,7 @@ impl Walk<'_> {
         looked.map_err(|error| in_chunk(self.lane, chunk, error))
     }
 
-    /// Takes what a window that begins at `first` has.
+    /// Takes the versions found in a window that begins at `first`.
     fn take(&mut self, found: Newest, first: Offset) {
         self.left.versions -= found.versions.len();
         self.left.bytes = self.left.bytes.saturating_sub(found.bytes);

@@ -73,7 +73,7 @@ struct HotKey {
     key: Bytes,
 }
 
-/// A key that is looked for. Its hash is that of a [`HotKey`].
+/// The key of a lookup. It hashes like a [`HotKey`].
 #[derive(Debug, Clone, Copy, Hash)]
 struct Wanted<'a> {
     lane: LaneId,
@@ -158,8 +158,7 @@ impl HotKeys {
         Some(known)
     }
 
-    /// Takes a place for the result of a look-up, before the look-up begins; `None` for a large key. `epoch` is that of the
-    /// index.
+    /// Takes a place for the result of a lookup, before the lookup begins; `None` for a large key. `epoch` is the index's.
     pub fn begin(&self, lane: LaneId, key: &[u8], epoch: u64) -> Option<Place> {
         if key.len() > RECORD_BYTES_MAX {
             self.part(Wanted { lane, key }).lock().misses += 1;
@@ -232,7 +231,7 @@ impl HotKeys {
         copies.insert(key, Copy { epoch, state });
     }
 
-    /// Returns the sums of all parts, each as it was at a moment of its own.
+    /// Returns the sums over all parts, each read at a moment of its own.
     pub fn stats(&self) -> HotKeyStats {
         let parts = self.parts.iter().map(|part| part.lock());
         parts.fold(HotKeyStats::default(), |sum, part| HotKeyStats {

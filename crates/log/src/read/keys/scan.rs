@@ -18,7 +18,7 @@ use crate::read::keys::files::{OpenKeyFile, Unreadable};
 use crate::read::keys::find::{KeyPlace, groups_before};
 use crate::read::keys::update::look_at_index;
 
-/// The table's part of a scan, and what it depends on.
+/// The table's part of a scan, and the state that it depends on.
 struct InMemory {
     /// The first keys of the range.
     keys: Vec<(Vec<u8>, Newest)>,
@@ -93,7 +93,7 @@ fn open_files(
         match reads.key_files.open(&group, kind) {
             Ok(file) if file.keys.is_behind(range) => {}
             Ok(file) => files.push(file),
-            // Those before it are, too.
+            // Earlier groups are, too.
             Err(_) if group.is_removed_for_good() => break,
             Err(unreadable) => return Err(unreadable),
         }

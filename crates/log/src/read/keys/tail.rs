@@ -19,7 +19,7 @@ use crate::read::group::read_up_to;
 use crate::read::keys::update::in_chunk;
 use crate::read::seek::search_up_to;
 
-/// How many bytes of chunks are read at once.
+/// The bytes of chunks that one read fetches.
 const READ_BYTES: usize = 1 << 20;
 
 /// The most bytes that are read under the lock of a lane's head.

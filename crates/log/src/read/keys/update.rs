@@ -14,14 +14,14 @@ use crate::read::context::ReadContext;
 use crate::read::fetch::{AtLeast, Fetched, fetch};
 use crate::read::keys::cover::cover_next;
 
-/// How many bytes of chunks are read at once.
+/// The bytes of chunks that one read fetches.
 const READ_BYTES: usize = 1 << 20;
 
 /// How often a read is tried again that finds nothing where something must be: the first group is just being removed, which
 /// other threads see in several steps.
 pub const TRIES_MAX: usize = 1_000;
 
-/// Lets `look` see the table of a lane's keys, with all records that were committed before this call. `partitions` returns
+/// Calls `look` with the table of a lane's keys, with all records that were committed before this call. `partitions` returns
 /// how many partitions the stream has.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ pub struct KeyVersion {
     pub value: Bytes,
     /// The headers of its record, in the producer's order.
     pub headers: Vec<KeyHeader>,
-    /// When the value ends; `None` if it has no end.
+    /// When the value expires; `None` if it never does.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -38,7 +38,7 @@ impl KeyVersion {
     }
 }
 
-/// Copies a record that has this value. The copy has the end that the record names.
+/// Copies a record that has this value. The copy has the expiry that the record names.
 pub fn copy_of(record: &Record<'_>, value: &[u8]) -> KeyVersion {
     let headers = record.headers().map(|header| KeyHeader {
         name: Bytes::copy_from_slice(header.name),

@@ -100,7 +100,7 @@ fn marker(producer: i64, end: TransactionEnd) -> EndMarker {
     }
 }
 
-/// The markers of a partition, and when each may go.
+/// The markers of a partition, and when each may be removed.
 fn markers(machine: &Machine) -> Vec<(Stored, Option<Timestamp>)> {
     let partition = machine.partition();
     let mut reader = partition.reader(partition.earliest());
@@ -211,7 +211,7 @@ fn markers_stay_for_the_delete_retention_and_while_a_reader_needs_them() {
     assert_eq!(table(&machine), before);
 }
 
-/// A start reads from key files when markers may go: nothing else may be dirty in their groups.
+/// A start reads from key files when markers may be removed, since their groups may have no other dirty record.
 #[test]
 fn markers_are_removed_after_the_delete_retention_and_a_restart() {
     let mut machine = Machine::new();

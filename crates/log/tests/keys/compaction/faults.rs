@@ -344,7 +344,7 @@ fn a_crash_at_any_operation_leaves_the_old_groups_or_the_new_one() {
     );
 }
 
-/// In a stream that is not synced at once, a crash takes back the end of a transaction that look-ups have seen. Until it is
+/// In a stream that is not synced at once, a crash loses the end of a transaction that lookups have seen. Until it is
 /// durable, no key file and no compaction may depend on it.
 #[test]
 fn an_end_of_a_transaction_that_a_crash_loses_changes_no_file() {

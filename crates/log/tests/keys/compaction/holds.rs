@@ -1,4 +1,4 @@
-//! Holds beside passes: what stays, what goes after them, and what they cost.
+//! Holds during passes: the records that they protect, the removal of these after a hold's end, and the cost of holds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,7 +96,7 @@ fn records_that_a_hold_protected_are_removed_after_it_ends() {
     machine.log().delete_hold("s", "before").unwrap();
     assert!(
         is_due(&machine),
-        "the end of the hold makes what is behind it dirty"
+        "the end of the hold makes the records behind it dirty"
     );
     assert_eq!(count(&machine), KEYS as usize);
     assert!(machine.log().stream("s").unwrap().holds().is_empty());
@@ -247,7 +247,7 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Passes, appends and holds on threads of their own: what a hold has seen at first it sees at last.
+/// Passes, appends and holds on threads of their own: a hold sees the same records at its end as at first.
 #[test]
 fn holds_can_be_created_during_compaction_passes() {
     let dir = tempfile::tempdir().unwrap();
@@ -269,7 +269,7 @@ fn holds_can_be_created_during_compaction_passes() {
             let partition = stream.partition(0).unwrap();
             let mut round = 0_u64;
             while !is_over.load(Ordering::Relaxed) {
-                // Passes have a low priority: on a machine under load, what they have not seen would grow without end.
+                // Passes have a low priority: on a machine under load, the dirty records would grow without end.
                 if round / ROUNDS_PER_PASS > passes() {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;
@@ -325,7 +325,7 @@ fn holds_can_be_created_during_compaction_passes() {
     assert!(stream.partition(0).unwrap().earliest_offset() == Offset(0));
 }
 
-/// An open transaction hides what comes behind its beginning, in its partition alone.
+/// An open transaction hides all records behind its beginning, but only in its partition.
 #[test]
 fn a_hold_ends_before_open_transactions_of_its_partition() {
     let machine = Machine::new();

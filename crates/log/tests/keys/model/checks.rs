@@ -21,7 +21,7 @@ struct Found {
 }
 
 impl World<'_> {
-    /// The values that lookups must find; checks what they depend on before.
+    /// Returns the values that lookups must find, after it has checked the state that they depend on.
     pub fn expected(&self, n: usize) -> Result<Table, LogError> {
         let partition = self.partition(n)?;
         let (model, earliest) = (&self.partitions[n], partition.earliest_offset().0);
@@ -135,7 +135,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a value has ended so long ago that a pass may have made a tombstone of its record.
+    /// Whether a value expired long enough ago that a pass may have made a tombstone of its record.
     pub fn may_lose_value(&self, record: &ModelRecord) -> bool {
         let retention = self.delete_retention.as_millis() as i64;
         record.has_ended(self.ttl, self.now_ms() - retention)

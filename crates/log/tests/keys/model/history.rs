@@ -12,7 +12,7 @@ use super::{World, add};
 type Versions<'a> = BTreeMap<u64, &'a ModelRecord>;
 
 impl World<'_> {
-    /// Looks up some keys as they were at some offsets, and reads the histories of some.
+    /// Looks up the values of some keys at some offsets, and reads the histories of some.
     pub fn check_versions(&mut self, n: usize) -> Result<(), LogError> {
         let stable = self.partition(n)?.last_stable_offset().0;
         for _ in 0..10 {
@@ -76,7 +76,7 @@ impl World<'_> {
                 let has_version =
                     |oldest: Offset| oldest.0 > at && versions.contains_key(&oldest.0);
                 assert!(oldest.is_none_or(has_version), "{context}: {error}");
-                // What no pass has taken is there.
+                // Records that no pass has compacted are there.
                 let is_passed = at + 1 < self.partitions[n].passed_to;
                 let is_excused = is_passed || (right.is_none() && is_removed);
                 assert!(is_excused, "{context}: {error}");

@@ -14,7 +14,7 @@ const LIFE_MAX_MS: u64 = 40_000;
 /// A hold as it should be.
 #[derive(Debug, Clone)]
 pub struct ModelHold {
-    /// For each partition the offset behind what it sees.
+    /// For each partition the offset behind the records that the hold sees.
     ends: Vec<u64>,
     /// For each partition where it began.
     firsts: Vec<u64>,
@@ -27,7 +27,7 @@ pub struct ModelHold {
 #[derive(Debug, Default)]
 pub struct ModelHolds {
     known: BTreeMap<String, ModelHold>,
-    /// Those whose making has failed, and which may be there: where the partitions began then.
+    /// Holds that may exist although creating them failed, with the partitions' first offsets at that time.
     uncertain: BTreeMap<String, Vec<u64>>,
 }
 
@@ -124,7 +124,7 @@ impl World<'_> {
         }
     }
 
-    /// Looks up keys as they were when each hold was made.
+    /// Looks up the values that keys had when each hold was made.
     pub fn check_holds(&mut self) -> Result<(), LogError> {
         let now = self.now_ms();
         let listed = self.stream()?.holds();

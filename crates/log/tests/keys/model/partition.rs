@@ -28,7 +28,7 @@ pub struct ModelRecord {
 }
 
 impl ModelRecord {
-    /// Whether the value has ended by a time, in a stream whose values live so long that name no end.
+    /// Whether the value has expired at time `now`, by its own expiry or else after `ttl`.
     pub fn has_ended(&self, ttl: Option<i64>, now: i64) -> bool {
         let end = self.expires.or(ttl.map(|ttl| self.timestamp + ttl));
         self.value.is_some() && end.is_some_and(|end| end <= now)

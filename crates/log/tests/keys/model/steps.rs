@@ -293,7 +293,7 @@ impl World<'_> {
         self.partitions[n].has_restarted
     }
 
-    /// Lets compaction do what it finds due.
+    /// Lets compaction compact the lanes that it finds due.
     fn compact_due_lanes(&mut self) -> Result<(), LogError> {
         for _ in 0..self.rng.usize(1..30) {
             self.log().compact_step();

@@ -34,7 +34,7 @@ fn a_crash_keeps_all_synced_records_and_the_next_run_appends_behind_them() {
             manifest = open(&disk);
             let least = if is_crash { synced } else { count };
             count = assert_prefix(&manifest, &all, least, count);
-            // A start makes durable what it has found.
+            // A start makes the records durable that it has found.
             let again = open(&disk.crash(&mut rng));
             assert_eq!(listed(&again), list_of(&all[..count]), "seed {seed}");
         }
@@ -87,7 +87,7 @@ fn a_crash_at_any_step_of_a_rewrite_leaves_the_same_list() {
             append_synced(&manifest, &[Record::Group(group(9, 1, 0))]);
             let left = open(&disk.crash(&mut Rng::with_seed(1)));
             assert_eq!(listed(&left), listed(&manifest));
-            // What a crash left of the next manifest is no obstacle.
+            // A torn next manifest is no obstacle.
             manifest.rewrite(|_| true).unwrap();
             assert_eq!(listed(&open(&disk.kill())), listed(&manifest));
         },

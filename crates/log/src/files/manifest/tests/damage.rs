@@ -1,4 +1,4 @@
-//! Damaged manifests are told from those that a crash leaves.
+//! The reader distinguishes damaged manifests from manifests that a crash has torn.
 
 use super::super::record::{HEAD_BYTES, RECORD_BYTES};
 use super::*;

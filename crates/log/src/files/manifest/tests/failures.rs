@@ -47,7 +47,7 @@ fn a_manifest_that_cannot_be_rewritten_takes_no_more_records() {
         disk.fail_writes(|path| path == Path::new(NEW_PATH));
         let is_fault = |error| matches!(error, LogError::PartitionFault { .. });
         assert!(is_fault(manifest.sync_to(appended).unwrap_err()));
-        // Not even where the disk is in order again.
+        // Not even once the disk works again.
         disk.fail_writes(|_| false);
         assert!(is_fault(manifest.sync_to(appended).unwrap_err()));
         assert!(is_fault(manifest.append(&all[20..]).unwrap_err()));
@@ -63,7 +63,7 @@ fn a_manifest_that_cannot_be_rewritten_takes_no_more_records() {
     }
 }
 
-/// Takes all room of a disk but for what is reserved.
+/// Fills a disk except for reserved space.
 fn fill(disk: &SimDisk) {
     let reserved = (1 << 20) + HEAD_BYTES + RECORD_BYTES as u64;
     disk.set_capacity(reserved);

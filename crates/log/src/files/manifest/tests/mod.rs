@@ -127,7 +127,7 @@ fn append_synced(manifest: &Manifest, records: &[Record]) {
     manifest.sync_to(appended).unwrap();
 }
 
-/// Asserts that a manifest lists what `from..=to` of the records say, and returns how many.
+/// Asserts that a manifest equals the list of the first n records, with n from `from` to `to`. Returns n.
 fn assert_prefix(manifest: &Manifest, all: &[Record], from: usize, to: usize) -> usize {
     let found = listed(manifest);
     let count = (from..=to).find(|count| list_of(&all[..*count]) == found);

@@ -213,7 +213,7 @@ fn replaying_the_records_of_a_list_gives_the_same_list() {
     }
     assert_eq!(again, listed);
     let lane = again.lane(LANE).unwrap();
-    // Epoch 1 is that of the first record.
+    // The first record has epoch 1.
     assert_eq!(again.epochs(LANE), [(1, Offset(0)), (3, Offset(50))]);
     assert_eq!(lane.compacted(), Some((Offset(50), Timestamp(7))));
     let file = |secret, end| ListedJournalFile { secret, end };
