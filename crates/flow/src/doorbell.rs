@@ -1,9 +1,9 @@
-//! How workers sleep and are woken.
+//! The sleep and the wake-up of workers.
 //!
 //! # Why no wake-up is lost
 //!
 //! A worker sleeps only after a *round*: it has tried every stage since it last noted [`Doorbell::look`], and none of
-//! them did anything. The round proves that nothing is to do, unless something changed behind the worker's back:
+//! them did anything. The round proves that there is no work, unless something changed behind the worker's back:
 //!
 //! 1. *Something changed outside of the flow*: a source has items, a sink has room, another rank sent a message, or a time
 //!    has come. Then the bell is rung. A worker notes the count of rings before its round, and [`Doorbell::wait`]
@@ -15,7 +15,7 @@
 //!    But an activation that does nothing also changes something for a moment: it holds its instance, room in rings, or
 //!    the memory of a ring. A worker that comes meanwhile finds the stage locked, blocked or empty. So the last worker
 //!    that is awake sleeps only after a round that began when all others were asleep. In that round no other worker
-//!    held anything, and what the worker itself held it gave back.
+//!    held anything, and the worker gave back everything that it held itself.
 //!
 //! Hence when all workers sleep, no stage has anything to do before the bell rings. While a worker is awake, others
 //! may sleep although there is work: the worker calls for them when the work is enough for two.
@@ -39,7 +39,7 @@ use parking_lot::{Condvar, Mutex};
 pub struct Doorbell {
     clock: Arc<dyn Clock>,
     rings: AtomicU64,
-    /// How often a worker has gone to sleep. Written under the lock of `alarm`, read by workers before they look for
+    /// The number of times that a worker has gone to sleep. Written under the lock of `alarm`, read by workers before they look for
     /// work.
     sleeps: AtomicU64,
     /// Workers in `wait`. Written under the lock of `alarm`; read by `wake` after it has counted
@@ -62,9 +62,9 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// The state of the bell before a worker looks for work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// How often it had been rung.
+    /// The number of rings so far.
     pub rings: u64,
-    /// How often a worker had gone to sleep.
+    /// The number of times that a worker had gone to sleep.
     sleeps: u64,
 }
 
@@ -103,7 +103,7 @@ impl Doorbell {
         }
     }
 
-    /// How often the bell has been rung.
+    /// Returns the number of rings so far.
     pub fn rings(&self) -> u64 {
         self.rings.load(Ordering::SeqCst)
     }
@@ -121,7 +121,7 @@ impl Doorbell {
         self.sleepers.load(Ordering::Relaxed) > 0
     }
 
-    /// How often a timer had to wake the flow although a stage had input and room.
+    /// Returns how often a timer had to wake the flow although a stage had input and room.
     pub fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.load(Ordering::Relaxed)
     }
@@ -133,7 +133,7 @@ impl Doorbell {
         self.rung.notify_all();
     }
 
-    /// Sees to it that a worker is awake at `time` of the clock.
+    /// Makes sure that a worker is awake at `time` of the clock.
     pub fn ring_at(&self, time: Duration) {
         let mut alarm = self.alarm.lock();
         if alarm.is_none_or(|earlier| time < earlier) {
@@ -152,7 +152,7 @@ impl Doorbell {
         }
     }
 
-    /// Rings if the alarm is due. An alarm is a ring, too: stages that slept till then are looked at again.
+    /// Rings if the alarm is due. An alarm is a ring, too: workers try the stages again that slept until then.
     fn go_off(&self, alarm: &mut Option<Duration>, now: Duration) -> bool {
         let is_due = alarm.is_some_and(|time| now >= time);
         if is_due {
@@ -190,7 +190,7 @@ impl Doorbell {
                 self.count_lost(crew);
                 if crew.retire() {
                     woken = Woken::Retired;
-                    // Perhaps this worker alone knew of the alarm.
+                    // Perhaps only this worker knew of the alarm.
                     self.rung.notify_one();
                 }
                 break;
@@ -215,7 +215,7 @@ impl Wake for Doorbell {
         self.wake_by_ref();
     }
 
-    /// Wakes one sleeping worker, which calls for more where there is more to do.
+    /// Wakes one sleeping worker, which wakes others if there is more work.
     fn wake_by_ref(self: &Arc<Self>) {
         self.rings.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {

@@ -1,4 +1,4 @@
-//! Why a flow fails.
+//! The errors of flows.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use millstream_exchange::ExchangeError;
 /// An error of a source or a sink.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a flow could not start, or did not reach its end.
+/// An error because of which a flow could not start, or did not reach its end.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FlowError {
     /// A graph without any stage.
@@ -99,7 +99,7 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
-    /// Items are to come together on a rank that there is not.
+    /// An operator gathers items on a rank that does not exist.
     #[error(
         "flow \"{flow}\": \"{operator}\" gathers on rank {rank}, and there are {ranks}, counted from 0"
     )]
@@ -115,7 +115,7 @@ pub enum FlowError {
     },
     /// A state of windows that another operator fills.
     #[error(
-        "flow \"{flow}\": the windows that \"{operator}\" fills are those of another operator; give it a state of its own"
+        "flow \"{flow}\": the windows that \"{operator}\" fills belong to another operator; give it a state of its own"
     )]
     StateTaken {
         /// The flow.
@@ -177,7 +177,7 @@ pub enum FlowError {
     },
 }
 
-/// Why an activation ends the flow.
+/// The reason for which an activation ends the flow.
 pub enum Failure {
     /// The error of a source or sink, with its name.
     Error { operator: Arc<str>, error: BoxError },

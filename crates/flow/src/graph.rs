@@ -25,9 +25,9 @@ pub struct Graph {
     /// State elements by their names.
     pub states: Vec<(String, Arc<dyn StateReader>)>,
     pub sinks: Vec<Arc<dyn Participant>>,
-    /// Those of the state elements whose changes are noted, and that can have changelogs.
+    /// The state elements that record their changes, and so can have changelogs.
     pub logged: Vec<Arc<LoggedElement>>,
-    /// The ways to other ranks.
+    /// The connections to other ranks.
     pub exits: Vec<Arc<Outlets>>,
     /// Descriptions of the properties that all ranks must have in common and that the types of the graph do not show.
     pub agreed: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Graph {
     /// Pauses the sources for a checkpoint.
     pub pause: Arc<Pause>,
     pub step: Step,
-    /// How far the flow was at its last checkpoints.
+    /// The flow's progress at its last checkpoints.
     pub trail: Arc<Trail>,
 }
 

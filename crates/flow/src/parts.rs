@@ -29,7 +29,7 @@ pub trait Parts: 'static {
 
 /// An item that holds others, which [`Operators::flatten`](crate::Operators::flatten) gives.
 pub trait Flatten {
-    /// One of them; it may be a slice of the whole.
+    /// A part of the item; it may be a slice of the whole.
     type Item: ?Sized + 'static;
 
     /// Calls `visit` with each of them, in order.

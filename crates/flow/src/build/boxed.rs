@@ -31,7 +31,7 @@ pub(crate) type EndBefore<T> =
 impl<T: Send + 'static> RowStart for Boxed<T> {
     type Item = T;
 
-    /// As the stage that it is in.
+    /// Like the stage that it is in.
     const IS_SHARED: bool = false;
 
     const BEGINS_STAGE: bool = false;
@@ -43,10 +43,10 @@ impl<T: Send + 'static> RegisterRow<T> for Boxed<T> {
         plan.graph
             .agreed
             .push(format!("{} behind a box: {code}", row.name));
-        // The last box of a stage comes to its end first.
+        // The operators behind the last box of a stage end first.
         let before = plan.boxed.get_mut(&row.name).and_then(Vec::pop);
         let before = before.and_then(|before| before.downcast::<EndBefore<T>>().ok());
-        let before = before.expect("what is before a box waits for what is behind it");
+        let before = before.expect("the operators before a box wait for the operators behind it");
         let terminals = row.instances.into_iter().map(|(_, terminal)| terminal);
         let arms = fork::arms(row.name, row.chain, terminals).collect();
         before(plan, arms, row.outputs);

@@ -1,4 +1,4 @@
-//! Windows that have all of their events: functions over them need no result to go on from.
+//! Windows with all of their events, for functions that cannot continue from a partial result.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -191,7 +191,7 @@ where
             time: Arc::new(time),
             results: results.clone(),
         };
-        // One instance collects for all; several instances may work on the operators before it.
+        // A single instance collects; several instances may run the operators before it.
         let flow = match operators.is_shared && I::BEGINS_STAGE && operators.operators == 0 {
             true => collect.end(operators),
             false => collect.end(operators.boundary(name)),

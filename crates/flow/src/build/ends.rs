@@ -104,7 +104,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         let shared = SinkParticipant::<C::Out, K>::new(Arc::clone(&sink), label.clone());
         self.flow.plan().graph.sinks.push(Arc::new(shared));
         if self.keeps_order() {
-            // One worker at a time brings the items, in their order.
+            // A single worker at a time brings the items, in order.
             self.inputs.truncate(1);
         }
         self.end(&[], |_| ToSink {

@@ -16,7 +16,7 @@ impl<E: RowStart + RegisterRow<<E as RowStart>::Item>> Entry for E {}
 
 /// An [`Entry`] that gives `In`.
 pub trait RegisterRow<In>: Sized {
-    /// Registers operators that have an end in the plan.
+    /// Registers operators with their end in the plan.
     fn end<C: Chain<In>, T: Terminal<C::Out>>(plan: &mut Plan, row: Row<Self, C, T>);
 }
 

@@ -19,7 +19,7 @@ impl<T: Send + 'static> RegisterRow<T> for Branch<T> {
     fn end<C: Chain<T>, E: Terminal<C::Out>>(plan: &mut Plan, row: Row<Self, C, E>) {
         let code = any::type_name::<(C, E)>();
         plan.graph.agreed.push(format!("{}: {code}", row.name));
-        // Also of a stage without instances.
+        // This includes the branches of a stage without instances.
         plan.branch_outputs.insert(row.name.clone(), row.outputs);
         let (entries, terminals): (Vec<_>, Vec<_>) = row.instances.into_iter().unzip();
         let built = fork::arms(row.name, row.chain, terminals);

@@ -41,7 +41,7 @@ pub struct Keyed<I: Entry, C: Chain<I::Item, Out: Sized>, F> {
     late: LateItems<C::Out>,
 }
 
-/// Where items go that come too late for their windows.
+/// The destination of items that arrive too late for their windows.
 enum LateItems<T> {
     /// To the dead letters, if the flow keeps any.
     DeadLetters,
@@ -67,7 +67,7 @@ impl<T> LateItems<T> {
     }
 }
 
-/// Says of every item that its key is that of all items.
+/// A key function that gives every item the same key.
 type KeyOfAll<T> = fn(&T) -> All;
 
 impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {

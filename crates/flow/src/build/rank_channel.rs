@@ -41,7 +41,7 @@ impl RankChannel<'_> {
         Arc::new(Outlets::new(senders, clock, operator))
     }
 
-    /// One for each other rank.
+    /// Returns an input for each other rank.
     pub fn inputs<T: Message>(&self, outlets: &Arc<Outlets>) -> Vec<RemoteInput<T>> {
         let own = self.ranks.rank();
         let others = (0..self.ranks.count()).filter(|rank| *rank != own);

@@ -37,9 +37,9 @@ where
     /// own, named `name`, and a state element of this name, which has the newest result under the key `all`. Each
     /// instance and each rank sends on only the highest of its own.
     ///
-    /// A result comes when event time has passed the end of its windows. Its `events` is the number of windows it was
-    /// made of, and its `start` that of the first of those in it. It is for windows that end by event time: of global
-    /// windows that count their items it comes at the end of the input.
+    /// A result is emitted when event time has passed the end of its windows. Its `events` is the number of windows it was
+    /// made of, and its `start` is the earliest start of the windows in it. It suits windows that end by event time: for
+    /// global windows that count their items, it is emitted at the end of the input.
     ///
     /// Where windows of the flow [come again](WindowResult::is_update), so does this, updated: the last result of
     /// each window counts. All windows that end at one moment are then retained until their updates are over, and not

@@ -50,8 +50,8 @@ where
     /// of its own, named `name`.
     ///
     /// Items of one key come in their order. Several operators may change one element. A panic of `function` fails the
-    /// flow, since the value may be half changed; so the function should be sure of its item, and operators before it refuse
-    /// what it cannot take.
+    /// flow, since the value may be half changed; so the function should be sure of its item, and operators before it should
+    /// reject items that it cannot process.
     ///
     /// ```
     /// use millstream_flow::sources::Generator;

@@ -24,21 +24,21 @@ pub trait Changelog: Sink<Change> {
     /// Calls `each` for every committed change from the earliest to the last stable one at the time of the call, in
     /// the order of the log: `each(key, Some(value))` sets, `each(key, None)` deletes. A later call replaces earlier
     /// ones of the same key. Keys of all ranks are among them; the caller keeps its own. `resumed` is the checkpoint that
-    /// the flow resumes from, if its changes are here; without one, what is here is to be replaced.
+    /// the flow resumes from, if its changes are here; without one, the caller will replace all changes here.
     ///
     /// Called once, after [`recover`](Sink::recover) on all ranks and before any [`push`](Sink::push). It may wait.
     ///
     /// # Errors
-    /// When the changes cannot be read, some were removed or added by others, or the last one of a key is of a later
-    /// checkpoint; and those of `each`: the flow does not begin.
+    /// When the changes cannot be read, other programs removed or added some, or the last one of a key is of a later
+    /// checkpoint; and errors of `each`: the flow does not begin.
     fn restore<'a>(
         &mut self,
         resumed: Option<u64>,
         each: &'a mut RestoreChange<'a>,
     ) -> Result<(), BoxError>;
 
-    /// Gives up what was pushed since the last `prepare`: it is pushed again. A changelog with a transaction ends it, so
-    /// that attempts do not pile up in it and no reader waits for its end.
+    /// Discards all changes since the last `prepare`; the writer pushes them again. A changelog with a transaction aborts it,
+    /// so that attempts do not pile up in it and no reader waits for its end.
     fn give_up(&mut self) {}
 }
 

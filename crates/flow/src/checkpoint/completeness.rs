@@ -1,4 +1,4 @@
-//! Which checkpoints are complete, and which shards are of no use any more.
+//! Decides which checkpoints are complete, and which shards are obsolete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub fn newest_complete(shards: &[ShardKey], ranks: u32) -> Option<u64> {
     complete.next().map(|(number, _)| *number)
 }
 
-/// Removes this rank's shards before `last` but those of the checkpoints `kept`, which others may count on. They are of this
+/// Removes this rank's shards before `last`, except shards of the checkpoints `kept`, which other ranks may need. They are of this
 /// run, or of `resumed_run`; shards of other runs are not touched, since one of these may have taken this run's place.
 pub fn remove_others(
     store: &dyn Checkpoints,

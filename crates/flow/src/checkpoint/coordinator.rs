@@ -34,16 +34,16 @@ pub struct Coordinator {
     pause: Arc<Pause>,
     /// Something was processed since the last snapshot. Written by workers after each activation.
     is_due: AtomicBool,
-    /// Not before this time of the flow's clock, in nanoseconds.
+    /// The earliest time of the next snapshot by the flow's clock, in nanoseconds.
     at_ns: AtomicU64,
-    /// The channels to other ranks. Locked by the worker that looks whether everything has arrived.
+    /// The channels to other ranks. Locked by the worker that checks whether everything has arrived.
     gates: Mutex<Vec<Gate>>,
     /// A worker takes a snapshot, or failed when it did: user code may have done half of something, so no other
     /// worker tries again. Written with `gates` locked.
     is_taken: AtomicBool,
     /// The flow is being stopped. Written by its owner.
     stopping: Arc<AtomicBool>,
-    /// Once all stages have ended. For the last worker.
+    /// The end of the checkpoints, once all stages have ended. Used by the last worker.
     ending: Mutex<Option<Ending>>,
 }
 
@@ -55,7 +55,7 @@ pub enum Purpose {
     Checkpoints(Box<Shards>, Decisions),
 }
 
-/// Where a stage hands items to other ranks.
+/// The point at which a stage sends items to other ranks.
 struct Gate {
     /// In each of them the barrier lies behind the same items of the stage.
     outlets: Vec<Arc<Outlets>>,
@@ -166,7 +166,7 @@ impl Coordinator {
         }
     }
 
-    /// When a worker has to be awake for the next one; `None` also while the end of a writer wakes it.
+    /// Returns when a worker has to be awake for the next snapshot; `None` also while the end of a writer wakes it.
     pub fn alarm(&self) -> Option<Duration> {
         let is_waiting = self.is_due.load(Ordering::Relaxed)
             && !self.pause.is_on.load(Ordering::Relaxed)
@@ -217,7 +217,7 @@ impl Coordinator {
         if let Purpose::Checkpoints(shards, _) = &self.purpose
             && shards.is_writing()
         {
-            // Else a flow that is being stopped would not come to its end.
+            // Otherwise a stopping flow would never end.
             shards.set_ending(self.stopping.load(Ordering::Relaxed));
             return Ok(false);
         }

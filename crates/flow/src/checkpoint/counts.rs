@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// How a flow's checkpoints fare.
+/// Statistics of a flow's checkpoints.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CheckpointCounts {
     /// Shards of this rank that are stored.
@@ -22,7 +22,7 @@ pub struct CheckpointCounts {
 pub struct LastCheckpoint {
     /// The checkpoint's number.
     pub number: u64,
-    /// The time at which it was stored, in milliseconds since 1970; `None` for that of an earlier run.
+    /// The time at which it was stored, in milliseconds since 1970; `None` for a checkpoint of an earlier run.
     pub kept_at_ms: Option<i64>,
     /// How long ago that was, in seconds.
     pub age_seconds: Option<f64>,

@@ -11,7 +11,7 @@ use crate::checkpoint::record::ShardDigest;
 use crate::doorbell::Doorbell;
 use crate::error::BoxError;
 
-/// The shards that a rank has announced and that wait for those of other ranks, at most.
+/// The most shards that a rank has announced and that wait for shards of other ranks.
 pub const WAITING_MAX: usize = 4;
 
 /// The shards in a row that a rank gives up although sinks have prepared results for them: sinks do not have much room.
@@ -44,9 +44,9 @@ pub struct Waiting {
 pub struct Own {
     /// The last one, if it is not announced yet.
     pub last: Option<(u64, ShardDigest)>,
-    /// Those that are announced, from the last complete one on.
+    /// The announced shards, from the last complete checkpoint on.
     pub announced: BTreeMap<u64, ShardDigest>,
-    /// Shards that were given up since the last one that is stored.
+    /// The shards that the writer has given up since the last stored one.
     pub given_up: usize,
     /// The rank has ended: nothing changes in it any more.
     pub has_ended: bool,

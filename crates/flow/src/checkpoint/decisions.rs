@@ -1,4 +1,4 @@
-//! Which checkpoints are complete on all ranks: from then on results that were prepared for them count.
+//! Decisions about checkpoints that are complete on all ranks: then the results prepared for them count.
 //!
 //! A rank announces each shard that it has stored to all others. A checkpoint whose shards all ranks have announced is
 //! *complete*: the flow will never resume from an older one. In a store with records, rank 0 first stores the record that
@@ -45,7 +45,7 @@ const CREDIT_BYTES: u64 = 16 << 10;
 enum Announcement {
     /// The shard of this checkpoint is stored, and stays. The numbers of a rank rise.
     Stored(u64, ShardDigest),
-    /// The record of this checkpoint is stored. From rank 0 alone.
+    /// The record of this checkpoint is stored. Only rank 0 sends it.
     Complete(u64),
     /// The rank has ended; this was its last checkpoint.
     Ended(u64),
@@ -58,7 +58,7 @@ pub struct Decisions {
     state: Mutex<State>,
 }
 
-/// Who finds out that a checkpoint is complete.
+/// The way in which ranks learn that a checkpoint is complete.
 pub enum Completion {
     /// Each rank, by the shards: the store has no records.
     Shards,
@@ -190,8 +190,8 @@ impl Decisions {
         stored.filter(|number| **number > last).copied().max()
     }
 
-    /// Returns the number of the checkpoint behind the last one of all ranks, once all have ended; `last` is that of
-    /// this one.
+    /// Returns the number behind the highest last checkpoint of all ranks, once all have ended; `last` is this rank's last
+    /// checkpoint.
     pub fn final_number(&self, last: u64) -> Option<u64> {
         let state = self.state.lock();
         let ended: Option<Vec<u64>> = state.peers.iter().map(|peer| peer.ended).collect();
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::decision_signal::WAITING_MAX;
 
-    /// Those of two ranks that begin behind the first checkpoint.
+    /// The decisions of two ranks that begin behind the first checkpoint.
     fn two() -> (Vec<Ranks>, Vec<Decisions>) {
         let ranks = Ranks::threads(2);
         let decisions = ranks.iter().map(|ranks| {
@@ -330,7 +330,7 @@ mod tests {
         (ranks, decisions)
     }
 
-    /// A rank stores a shard; then both find out what that means.
+    /// A rank stores a shard; then both ranks process the announcement.
     fn store(decisions: &[Decisions], rank: usize, number: u64) {
         decisions[rank]
             .signal

@@ -5,11 +5,11 @@ use crate::checkpoint::shards::Shards;
 use crate::checkpoint::snapshot::Elements;
 use crate::error::Failure;
 
-/// How far a rank is with its end, all of whose stages have ended.
+/// The steps by which a rank ends, once all of its stages have ended.
 pub struct Ending {
     /// The rank's last checkpoint before its end; all are counted from the beginning of the run.
     ended: u64,
-    /// Its last one since then: that of the end, or one that another rank has taken meanwhile.
+    /// Its last checkpoint since then: the final one, or one that another rank has started meanwhile.
     last: u64,
 }
 
@@ -30,7 +30,7 @@ impl Ending {
         Ok(Ending { ended, last })
     }
 
-    /// Does what can be done now; never waits. Returns whether the rank has come to its end; if not, it is called again
+    /// Does all steps that are possible now; never waits. Returns whether the rank has ended; if not, the caller calls it again
     /// when there is something to decide.
     pub fn go_on(&mut self, parts: &Parts<'_>) -> Result<bool, Failure> {
         let Parts {
@@ -45,7 +45,7 @@ impl Ending {
             // 1. Until all ranks have ended, this one takes part in the checkpoints of the others.
             let end = decisions.final_number(shards.checkpoint(self.ended));
             if shards.is_writing() {
-                // As long as others go on, a shard that cannot be stored is tried again.
+                // While other ranks continue, the writer retries a shard that cannot be stored.
                 shards.set_ending(end.is_some() || is_stopping);
                 return Ok(false);
             }
@@ -53,7 +53,7 @@ impl Ending {
             let last = shards.checkpoint(self.last);
             let is_stored = shards.is_stored(last);
             let next = match end {
-                // Another rank may have come so far, and this one may have followed it.
+                // Another rank may have reached this checkpoint, and this one may have followed it.
                 Some(end) if end == last && is_stored => {
                     // 3. The results of the last checkpoint of all.
                     return Ok(!is_awaited || decisions.is_committed(end));
@@ -61,7 +61,7 @@ impl Ending {
                 Some(end) if end == last => return give_up(parts),
                 // 2. The last checkpoint of all.
                 Some(end) => end,
-                // The others may wait for what this one cannot store.
+                // The other ranks may wait for a shard that this one cannot store.
                 None if !is_stored && is_stopping && is_awaited => return give_up(parts),
                 None => match decisions.wanted(last) {
                     Some(wanted) => wanted,

@@ -24,7 +24,7 @@ const CHANGES_AT_ONCE: usize = 256;
 /// a checkpoint copies the new ones.
 const CHANGED_KEYS_MAX: usize = 1 << 20;
 
-/// … and the bytes of their keys and values, if they are as large as those of the last checkpoint.
+/// … and the bytes of their keys and values, if they are on average as large as in the last checkpoint.
 const CHANGED_BYTES_MAX: u64 = 256 << 20;
 
 /// A state element that can have a changelog.
@@ -40,13 +40,13 @@ pub struct LoggedElement {
 struct OpenLog {
     /// Locked for single calls: by the writer of a checkpoint, and by the worker that commits, which never waits.
     log: Mutex<LogState>,
-    /// Of a commit that found the changelog locked. Taken by the writer behind each of its calls.
+    /// The waker of a commit that found the changelog locked. The writer takes it after each of its calls.
     commit_waker: Mutex<Option<Waker>>,
 }
 
 struct LogState {
     changelog: Box<dyn Changelog>,
-    /// It got something that was not flushed yet.
+    /// Whether it has changes that were not flushed yet.
     is_unflushed: bool,
 }
 
@@ -85,7 +85,7 @@ impl LoggedElement {
         }
     }
 
-    /// Whether so many keys have changed that a checkpoint is due.
+    /// Whether enough keys have changed to make a checkpoint due.
     pub fn has_many_changes(&self) -> bool {
         let changed = self.state.changed_keys();
         let bytes = changed as u64 * self.change_bytes.load(Ordering::Relaxed);
@@ -111,8 +111,8 @@ impl LoggedElement {
         self.log().call(|log| log.changelog.recover(start))
     }
 
-    /// Reads the changelog. The element continues from it as of the checkpoint `resumed`. Without one the element is as it
-    /// is, and the changelog is to become the same with the next checkpoint.
+    /// Reads the changelog. The element continues from it as of the checkpoint `resumed`. Without one the element stays as
+    /// it is, and the next checkpoint makes the changelog equal to it.
     pub fn restore(&self, resumed: Option<u64>) -> Result<(), BoxError> {
         let state = &self.state;
         self.log().call(|log| {
@@ -140,8 +140,7 @@ impl LoggedElement {
         let (key, value): (Vec<u8>, Vec<u8>) = postcard::from_bytes(sample)?;
         let checked = catch(|| self.state.check_sample(&key, &value));
         checked.map_err(|error| {
-            format!("its keys or values have another type than those of the checkpoint: {error}")
-                .into()
+            format!("its keys or values have another type than in the checkpoint: {error}").into()
         })
     }
 

@@ -5,7 +5,7 @@
 //!   that names the shards of all ranks; in another one, when these are stored. A run resumes only from a complete one.
 //! - Sinks commit the results of a checkpoint after it is complete, and not before.
 //!
-//! This folder does not know what stages compute: it holds them, asks whether they are at rest, and saves them.
+//! This folder does not know the computation of stages: it holds them, asks whether they are at rest, and saves them.
 
 pub mod changelog;
 pub mod completeness;

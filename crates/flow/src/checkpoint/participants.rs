@@ -13,7 +13,7 @@ use crate::stage::user_code::Label;
 
 /// Results or changes that count when their checkpoint is complete.
 pub trait Committer: Send + Sync {
-    /// Commits what was prepared for a checkpoint, and for those before it: see
+    /// Commits the results prepared for a checkpoint and for earlier ones: see
     /// [`Sink::commit`](crate::Sink::commit). Never waits.
     fn commit(&self, checkpoint: u64, waker: &Waker) -> Result<bool, Failure>;
 }
@@ -22,7 +22,7 @@ pub trait Committer: Send + Sync {
 pub trait Participant: Committer {
     fn name(&self) -> &str;
 
-    /// Whether a flow may resume with it from a checkpoint that holds nothing of it.
+    /// Whether a flow may resume with it from a checkpoint without its state.
     fn may_be_new(&self) -> bool {
         false
     }

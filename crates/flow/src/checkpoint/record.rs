@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::shard::{Head, OtherVersion};
 use crate::error::BoxError;
 
-/// What a rank announces about a stored shard: it identifies the shard's bytes.
+/// The digest that a rank announces for a stored shard: it identifies the shard's bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardDigest {
     /// The shard's size.

@@ -73,7 +73,7 @@ impl RecordWriter {
         }
         let mut thread = self.thread.lock();
         if let Some(ended) = thread.take() {
-            // It has only to return.
+            // The thread has only to return.
             let _ = ended.join();
         }
         let store = Arc::clone(&self.store);
@@ -94,7 +94,7 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Ends the tries, and waits for the record that is being written.
+    /// Ends the attempts, and waits for the record that is being written.
     pub fn end(&self) {
         *self.shared.is_over.lock() = true;
         self.shared.over.notify_all();

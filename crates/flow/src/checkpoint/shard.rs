@@ -11,11 +11,11 @@ use crate::stage::saved::Saved;
 
 /// An element that is made on the thread that writes the shard.
 pub trait Deferred: Send {
-    /// Writes what the element has to another place. It waits on the bell. It is called again after an error, also one
-    /// of another element.
+    /// Writes the element's changes to its changelog. It waits on the bell. The writer calls it again after an error, also
+    /// after an error of another element.
     fn write(&self, bell: &Arc<WriterBell>) -> Result<(), BoxError>;
 
-    /// Prepares what was written for the checkpoint, and returns the bytes that name it.
+    /// Prepares the written changes for the checkpoint, and returns the bytes that name them.
     fn prepare(&self) -> Result<Vec<u8>, BoxError>;
 }
 
@@ -23,7 +23,7 @@ pub trait Deferred: Send {
 #[derive(Default)]
 pub struct PendingShard {
     pub saved: Saved,
-    /// Those that are not prepared yet.
+    /// The deferred elements that are not prepared yet.
     deferred: VecDeque<(String, Box<dyn Deferred>)>,
     has_prepared: bool,
 }

@@ -46,9 +46,9 @@ pub struct Writing {
 }
 
 impl ShardWriter {
-    /// Writes the shard. What sinks and changelogs have prepared for it takes up room with them until a checkpoint that
-    /// names it is complete. They do not have much, so that the same shard is tried again until it is stored; without
-    /// anything prepared, the next checkpoint is as good.
+    /// Writes the shard. Transactions that sinks and changelogs have prepared for it stay open until a checkpoint that
+    /// names them is complete. They can have only few, so the writer retries the same shard until it is stored; without
+    /// any prepared transaction, the next checkpoint serves as well.
     pub fn write(mut self, mut shard: PendingShard) {
         let started_at = self.clock.monotonic();
         let mut pause = PAUSE_MIN;

@@ -29,7 +29,7 @@ pub struct Shards {
     rank: u32,
     ranks: u32,
     run: AtomicU64,
-    /// Of the last checkpoint before this run: those of the run count on from it.
+    /// The number of the last checkpoint before this run; the run's own numbers continue from it.
     first: AtomicU64,
     counts: Arc<Mutex<CheckpointCounts>>,
     clock: Arc<dyn Clock>,
@@ -100,7 +100,7 @@ impl Shards {
     }
 
     /// Begins a run behind the checkpoint `number`, which all ranks have agreed on, and removes shards of this rank that
-    /// could be mixed with those to come; in a store with records those of all ranks that will never count.
+    /// could be mixed with new ones; in a store with records, it removes shards of any rank that will never count.
     pub fn begin(&self, number: u64, run: u64) -> Result<(), BoxError> {
         self.first.store(number, Ordering::Relaxed);
         self.counts.lock().last = (number > 0).then_some(LastCheckpoint {
@@ -203,7 +203,7 @@ impl Shards {
             .map_err(|error| format!("the first checkpoint cannot be stored: {error}").into())
     }
 
-    /// Stores this rank's shard of the first checkpoint. Those of the run count on from it.
+    /// Stores this rank's shard of the first checkpoint. The run's own numbers continue from it.
     pub fn store_first(&self, shard: PendingShard) -> Result<(), BoxError> {
         // A run that cannot begin says so at once.
         self.set_ending(true);
@@ -270,7 +270,7 @@ impl Shards {
         self.bell.set_ending(is_ending);
     }
 
-    /// Ends the waiting for changelogs: the flow ends where it stands.
+    /// Ends the waiting for changelogs: the flow ends at its present state.
     pub fn cancel(&self) {
         self.bell.cancel();
     }

@@ -27,7 +27,7 @@ pub struct Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// Saves what they need to resume from here, all being at rest.
+    /// Saves the data that they need to resume from here. All stages are at rest.
     pub fn save(&self, checkpoint: u64) -> Result<PendingShard, Failure> {
         let mut pending = PendingShard::default();
         let saved = &mut pending.saved;
@@ -147,8 +147,8 @@ pub fn first_logged(saved: &Saved) -> Option<&str> {
     saved.names().find_map(|name| name.strip_prefix(CHANGELOG))
 }
 
-/// Checks whether stages whose sources pause have nothing under way and nothing left to do: from then on nothing of
-/// them changes before the snapshot is taken, whatever other workers try. All stages are held at once; looked at one
+/// Checks whether all stages are at rest while their sources pause: they have no items in flight and no work left. From
+/// then on they do not change before the snapshot, whatever other workers try. All stages are locked at once; visited one
 /// after another, they would show a state that never existed at one moment.
 pub fn rest(stages: &[Arc<dyn Stage>], cycles: &[Cycle], number: u64) -> Rest {
     let mut held = Vec::with_capacity(stages.len());
@@ -164,7 +164,7 @@ pub fn rest(stages: &[Arc<dyn Stage>], cycles: &[Cycle], number: u64) -> Rest {
     }
     if rest == Rest::Quiet {
         let are_at_rest = held.iter().all(|stage| stage.is_at_rest(number));
-        // One that is over ends its stages as soon as a worker closes it.
+        // A finished cycle ends its stages as soon as a worker closes it.
         if !are_at_rest || cycles.iter().any(Cycle::is_over) {
             rest = Rest::Busy;
         }

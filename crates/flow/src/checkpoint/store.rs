@@ -92,7 +92,7 @@ pub trait CheckpointRecords {
     /// When it cannot be read.
     fn last(&self) -> Result<Option<Vec<u8>>, BoxError>;
 
-    /// Appends a record, which takes the place of the one before. Returns when it is durable. Rank 0 alone calls this, while
+    /// Appends a record, which replaces the previous one. Returns when it is durable. Only rank 0 calls this, while
     /// it has [locked](Checkpoints::lock) the store.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::sources::positions::Position;
 /// meanwhile.
 const CUTS_MAX: usize = 32;
 
-/// How far a flow was on one rank when a checkpoint was taken.
+/// The progress of a flow on one rank when a checkpoint was taken.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckpointView {
     /// The checkpoint's number.

@@ -1,4 +1,4 @@
-//! Errors by which a checkpoint cannot be written, where it matters what can heal them.
+//! Errors that prevent a checkpoint from being written, grouped by whether another attempt can succeed.
 
 use crate::error::BoxError;
 

@@ -42,8 +42,8 @@ impl WriterBell {
         }
     }
 
-    /// Waits for `pause`, less if the flow begins to end. Returns whether the shard is to be tried again: not if the flow
-    /// is ending already.
+    /// Waits for `pause`, less if the flow begins to end. Returns whether the writer should try to store the shard again: not if
+    /// the flow is ending already.
     pub fn pause(&self, pause: Duration) -> bool {
         let until = Instant::now() + pause;
         let mut state = self.state.lock();

@@ -127,7 +127,7 @@ const MIDDLE: usize = 1;
 const SOURCE: usize = 2;
 const LAST: usize = 3;
 
-/// The rings: what lies in them, and whether their room is reserved.
+/// The rings: their items, and whether their room is reserved.
 const RINGS: usize = 2;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -312,11 +312,14 @@ fn no_interleaving_of_steps_loses_a_wakeup() {
         reports_progress: false,
         ..rules
     };
-    assert!(loses(1, silent), "the model shows what the rule is for");
+    assert!(
+        loses(1, silent),
+        "without the rule the model loses a wakeup"
+    );
     let hasty = Rules {
         last_looks_again: false,
         ..rules
     };
     assert!(!loses(1, hasty), "a worker alone has looked at all");
-    assert!(loses(2, hasty), "the model shows what the rule is for");
+    assert!(loses(2, hasty), "without the rule the model loses a wakeup");
 }

@@ -97,7 +97,7 @@ struct State {
     peers: Vec<Peer>,
     /// The number of the next question.
     next: u64,
-    /// Why nothing is asked and answered any more.
+    /// The reason for which questions and answers have ended.
     ended: Option<String>,
 }
 
@@ -111,7 +111,7 @@ struct Peer {
     waiting: HashMap<u64, SyncSender<Vec<u8>>>,
     /// The parts that have come of the next question or answer.
     arriving: Vec<u8>,
-    /// What the rank has asked, the oldest first.
+    /// The rank's questions, the oldest first.
     questions: VecDeque<(u64, Vec<u8>)>,
 }
 
@@ -153,7 +153,7 @@ impl Asked {
 }
 
 impl Asking {
-    /// Begins to answer the questions of other ranks with what `answer` returns.
+    /// Begins to answer the questions of other ranks by calling `answer`.
     ///
     /// # Errors
     /// When there is no thread for it.
@@ -252,7 +252,7 @@ impl Shared {
         self.end("this one has ended");
     }
 
-    /// Lets go of all that wait.
+    /// Wakes all waiting threads with an error.
     fn end(&self, reason: &str) {
         let mut state = self.state.lock();
         state.ended = Some(reason.to_owned());
@@ -267,8 +267,8 @@ impl State {
         AskError::Ended(self.ended.clone().unwrap_or_default())
     }
 
-    /// Sends, takes what has come, and gives answers to those that wait for them. Returns the questions to answer now,
-    /// each with the place of its rank.
+    /// Sends pending messages, receives, and passes answers to the threads that wait for them. Returns the questions to answer
+    /// now, each with the place of its rank.
     fn exchange(&mut self) -> Result<Vec<(usize, u64, Vec<u8>)>, BoxError> {
         let mut questions = Vec::new();
         for (place, peer) in self.peers.iter_mut().enumerate() {
@@ -301,8 +301,9 @@ impl Peer {
 
     fn receive(&mut self) -> Result<(), BoxError> {
         while let Some(message) = self.receiver.take()? {
-            let part: Part<'_> = postcard::from_bytes(&message)
-                .map_err(|error| format!("what rank {} sent cannot be read: {error}", self.rank))?;
+            let part: Part<'_> = postcard::from_bytes(&message).map_err(|error| {
+                format!("the message of rank {} cannot be read: {error}", self.rank)
+            })?;
             self.arriving.extend_from_slice(part.bytes);
             if part.is_last {
                 let bytes = mem::take(&mut self.arriving);
@@ -334,7 +335,7 @@ mod tests {
 
     const TIME_MAX: Duration = Duration::from_secs(60);
 
-    /// Two ranks; each answers with what it is asked, twice, once the gate is open.
+    /// Two ranks; each answers a question with its text, twice, once the gate is open.
     fn two(gate: &Arc<Mutex<()>>) -> (Vec<Ranks>, Vec<Asking>) {
         let ranks = Ranks::threads(2);
         // Both have their channels before one of them asks.

@@ -48,7 +48,7 @@ struct Outlet {
 }
 
 impl Outlets {
-    /// Sends by these, of which there is one for each rank but this one.
+    /// Sends through these outlets; there is one for each other rank.
     pub fn new(
         senders: impl Iterator<Item = Option<Sender>>,
         clock: Arc<dyn Clock>,
@@ -171,7 +171,7 @@ impl Outlets {
         }
     }
 
-    /// For a rank where the stage has no instance, and so none that sends the end.
+    /// Sends the end on a rank where the stage has no instance that could send it.
     pub fn end_if_unused(&self) -> Result<(), Failure> {
         if self.live.load(Ordering::Acquire) == 0 {
             self.put(&Element::End { is_stopped: false })?;

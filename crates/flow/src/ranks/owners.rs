@@ -1,10 +1,10 @@
-//! The owner of each key: the rank and the partition at which all that is known of the key comes together.
+//! The owner of each key: the rank and the partition that aggregate all items and hold all state of the key.
 
 use millstream_base::key::{KeyError, encode_key};
 use millstream_base::murmur2;
 use serde::Serialize;
 
-/// Keys are in one of so many ranges, by the hash of their bytes; each partition of each rank owns a stretch of them.
+/// The number of key ranges. The hash of a key's bytes selects its range; each partition of each rank owns adjacent ranges.
 const KEY_RANGES: u64 = 4096;
 
 /// The owners of keys among all partitions of all ranks: the same in each run and on each rank. A clone is for another
@@ -12,7 +12,7 @@ const KEY_RANGES: u64 = 4096;
 #[derive(Clone)]
 pub struct KeyOwners {
     ranks: u64,
-    /// Those of one rank.
+    /// The partitions of one rank.
     partitions: u64,
     /// The key at hand.
     bytes: Vec<u8>,

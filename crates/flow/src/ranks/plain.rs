@@ -14,7 +14,7 @@ use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 /// wrapped type implements the traits of the crate `zerocopy`, by which it has no pointers and no padding. For large
 /// items: a few numbers are not serialized faster this way.
 ///
-/// The bytes are those of this kind of machine: all ranks, and a run that resumes from a checkpoint, must be of the
+/// The bytes are in the machine's own format: all ranks, and a run that resumes from a checkpoint, need machines of the
 /// same kind.
 ///
 /// ```

@@ -47,7 +47,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
     recover_sinks(graph, settings, beginning.as_ref()).map_err(wrong)?;
     if graph.logged.iter().any(|element| element.is_open()) {
         recover_changelogs(graph, settings, beginning.as_ref()).map_err(wrong)?;
-        // Else a rank could read changes that another one has yet to decide.
+        // Otherwise a rank could read changes that another one has yet to decide.
         agree(graph, settings, "has decided the changes of earlier runs")?;
         restore_changelogs(graph, beginning.as_ref()).map_err(wrong)?;
     }
@@ -55,7 +55,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         Some((shards, decisions)) => {
             graph.logged.iter().for_each(|element| element.begin());
             shards.begin(number, run).map_err(wrong)?;
-            // Else a shard of the first checkpoint could meet one that another rank has yet to remove.
+            // Otherwise the store could hold a shard of the first checkpoint beside one that another rank has yet to remove.
             agree(
                 graph,
                 settings,
@@ -64,7 +64,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
             if beginning.is_none() {
                 let saved = save_first(graph, shards.checkpoint(1)).map_err(wrong)?;
                 shards.store_first(saved).map_err(wrong)?;
-                // Else there could be results of a flow that has no checkpoint to resume from.
+                // Otherwise there could be results of a flow that has no checkpoint to resume from.
                 agree(
                     graph,
                     settings,
@@ -117,7 +117,7 @@ fn lock(
     }
     shards.lock().map_err(wrong)?;
     if has_records(settings) {
-        // Else a rank could read a record that is not the last one yet.
+        // Otherwise a rank could read a record that is not the last one yet.
         agree(graph, settings, "sees the checkpoints locked")?;
     }
     let beginning = shards.resume_point(resume, seen).map_err(wrong)?;
@@ -135,7 +135,7 @@ fn of_checkpoints(graph: &Graph, error: BoxError) -> FlowError {
     }
 }
 
-/// Makes the decisions that tell sinks, changelogs and readers of state which checkpoints are complete.
+/// Creates the decisions, which inform sinks, changelogs and readers of state about complete checkpoints.
 fn decisions(graph: &Graph, settings: &FlowSettings) -> Decisions {
     let sinks = graph.sinks.iter().filter(|it| it.waits_for_commit());
     // Also without a changelog: readers may ask for the values of complete checkpoints.

@@ -35,7 +35,7 @@ impl Workers {
     }
 
     pub(super) fn fail(&self, error: FlowError) {
-        // The consequences of a failure are not reported: neither those of a failure on another rank, nor those that
+        // The consequences of a failure are not reported: neither consequences of a failure on another rank, nor errors that
         // other workers find once the ranks know of this one.
         let error = self.failure_elsewhere().unwrap_or(error);
         let message = error.to_string();

@@ -1,4 +1,4 @@
-//! Whether a checkpoint fits the program that is to resume from it. Looking changes nothing.
+//! Checks whether a checkpoint fits the program that resumes from it. The check changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,8 @@ pub fn check_fit(graph: &Graph, saved: &Saved) -> Result<(), BoxError> {
     }
 }
 
-/// Returns what the shard alone has, and what the program alone has. If the run began all the same, the former would be
-/// lost, with prepared results that no later run would commit.
+/// Returns the elements that only the shard has, and the elements that only the program has. If the run began nevertheless,
+/// it would lose the former, with prepared results that no later run would commit.
 fn misplaced(graph: &Graph, saved: &Saved) -> Vec<String> {
     let present: BTreeSet<FlowElement<'_>> = elements_of(graph).collect();
     let found: BTreeSet<FlowElement<'_>> = saved.names().filter_map(flow_element).collect();
@@ -83,7 +83,7 @@ fn changed_sources(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String>
     let sources: BTreeSet<_> = saved.names().filter_map(flow_element).collect();
     graph.stages.iter().filter_map(move |stage| {
         let source = FlowElement::Source(stage.name());
-        // One that is missing is named as such.
+        // A missing source is reported as missing.
         let is_saved = sources.contains(&source);
         let checked = is_saved.then(|| catch(|| stage.check(saved)))?;
         Some(format!("{source}: {}", checked.err()?))
@@ -117,7 +117,7 @@ fn changed_values(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String> 
         if saved.get(&types_element(name)).is_ok() {
             return None;
         }
-        // Shards of earlier versions have none, nor have those of an empty element.
+        // Shards of earlier versions have no sample, nor has an empty element.
         let sample = saved.get(&sample_element(name)).ok()?;
         let error = element.check_sample(sample).err()?;
         Some(format!("state \"{name}\": {error}"))

@@ -9,7 +9,7 @@ use crate::run::scheduler::Stages;
 use crate::run::workers::Workers;
 use crate::stage::metrics::SLICE_NS;
 
-/// Work for others that makes a worker call for help: enough to be worth waking a thread for.
+/// The work for other workers at which a worker wakes one: enough to be worth waking a thread for.
 const HELP_NS: f64 = 100_000.0;
 
 /// The figures of the last adjustment.
@@ -43,7 +43,7 @@ impl Workers {
             .is_ok()
             && self.spawn_new().is_err()
         {
-            // The machine gives no more threads; those that there are do the work.
+            // The machine gives no more threads; the existing ones do the work.
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
     }

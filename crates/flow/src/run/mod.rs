@@ -1,7 +1,7 @@
 //! A flow at work: its workers, the scheduler that chooses the next stage, and the view of its owner.
 //!
 //! - An activation never waits, and before a worker sleeps it has tried every stage.
-//! - A scheduler decides about speed alone: no stage starves, even if it is never picked.
+//! - A scheduler affects only speed: no stage starves, even if it is never picked.
 //! - The first failure ends the flow on all ranks.
 //!
 //! This folder does not know the code of stages or how a graph was built.

@@ -14,8 +14,8 @@ use crate::stage::metrics::SLICE_NS;
 const STARVING_NS: u64 = 2_000_000;
 
 /// A stage with little to do has its turn after this long: schedulers go by the number of items, so that the results
-/// of a window would wait for the sources at each stage on their way. Two slices: then such turns take a few percent
-/// of a worker's time at most.
+/// of a window would wait for the sources at each stage on their way. Two slices: then these turns take at most a few
+/// percent of a worker's time.
 const WAITING_NS: u64 = 2 * SLICE_NS;
 
 impl Workers {

@@ -30,7 +30,7 @@ use crate::topology::watermark::watermark;
 /// it stands.
 pub struct Running {
     pub(super) workers: Arc<Workers>,
-    /// Among several ranks of a flow with state.
+    /// Access to the state of other ranks, if there are several.
     pub(super) asking: Option<Asking>,
 }
 
@@ -53,15 +53,15 @@ pub struct Summary {
     pub stages: Vec<StageMetrics>,
 }
 
-/// Items that came too late for their window, since the flow began; those of the runs before are counted if the flow
-/// resumed from a checkpoint.
+/// Items that came too late for their window, since the flow began. If the flow resumed from a checkpoint, items of earlier
+/// runs are counted, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LateEvents {
     /// The state element with the windows.
     pub state: String,
     /// How many.
     pub late_events: u64,
-    /// Where they go.
+    /// Their destination.
     pub to: LateTo,
 }
 
@@ -160,7 +160,7 @@ impl Running {
         self.workers.stages.iter().map(metrics).collect()
     }
 
-    /// How far the flow is with each partition of the streams that it reads, as far as its sources know.
+    /// Returns the flow's position in each partition of the streams that it reads, as far as its sources know.
     pub fn positions(&self) -> Vec<Position> {
         self.workers.positions()
     }
@@ -219,7 +219,7 @@ impl Running {
         }
     }
 
-    /// How long items took from the source to the end, of those that have arrived so far.
+    /// Returns the latency from the source to the end of the items that have arrived so far.
     pub fn latency(&self) -> Latency {
         let mut sum = new_histogram();
         for stage in &self.workers.stages {
@@ -239,7 +239,7 @@ impl Running {
         self.workers.replaced()
     }
 
-    /// How often all workers slept although a stage had input and room, until a timer woke one of them. It stays 0: any
+    /// Returns how often all workers slept although a stage had input and room, until a timer woke one of them. It stays 0: any
     /// other number is a fault of the engine.
     pub fn lost_wakeups(&self) -> u64 {
         self.workers.lost_wakeups()
@@ -266,7 +266,7 @@ impl Running {
         self.workers.trail.complete()
     }
 
-    /// How its checkpoints fare; `None` if it takes none.
+    /// Returns the statistics of its checkpoints; `None` if it takes none.
     pub fn checkpoints(&self) -> Option<CheckpointCounts> {
         self.workers.checkpoints()
     }

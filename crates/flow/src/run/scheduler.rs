@@ -1,6 +1,6 @@
 //! Schedulers, which choose the next stage of a worker.
 //!
-//! A [`Scheduler`] sees the live figures of all stages and picks. It decides about speed alone; no stage is
+//! A [`Scheduler`] sees the live figures of all stages and picks. It affects only speed; no stage is
 //! forgotten: one that no worker has tried for 2 ms has its turn, one with little to do after 100 µs, and a worker
 //! for which nothing is picked looks at every stage before it sleeps.
 
@@ -47,7 +47,7 @@ pub struct Pick {
 /// on, in the order in which the graph was built.
 pub struct Stages<'a> {
     pub(crate) stages: &'a [Arc<dyn Stage>],
-    /// Those that had nothing to do when this worker last tried, since it last did something.
+    /// The stages that had no work when this worker last tried them, since it last did any work.
     pub(crate) tried: &'a [bool],
     /// How often the doorbell had been rung when the worker began to look.
     pub(crate) rings: u64,
@@ -161,7 +161,7 @@ impl<'a> StageView<'a> {
         self.counters().priority.set(priority);
     }
 
-    /// Stages that read what this one writes.
+    /// Returns the stages that read this one's output.
     pub fn downstream(&self) -> impl Iterator<Item = usize> {
         let outputs = self.stage().outputs();
         let readers = self.stages.iter().enumerate().filter(move |(_, stage)| {
@@ -245,8 +245,8 @@ impl Scheduler for Priority {
     }
 
     fn adjust(&self, stages: &Stages<'_>) {
-        // Items that a stage lacks in its queue; 0 for those that are not looked at yet, which in a
-        // cycle leads back to an earlier stage.
+        // Items that a stage lacks in its queue; 0 for stages not visited yet: in a
+        // cycle, an output may lead back to an earlier stage.
         let mut lacking = vec![0.0; stages.all().len()];
         for stage in stages.all().rev() {
             let behind = stage.downstream().map(|index| lacking[index]);

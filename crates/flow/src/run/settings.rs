@@ -27,7 +27,7 @@ pub struct FlowSettings {
     pub scheduler: Arc<dyn Scheduler>,
     /// How often throughput is measured and the scheduler adjusts; every 500 ms by default.
     pub interval: Duration,
-    /// How often sources that keep how far they are do so; every second by default.
+    /// The interval at which sources commit their positions; a second by default.
     pub commit_interval: Duration,
     /// Room of a ring between stages at most, in items. Rings size themselves: they grow while a
     /// larger one is used, and shrink when they are idle.
@@ -41,7 +41,7 @@ pub struct FlowSettings {
     pub checkpoints: Option<Checkpointing>,
     /// Anything else that must be the same on all ranks, such as the program's version and arguments.
     pub program: String,
-    /// The ranks on which the same graph runs, and which of them this is; by default it is alone.
+    /// This rank among the ranks on which the same graph runs; by default it is the only one.
     pub ranks: Ranks,
 }
 

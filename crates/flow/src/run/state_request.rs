@@ -15,7 +15,7 @@ pub enum StateRequest {
         element: String,
         /// The texts of the keys.
         keys: Vec<String>,
-        /// The wanted values; those of elements without order are live.
+        /// The requested level of the values; elements without order always answer with live values.
         level: ReadLevel,
     },
     /// Some keys of a range, of an element whose keys have an order.
@@ -36,7 +36,7 @@ pub enum StateRequest {
         /// The most keys.
         limit: usize,
     },
-    /// How far the rank is now, or was at one of the last checkpoints.
+    /// The progress of the rank now, or at one of the last checkpoints.
     Progress {
         /// The checkpoint's number; `None` for now.
         checkpoint: Option<u64>,
@@ -56,7 +56,7 @@ pub enum StateAnswer {
     Progress(Progress),
 }
 
-/// How far a rank of a flow is, or was at a checkpoint.
+/// The progress of a rank of a flow, now or at a checkpoint.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// The positions of the rank's sources, as far as they know.

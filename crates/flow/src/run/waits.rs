@@ -1,4 +1,4 @@
-//! Why windows stay open: which sources hold back event time.
+//! The reasons for which windows stay open: the sources that hold back event time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub fn of(stages: &[Arc<dyn Stage>], now: Duration, is_alone: bool) -> Vec<Wait>
     sources.iter().filter_map(wait).collect()
 }
 
-/// Why windows stay open while all sources are idle, of which these are those of a stage.
+/// Returns why windows stay open while all sources are idle; `times` are the sources of one stage.
 fn all_idle(times: &[SourceTime], now: Duration) -> Option<String> {
     let since = times.iter().filter_map(|time| time.silent_since).max()?;
     let silence = now.saturating_sub(since).as_secs();
@@ -65,7 +65,7 @@ fn all_idle(times: &[SourceTime], now: Duration) -> Option<String> {
     ))
 }
 
-/// Why a source that is not idle holds others back.
+/// Returns why a source that is not idle holds others back.
 fn reason(
     time: &SourceTime,
     idle_after: Duration,
@@ -101,7 +101,7 @@ fn reason(
     let behind_ms = furthest?.0.saturating_sub(watermark.0);
     (behind_ms >= BEHIND_MS_MIN).then(|| {
         let behind = behind_ms as f64 / 1e3;
-        format!("its event time is {behind:.1} s behind that of another source")
+        format!("its event time is {behind:.1} s behind another source's")
     })
 }
 
@@ -175,7 +175,7 @@ mod tests {
             },
             Some(untimed),
         );
-        let behind = "its event time is 4.2 s behind that of another source";
+        let behind = "its event time is 4.2 s behind another source's";
         check(LIVE, Some(behind));
         let watermark = Some(Timestamp(14_000));
         check(SourceTime { watermark, ..LIVE }, None);

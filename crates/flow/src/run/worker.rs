@@ -25,9 +25,9 @@ enum Next {
     Same,
 }
 
-/// How a worker's life ends, if nothing goes wrong.
+/// The way in which a worker ends, if nothing goes wrong.
 enum Leaving {
-    /// The flow has ended, or is to end.
+    /// The flow has ended, or must end.
     Ended,
     /// There is too little to do; it is not counted any more.
     Retired,

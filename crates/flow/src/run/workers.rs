@@ -66,7 +66,7 @@ pub struct Workers {
     pub(super) replaces_workers: bool,
     /// The numbers of workers to come. A number decides which lane of a ring is the worker's own.
     pub(super) numbers: Mutex<BinaryHeap<Reverse<usize>>>,
-    /// Workers that are to die, and how many have.
+    /// The number of workers that must die, and the number of dead ones.
     pub(super) condemned: AtomicUsize,
     pub(super) died: AtomicU64,
     pub(super) replaced: AtomicU64,
@@ -183,7 +183,7 @@ impl Workers {
         }
     }
 
-    /// Ends the flow where it stands.
+    /// Ends the flow at its present state.
     pub fn abandon(&self) {
         if self.ranks.count() > 1 && !self.is_finished() {
             self.ranks.fail(&format!(
@@ -200,7 +200,7 @@ impl Workers {
         let _ = self.join();
     }
 
-    /// How far the flow is with each partition of the streams that it reads, as far as its sources know.
+    /// Returns the flow's position in each partition of the streams that it reads, as far as its sources know.
     pub fn positions(&self) -> Vec<Position> {
         let stages = self.stages.iter();
         stages

@@ -14,7 +14,7 @@ pub const DEAD_LETTERS: &str = "dead letters";
 /// An item that made user code panic twice, or for which it returned an error, or that came too late for its windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Whose code it was, or whose windows.
+    /// The operator whose code failed, or for whose windows it came too late.
     pub operator: Arc<str>,
     /// The operator's argument, as text (`Debug`), cut off after 64 KiB.
     pub item: String,

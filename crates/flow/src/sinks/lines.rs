@@ -59,7 +59,7 @@ pub enum LinesFileError {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// It holds something of an earlier run, which is not gone on with.
+    /// It holds lines of an earlier run, which this run does not resume.
     #[error("{} holds {bytes} bytes already; remove it, or resume the flow that wrote them", path.display())]
     Exists {
         /// The file.

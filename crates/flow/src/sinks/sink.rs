@@ -17,7 +17,7 @@ use crate::error::BoxError;
 /// 3. [`recover`](Sink::recover) decides, when a flow begins, the results of an earlier run: those that the
 ///    checkpoint names count, and newer ones do not, since they come again.
 ///
-/// A sink that can remove results that it has written, such as a file, needs steps 1 and 3 alone.
+/// A sink that can remove results that it has written, such as a file, needs only steps 1 and 3.
 pub trait Sink<T>: Send + 'static {
     /// Takes items from the front of `items`, as many as there is room for, and returns how many; never waits. A sink
     /// that takes fewer than all holds a clone of `waker` and wakes it when there is room.
@@ -72,8 +72,8 @@ pub trait Sink<T>: Send + 'static {
 pub struct SinkStart<'a> {
     /// The name of the flow.
     pub flow: &'a str,
-    /// The name of the sink, which no other one of the flow has. That of a [changelog](crate::Changelog) begins with
-    /// `state.`, followed by the name of the state element.
+    /// The name of the sink, which no other one of the flow has. A [changelog](crate::Changelog)'s name is `state.`
+    /// followed by the name of the state element.
     pub sink: &'a str,
     /// The rank.
     pub rank: u32,

@@ -37,7 +37,7 @@ impl Default for LineLimits {
     }
 }
 
-/// Why lines cannot be read.
+/// An error because of which lines cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// The operating system refuses.
@@ -68,7 +68,7 @@ pub enum LineError {
         /// The bound.
         line_bytes_max: u64,
     },
-    /// A checkpoint was taken of other files, or of the files as they were.
+    /// A checkpoint was taken of other files, or of earlier versions of the files.
     #[error("{what}; a flow resumes with the files that its checkpoint was taken of")]
     Other {
         /// The property that has changed.
@@ -145,7 +145,7 @@ struct File {
     path: PathBuf,
     file: Box<dyn DiskFile>,
     len: u64,
-    /// The number behind that of its last range.
+    /// The number behind the number of its last range.
     ranges_end: u64,
 }
 
@@ -264,8 +264,8 @@ impl Source for LineFiles {
         Ok(postcard::to_stdvec(&self.shared.place())?)
     }
 
-    /// Goes on behind the lines that all of the sources had given together. The files have to be those of
-    /// then, and as long.
+    /// Continues behind the lines that all of the sources had given together. The files must be the same as then, with the
+    /// same lengths.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
         let saved: SharedPosition = postcard::from_bytes(saved)?;
         self.shared.check(&saved)?;

@@ -57,7 +57,7 @@ pub trait Source: Send + 'static {
         None
     }
 
-    /// Whether [`commit`](Source::commit) is to be called.
+    /// Whether the flow calls [`commit`](Source::commit).
     fn wants_commits(&self) -> bool {
         false
     }
@@ -79,8 +79,8 @@ pub trait Source: Send + 'static {
         Err("it keeps no position, so it cannot resume from a checkpoint".into())
     }
 
-    /// Whether sources that share their work save the same position, namely that of all together. Then any number of
-    /// them can resume from it; of all others there must be as many as there were.
+    /// Whether sources that share their work save one common position. Then any number of sources can resume from it;
+    /// otherwise as many must resume as were saved.
     fn shares_position(&self) -> bool {
         false
     }

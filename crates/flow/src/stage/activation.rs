@@ -10,8 +10,7 @@ use crate::sinks::dead_letter::DeadLetters;
 /// The outcome of an activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// The stage processed so many items, passed on results of former ones, or came to its end. Other stages may have
-    /// something to do now.
+    /// The stage processed this many items, passed on earlier results, or ended. Other stages may have work now.
     Done(usize),
     /// There is no room downstream.
     Blocked,
@@ -28,7 +27,7 @@ pub struct Context<'a> {
     pub items: Option<usize>,
     /// How often the doorbell had been rung before the worker looked for work.
     pub rings: u64,
-    /// Workers that are to die; see [`Running::kill_workers`](crate::Running::kill_workers).
+    /// The number of workers that must die; see [`Running::kill_workers`](crate::Running::kill_workers).
     pub condemned: &'a AtomicUsize,
     pub dead_letters: Option<&'a dyn DeadLetters>,
 }

@@ -51,10 +51,10 @@ pub trait Attempt {
     /// Notes rejected items that had been put off.
     fn reject_all(&self, rejected: Vec<Rejected>);
 
-    /// Names the origin of all that was rejected since it was last named.
+    /// Names the origin of all items rejected since the last call.
     fn settle(&self, origin: impl FnOnce() -> Option<Origin>);
 
-    /// Event time where the item is.
+    /// Returns the event time at the item's stage.
     fn time(&self) -> &StageTime;
 }
 
@@ -64,7 +64,7 @@ pub struct FirstAttempt<'a> {
     /// Something was rejected since an origin was last named. A part of which nothing is rejected costs this check
     /// alone.
     is_unsettled: Cell<bool>,
-    /// Something was rejected, of whichever item.
+    /// Whether any item or part was rejected.
     has_rejected: Cell<bool>,
     outlasting: &'a Outlasting,
     time: &'a StageTime,
@@ -73,7 +73,7 @@ pub struct FirstAttempt<'a> {
 /// Rejected items that outlast an attempt: the next one does not find them again.
 #[derive(Default)]
 pub struct Outlasting {
-    /// Of items that had been put off. Their whole is not the one at hand, so nothing here names their origin.
+    /// Rejections of postponed items. They do not belong to the current source item, so nothing here names their origin.
     put_off: RefCell<Vec<Rejected>>,
     /// Late items of the whole at hand. Their results count as passed on.
     late: RefCell<Vec<Rejected>>,

@@ -128,7 +128,7 @@ where
     }
 
     /// Collects the parts that pass without a branch on the condition, and passes them on together: the processor
-    /// would mispredict such a branch, whose way is random as a rule, so often that it would cost more than all other
+    /// would often mispredict the branch, which goes either way at random, and that would cost more than all other
     /// work on an item.
     #[inline]
     fn process_if<A: Attempt>(

@@ -182,7 +182,7 @@ pub trait AnyRing: Send + Sync {
 /// Less room than one part in this many of a ring is not worth an activation.
 const ROOM_MIN: usize = 4;
 
-/// For how many items there must be room at least, so that `items` are worth an activation.
+/// Returns the least room, in items, at which an activation for `items` is worth it.
 pub fn room_min<T>(ring: &Ring<T>, items: usize) -> usize {
     items.min(ring.lane_capacity().div_ceil(ROOM_MIN))
 }

@@ -25,7 +25,7 @@ pub trait Node: Send + Sync {
     /// Describes the stage: the same text on each rank that runs the same program.
     fn describe(&self) -> String;
 
-    /// The channel that it reads; `None` for a source and for what other ranks send.
+    /// The channel that it reads; `None` for a source and for an input from other ranks.
     fn input(&self) -> Option<&Arc<ChannelState>>;
 
     fn outputs(&self) -> &[Arc<ChannelState>];
@@ -33,7 +33,7 @@ pub trait Node: Send + Sync {
     /// The ways to other ranks, if it leads there.
     fn outlets(&self) -> Vec<Arc<Outlets>>;
 
-    /// If it reads what other ranks send: the way on which this rank sends the same to them.
+    /// If it reads messages of other ranks: the outlets through which this rank sends the same to them.
     fn inlet(&self) -> Option<Arc<Outlets>>;
 
     fn instances(&self) -> usize;
@@ -54,10 +54,10 @@ pub trait Activate: Send + Sync {
     /// worker is killed, or when a source, a sink or code that changes state panics.
     fn activate(&self, context: &Context<'_>) -> Result<Activation, Failure>;
 
-    /// How many items wait for it, as far as is known.
+    /// Returns the number of items that wait for it, as far as is known.
     fn readable(&self, rings: u64) -> usize;
 
-    /// How long a worker could work on the waiting items, as far as is known at `now_ns` of the flow's clock.
+    /// Returns how long a worker could work on the waiting items, as far as is known at `now_ns` of the flow's clock.
     fn waiting_ns(&self, rings: u64, now_ns: u64) -> f64;
 
     /// Whether another worker could come to help, as far as is known.
@@ -88,7 +88,7 @@ pub trait Progress: Send + Sync {
     /// stage.
     fn late(&self) -> LateByPartition;
 
-    /// The positions of its sources in what they read; `None` for stages that read a ring, and where no source knows.
+    /// The positions of its sources in their inputs; `None` for stages that read a ring, and if no source knows its position.
     fn positions(&self) -> Option<Vec<Position>>;
 
     /// How far ahead of others its sources may be; `None` if they are never held.
@@ -103,22 +103,22 @@ pub trait Snapshot: Send + Sync {
     /// Keeps all workers out of the stage if none is in it; or else returns why it cannot.
     fn hold(&self) -> Result<Box<dyn Held + '_>, Rest>;
 
-    /// Adds what the stage needs to resume from here, all being at rest.
+    /// Adds the data that the stage needs to resume from here. All stages are at rest.
     fn save(&self, saved: &mut Saved) -> Result<(), Failure>;
 
     /// Whether it saves anything: it has sources on this rank.
     fn is_saved(&self) -> bool;
 
-    /// Checks that as many sources were saved as are to resume. Changes nothing.
+    /// Checks that as many sources were saved as will resume. Changes nothing.
     fn check(&self, saved: &Saved) -> Result<(), BoxError>;
 
-    /// Resumes from what was saved. Called before it is activated.
+    /// Resumes from saved data. Called before it is activated.
     fn restore(&self, saved: &Saved) -> Result<(), BoxError>;
 
     /// Whether its sources want [`commit`](Self::commit) to be called.
     fn wants_commits(&self) -> bool;
 
-    /// Everything that it has read has arrived for good.
+    /// All items that it has read have arrived durably at their destination.
     fn commit(&self) -> Result<(), Failure>;
 }
 

@@ -6,10 +6,10 @@ use std::mem;
 use crate::sinks::dead_letter::DeadLetter;
 use crate::stage::rejected::Rejected;
 
-/// Letters that are stored together at most, but for those of one item of the source.
+/// The most letters that are stored together, unless a single source item has more.
 const LETTERS_MAX: usize = 1 << 10;
 
-/// Bytes of letters that are stored together at most, but for those of one item of the source.
+/// The most bytes of letters that are stored together, unless a single source item has more.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Letters wait no longer than this while further items come, in nanoseconds.

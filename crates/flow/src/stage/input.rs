@@ -48,7 +48,7 @@ pub trait Input: RowStart {
         Timestamp(i64::MIN)
     }
 
-    /// Sees to it that a worker is awake at `time` of the flow's clock.
+    /// Makes sure that a worker is awake at `time` of the flow's clock.
     fn wake_at(&self, _time: Duration) {}
 
     /// Takes a batch of up to `budget` items in hand, which must be empty.
@@ -100,7 +100,7 @@ pub trait Input: RowStart {
         Ok(None)
     }
 
-    /// Whether any number of such inputs can resume from the saved bytes of one.
+    /// Whether any number of inputs of this source can resume from the saved bytes of one.
     fn shares_position(&self) -> bool {
         false
     }
@@ -113,7 +113,7 @@ pub trait Input: RowStart {
     /// The flow is over.
     fn close(&mut self) {}
 
-    /// Everything that was taken has arrived for good.
+    /// All taken items have arrived durably at their destination.
     fn commit(&mut self) -> Result<(), Failure> {
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::stage::terminal::{Slice, Terminal};
 use crate::stage::user_code::{Label, is_state_broken};
 use crate::time::stage_time::StageTime;
 
-/// The number of items after which a worker looks whether it is to die.
+/// The number of items after which a worker checks whether it must die, as some tests demand.
 const MORTAL_ITEMS: usize = 64;
 
 /// The progress with the items in hand.
@@ -161,7 +161,7 @@ impl<C, T> ItemLoop<'_, C, T> {
                 }
             });
         });
-        // Code that is not called as that of an operator: `Clone`, `Hash` or `Drop` of a result.
+        // User code that runs outside of an operator's function: `Clone`, `Hash` or `Drop` of a result.
         if let Err(panic) = panic::catch_unwind(process) {
             if is_state_broken() {
                 panic::resume_unwind(panic);

@@ -8,7 +8,7 @@ use crate::time::partitions::PartitionId;
 use crate::time::stage_time::StageTime;
 use crate::windows::Windows;
 
-/// Why an item is in none of its windows: the error of its dead letter. Times are in milliseconds since 1970.
+/// The reason for which an item is in none of its windows: the error of its dead letter. Times are in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LateItem {
     time: Timestamp,

@@ -21,13 +21,13 @@ const BUDGET_FIRST: usize = 64;
 const BUDGET_MAX: usize = 1 << 16;
 
 /// The weight that the earlier slices keep in the sums of the averages with each new slice. A slice counts by its
-/// items: one of a single item, most of whose time is the activation's own, tells little about the time per item.
+/// items: a slice of a single item, whose time is mostly the activation's own, says little about the time per item.
 const KEPT: f64 = 0.8;
 
 /// Sums below this are nothing: they would get smaller for ever without becoming 0.
 const NEGLIGIBLE: f64 = 1e-9;
 
-/// Written by the workers once per activation, read by anyone at any time. The averages are not
+/// Written by the workers once per activation, read by any thread at any time. The averages are not
 /// exact when two workers write them at once; nothing but speed depends on them.
 pub struct Counters {
     items_in: AtomicU64,
@@ -253,7 +253,7 @@ pub fn new_histogram() -> Histogram<u64> {
 impl Latency {
     pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
         let us = |ns: u64| ns as f64 / 1e3;
-        // One of `samples` at least lies above it.
+        // At least one of `samples` lies above it.
         let quantile = |quantile, samples_min| {
             (histogram.len() >= samples_min).then(|| us(histogram.value_at_quantile(quantile)))
         };

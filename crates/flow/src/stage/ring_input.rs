@@ -55,7 +55,7 @@ impl<T: Send + 'static> Input for RingInput<T> {
         self.channel.events[self.index].has_due(self.ring.read_to())
     }
 
-    /// Behind the items in hand; or where nothing is in hand, behind all that anybody has taken.
+    /// Observes events behind the items of the open slice, or, without one, behind all items that any reader has taken.
     fn observe_event(&mut self) -> Option<ControlEvent> {
         let slice = self.slice.as_ref();
         let position = slice.map_or_else(|| self.ring.read_to(), ReadSlice::end);

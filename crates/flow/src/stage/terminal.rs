@@ -1,4 +1,4 @@
-//! Where a stage's results go: rings of later stages, state, sinks.
+//! The destinations of a stage's results: rings of later stages, state, sinks.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::stage::attempt::Attempt;
 use crate::stage::channel::ChannelState;
 use crate::time::control_event::{ControlEvent, WriterId};
 
-/// How the input of a stage ended.
+/// The way in which the input of a stage ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum InputEnd {
     /// All of a bounded input was read.
@@ -52,9 +52,9 @@ pub trait End: Send + 'static {
         false
     }
 
-    /// Whether it has passed on a part of what it holds, or let a ring grow, since the last call. So an activation that
-    /// takes no item, but passes on results of former slices, counts as work: another stage may have something to do
-    /// behind it, or this one more.
+    /// Whether it has passed on some of its held results, or let a ring grow, since the last call. So an activation that
+    /// takes no item, but passes on results of earlier slices, counts as work: this stage or a later one may have more work
+    /// now.
     fn take_progress(&mut self) -> bool {
         false
     }
@@ -64,7 +64,7 @@ pub trait End: Send + 'static {
         false
     }
 
-    /// Whether nothing is left of former slices, and all of it has arrived for good.
+    /// Whether all results of earlier slices are passed on, and have arrived durably.
     fn is_at_rest(&self) -> bool {
         true
     }
@@ -97,7 +97,7 @@ pub trait Slice<T: ?Sized> {
     fn end<A: Attempt>(&mut self, _attempt: &A) {}
 }
 
-/// Where a stage stands that is about to get a terminal for each of its instances.
+/// An instance of a stage that is about to get its terminal.
 #[derive(Clone, Copy)]
 pub struct WritingInstance<'a> {
     /// The channel that the stage reads; none for a source.

@@ -22,7 +22,7 @@ thread_local! {
     /// The innermost operator whose code panicked on this thread.
     static PANICKED: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
 
-    /// A call that changes state panicked on this thread: the flow is to fail, even if other user code caught the
+    /// A call that changes state panicked on this thread: the flow must fail, even if other user code caught the
     /// panic.
     static BROKE_STATE: Cell<bool> = const { Cell::new(false) };
 }

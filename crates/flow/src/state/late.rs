@@ -1,11 +1,11 @@
-//! Items that came too late for their windows: how many, and where they go.
+//! Items that came too late for their windows: their number and their destination.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use serde::Serialize;
 
-/// Where items go that come too late for their windows.
+/// The destination of items that arrive too late for their windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LateTo {

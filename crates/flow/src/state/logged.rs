@@ -30,7 +30,7 @@ pub trait LoggedState: Send + Sync {
     /// Returns a key that has a value, and the value, both encoded; `None` if there is none, or it cannot be encoded.
     fn sample(&self) -> Option<(Vec<u8>, Vec<u8>)>;
 
-    /// Reads what [`sample`](Self::sample) has returned in another run.
+    /// Reads the bytes that [`sample`](Self::sample) returned in another run.
     ///
     /// # Errors
     /// When the key or value cannot be decoded.
@@ -45,8 +45,8 @@ pub trait LoggedState: Send + Sync {
     /// A checkpoint of the whole element is taken, which is at rest: changes from now on are behind it.
     fn cut(&self, checkpoint: u64);
 
-    /// The same for a checkpoint that gets changes alone: those since the last call are set aside for
-    /// [`write`](Self::write). Changes that are still there stay, except for those of keys that have changed since.
+    /// The same for a checkpoint that gets only changes: sets the changes since the last call aside for
+    /// [`write`](Self::write). Changes that are still set aside stay, unless their keys have changed since.
     fn set_aside(&self, checkpoint: u64);
 
     /// The checkpoint is complete on all ranks, as are those before it. Never waits.
@@ -56,7 +56,7 @@ pub trait LoggedState: Send + Sync {
     /// [`forget_aside`](Self::forget_aside).
     ///
     /// # Errors
-    /// Those of encoding, and of `write`.
+    /// Errors of encoding, and of `write`.
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError>;
 
     /// Forgets the changes that were set aside: they are written and prepared.

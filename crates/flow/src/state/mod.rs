@@ -1,4 +1,4 @@
-//! State elements: what a flow has computed, readable by key while it runs, and saved in its checkpoints.
+//! State elements: the results of a flow, readable by key while it runs, and saved in its checkpoints.
 //!
 //! Workers change a state element under a short lock, one slice at a time, so that readers see whole slices. This folder
 //! does not know stages, rings or event time.

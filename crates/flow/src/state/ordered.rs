@@ -12,7 +12,7 @@ pub enum ReadLevel {
     /// The present values. A flow that ends early and resumes may have others.
     #[default]
     Live,
-    /// The values at the last complete checkpoint, which no later run takes back.
+    /// The values at the last complete checkpoint, which no later run reverts.
     Committed,
 }
 
@@ -38,7 +38,7 @@ pub struct StatePage {
     pub has_more: bool,
     /// Whether no key of the page, and none that is missing in it, has changed since the last complete checkpoint.
     pub is_committed: bool,
-    /// As that of a [`StateValue`].
+    /// As [`StateValue::checkpoint`].
     pub checkpoint: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ pub struct StateEntry {
     pub value: Value,
 }
 
-/// Reads a state element by the order of its keys, or as it was at the last complete checkpoint.
+/// Reads a state element by the order of its keys, or with the values of the last complete checkpoint.
 pub trait OrderedState: Send + Sync {
     /// Returns the canonical bytes of the key with this text; `None` if there is no such key of the element's type.
     fn encode(&self, key: &str) -> Option<Vec<u8>>;

@@ -36,7 +36,7 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
                 checkpoint,
             })
         });
-        // A text may be that of two keys: the one with a value counts.
+        // Two keys may have the same text: the one with a value counts.
         found.reduce(|first, second| match first.value.is_some() {
             true => first,
             false => second,
@@ -56,7 +56,7 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
                 }
             }
             ReadLevel::Committed => {
-                // All at once, so that no table forgets the checkpoint meanwhile. A stage holds one table alone, so this
+                // All at once, so that no table forgets the checkpoint meanwhile. A stage locks only one table, so this
                 // waits for none that waits for it.
                 let tables = self.shared.tables.iter();
                 let mut tables: Vec<_> = tables.map(|table| self.shared.lock(table)).collect();

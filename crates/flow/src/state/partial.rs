@@ -23,7 +23,7 @@ pub trait StateReader: Send + Sync {
         None
     }
 
-    /// Where these items go.
+    /// Returns the destination of late items.
     fn late_to(&self) -> LateTo {
         LateTo::Dropped
     }
@@ -152,7 +152,7 @@ impl<S: PartialState> StateReader for Partial<S> {
     }
 }
 
-/// One number, read under the key `count`.
+/// A single number, read under the key `count`.
 impl PartialState for u64 {
     fn merge(&mut self, part: &Self) {
         *self += part;

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 /// stored. Beyond this bound, after failures, older ones are joined.
 const SEGMENTS_MAX: usize = 8;
 
-/// Former values, so that readers find those of the last complete checkpoint. Each checkpoint ends a segment. A segment has
+/// Former values, so that readers find the values of the last complete checkpoint. Each checkpoint ends a segment. A segment has
 /// the keys that changed in it, each with its value from the segment's beginning.
 pub struct ValueHistory<K, V> {
     /// The oldest first; never empty.
@@ -95,8 +95,8 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         }
     }
 
-    /// Forgets what is older than a complete checkpoint. Returns keys that have lost their value, and may be in no segment
-    /// any more.
+    /// Drops all values older than a complete checkpoint. Returns keys that have lost their value, and may no longer be in any
+    /// segment.
     pub fn complete(&mut self, checkpoint: u64) -> Vec<K> {
         let mut removed = Vec::new();
         while self

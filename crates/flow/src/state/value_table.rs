@@ -152,7 +152,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Sets or removes a value as it was at the last checkpoint.
+    /// Sets or removes the value that a key had at the last checkpoint.
     pub fn restore(&mut self, key: K, value: Option<V>) {
         match value {
             Some(_) => {
@@ -204,7 +204,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Forgets what was before a complete checkpoint.
+    /// Drops all values older than a complete checkpoint.
     pub fn complete(&mut self, checkpoint: u64) {
         let Some(history) = &mut self.history else {
             return;

@@ -40,11 +40,11 @@ pub(super) struct Shared<K, V> {
     changed: Vec<Arc<AtomicUsize>>,
     rank: u32,
     pub(super) owners: KeyOwners,
-    /// The last checkpoint that is complete on all ranks. The tables forget what was before it when they are cut or read.
+    /// The last checkpoint that is complete on all ranks. The tables drop older values when a snapshot or a reader visits them.
     complete: AtomicU64,
-    /// Changes that a changelog is to get, of different keys.
+    /// Changes for the changelog, of different keys.
     aside: Mutex<Vec<(K, Option<V>)>>,
-    /// Entries that were read again as they were saved. Written by the thread that saves.
+    /// The number of entries that were read back when they were saved. Written by the thread that saves.
     read_again: AtomicUsize,
 }
 
@@ -360,7 +360,7 @@ fn of_key<K: Key>(key: &K, error: &BoxError) -> BoxError {
     format!("key \"{text}\": {error}").into()
 }
 
-/// The JSON text of a floating-point number that is not finite; it cannot be told from that of an absent value.
+/// The JSON text of a floating-point number that is not finite; it equals the text of an absent value.
 const NULL: &[u8] = b"null";
 
 /// An encoded key, and its encoded value, if it has one.

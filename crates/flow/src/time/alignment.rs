@@ -36,7 +36,7 @@ impl Default for Step {
 }
 
 impl Step {
-    /// Returns whether the watermark `to` is to be sent to other ranks, which know `from`.
+    /// Returns whether the watermark `to` must be sent to other ranks, which know `from`.
     pub fn is_reached(&self, from: Timestamp, to: Timestamp) -> bool {
         to.0.saturating_sub(from.0) >= self.0.load(Ordering::Relaxed)
     }

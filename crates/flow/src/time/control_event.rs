@@ -241,7 +241,7 @@ fn note(writers: &mut [Writer], placed: &PlacedEvent) {
     };
     if goes_on && are_silent() {
         for writer in writers.iter_mut() {
-            // One that has never emitted a watermark has no items to continue with.
+            // A writer that has never emitted a watermark has no items to continue with.
             writer.may_go_on = writer.event != ControlEvent::Idle(Timestamp(i64::MIN));
         }
     }

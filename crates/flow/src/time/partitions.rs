@@ -1,4 +1,4 @@
-//! The partitions of a source, such as those of a stream. Each partition has an order of its own.
+//! The partitions of a source, such as a stream's partitions. Each partition has an order of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use millstream_base::{Offset, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 
-/// Names a partition among those of its source.
+/// Names a partition among the partitions of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionId(pub u64);
 
@@ -315,7 +315,7 @@ impl Shared {
         self.go_on(now, idle_after);
         for partition in self.partitions.values_mut() {
             let is_known_again = std::mem::take(&mut partition.is_known_again);
-            // One that has given no item is idle until its first.
+            // A partition without items is idle until its first.
             if is_known_again && partition.latest > Timestamp(i64::MIN) {
                 partition.seen_at = partition.seen_at.max(Some(now));
             }

@@ -1,4 +1,4 @@
-//! Event time: how far it has come, as seen by one instance of a stage.
+//! Event time: its progress as seen by one instance of a stage.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::time::watermarks::{IDLE_AFTER, Watermarks, millis};
 /// An idle source emits its idleness again after `idle_after`, but not more often than this.
 const IDLE_EMIT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// Event time as it stands at one instance of a stage.
+/// The event time at one instance of a stage.
 pub struct StageTime {
     /// Only of sources that emit them.
     watermarks: Option<Watermarks>,
@@ -59,7 +59,7 @@ struct Silence {
 }
 
 impl StageTime {
-    /// Of a stage that reads a source of these `partitions`, if of several.
+    /// Returns the time of a stage that reads a source; `partitions` are the source's partitions, if it has several.
     pub fn new(watermarks: Option<Watermarks>, partitions: Option<Partitions>) -> StageTime {
         let goes_by_clock = watermarks.is_some_and(|it| it.goes_by_clock_when_idle);
         StageTime {

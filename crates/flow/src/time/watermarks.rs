@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How a source emits watermarks: see [`Operators::watermarks`](crate::Operators::watermarks).
+/// The way in which a source emits watermarks: see [`Operators::watermarks`](crate::Operators::watermarks).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
     pub(crate) disorder_max_ms: i64,

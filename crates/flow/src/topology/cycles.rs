@@ -1,4 +1,4 @@
-//! Cycles of a graph, and how they end.
+//! Cycles of a graph, and the detection of their end.
 //!
 //! Elsewhere a channel is closed when the stages that write to it have ended. In a cycle each stage would wait for
 //! the other that way. A cycle has ended when nothing more comes in from outside and all its rings are empty, with no
@@ -56,7 +56,7 @@ pub fn find(stages: &[Arc<dyn Stage>]) -> Vec<Cycle> {
     cycles
 }
 
-/// Which stages can be reached from `from` over at least one channel.
+/// Returns for each stage whether it can be reached from `from` over at least one channel.
 fn reachable(stages: &[Arc<dyn Stage>], from: usize) -> Vec<bool> {
     let mut reached = vec![false; stages.len()];
     let mut to_visit = vec![from];

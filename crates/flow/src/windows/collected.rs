@@ -1,4 +1,4 @@
-//! Windows that have all of their events, where these lie.
+//! Windows that have all of their events, in the items that contain them.
 //!
 //! Items of many events are retained in one chain, in the order in which they came; a window is a slice of it: where
 //! it begins, how many items it has, and between which times. So an item is retained once, however many windows its
@@ -169,7 +169,7 @@ impl<T: Parts> Item<T> {
     }
 }
 
-/// One after another, so that a long chain does not take a deep stack.
+/// Drops the items one after another, so that a long chain does not overflow the stack.
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
         let mut next = self.next.take();
@@ -233,7 +233,7 @@ impl<T: Parts> EventStore<T> {
     /// user code.
     pub fn find(&self, item: &T, mut late: impl FnMut(&T::Part<'_>, Timestamp)) -> Found {
         let mut found = Found::default();
-        // That of the event before, which mostly is the next one's, too.
+        // The pane of the previous event: mostly the next event is in it, too.
         let mut pane = Timestamp(0)..Timestamp(0);
         let (mut number, mut is_late) = (0, false);
         item.for_each_part(|part: &T::Part<'_>| {
@@ -354,7 +354,7 @@ impl<T: Parts> EventStore<T> {
         }
     }
 
-    /// Before which time nothing is needed; `None` if nothing is needed.
+    /// The time before which no item is needed; `None` if no item is needed.
     fn needed_from(&self) -> Option<i64> {
         let first = self.first_window(self.first_kept())?;
         Some(clamp(self.grid.start(first)))

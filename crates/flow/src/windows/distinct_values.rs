@@ -46,7 +46,7 @@ impl<F, V: ?Sized> ExactDistinct<F, V> {
     }
 }
 
-/// The values that there are, each once.
+/// The distinct values.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "V: Hash + Eq + Serialize",

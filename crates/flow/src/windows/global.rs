@@ -87,7 +87,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
         self.running.keys().chain(self.pending.keys())
     }
 
-    /// How many results are to come as far as is known, and items that no result purged.
+    /// Returns the number of results that will certainly be emitted, and the number of items that no result has purged.
     pub fn size(&self) -> (usize, u64) {
         let running = self.running.values().map(|cell| cell.events());
         (self.pending.cells()).fold((0, running.sum()), |(open, events): (usize, u64), cell| {
@@ -220,7 +220,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         self.running.keys()
     }
 
-    /// How many results are to come as far as is known, and items that no result purged.
+    /// Returns the number of results that will certainly be emitted, and the number of items that no result has purged.
     pub fn size(&self) -> (usize, u64) {
         let due = self.due.iter().filter(|_| self.purges);
         let due = due.map(|(_, cell)| cell.events());

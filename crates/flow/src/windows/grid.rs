@@ -1,4 +1,4 @@
-//! Panes and windows by number, and when windows are over.
+//! Panes and windows by number, and the end of windows.
 
 use std::ops::RangeInclusive;
 
@@ -25,7 +25,7 @@ pub(super) struct SlidingGrid {
     pub panes: Grid,
 }
 
-/// For how long after its end a window takes late items, in milliseconds; at least 0.
+/// The time after its end during which a window takes late items, in milliseconds; at least 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "i64", into = "i64")]
 pub(super) struct Lateness(i64);
@@ -177,7 +177,7 @@ pub(super) fn greatest_common_divisor(mut a: i64, mut b: i64) -> i64 {
     a
 }
 
-/// Whether `watermark` has passed the moment `time`: that of `i64::MAX` is the end of time.
+/// Whether `watermark` has passed the moment `time`; the watermark `i64::MAX` has passed all times.
 pub(super) fn is_passed(time: i64, watermark: i64) -> bool {
     time < watermark || watermark == i64::MAX
 }

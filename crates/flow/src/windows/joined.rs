@@ -16,9 +16,9 @@ pub enum Side<L, R> {
     Right(R),
 }
 
-/// The items that two streams have of a key in a window: those of the first and those of the
-/// second, each in no particular order. Every pair of them is a row of the streams' equi-join; a
-/// key that only one of them has gives one empty list.
+/// The items that two streams have of a key in a window: the items of the first and the items of the
+/// second stream, each in no particular order. Every pair of them is a row of the streams' equi-join; if only one
+/// stream has the key, the other list is empty.
 ///
 /// A state holds a copy of each item until its windows have been released.
 ///
@@ -51,7 +51,7 @@ pub struct Joined<L, R> {
 }
 
 impl<L, R> Joined<L, R> {
-    /// Of streams of `L` and `R`.
+    /// Returns the aggregate that joins streams of `L` and `R`.
     pub fn new() -> Self {
         Self { of: PhantomData }
     }

@@ -17,7 +17,7 @@ use super::released::{Released, Window, WindowResult};
 pub(super) struct Kept<K, S> {
     /// By the number of the window; none is empty.
     windows: BTreeMap<i64, Map<K, KeptCell<S>>>,
-    /// Those of `windows` whose results have changed since they were given.
+    /// The windows in `windows` whose results have changed since they were emitted.
     changed: BTreeMap<i64, Map<K, ()>>,
 }
 
@@ -46,7 +46,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
         (self.windows.get(&window)).is_some_and(|keys| keys.contains_key(key))
     }
 
-    /// Those of `windows` that `key` has.
+    /// Returns the windows in `windows` that `key` has.
     pub fn windows_of(&self, key: &K, windows: RangeInclusive<i64>) -> Vec<i64> {
         if windows.is_empty() {
             return Vec::new();

@@ -49,7 +49,7 @@ impl Serialize for All {
     }
 }
 
-/// Where text leaves it out, it is this one, too.
+/// A text without a key stands for this key, too.
 impl<'de> Deserialize<'de> for All {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OfText;

@@ -117,7 +117,7 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
         Self { held }
     }
 
-    /// Adds an item. `watermark` is that of its source when it was read; it is late if [`Windows::is_late`] holds.
+    /// Adds an item. `watermark` is its source's watermark when it was read; it is late if [`Windows::is_late`] holds.
     #[inline(always)]
     pub fn add<T, A>(
         &mut self,
@@ -164,8 +164,8 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
     }
 
     /// Gives the partial results that must go before `watermark` is passed on, and retains the rest: panes that end
-    /// with it, sessions that begin before it, items of windows that count them. Its cost is that of the results;
-    /// with sessions, if there is one to give, a look at every key.
+    /// with it, sessions that begin before it, items of windows that count them. Its cost is proportional to the results;
+    /// with sessions, if there is one to give, it also visits every key.
     pub fn flush(&mut self, watermark: Timestamp, out: &mut impl FnMut(Partial<K, S>)) {
         self.flush_some(watermark, usize::MAX, out);
     }
@@ -189,8 +189,8 @@ impl<K: Hash + Eq + Clone + 'static, S> LocalPanes<K, S> {
         true
     }
 
-    /// How many partial results may be held at most: as many as fit into `bytes`, if it pays to hold many. Sessions
-    /// are all looked at whenever some are given, and items are never added up, so of those it is `few`.
+    /// Returns the most partial results to hold: as many as fit into `bytes`, if holding many pays. A flush visits all
+    /// sessions, and counted items are never aggregated, so their number is `few`.
     pub fn max_within(&self, bytes: usize, few: usize) -> usize {
         match self.held {
             Held::Panes(_) | Held::Timed(_) => (bytes / size_of::<(K, Cell<S>)>().max(1)).max(few),

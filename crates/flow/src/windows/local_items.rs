@@ -6,7 +6,7 @@ use super::local::{Arrival, Partial};
 
 #[derive(Debug)]
 pub(super) struct LocalItems<K, S> {
-    /// One for each item, in their order.
+    /// A partial result for each item, in order.
     partials: Vec<Partial<K, S>>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct PaneTables<K, S> {
     /// Where in `tables` the items of a pane are, by its number and by how many of its windows do not
     /// count them.
     by_pane: BTreeMap<(i64, u64), usize>,
-    /// Those that `by_pane` does not name are empty, and in `spare`.
+    /// Tables that `by_pane` does not name are empty, and in `spare`.
     tables: Vec<PaneTable<K, S>>,
     spare: Vec<usize>,
     /// Partial results in all tables.
@@ -40,7 +40,7 @@ struct Current {
     start: i64,
     length: u64,
     first_closed: i64,
-    /// Where its table is from, if there is a pane.
+    /// The index of its table, if there is a pane.
     place: Option<usize>,
 }
 

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use super::aggregate::{Aggregate, Combine};
 
 /// Numbers that can be added up. The totals of integers are exact however many there are, so they do not depend on
-/// the order; those of floating-point numbers are rounded, and may differ in the last digits. A NaN makes the sum
-/// one, and infinities are added as IEEE 754 defines.
+/// the order; totals of floating-point numbers are rounded, and may differ in the last digits. A NaN makes the sum
+/// NaN, and infinities are added as IEEE 754 defines.
 pub trait Number: Copy + private::Sealed + 'static {
     /// Holds the sum of any number of items.
     type Total: Copy + Default + Send + Serialize + DeserializeOwned + 'static;

@@ -1,4 +1,4 @@
-//! The windows that are yet to be released, whichever they are.
+//! The windows of any kind that are not released yet.
 
 use std::hash::Hash;
 

@@ -105,7 +105,7 @@ impl<K: Hash + Eq + Clone + 'static, S> PaneTable<K, S> {
         self.len() as isize - before
     }
 
-    /// Takes out up to `max` partial results. Those of the batch share their keys with others.
+    /// Takes out up to `max` partial results. Keys of the batch may also be in the table.
     pub fn take_some(&mut self, max: usize, mut out: impl FnMut(K, Cell<S>)) {
         let waiting = self.batch.len().min(max);
         self.batch

@@ -21,7 +21,7 @@ pub(super) struct Sessions<K, S> {
     gap_ms: i64,
     lateness: Lateness,
     by_key: Map<K, Watched<S>>,
-    /// When to look at which keys. A key may also stand at times that are not its alarm any more.
+    /// The keys to check, by time. A key may also have entries at times that are no longer its alarm.
     alarms: BTreeMap<i64, Map<K, ()>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Sessions<K, S> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Watched<S> {
     sessions: KeySessions<S>,
-    /// When to look at it: not after the first moment at which one of its sessions is to be released or
+    /// The time of its next check: at or before the first moment at which one of its sessions must be released or
     /// forgotten, which may have moved on since. So an item costs nothing here unless its session is the earliest and new.
     alarm: i64,
 }

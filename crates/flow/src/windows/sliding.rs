@@ -26,8 +26,8 @@ pub(super) struct Sliding<K, S> {
     active: Map<K, TwoStacks<S>>,
     /// The next window to be released: all before it were.
     next: i64,
-    /// How many of the active keys, in the order of the map, were looked at for it. A map that was restored is in
-    /// another order: all are looked at again, and `released_to` shows which of them are done.
+    /// The number of active keys, in the order of the map, that were visited for this window. A restored map has another
+    /// order: all keys are visited again, and `released_to` shows the finished ones.
     #[serde(skip)]
     looked_at: usize,
     kept: Kept<K, S>,
@@ -88,7 +88,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         stacks.map_or(i64::MIN, |stacks| stacks.released_to)
     }
 
-    /// Releases the windows that end by `watermark`. Windows without items are not looked at.
+    /// Releases the windows that end by `watermark`. Windows without items are skipped.
     pub fn advance<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
@@ -128,7 +128,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         }
     }
 
-    /// Brings the panes of the next window in.
+    /// Adds the panes of the next window.
     fn activate<A: Combine<State = S>>(&mut self, aggregate: &A, room: &mut usize) {
         let next = self.next;
         let (active, looked_at) = (&mut self.active, &mut self.looked_at);

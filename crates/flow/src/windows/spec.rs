@@ -119,7 +119,7 @@ impl Windows {
         Self::checked(Kind::Session { gap_ms })
     }
 
-    /// One window for all time, which gives a result whenever `trigger` fires.
+    /// A single window for all time, which emits a result whenever `trigger` fires.
     ///
     /// # Panics
     /// If the trigger's count or period is less than 1.
@@ -138,7 +138,7 @@ impl Windows {
         windows.unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
-    /// For how long after the end of a window its result may come again, updated.
+    /// The time after the end of a window during which its result may come again, updated.
     pub(crate) fn updates_for_ms(&self) -> i64 {
         let lateness = i64::from(self.lateness);
         match self.kind {
@@ -170,8 +170,8 @@ impl Windows {
 
     /// Whether an item comes too late that is found when its source's watermark is `watermark`: all of
     /// its windows ended by then, and the allowed lateness after them is over. With sessions that is the
-    /// session that it would be in alone. An item that is not late counts in those of its windows for
-    /// which it comes in time. In a global window nothing is late: an item that comes after its source's
+    /// session that it would be in alone. An item that is not late counts in the windows that
+    /// are still open for it. In a global window nothing is late: an item that comes after its source's
     /// watermark counts there as one of that moment; only when the watermark is the end of time is
     /// there no result left for it.
     pub fn is_late(&self, time: Timestamp, watermark: Timestamp) -> bool {

@@ -19,8 +19,8 @@ pub struct WindowTotals {
     /// Windows that have items and are yet to be released, once for each of their keys; of sliding windows the panes
     /// that are retained.
     pub open_windows: u64,
-    /// Items that are in a window yet to be released; those of a global window that does not purge
-    /// are so for ever.
+    /// Items in windows that are not released yet; items of a global window that does not purge
+    /// stay for ever.
     pub open_events: u64,
     /// Windows that were released and are retained for late items, once for each of their keys.
     pub kept_windows: u64,
@@ -57,13 +57,13 @@ impl std::ops::AddAssign for WindowTotals {
 /// large as its content) for each key
 /// - tumbling: in each window that has not been released;
 /// - sliding: in each pane that has not ended, and in each that a window yet to be released
-///   contains; the key once more while it has such panes;
+///   contains; the key once more while it has these panes;
 /// - session: in each session, up to a gap after its end;
 /// - global: once for good, unless the trigger purges; by event time also for each period that
 ///   has not ended;
 ///
-/// in each released window for as long as it takes [late items](Windows::allowed_lateness), and for each of the keys
-/// that [`new`](Self::new) was told to remember. The number of keys and windows has no bound here: it depends on the
+/// in each released window for as long as it takes [late items](Windows::allowed_lateness), and for each key up to
+/// the number that [`new`](Self::new) got to remember. The number of keys and windows has no bound here: it depends on the
 /// times and keys of the items.
 ///
 /// ```
@@ -163,7 +163,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
     }
 
     /// Releases the windows that end by `watermark`, in the order of their ends, and gives the results that late
-    /// items have changed or a count of items made due since the last time. Its cost is that of the results, however
+    /// items have changed or a count of items made due since the last time. Its cost is proportional to the results, however
     /// far the watermark goes. A watermark that goes back changes nothing.
     pub fn advance<A>(
         &mut self,

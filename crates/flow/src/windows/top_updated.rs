@@ -10,8 +10,8 @@ use super::released::WindowResult;
 use super::top::{Top, top};
 use crate::ranks::message::Message;
 
-/// Of the windows that end at one moment those with the highest scores, and how many there are. The last result of each
-/// window counts.
+/// The windows with the highest scores among all windows that end at one moment, and the number of all these windows. The
+/// last result of each window counts.
 pub struct TopWindows<K, O, S, F> {
     highest: Top<WindowResult<K, O>, S, F>,
     score: F,

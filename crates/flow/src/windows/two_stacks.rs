@@ -16,7 +16,7 @@ pub(super) struct TwoStacks<S> {
     front: Vec<(i64, Cell<S>)>,
     /// The newer panes, oldest first, each by itself.
     back: Vec<(i64, Cell<S>)>,
-    /// The combination of those of `back`.
+    /// The combination of all cells of `back`.
     back_total: Option<Cell<S>>,
     /// Windows with a lower number have been released with this key already.
     pub released_to: i64,

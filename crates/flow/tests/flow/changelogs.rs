@@ -1,4 +1,4 @@
-//! State elements whose changes go to changelogs: only what checkpoints have committed outlasts a crash.
+//! State elements whose changes go to changelogs: only changes that checkpoints have committed outlast a crash.
 
 mod changed;
 pub mod log;

@@ -100,13 +100,13 @@ impl Sink<WindowResult<u32, u64>> for Ledger {
 enum Shape {
     /// Numbers are counted by key.
     Counts,
-    /// Numbers are counted by key, those of even keys in another branch than the others. The last of several
+    /// Numbers are counted by key, even keys in another branch than odd ones. The last of several
     /// ranks has no sources.
     CountsInBranches,
     /// These counts are added up by half of the keys, in other windows. The last of several ranks has no
     /// sources.
     SumsOfCounts,
-    /// Numbers are joined by key with those of as many other sources.
+    /// Numbers are joined by key with the numbers of as many other sources.
     Joined,
 }
 
@@ -347,7 +347,7 @@ proptest! {
         }
         prop_assert!(run(shape, count, &place, items, &results, None));
         check(shape, count, items, &results);
-        prop_assert!(began.elapsed() < TIME_MAX, "{:?}: somebody was not woken", began.elapsed());
+        prop_assert!(began.elapsed() < TIME_MAX, "{:?}: a worker was not woken", began.elapsed());
     }
 }
 
@@ -515,7 +515,7 @@ fn resuming_if_any_starts_over_when_no_checkpoint_was_completed() {
     let results = Results::default();
     assert_eq!(start(1, &results), [Ok(())]);
     check(Shape::Counts, 1, 30_000, &[Arc::clone(&results)]);
-    // One is complete, but not of this number of ranks.
+    // There is a complete checkpoint, but of another number of ranks.
     let errors = start(2, &results).into_iter().map(Result::unwrap_err);
     assert!(
         errors
@@ -526,7 +526,7 @@ fn resuming_if_any_starts_over_when_no_checkpoint_was_completed() {
     // The end again, from the last one.
     assert_eq!(start(1, &results), [Ok(())]);
     check(Shape::Counts, 1, 30_000, &[results]);
-    // Of the first one only one shard was stored.
+    // The first checkpoint has only one shard.
     place.parts.lock().unwrap().clear();
     let results = Results::default();
     assert_eq!(start(2, &results), [Ok(()), Ok(())]);

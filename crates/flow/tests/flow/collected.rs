@@ -170,7 +170,10 @@ fn check(
         events.sort_unstable();
         let former = settled.insert(start, events).unwrap_or_default();
         let stays = |event| settled[&start].contains(event);
-        assert!(former.iter().all(stays), "an update has what was given");
+        assert!(
+            former.iter().all(stays),
+            "an update has all events of the earlier result"
+        );
     }
     let mut expected = model(&in_time, size_ms, slide_ms);
     for (start, events) in &settled {
@@ -314,7 +317,7 @@ fn a_window_is_emitted_again_with_its_late_events() {
     hand.give([3]);
     wait_until("nothing is kept but the last", || state.open_events() == 1);
     hand.give([2]);
-    wait_until("what comes now is late", || state.late_events() == 2);
+    wait_until("new events are late", || state.late_events() == 2);
     hand.end();
     running.join().unwrap();
     let expected = [
@@ -521,7 +524,7 @@ fn an_item_whose_time_function_panics_is_in_no_window() {
     assert_eq!(windows.iter().map(|window| window.2).sum::<u64>(), 14);
 }
 
-/// Numbers that are no more than that.
+/// Plain numbers.
 #[derive(Debug, Clone)]
 struct Broken(u64);
 

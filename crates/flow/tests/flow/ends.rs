@@ -201,7 +201,7 @@ fn a_flow_stopped_before_its_first_interval_resumes_at_its_position() {
     assert!(sum > 0);
     let summary = running.join().unwrap();
     let given: u64 = summary.stages[0].items_in;
-    assert!(given < END, "{given}: what was done is not done again");
+    assert!(given < END, "{given}: finished work is not repeated");
     assert_eq!(lines(&file), expected(1));
 }
 
@@ -294,7 +294,7 @@ fn the_message_about_missing_shards_counts_the_ranks_that_have_one() {
     for error in errors {
         assert_eq!(
             error.unwrap(),
-            "flow \"ends\": there is no checkpoint with the shards of all 4 ranks to resume from; of the newest, 4, there are those of 2 ranks (1, 3), such as the shard of rank 3 of checkpoint 4"
+            "flow \"ends\": there is no checkpoint with the shards of all 4 ranks to resume from; the newest, 4, has only the shards of 2 ranks (1, 3), such as the shard of rank 3 of checkpoint 4"
         );
     }
 }

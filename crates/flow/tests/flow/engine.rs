@@ -121,7 +121,9 @@ fn items_that_a_full_sink_left_are_sent_later_without_further_input() {
         .sink("sink", sink.clone());
     let running = flow.run().unwrap();
     source.give(0..5);
-    wait_until("nobody tries", || running.metrics()[1].blocked > 0);
+    wait_until("no worker tries to send", || {
+        running.metrics()[1].blocked > 0
+    });
     sink.open();
     wait_until("the items stay", || sink.taken().len() == 5);
     source.end();
@@ -162,7 +164,7 @@ fn a_flow_without_input_sleeps() {
     source.give(0..100_000);
     wait_until("nothing arrives", || sum.merged() == 99_999 * 50_000);
     // The scheduler adjusts until the rings have shrunk.
-    wait_until("nobody sleeps", || {
+    wait_until("no worker sleeps", || {
         let before = activations(&running);
         thread::sleep(Duration::from_secs(1));
         activations(&running) == before
@@ -328,8 +330,8 @@ fn windows_in_a_cycle_are_refused() {
     assert!(error.to_string().contains("\"count\""), "{error}");
 }
 
-/// Picks the same stage again and again, whether it has something to do or not, and then one that
-/// there is not.
+/// Picks the same stage again and again, whether it has work or not, and then a stage that does
+/// not exist.
 struct Stubborn(AtomicU64);
 
 impl Scheduler for Stubborn {
@@ -494,7 +496,7 @@ fn stages_with_slow_items_get_their_turns() {
     drop(running);
 }
 
-/// Gives one item, and panics when it is to keep that, or when the flow is over.
+/// A source of a single item that panics in `commit`, or when the flow is over.
 struct PanicsAtTheEnd {
     has_given: bool,
     at_commit: bool,

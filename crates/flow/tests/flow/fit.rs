@@ -51,7 +51,7 @@ struct Program {
     source: &'static str,
     values: &'static str,
     partial: &'static str,
-    /// By what they prepare.
+    /// The sinks, each with its prepared bytes.
     sinks: &'static [(&'static str, &'static [u8])],
 }
 
@@ -63,7 +63,7 @@ const PROGRAM: Program = Program {
 };
 
 impl Program {
-    /// Starts it; returns whether a sink was told to decide results, too.
+    /// Starts it; also returns whether a sink got a decision about its results.
     fn start(
         self,
         store: &Arc<impl Checkpoints>,

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::support::{Collect, Letters, settings};
 use crate::windows::{self, Event, Outcome, disorder, sources};
 
-/// Where numbers fork.
+/// The kind of fork.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fork {
     AtTheSource,

@@ -168,7 +168,7 @@ impl Scene {
         self.sources.iter().for_each(Given::wait_until_asked);
     }
 
-    /// Time advances in steps in which every stage is looked at.
+    /// Time advances in steps, and in each step every stage is tried.
     fn pass(&self, time: Duration) {
         const STEPS: u32 = 10;
         for _ in 0..STEPS {
@@ -177,7 +177,7 @@ impl Scene {
         }
     }
 
-    /// Of the windows that have closed. Those of different keys are in no order.
+    /// Returns the starts of closed windows. Windows of different keys are in no particular order.
     fn starts(&self) -> Vec<i64> {
         let results = self.results.lock().unwrap();
         let mut starts: Vec<_> = results.iter().map(|result| result.start.0).collect();
@@ -264,7 +264,7 @@ fn metrics_of_open_windows_name_the_source_they_wait_for() {
     scene.sources[0].give([(1, 25_000)]);
     scene.sources[1].give([(1, 5_000)]);
     scene.settle();
-    let behind = "its event time is 20.0 s behind that of another source";
+    let behind = "its event time is 20.0 s behind another source's";
     assert_eq!(reasons(), wait(behind));
     let [events, count] = &scene.running.metrics()[..2] else {
         panic!("two stages");

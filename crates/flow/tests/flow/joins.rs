@@ -43,7 +43,7 @@ impl Shape {
         }
     }
 
-    /// The windows that items of one key are in: those of a grid as often as they overlap, or sessions of all of them.
+    /// Returns the windows with items of one key: all overlapping windows of a grid, or the sessions of all items.
     fn spans(self, times: &BTreeSet<i64>) -> Vec<(i64, i64)> {
         let (size, slide) = match self {
             Shape::Tumbling(size) => (size, size),
@@ -117,7 +117,7 @@ fn in_time(
     all
 }
 
-/// The pairs that nested loops give. An item is in those of its windows that were not over when it came.
+/// Returns the pairs of nested loops. An item is in the windows that were still open when it came.
 fn model(
     kind: Kind,
     shape: Shape,
@@ -449,7 +449,7 @@ fn queries_read_items_until_they_are_joined() {
         both == Some(serde_json::json!([[3, 13], [23]]))
     });
     assert_eq!(state.get("4").unwrap()["events"], 1);
-    // One stream alone has come so far.
+    // Only one stream has items so far.
     hands[0].give([103]);
     wait_until("it is there", || join.totals().open_events == 5);
     assert!(results.lock().unwrap().is_empty());
@@ -460,5 +460,5 @@ fn queries_read_items_until_they_are_joined() {
     let mut results = results.lock().unwrap().clone();
     results.sort_unstable();
     assert_eq!(results, [(3, 23), (13, 23)]);
-    assert_eq!(state.keys(10), [""; 0], "nothing is kept of what is over");
+    assert_eq!(state.keys(10), [""; 0], "closed windows keep no items");
 }

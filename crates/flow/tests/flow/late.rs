@@ -94,7 +94,7 @@ impl Lanes {
         waker.inspect(Waker::wake_by_ref);
     }
 
-    /// Waits until everything has been given, and what follows from it has been passed on.
+    /// Waits until the sources have given all items, and all results are passed on.
     fn settle(&self) {
         let polls = || self.state.lock().unwrap().polls;
         let before = polls();
@@ -199,7 +199,7 @@ impl Scene {
         self.sources.iter().for_each(Lanes::settle);
     }
 
-    /// One partition goes on for 65 seconds while the others give nothing.
+    /// One partition continues for 65 seconds while the others give nothing.
     fn go_on(&mut self) {
         for second in 2..=66 {
             self.clock.advance(SECOND);

@@ -15,7 +15,7 @@ use millstream_flow::{BoxError, Emit, Flow, Sink};
 use crate::support::{settings, wait_until};
 use crate::windows::disorder;
 
-/// A flow that is to end runs for less than 100 ms more; the machine may have much else to do. Without bounds it is
+/// An ending flow runs for less than 100 ms more, but the machine may be busy otherwise. Without bounds it would run for
 /// minutes.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -59,7 +59,7 @@ impl<T: 'static> Sink<T> for Slow {
 
 const MANY: u64 = 1_000_000;
 
-/// As large as a few words are.
+/// An item of a few words.
 type Large = [u64; 8];
 
 fn expand(count: &u64, emit: &mut Emit<'_, Large>) {

@@ -141,11 +141,7 @@ fn a_fold_that_changed_the_state_before_it_panicked_is_not_called_again() {
             panics();
         });
     trial.fails("\"numbers/0.fold_local\" panicked", "once");
-    assert_eq!(
-        count.merged(),
-        500,
-        "nothing goes on with the changed state"
-    );
+    assert_eq!(count.merged(), 500, "no code runs on the changed state");
 }
 
 #[test]
@@ -258,7 +254,7 @@ struct Touchy(u64);
 
 /// The call that panics, and how many calls are left.
 static TOUCHY: Mutex<Option<(&str, i64)>> = Mutex::new(None);
-/// One test at a time.
+/// Held by one test at a time.
 static TOUCHED: Mutex<()> = Mutex::new(());
 
 fn touch(what: &str) {
@@ -571,7 +567,7 @@ fn a_panic_during_a_checkpoint_or_a_restore_names_the_state() {
     assert_eq!(sum.merged().0, 999 * 1000 / 2);
 }
 
-/// Results that are taken back with a checkpoint.
+/// Results that are truncated to a checkpoint.
 #[derive(Clone)]
 struct Ledger<T>(Arc<Mutex<Vec<T>>>);
 
@@ -598,7 +594,7 @@ impl<T: Clone + Send + 'static> Sink<T> for Ledger<T> {
     }
 }
 
-/// Where code of the user is called.
+/// The functions of the user in which a bomb can explode.
 const SITES: [&str; 8] = [
     "map", "key", "time", "add", "merge", "result", "fold", "route",
 ];

@@ -87,7 +87,7 @@ proptest! {
         run in 1usize..400,
         order in prop::collection::vec(0u64..5, 1..40),
     ) {
-        // Each partition is in order, whichever part of it is given when.
+        // Each partition is in order, although its parts are given at different times.
         let mut next = vec![0i64; partitions as usize];
         let mut events: Vec<Event> = Vec::new();
         let all = (0..u64::from(partitions)).chain(order.into_iter().map(|partition| partition % u64::from(partitions)));

@@ -13,7 +13,7 @@ use crate::support::{Collect, Letters, settings};
 
 const PARTS: u64 = 100;
 
-/// So many numbers from one on.
+/// An item whose parts are this many numbers, counted from 1.
 #[derive(Debug, Clone)]
 struct Numbers(u64);
 

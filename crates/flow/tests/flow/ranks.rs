@@ -158,7 +158,9 @@ impl<T: 'static> Sink<T> for Broken {
             return Err("the printer is on fire".into());
         }
         thread::spawn(move || {
-            wait_until("it is told", || told.load(Ordering::SeqCst) > 0);
+            wait_until("the rank gets the message", || {
+                told.load(Ordering::SeqCst) > 0
+            });
             waker.wake();
         });
         Ok(0)
@@ -184,7 +186,7 @@ fn an_error_on_one_rank_ends_sleeping_ranks() {
         let running = flow.run().unwrap();
         if ranks.rank() == 1 {
             let has_looked = || running.metrics().iter().all(|stage| stage.idle > 0);
-            wait_until("nobody has anything to do", has_looked);
+            wait_until("no worker has anything to do", has_looked);
             told.fetch_add(1, Ordering::SeqCst);
         }
         running.join().unwrap_err().to_string()
@@ -415,7 +417,7 @@ fn a_rank_that_receives_nothing_blocks_its_senders_after_bounded_bytes() {
                 let given = given.fetch_add(1, Ordering::SeqCst);
                 let under_way = given.saturating_sub(seen.load(Ordering::SeqCst));
                 assert!(under_way < UNDER_WAY_MAX, "{under_way} are under way");
-                // As large as numbers get.
+                // The largest numbers.
                 u64::MAX - *number
             })
             .gather("gathered", 0)
@@ -428,7 +430,7 @@ fn a_rank_that_receives_nothing_blocks_its_senders_after_bounded_bytes() {
 #[test]
 fn stopping_while_one_source_is_behind_closes_no_window_on_any_rank() {
     const AHEAD: u64 = 10 * WINDOW_MS as u64;
-    // Which of the sources ends first differs.
+    // The order in which the sources end differs.
     for _ in 0..20 {
         let totals = on_ranks(2, |ranks| {
             let flow = Flow::with_settings("numbers", settings_of(ranks));

@@ -19,7 +19,7 @@ use crate::support::{settings, wait_until};
 /// The transactions of a sink that are not decided, and the one that is open.
 const SLOTS: usize = 8;
 
-/// Shards in memory; those of some ranks are refused.
+/// Shards in memory; the store refuses the shards of some ranks.
 #[derive(Default)]
 struct Store {
     shards: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
@@ -161,7 +161,7 @@ impl Rank {
     }
 }
 
-/// Starts two ranks with so many items each.
+/// Starts two ranks with `items` items each.
 fn start_two(store: &Arc<Store>, items: [u64; 2]) -> Vec<Rank> {
     thread::scope(|scope| {
         let ranks = Ranks::threads(2).into_iter().zip(items);

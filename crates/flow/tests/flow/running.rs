@@ -287,7 +287,7 @@ fn the_latency_of_windowed_records_is_sampled_at_the_window_stage() {
     let running = flow.run().unwrap();
     running.join().unwrap();
     let samples = running.latency().samples;
-    // Of the results as many come, which is no matter here.
+    // The results add samples of their own, which do not matter here.
     assert!(samples >= EVENTS / 100, "{samples}");
 }
 

@@ -117,7 +117,7 @@ fn items_of_keys_owned_by_the_local_rank_cost_no_message() {
                     ..settings(2, 64)
                 },
             );
-            // Rank 1 alone has items.
+            // Only rank 1 has items.
             let items = 1000 * u64::from(ranks.rank());
             flow.source("numbers", Generator::new(|number| number).limit(items))
                 .watermarks(

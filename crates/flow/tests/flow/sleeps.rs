@@ -14,8 +14,8 @@ use crate::support::settings;
 /// Several times as many as pre-aggregation passes on at a time.
 const KEYS: u64 = 50_000;
 
-/// The stages of the flow, in the order in which a worker looks at them that finds nothing to read: those that read
-/// come before the source, which passes on what they read.
+/// The stages of the flow, in the order in which an idle worker visits them: the reading stages come before the source that
+/// feeds them.
 const LOOKS: [usize; 3] = [1, 2, 0];
 
 /// The last stage with something to read, or else all in the order of [`LOOKS`].
@@ -53,7 +53,7 @@ fn lost_wakeups(settings: FlowSettings) -> u64 {
     summary.lost_wakeups
 }
 
-/// The source passed on partial results, had no room for all of them, and counted as blocked: the worker had looked at
+/// The source passed on partial results, had no room for all of them, and counted as blocked: the worker had tried
 /// their reader before, and slept until the scheduler's next adjustment.
 #[test]
 fn a_worker_that_flushes_results_of_earlier_slices_wakes_their_reader() {

@@ -57,7 +57,7 @@ struct Progress {
     decided: u64,
 }
 
-/// So far is rank 0 when rank 1 stores its second shard.
+/// The checkpoint of rank 0 when rank 1 stores its second shard.
 const FAR_AHEAD: u64 = 9;
 
 impl MemoryStore {

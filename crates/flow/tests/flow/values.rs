@@ -111,7 +111,7 @@ fn a_removed_value_is_absent_and_starts_from_its_default() {
     let flow = Flow::with_settings("numbers", settings(2, 64));
     let values = flow.values::<String, Vec<u64>>("lists");
     let sums = flow.partial::<u64>("sums");
-    // The third item of each key removes what the first two have made.
+    // The third item of each key removes the value of the first two.
     flow.source("numbers", Generator::new(|number| number).limit(40))
         .key_by(|number| format!("key {}", number % 10))
         .update(

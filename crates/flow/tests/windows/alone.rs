@@ -1,4 +1,4 @@
-//! A store to which items come one by one, looked at after each of them.
+//! A store that gets items one by one, and is checked after each item.
 
 use std::collections::BTreeSet;
 

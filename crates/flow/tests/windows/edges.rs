@@ -145,7 +145,7 @@ fn add(store: &mut WindowStore<u8, ()>, time: i64) -> Arrival {
 fn an_item_of_sliding_windows_is_late_when_its_last_window_is_closed() {
     let mut store = store_of(Windows::sliding(30, 10), &[25]);
     assert_eq!(given(&mut store, 30), [(0, 30, 1, false)]);
-    // Of its windows one is over, and then two.
+    // First one of its windows is closed, then two.
     assert_eq!(add(&mut store, 2), Arrival::Late);
     assert_eq!(add(&mut store, 12), Arrival::OnTime);
     assert_eq!(given(&mut store, 40), [(10, 40, 2, false)]);

@@ -47,7 +47,7 @@ where
         let arrival = panes.add(&sum, key_of(key), Timestamp(time), none, &number);
         assert_eq!(arrival, Arrival::OnTime);
         if number == ITEMS / 2 {
-            // One pane, and then some partial results of the others.
+            // First one pane, then some partial results of the others.
             flush(&mut panes, &mut store, WINDOW_MS);
             panes.flush_some(Timestamp(i64::MAX), 7_000, &mut |partial| {
                 assert_eq!(store.merge(&sum, partial), Arrival::OnTime);

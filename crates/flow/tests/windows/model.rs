@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Which windows, for the model.
+/// The windows of the model.
 #[derive(Debug, Clone, Copy)]
 pub enum Spec {
     Tumbling { size: i64 },
@@ -11,7 +11,7 @@ pub enum Spec {
     Every { period: i64, purges: bool },
 }
 
-/// One item, and the watermark of its source when it was read.
+/// An item, and the watermark of its source when it was read.
 #[derive(Debug, Clone, Copy)]
 pub struct Item {
     pub key: u8,
@@ -46,7 +46,7 @@ pub fn settle(given: Vec<(Expected, bool)>) -> Vec<Expected> {
     settled
 }
 
-/// One result: ordered by its end.
+/// A result, ordered by its end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expected {
     pub end: i64,

@@ -84,7 +84,7 @@ impl Checkpoints for MemoryStore {
 
 type Results = Arc<Mutex<Vec<WindowResult<u64, u64>>>>;
 
-/// Takes back what comes again.
+/// A sink that replaces a result when it comes again.
 struct Ledger(Results);
 
 impl Sink<WindowResult<u64, u64>> for Ledger {

@@ -21,11 +21,11 @@ fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// One change, again and again.
+/// A state that reports the same change each time.
 #[derive(Default)]
 struct OneChange {
     value: Option<Vec<u8>>,
-    /// How many others it speaks of.
+    /// The number of changed keys that it reports.
     changed_keys: usize,
 }
 
@@ -179,7 +179,7 @@ fn few_changes_of_large_values_make_an_early_checkpoint_due() {
     };
     let element = Arc::new(LoggedElement::new("counts", Arc::new(state)));
     element.open(Box::new(Told { asked, answers }));
-    // No checkpoint has told yet how large they are.
+    // The size of values is unknown before the first checkpoint.
     assert!(!element.has_many_changes());
     answer.send(1).unwrap();
     let write = element.set_aside(1);

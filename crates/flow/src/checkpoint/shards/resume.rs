@@ -62,7 +62,7 @@ impl Shards {
     }
 
     /// Returns the checkpoint to resume from, if there is one, as this rank sees it. Rank 0 has [locked](Self::lock) the
-    /// store. What the rank has seen before is not read again.
+    /// store. It does not read shards again that the rank has seen before.
     pub fn resume_point(
         &self,
         resume: Resume,
@@ -158,7 +158,7 @@ impl Shards {
         }
     }
 
-    /// Checks that the store holds no shard that could be mixed with those of a new run.
+    /// Checks that the store holds no shard that could be mixed with shards of a new run.
     fn check_empty(&self, shards: &[ShardKey]) -> Result<(), BoxError> {
         match shards.iter().max() {
             None => Ok(()),
@@ -188,7 +188,7 @@ impl Shards {
         })
     }
 
-    /// Returns the error of a damaged shard, and the advice what to do. The flow takes no older checkpoint by itself:
+    /// Returns the error of a damaged shard, with advice. The flow takes no older checkpoint by itself:
     /// results that came after it would come again.
     fn damaged(&self, key: ShardKey, shards: &[ShardKey], error: &BoxError) -> BoxError {
         let ShardKey { checkpoint, .. } = key;
@@ -241,7 +241,7 @@ impl Shards {
             .filter(|key| key.checkpoint == newest.checkpoint);
         let ranks: Vec<_> = of_newest.map(|key| key.rank.to_string()).collect();
         format!(
-            "there is no checkpoint with the shards of all {} ranks to resume from; of the newest, {}, there are those of {} ({}), such as {}",
+            "there is no checkpoint with the shards of all {} ranks to resume from; the newest, {}, has only the shards of {} ({}), such as {}",
             self.ranks,
             newest.checkpoint,
             match ranks.len() {

@@ -55,7 +55,7 @@ impl FlushPolicy {
         }
     }
 
-    /// Whether `partials` that are held are to be passed on now.
+    /// Whether the `partials` held results must be passed on now.
     pub fn is_due(&mut self, partials: usize, now: impl FnOnce() -> Duration) -> bool {
         self.is_full |= partials >= self.partials_max;
         self.is_full || now().saturating_sub(self.emptied_at) >= self.held_max
@@ -70,7 +70,7 @@ impl FlushPolicy {
         });
     }
 
-    /// One is passed on, to which `events` have come together.
+    /// Records that a partial result of `events` events was passed on.
     #[inline]
     pub fn given(&mut self, events: u64) {
         if let Some(passing) = &mut self.passing {

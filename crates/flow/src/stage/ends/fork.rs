@@ -1,4 +1,4 @@
-//! Branches of a stage: each result goes on in one of several ways, within the stage.
+//! Branches of a stage: each result continues in one of several branches, within the stage.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -46,7 +46,7 @@ pub fn branch<T>(instances: usize) -> (Vec<Branch<T>>, Arms<T>) {
 impl<T: Send + 'static> RowStart for Branch<T> {
     type Item = T;
 
-    /// As the stage that it is in.
+    /// Like the stage that it is in.
     const IS_SHARED: bool = false;
 
     const BEGINS_STAGE: bool = false;
@@ -92,7 +92,7 @@ struct FusedArm<C, E> {
     name: Arc<str>,
     chain: Arc<C>,
     terminal: E,
-    /// Event time where the item is that is worked on.
+    /// The event time at the current item.
     time: StageTime,
     progress: BatchProgress,
 }
@@ -213,7 +213,7 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         self.ends().all(|end| end.takes_any())
     }
 
-    /// All results may go one way. Where branches write to one ring, the first must not take the room of the others:
+    /// All results may go to one branch. Where branches write to one ring, the first must not take the room of the others:
     /// then a smaller share is tried.
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         let mut share = results.max(1);

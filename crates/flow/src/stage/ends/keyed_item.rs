@@ -13,7 +13,7 @@ use crate::stage::ends::to_owner::OfKey;
 use crate::stage::ends::to_ranks::Router;
 use crate::stage::user_code::Label;
 
-/// An item, or what its key's owner needs of it.
+/// An item, or the part of it that its key's owner needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeyedItem<K, M> {
     pub key: K,
@@ -28,7 +28,7 @@ impl<K: Serialize, M> OfKey for KeyedItem<K, M> {
     }
 }
 
-/// To the partition, of whichever rank, that owns the key. `G` makes the content of the message.
+/// Sends items to the partition, on any rank, that owns the key. `G` makes the content of the message.
 pub struct ToKeyOwner<F, G> {
     pub owners: KeyOwners,
     pub key: Arc<F>,

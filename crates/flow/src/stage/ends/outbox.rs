@@ -10,7 +10,7 @@ use crate::stage::channel::{self, Channel, ChannelState};
 use crate::stage::terminal::{InputEnd, WritingInstance};
 use crate::time::control_event::{ControlEvent, PlacedEvent, WriterId};
 
-/// One ring per instance of the next stage, or one for all of them.
+/// The output to the next stage: one ring per instance, or one ring for all instances.
 pub struct Outbox<T> {
     outlets: Vec<Outlet<T>>,
     /// The channel that the stage reads; none for a source.
@@ -18,7 +18,7 @@ pub struct Outbox<T> {
     writer: WriterId,
     /// The open slice of each ring, while a slice of input is processed.
     open: Vec<WriteSlice<T>>,
-    /// Those of them that are smaller than was asked for.
+    /// The indexes of open slices that are smaller than requested.
     small: Vec<usize>,
     /// Something was passed on, or a ring may have grown, since this was last taken.
     has_progress: bool,
@@ -222,7 +222,7 @@ impl<T> Outbox<T> {
         outlets.any(|outlet| outlet.channel.wants_events())
     }
 
-    /// Says that nothing more will come; `false` when there is no room for that.
+    /// Emits the end of its output; `false` when there is no room for that.
     pub fn finish(&mut self, end: InputEnd) -> bool {
         if end == InputEnd::Stopped || !self.wants_events() {
             return true;

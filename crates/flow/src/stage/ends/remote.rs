@@ -1,4 +1,4 @@
-//! One instance's way to all other ranks.
+//! One instance's connection to all other ranks.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::ranks::outlets::Outlets;
 use crate::stage::terminal::InputEnd;
 use crate::time::control_event::{ControlEvent, WriterId};
 
-/// One instance's way to the other ranks.
+/// One instance's connection to the other ranks.
 pub struct Remote<T> {
     outlets: Arc<Outlets>,
     writer: WriterId,

@@ -19,14 +19,14 @@ use crate::state::late::LateTo;
 use crate::time::control_event::ControlEvent;
 use crate::windows::{EventStore, WindowEvents};
 
-/// Windows that go out at once, so that others are not held up.
+/// The most windows to emit in one step, so that other stages are not delayed.
 const WINDOWS_AT_ONCE: usize = 64;
 
 pub struct ToCollected<T: Parts, L> {
     pub state: Arc<CollectedState>,
     pub store: EventStore<T>,
     pub outbox: Outbox<WindowEvents<T>>,
-    /// Where late events go.
+    /// The destination of late events.
     pub late_to: LateTo,
     /// The flow has asked for that, so it is not reported.
     pub is_late_expected: bool,

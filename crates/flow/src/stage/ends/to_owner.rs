@@ -33,7 +33,7 @@ pub struct ToOwner {
 impl<M: OfKey + Clone> Partitioner<M> for ToOwner {
     #[inline]
     fn put<A: Attempt>(&mut self, attempt: &A, item: &M, outbox: &mut Outbox<M>) {
-        // A partial result is the sum of many items: no dead letter could name what was lost with it.
+        // A partial result is the sum of many items: no dead letter could name the lost items.
         attempt.change(&self.label, || match self.owners.of(item.key()) {
             Ok(owner) => outbox.put(owner.partition, item.clone()),
             // The rank that sent it could encode the key.

@@ -40,7 +40,7 @@ pub struct ToPanes<K, T, A: Aggregate<T>, F, E> {
     pub panes: LocalPanes<K, A::State>,
     pub exchange: Exchange<Partial<K, A::State>>,
     pub owners: KeyOwners,
-    /// Where late items go.
+    /// The destination of late items.
     pub late_to: LateTo,
     /// The flow has asked for that, so it is not reported.
     pub is_late_expected: bool,
@@ -83,14 +83,14 @@ impl Default for Absence {
 /// The flush that waits for room.
 #[derive(Default)]
 pub struct PendingFlush {
-    /// The time up to which panes are to be passed on.
+    /// The time up to which panes must be passed on.
     until: Option<Timestamp>,
     event: Option<ControlEvent>,
     /// The same for late items, which have their own way.
     late_event: Option<ControlEvent>,
     /// The last watermark that was passed on.
     emitted: Option<Timestamp>,
-    /// Panes were looked at since this was last taken, and there are more: perhaps none of them gave a result.
+    /// Whether panes were visited since this was last taken, and there are more: perhaps none of them gave a result.
     has_progress: bool,
 }
 
@@ -348,7 +348,7 @@ where
     T: Clone + Debug,
     A: Aggregate<T>,
 {
-    /// Makes the owners of keys wait for this instance again, which has been idle and has an item now.
+    /// Makes the owners of keys wait for this instance again, which was idle and has an item now.
     #[cold]
     fn come_back(&mut self) {
         let observed = self.owners.rejoin().max(self.spec.resumed_at());

@@ -13,8 +13,8 @@ use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::time::control_event::ControlEvent;
 
-/// How often a sink is given something in one activation, at most: a flow that is to end waits no longer than that, however
-/// much there is to give and however little the sink takes.
+/// The most pushes to a sink in one activation: an ending flow waits no longer than that, however much there is to push
+/// and however little the sink takes.
 const PUSHES_MAX: usize = 16;
 
 /// The end in a sink that all instances of the stage share.

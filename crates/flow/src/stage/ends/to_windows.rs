@@ -44,7 +44,7 @@ pub struct ToWindows<K, A: Combine> {
 
 /// The progress of a release of windows.
 pub struct Release {
-    /// Event time has come so far: not all that is over by it may be released.
+    /// The event time. Windows that it closes may not all be released yet.
     until: Option<Timestamp>,
     /// The event to emit behind the results.
     event: Option<ControlEvent>,
@@ -52,7 +52,7 @@ pub struct Release {
     at_once: usize,
     /// Results that were sent and not yet counted.
     sent: usize,
-    /// Windows were looked at since this was last taken, and there are more: perhaps none of them gave a result.
+    /// Whether windows were visited since this was last taken, and there are more: perhaps none of them gave a result.
     has_progress: bool,
     has_closed: bool,
 }

@@ -104,7 +104,7 @@ where
         })
     }
 
-    /// Returns the number of items that an activation is to take.
+    /// Returns the number of items that an activation may take.
     pub(super) fn budget(&self, context: &Context<'_>) -> usize {
         let wanted = context.items.map(|items| items.max(1));
         wanted.unwrap_or_else(|| self.counters.budget())

@@ -25,7 +25,7 @@ pub struct FusedStage<I, C, T> {
     pub giving_since_ns: AtomicU64,
     /// Instances that could pass on more results of former slices. Written by their workers after each activation.
     pub having_more: AtomicUsize,
-    /// It was found without room for its results when it was last looked at.
+    /// Whether its last activation found no room for its results.
     pub is_blocked: AtomicBool,
     /// Instances that have not ended. Each is counted down once, by the worker that ends it.
     pub live: AtomicUsize,

@@ -113,7 +113,7 @@ where
     }
 
     /// Asks a source for more once the items in hand are finished, if their results need no room before they are
-    /// committed and no control event is due behind them; `false` where the activation is to end.
+    /// committed and no control event is due behind them; `false` if the activation must end.
     fn takes_again(
         &self,
         context: &Context<'_>,
@@ -168,7 +168,7 @@ where
         )
     }
 
-    /// Makes dead letters of rejected items. Those of late ones alone are held until they are many.
+    /// Makes dead letters of rejected items. Letters of late items only are held until there are many.
     #[cold]
     fn keep(
         &self,

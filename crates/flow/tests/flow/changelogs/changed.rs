@@ -10,7 +10,7 @@ use super::{count, settings_of, wait_until_committed};
 use crate::checkpoints::MemoryStore;
 use crate::support::{Collect, Hand};
 
-/// A store with counts by key, and what was called so far.
+/// Returns a store with counts by key, and the calls so far.
 fn counted() -> (Arc<LogStore>, Vec<String>) {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
@@ -45,7 +45,7 @@ fn the_error_names_a_state_of_changed_type_before_a_transaction_is_decided() {
     let (store, calls) = counted();
     for resumed in [resume::<u64, String>(&store), resume::<u32, u64>(&store)] {
         let error = resumed.err().unwrap().to_string();
-        let expected = "flow \"numbers\": the checkpoint does not fit this program: state \"counts\": its keys or values have another type than those of the checkpoint: ";
+        let expected = "flow \"numbers\": the checkpoint does not fit this program: state \"counts\": its keys or values have another type than in the checkpoint: ";
         assert!(error.starts_with(expected), "{error}");
         assert_eq!(store.all_calls(), calls);
     }

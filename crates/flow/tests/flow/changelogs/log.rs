@@ -32,11 +32,11 @@ struct State {
     calls: Vec<String>,
     calls_before: Vec<String>,
     trouble: Trouble,
-    /// Of changelogs that wait for the end of the trouble.
+    /// The wakers of changelogs that wait for the end of the trouble.
     wakers: Vec<Waker>,
 }
 
-/// What changelogs do wrong.
+/// The faults of changelogs.
 #[derive(Default, Clone)]
 pub struct Trouble {
     /// The next call of this name fails.
@@ -110,7 +110,7 @@ impl LogStore {
         self.shared.state.lock().unwrap().wakers.len()
     }
 
-    /// Whether the next call still is to fail.
+    /// Whether the next call will still fail.
     pub fn is_to_fail(&self) -> bool {
         self.shared.state.lock().unwrap().trouble.fails.is_some()
     }
@@ -168,7 +168,7 @@ struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// Notes a call, unless it is to fail.
+    /// Records a call, unless the test makes it fail.
     fn call<R>(
         &self,
         name: &'static str,
@@ -212,7 +212,7 @@ impl Sink<Change> for MemoryLog {
                 None => format!("push {key} removed"),
             }
         };
-        // One that fails takes some all the same.
+        // A failing push takes some changes nevertheless.
         self.open.extend_from_slice(&taken[..taken.len() / 2]);
         self.is_flushed = false;
         self.call("push", taken.iter().map(note), |_| ())?;

@@ -114,7 +114,7 @@ fn run(
     })
 }
 
-/// The next call of this name fails, on whichever rank; none if there is no such name.
+/// The next call of this name fails, on any rank; no call fails if no call has this name.
 fn trouble(fails: usize) -> Trouble {
     Trouble {
         fails: ["push", "flush", "prepare"].get(fails).copied(),

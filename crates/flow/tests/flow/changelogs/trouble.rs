@@ -26,7 +26,7 @@ fn changes_of_a_failed_checkpoint_are_stored_with_the_next() {
         // The last is removed.
         hand.give((0..150).chain([1000 + 149]));
         wait_until("it has failed", || !store.is_to_fail());
-        // One key changes again, and others do not.
+        // Only one key changes again.
         hand.give([7, 300]);
         let mut counts: Vec<_> = (0..149).map(|key| (key, 2)).collect();
         counts[7].1 = 3;
