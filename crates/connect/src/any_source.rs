@@ -1,4 +1,4 @@
-//! A stream as the source of a flow, wherever the stream is.
+//! A stream as the source of a flow: in the process or on a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ enum Reading {
 /// Records of one partition: the items of an [`AnySource`].
 #[derive(Debug)]
 pub enum AnyRecords {
-    /// Of a log in the process.
+    /// Chunks of a log in the process.
     Stored(StoredChunks),
-    /// Of a server.
+    /// Records of a server.
     Server(ServerRecords),
 }
 
@@ -76,7 +76,7 @@ impl AnyRecords {
     }
 }
 
-/// Calls a method of the source, whichever it is.
+/// Calls a method of the source of either kind.
 macro_rules! each {
     ($any:expr, $source:ident => $call:expr) => {
         match $any {

@@ -335,7 +335,7 @@ impl LetterStore for ServerStore {
         let chunk_bytes_max = match self.network.wait(self.client.stream(stream)) {
             Ok(described) => Some(described.chunk_bytes_max.as_usize()),
             Err(error) if error.is_unknown_stream() => return Ok(None),
-            // Apache Kafka tells it to users with the right DescribeConfigs only.
+            // Apache Kafka returns it only to users with the right DescribeConfigs.
             Err(error) if error.is_denied() => None,
             Err(error) => return Err(error.into()),
         };
@@ -374,7 +374,7 @@ fn encoder(flow: &str) -> impl FnMut(&LetterToStore, &mut EncodedRecord) + Send 
     move |letter, record| encode(&flow, letter, record)
 }
 
-/// Wakes all workers that wait for the sink: one may have taken the result of what another one began.
+/// Wakes all workers that wait for the sink: one may have taken the result of a call that another one began.
 #[derive(Default)]
 struct Bell {
     rings: Mutex<u64>,

@@ -21,9 +21,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Shows a flow's positions in the streams that it reads: as the offsets of a group of its name, which
 /// `millstream group list` lists with the kind `flow`, and which other clients see as a group without members.
 ///
-/// The positions are committed at checkpoints, every few seconds, and at the end of the flow. They are there to be looked at: a
-/// flow goes on from its checkpoints. On several ranks each commits those of its own sources. A group of this name that consumers
-/// use is left alone, with a warning.
+/// The positions are committed at checkpoints, every few seconds, and at the end of the flow. They only show its progress: a
+/// flow resumes from its checkpoints. On several ranks each commits the positions of its own sources. The flow leaves a
+/// group of this name that consumers use alone, with a warning.
 pub struct FlowGroup {
     /// Dropping it commits the remaining positions.
     _stop: oneshot::Sender<()>,

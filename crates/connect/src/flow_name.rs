@@ -17,7 +17,7 @@ pub struct BadFlowName {
     why: String,
 }
 
-/// Checks the name of a flow, by one rule for a log and a server: what both take, and Kafka's clients as well.
+/// Checks the name of a flow. A log and a server have the same rule: a name that both accept, and Kafka's clients as well.
 ///
 /// # Errors
 /// When the name is not valid.

@@ -44,7 +44,7 @@ impl HeldRecords {
     /// was full are held, too. Returns whether the partition has become full.
     ///
     /// # Errors
-    /// When the server has taken back the memory that they lie in.
+    /// When the server has reclaimed their memory.
     pub fn keep(
         &mut self,
         mut records: ServerRecords,

@@ -6,7 +6,7 @@ use millstream_record::{ChunkBuilder, ChunkError, Compression, Record};
 
 use crate::sink::EncodedRecord;
 
-/// Of a flow's name, the stream of its dead letters.
+/// The suffix that, behind a flow's name, names the stream of its dead letters.
 pub const DEAD_LETTERS_SUFFIX: &str = ".dead_letters";
 
 /// A larger record is left out of its dead letter, which then has only its place: a chunk takes 8 MiB, or less where
@@ -60,8 +60,8 @@ impl LetterToStore {
     }
 }
 
-/// Writes a letter of a flow as a record: key and value are those of the record that the item was made of, if that is
-/// known, and all else is in headers. Otherwise the value is the item.
+/// Writes a letter of a flow as a record. If the source record of the item is known, the letter has its key and value, and
+/// headers have the rest. Otherwise the value is the item.
 pub fn encode(flow: &str, to_store: &LetterToStore, record: &mut EncodedRecord) {
     let letter = &to_store.letter;
     let origin = letter.origin.as_deref();
@@ -136,7 +136,7 @@ pub struct StoredLetter {
     pub item: String,
     /// The place of the record that the item was made of: stream, partition and offset.
     pub place: Option<(String, u32, Offset)>,
-    /// That record; `None` if the flow did not know it, or it was too large.
+    /// The source record of the item; `None` if the flow did not know it, or it was too large.
     pub original: Option<Origin>,
     /// The size of key and value.
     pub bytes: usize,

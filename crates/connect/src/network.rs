@@ -88,7 +88,7 @@ impl<T: Send + 'static> Work<T> {
     }
 }
 
-/// Looks whether work is done; takes it away then.
+/// Returns the result of finished work, and clears it; `None` while the work runs.
 pub fn poll<T: Send + 'static>(work: &mut Option<Work<T>>) -> Option<Result<T, ClientError>> {
     let done = work.as_mut()?.done();
     if done.is_some() {

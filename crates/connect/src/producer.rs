@@ -25,7 +25,7 @@ pub struct StreamProducer {
     partition: StreamPartition,
     builder: ChunkBuilder,
     producer: ProducerId,
-    /// Of the next record to send.
+    /// The sequence of the next record to send.
     sequence: Sequence,
     /// Chunks that are appended and not known to be durable, oldest first.
     in_flight: VecDeque<InFlight>,
@@ -317,7 +317,7 @@ fn append(
                 let rest = rest_of(chunk, known, numbered(expected))?;
                 (partition.append(&rest)?.next_offset, known)
             } else {
-                // Of a producer that is gone: it is somewhere before, and perhaps not durable yet.
+                // A duplicate from an earlier producer: it lies somewhere before, and perhaps is not durable yet.
                 (partition.next_offset(), records)
             }
         }

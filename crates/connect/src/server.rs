@@ -30,8 +30,8 @@ use crate::source_error::SourceError;
 /// The most items that wait for a source's turn; the consumer's setting bounds their bytes.
 const ITEMS_MAX: usize = 16;
 
-/// Items that may lie where the consumer has read them: those that wait, one that is to wait, and one that the source's
-/// stage works on.
+/// The most items that may stay in the consumer's memory: the waiting items, the next one to wait, and the item that the
+/// source's stage processes.
 const READ_MAX: u32 = ITEMS_MAX as u32 + 2;
 
 /// The interval at which a source asks for the ends of its partitions.
@@ -85,7 +85,7 @@ pub struct ServerSource {
     stream: Arc<str>,
     reading: Reading,
     given: Feed,
-    /// Of partitions that are too far ahead of the others.
+    /// Records of partitions that are too far ahead of the others.
     held: HeldRecords,
     progress: Progress,
     fault: Arc<OnceLock<SourceError>>,
@@ -416,7 +416,7 @@ impl Reading {
                 for partition in partitions {
                     let bound = bounds.as_ref().and_then(|ends| ends.get(&partition));
                     let end = ends.as_ref().and_then(|ends| ends.get(&partition));
-                    // A bounded source does not read what came later.
+                    // A bounded source does not read later records.
                     let end = end.map(|end| bound.map_or(*end, |bound| *bound.min(end)));
                     has_changed |= progress.partitions.note_end(partition_id(partition), end);
                 }
@@ -529,7 +529,7 @@ impl Source for ServerSource {
         }
     }
 
-    /// As its offsets say.
+    /// Counts the records of an item by its offsets.
     fn records_of(&self, item: &ServerRecords) -> u64 {
         item.records
     }
@@ -691,7 +691,7 @@ struct Reader {
     client: Client,
     config: ConsumerConfig,
     partitions: Partitions,
-    /// One permit for each item that may lie in place.
+    /// A permit for each item that may stay in the consumer's memory.
     turns: Arc<Semaphore>,
 }
 

@@ -250,7 +250,7 @@ impl StreamSource {
         source
     }
 
-    /// Gives the records alone that a filter keeps; before the source is split. It is evaluated where the
+    /// Limits the source to records that match a filter. Call it before the source is split. It is evaluated where the
     /// records lie, so that others cost no more than the look.
     #[must_use]
     pub fn filtered(self, filter: Filter) -> Self {
@@ -258,7 +258,7 @@ impl StreamSource {
         self
     }
 
-    /// So many sources that share the work.
+    /// Splits the source into `instances` sources that share its partitions.
     #[must_use]
     pub fn split(self, instances: usize) -> Vec<Self> {
         let instance = || StreamSource {

@@ -28,7 +28,7 @@ pub enum SourceError {
         /// Why.
         fault: String,
     },
-    /// The positions in a checkpoint are not those of a source of this kind.
+    /// A source of another kind saved the positions in a checkpoint.
     #[error(
         "stream {stream}: the checkpoint has its positions in another form ({error}): resume the flow with the program that \
          took the checkpoint, or begin anew"
@@ -86,10 +86,10 @@ pub enum SourceError {
 /// The error of a log, or of the client of a server.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
-    /// Of a log in the process.
+    /// An error of a log in the process.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// Of a server.
+    /// An error of a server.
     #[error(transparent)]
     Server(Arc<ClientError>),
 }

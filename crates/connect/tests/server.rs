@@ -40,7 +40,7 @@ fn wait_for_offsets(client: &ClientConfig, group: &str, expected: &[(i32, u64)])
     }
 }
 
-/// Each of two ranks reads partitions of its own, and commits their positions alone.
+/// Each of two ranks reads partitions of its own, and commits only their positions.
 #[test]
 fn a_flow_commits_its_positions_as_offsets_of_its_group() {
     let dir = tempfile::tempdir().unwrap();

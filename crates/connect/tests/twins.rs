@@ -276,7 +276,7 @@ fn sources_refuse_checkpoints_whose_next_records_are_missing() {
     }
 }
 
-/// A checkpoint of more partitions than the stream has lost those of the others.
+/// A checkpoint of more partitions than the stream has belongs to a stream that lost some.
 #[test]
 fn sources_refuse_checkpoints_of_partitions_that_they_do_not_read() {
     let node = Node::new();

@@ -16,7 +16,7 @@ use millstream_log::{Log, LogConfig, LogError, Stream, StreamConfig};
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
-/// For a flow that gets what it needs.
+/// The longest run of a flow that is not blocked.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const POOL: ByteSize = ByteSize(4 << 20);

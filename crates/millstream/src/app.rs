@@ -20,7 +20,7 @@ use crate::flow_builder::Flow;
 use crate::node::Node;
 use crate::running::{Begun, RunningFlow, serve};
 
-/// How often an application looks whether it is to stop.
+/// The interval at which an application checks whether it must stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The exit code of a process that a second signal ends: 128 + SIGINT, as shells have it.
@@ -36,7 +36,7 @@ struct Options {
     /// A data directory that this process opens itself, in place of a server
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     data: Option<PathBuf>,
-    /// Run on so many ranks, as threads of this process; mpirun and srun start ranks as processes
+    /// Run on this number of ranks, as threads of this process; mpirun and srun start ranks as processes
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ranks: Option<u32>,
     /// Serve the page, the state and the metrics over HTTP at this address of this machine; other machines must not reach
@@ -62,7 +62,7 @@ enum When {
     Never,
 }
 
-/// One rank of an application that [`main`] runs.
+/// A rank of an application that [`main`] runs.
 pub struct App {
     node: Node,
     resume: Resume,
@@ -76,7 +76,7 @@ impl App {
         &self.node
     }
 
-    /// Returns an empty flow with the settings of the command line. Its name is that of its checkpoints, its state and
+    /// Returns an empty flow with the settings of the command line. Its name also names its checkpoints, its state and
     /// its transactions.
     pub fn flow(&self, name: &str) -> Flow {
         let flow = Flow::with_settings(name, self.settings.clone()).resume(self.resume);
@@ -151,7 +151,7 @@ fn run(
     };
     let node = node.inspect_err(|error| fail(&ranks, error))?;
     let in_process = ranks.len();
-    // One process serves the flow, wherever the others are.
+    // Only one process serves the flow, wherever the others run.
     let http = options
         .http
         .filter(|_| ranks.iter().any(|ranks| ranks.rank() == 0));
@@ -213,7 +213,7 @@ fn settings(ranks: &Ranks, in_process: usize) -> FlowSettings {
     }
 }
 
-/// Waits for the end of the flow, and stops it when the process is to end.
+/// Waits for the end of the flow, and stops it when the process must end.
 fn join(running: &RunningFlow, stop: &AtomicBool) -> Result<(), Error> {
     let (ended, end) = channel();
     thread::scope(|scope| {

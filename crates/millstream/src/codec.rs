@@ -15,7 +15,7 @@ pub trait Codec: Clone + Send + Sync + 'static {
     /// Reads the value of a record.
     ///
     /// # Errors
-    /// When the bytes are no such value: the record becomes a dead letter.
+    /// When the bytes are no value of this codec: the record becomes a dead letter.
     fn decode(&self, value: &[u8]) -> Result<Self::Item, BoxError>;
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// An item of a stream, with its event time and the key that it is written with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event<T> {
-    /// The event time: that of the record, unless the stream has its own.
+    /// The event time: the record's, unless the stream has its own.
     pub time: Timestamp,
     /// The bytes of the key; `None` for an item that has none.
     pub key: Option<Box<[u8]>>,
@@ -18,7 +18,7 @@ pub struct Event<T> {
     pub item: T,
 }
 
-/// One part, the event itself: an operator that may fail takes it apart.
+/// An event is its own single part, since an operator that may fail processes parts.
 impl<T: std::fmt::Debug + 'static> Parts for Event<T> {
     type Part<'a> = Event<T>;
 

@@ -71,7 +71,7 @@ impl Default for State {
 }
 
 impl Flow {
-    /// Returns an empty flow. Its name is that of its checkpoints, its state and its transactions: no two flows of a
+    /// Returns an empty flow. Its name also names its checkpoints, its state and its transactions: no two flows of a
     /// node share one. It has 1 to 150 letters, digits, `.`, `_` and `-`; with another name the flow does not start.
     pub fn new(name: &str) -> Flow {
         Flow::with_settings(name, FlowSettings::default())
@@ -101,8 +101,8 @@ impl Flow {
     /// Begins with the records of a topic, from the oldest on. The first topic that a flow reads also decides the node
     /// of its checkpoints and dead letters. The topic must exist.
     ///
-    /// Records without a value, which delete their keys in keyed topics, give no item. An item's time is that of its record, and no window closes by it: windows need
-    /// [`event_time`](Stream::event_time).
+    /// Records without a value, which delete their keys in keyed topics, give no item. An item's time is its record's,
+    /// and no window closes by it: windows need [`event_time`](Stream::event_time).
     pub fn read<C: Codec>(
         &self,
         topic: Topic<C>,
@@ -263,7 +263,7 @@ impl Flow {
         engine.unwrap_or_else(|| unreachable!("a stream begins with a topic"))
     }
 
-    /// Returns whether [`start`](Self::start) will return an error, so that nothing is to be made for the flow.
+    /// Returns whether [`start`](Self::start) will return an error: then no topics may be created for the flow.
     pub(crate) fn has_fault(&self) -> bool {
         self.shared.state.lock().fault.is_some()
     }

@@ -106,7 +106,7 @@ where
     }
 
     /// Keeps a value of type `V` for each key, under this name: `/state/<flow>/<name>/<key>` answers it, and the keyed
-    /// topic `<flow>.state.<name>` holds what the last checkpoint had.
+    /// topic `<flow>.state.<name>` holds the values of the last checkpoint.
     pub fn state<V>(self, name: &str) -> KeyedState<I, C, T, F, V> {
         KeyedState {
             keyed: self,

@@ -33,7 +33,7 @@
 //! ```
 //!
 //! The crates below it are the parts: [`flow`] is the engine, [`connect`] joins it with streams, [`log`] is the storage
-//! of the process, [`client`] that of a server, [`serve`] is HTTP.
+//! of the process, [`client`] the client of a server, [`serve`] is HTTP.
 
 mod app;
 mod codec;

@@ -217,7 +217,7 @@ impl Node {
     }
 }
 
-/// Where the reading of a topic ends.
+/// The end of reading a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Never: the flow waits for further records.

@@ -29,20 +29,20 @@ where
 {
     pub(crate) flow: Flow,
     pub(crate) operators: Operators<I, C>,
-    /// Tells the decoder of the topic, if it is in the same row, what the operators need.
+    /// The decoder of the topic, if it is in the same row; it decodes only the fields that the operators need.
     pub(crate) decoder: Decoder<T>,
 }
 
-/// What a topic's decoder reads of a record beside its value; shared with the streams behind it while a flow is built.
+/// The fields that a topic's decoder reads of a record beside its value; shared with later operators while a flow is built.
 pub(crate) struct Decoder<T> {
-    /// The event time of an item, unless it is that of its record; `None` once the items are not those of the topic.
+    /// The event time of an item, unless it is its record's; `None` once the items are no longer the topic's.
     pub time: Option<Arc<OnceLock<TimeOf<T>>>>,
     /// Whether the key of a record is not needed, since a later operator replaces it.
     pub leaves_keys_out: Arc<AtomicBool>,
 }
 
 impl<T> Decoder<T> {
-    /// As it is for items that are not those of the topic.
+    /// Returns the decoder for operators whose items are no longer the topic's.
     fn behind<U>(self) -> Decoder<U> {
         Decoder {
             time: None,

@@ -70,7 +70,7 @@ impl Topic<Raw> {
         self
     }
 
-    /// Values are what a codec of the application's own makes of them.
+    /// Decodes and encodes values with a codec of the application.
     pub fn codec<C>(self, codec: C) -> Topic<C> {
         Topic {
             node: self.node,
@@ -152,7 +152,7 @@ impl<C: Codec> Topic<C> {
         sent.map_err(|error| self.error(error))
     }
 
-    /// Returns the committed values that the topic holds now, those of each partition in their order.
+    /// Returns the committed values that the topic holds now; the values of each partition are in order.
     ///
     /// # Errors
     /// When the topic is missing, or the codec cannot read a value.

@@ -173,7 +173,7 @@ fn a_flow_runs_and_resumes_with_the_rights_in_the_guide() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (world, _server) = world(dir.path())?;
     world.run_twice("all", &[&RIGHTS[..], &[REMOVES_SHARDS]].concat())?;
-    // It keeps what it cannot remove.
+    // The flow keeps shards that it may not remove.
     world.run_twice("keeping", &RIGHTS)?;
     world.run_twice("making", &[&RIGHTS[..], &[MAKES_COPY]].concat())
 }

@@ -1,4 +1,4 @@
-//! Changelogs of state elements in streams: what those of a log and of a server have in common.
+//! Changelogs of state elements in streams: the common part of changelogs in a log and on a server.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ pub enum ChangelogError {
         partition: u32,
         /// The offset of the record.
         offset: u64,
-        /// What is wrong with it.
+        /// The fault of the record.
         why: String,
     },
     /// A change is larger than the stream takes at once.
@@ -80,7 +80,7 @@ pub enum ChangelogError {
         offset: u64,
         /// Its checkpoint.
         checkpoint: u64,
-        /// That of the flow.
+        /// The checkpoint that the flow resumes from.
         resumed: u64,
     },
     /// The first changes are not there any more.

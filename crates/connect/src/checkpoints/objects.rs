@@ -21,7 +21,7 @@ use crate::flow_name::check_flow_name;
 static LOCKED: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
 
 /// Keeps the checkpoints of a flow in a log: the shards as objects, `<flow>.checkpoint.<number>.<rank>.<run>`, and in the
-/// keyed stream `<flow>.checkpoints` the record that names those of the last complete checkpoint. The changes of state
+/// keyed stream `<flow>.checkpoints` the record that names the shards of the last complete checkpoint. The changes of state
 /// elements are in the keyed streams `<flow>.state.<element>`.
 #[derive(Clone)]
 pub struct LogCheckpoints {

@@ -18,7 +18,7 @@ use crate::network::Network;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Keeps the checkpoints of a flow on a server: the shards as objects, `<flow>.checkpoint.<number>.<rank>.<run>`, and in the
-/// keyed stream `<flow>.checkpoints` the record that names those of the last complete checkpoint. The changes of state
+/// keyed stream `<flow>.checkpoints` the record that names the shards of the last complete checkpoint. The changes of state
 /// elements are in the keyed streams `<flow>.state.<element>`. The transactional ids of all of them begin with `flow/` and
 /// the name of the flow: a run fences an earlier one that still goes on, which then ends with an error that names it.
 pub struct ServerCheckpoints {

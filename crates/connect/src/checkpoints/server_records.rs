@@ -1,8 +1,9 @@
 //! The records of a flow's checkpoints on a server, and the run that may append to them: the one that began last.
 //!
 //! Each record is a transaction of the id `flow/<flow>`. A run that begins as its producer fences the run before, waits for
-//! a commit of it that is under way, and then names itself under a key of its own. So a run that has died holds no later
-//! run up, and what a later run reads is the last record for good: the server refuses the commits of earlier ones.
+//! a commit of it that is under way, and then names itself under a key of its own. So a dead run
+//! does not block a later one, and no record follows the last one that a later run reads: the server refuses commits of
+//! earlier runs.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -22,7 +23,7 @@ const RUN: &[u8] = b"run";
 /// The file in which Linux has the name of the machine.
 const MACHINE: &str = "/proc/sys/kernel/hostname";
 
-/// How often a run begins again as the producer before it has named itself: one before it may do so as well.
+/// The most attempts of a run to begin as the producer before it names itself: an earlier run may fence it by beginning, too.
 const BEGINS_MAX: usize = 10;
 
 /// The number of times that a run looks for its own name, or for the name of the run that fenced it, …

@@ -29,8 +29,8 @@ pub trait Destination: Send + 'static {
     /// Returns the first of these transactions that was aborted by force, as far as the destination still knows.
     fn aborted(&self, names: &[Self::Name]) -> Result<Option<String>, Self::Error>;
 
-    /// Decides the transactions that earlier runs of this rank, and of ranks that there are no more, have left open:
-    /// commits these, and aborts all others. Returns the producers that it has made for the first slots.
+    /// Decides the transactions that earlier runs of this rank, and of ranks that no longer exist, have left open:
+    /// commits the named ones, and aborts all others. Returns the producers that it has made for the first slots.
     fn recover(
         &mut self,
         id: &FlowTransactionId,

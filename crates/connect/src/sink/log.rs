@@ -23,7 +23,7 @@ pub type StreamSink<F> = RecordSink<F, LogDestination>;
 /// A stream of a log in the process.
 pub struct LogDestination {
     partitions: Vec<StreamPartition>,
-    /// Of records without a key.
+    /// The partition whose turn it is, for records without a key.
     turn: Turn,
 }
 
@@ -323,7 +323,7 @@ fn is_durable(
 fn marker(producer: ProducerId, end: TransactionEnd) -> EndMarker {
     EndMarker {
         producer_id: producer,
-        // One process writes to a log, and one sink of it has this id: there is no producer to fence.
+        // A single process writes to a log, and a single sink of it has this id: there is no producer to fence.
         producer_epoch: ProducerEpoch(0),
         end,
         coordinator_epoch: 0,

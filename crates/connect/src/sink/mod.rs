@@ -73,7 +73,7 @@ impl EncodedRecord {
 /// With checkpoints, readers of committed records see each result *exactly once*, for any operators between sources and
 /// sink, on any number of ranks. The sink writes results in transactions, one for each checkpoint, which are
 /// [committed](Sink::commit) as soon as the checkpoint is complete on all ranks; so readers see them about one
-/// checkpoint interval later. Those of a flow that was killed stay open until it is started again, and readers wait at
+/// checkpoint interval later. Transactions of a killed flow stay open until it is started again, and readers wait at
 /// them.
 ///
 /// Without checkpoints each result is stored *at least once*: it is stored before sources commit.
@@ -89,7 +89,7 @@ pub struct RecordSink<F, D: Destination> {
     clock: SystemClock,
     /// The id of the sink's transactions; `None` without checkpoints.
     id: Option<FlowTransactionId>,
-    /// One for each transaction that may be under way, at most [`TRANSACTIONS_MAX`]; one alone without checkpoints.
+    /// A slot for each transaction that may be open, at most [`TRANSACTIONS_MAX`]; a single one without checkpoints.
     slots: Vec<Slot<D>>,
     /// The slot that takes records.
     open: Option<usize>,
@@ -160,7 +160,7 @@ impl<F, D: Destination> RecordSink<F, D> {
         &self.record.key
     }
 
-    /// Makes a full disk an error for records. Commits wait nevertheless: what a checkpoint names is not given up.
+    /// Makes a full disk an error for records. Commits still wait: the sink never gives up transactions that a checkpoint names.
     pub(crate) fn fail_on_full_disk(&mut self) {
         self.fails_on_full_disk = true;
     }
@@ -232,7 +232,7 @@ impl<F, D: Destination> RecordSink<F, D> {
         Ok(self.open)
     }
 
-    /// Takes items, as many as there is room for. An error is that of the first item which is not taken.
+    /// Takes items, as many as there is room for. An error belongs to the first item that is not taken.
     fn take<T>(&mut self, items: &[T], waker: &Waker) -> (usize, Result<(), D::Error>)
     where
         F: FnMut(&T, &mut EncodedRecord),

@@ -395,7 +395,7 @@ async fn recover(
         }
         producers.push(producer);
     }
-    // Of ranks that there are no more.
+    // Transactions of ranks that no longer exist.
     for other in own {
         if !producers.iter().any(|producer| producer.id() == other.id) {
             client.fence_producers(&other.id).await?;

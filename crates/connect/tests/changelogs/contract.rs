@@ -140,7 +140,7 @@ fn each_rank_restores_the_state_of_all_ranks_after_the_number_of_ranks_changed()
             // It is not in the checkpoint.
             run.push(&[(key, Some(b"2"))]).unwrap();
         }
-        // Only one rank was told before all ended.
+        // Only one rank got the commit before all ended.
         runs[1].commit(1);
         drop(runs);
         // Ranks of another number: each decides the transactions of its checkpoint, and all before any restores.

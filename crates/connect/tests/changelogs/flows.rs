@@ -107,7 +107,7 @@ fn two_runs_in_one_process_do_not_share_checkpoints_in_a_log() {
     again.join().unwrap();
 }
 
-/// Sums up numbers for ever, in shards alone.
+/// Sums up numbers for ever, with its state only in shards.
 fn sum_up(store: &Arc<dyn Checkpoints>) -> Running {
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
@@ -203,7 +203,7 @@ fn a_new_run_finds_the_last_record_of_the_previous_run() {
     }
 }
 
-/// Nothing removes what a record names: each shard has a name of its run.
+/// No run removes the shards that a record names: each shard has a name of its run.
 #[test]
 fn the_first_of_two_runs_does_not_touch_the_shards_of_the_second() {
     for_both(|world| {

@@ -1,4 +1,4 @@
-//! Changelogs of state elements: in the streams of a log, and in those of a server.
+//! Changelogs of state elements: in the streams of a log, and in the streams of a server.
 
 mod anew;
 mod contract;

@@ -20,7 +20,7 @@ const FAILED: u64 = 10;
 
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Passes all calls on, and refuses shards while it is told to.
+/// Forwards all calls, and refuses shards while `refuses` is set.
 struct Refusing {
     store: Arc<dyn Checkpoints>,
     refuses: AtomicBool,

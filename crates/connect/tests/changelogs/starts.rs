@@ -157,7 +157,7 @@ fn a_refused_start_does_not_end_the_active_run() {
     wait_for_checkpoints(&first, kept + 3);
     assert!(!first.is_finished());
 
-    // One that fits takes its place.
+    // A program that fits takes its place.
     let second = PROGRAM.start::<u64>(&world, &store(), &alone).unwrap();
     check_is_lost(&first);
     second.stop();

@@ -208,7 +208,7 @@ impl Run {
         wait(|| self.0.commit(checkpoint, Waker::noop())).unwrap();
     }
 
-    /// Pushes changes and commits them with a checkpoint. Returns what was prepared.
+    /// Pushes changes and commits them with a checkpoint. Returns the prepared bytes.
     pub fn store(&mut self, checkpoint: u64, changes: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
         self.push_for(checkpoint, changes).unwrap();
         let prepared = self.0.prepare(checkpoint).unwrap();

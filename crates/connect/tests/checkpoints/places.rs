@@ -36,8 +36,8 @@ fn open(disk: &SimDisk) -> Result<CheckpointDir, String> {
     dir.map_err(|error| error.to_string())
 }
 
-/// Two ranks keep three checkpoints, and forget those before, as far as the machine goes. What is acknowledged
-/// of each part, by key: whether it is there; nothing if that is open.
+/// Two ranks store three checkpoints and remove earlier ones, until the machine crashes. Returns for each shard whether it
+/// must exist, or `None` if the crash left that open.
 fn keep(disk: &SimDisk) -> BTreeMap<ShardKey, Option<bool>> {
     let mut known = BTreeMap::new();
     let Ok(dir) = open(disk) else {

@@ -66,7 +66,7 @@ fn counted(counts: &Partial<Counts>) -> Vec<(u64, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Flows are ended wherever they are; the stream gets more records, and more lanes.
+    /// Flows are stopped at any point; the stream gets more records, and more lanes.
     #[test]
     fn flows_that_stop_and_resume_count_each_record_of_a_stream_once(
         runs in prop::collection::vec((1usize..4, 0u64..3000), 1..5),
@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// Numbers that a source gives, and what it saves behind them.
+/// Returns the numbers that a source gives, and the position that it saves behind them.
 fn give(source: &mut StreamSource) -> (Vec<u64>, Result<Vec<u8>, BoxError>) {
     let mut numbers = Vec::new();
     let mut out = Output::default();

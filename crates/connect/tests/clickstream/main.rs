@@ -21,7 +21,7 @@ enum Kill {
     Both,
 }
 
-/// Starts of the flow until it comes to its end, after the last kill.
+/// The most starts of the flow after the last kill, until it ends.
 const STARTS_MAX: u32 = 10;
 
 #[test]

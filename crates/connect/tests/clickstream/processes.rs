@@ -1,4 +1,4 @@
-//! The processes of server and flow, and what the test asks the server for.
+//! The processes of server and flow, and the test's requests to the server.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};

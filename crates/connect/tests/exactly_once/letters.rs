@@ -25,7 +25,7 @@ use crate::world::{Into, wait_until};
 
 pub const RECORDS: u64 = 5_000;
 
-/// One of so many is a dead letter.
+/// One record in this many becomes a dead letter.
 pub const ONE_OF: u64 = 100;
 
 pub const LETTERS: u64 = RECORDS / ONE_OF;
@@ -200,7 +200,7 @@ fn dead_letters_of_each_rank_are_written_once_and_ranks_cannot_share_a_keeper() 
         |rank: u32| (0..LETTERS).map(move |number| (format!("rank {rank}"), number * ONE_OF));
     assert_eq!(found, of_rank(0).chain(of_rank(1)).collect::<Vec<_>>());
 
-    // Which transaction would be whose?
+    // The ranks could not distinguish their transactions.
     let others = dir.path().join("others");
     let letters = Arc::new(DeadLetterStream::new(&log, "same"));
     let start = |ranks: Ranks| {
@@ -255,7 +255,7 @@ fn dead_letters_of_a_killed_flow_are_written_once() {
     }
 }
 
-/// A flow that counts all numbers in windows by the time that each stands for; one of so many is long over.
+/// Starts a flow that counts all numbers in windows, each number being its own time; one in [`ONE_OF`] is late.
 fn start_counting(
     stream: &Stream,
     letters: DeadLetterStream,

@@ -31,7 +31,7 @@ pub enum Into {
     Server,
 }
 
-/// What becomes of shards.
+/// The fate of shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// They are kept.

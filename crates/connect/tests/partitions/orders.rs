@@ -119,7 +119,7 @@ pub fn produce(stream: &Stream, partition: u32, numbers: impl IntoIterator<Item 
     append(stream, partition, numbers, CHUNK, &[]);
 }
 
-/// Appends large orders of these numbers to a partition: few of them fit into what a source reads at once.
+/// Appends large orders of these numbers to a partition: few of them fit into one read of a source.
 pub fn produce_large(stream: &Stream, partition: u32, numbers: impl IntoIterator<Item = u64>) {
     append(stream, partition, numbers, LARGE_CHUNK, &[0; LARGE_BYTES]);
 }

@@ -58,7 +58,7 @@ impl Way {
         }
     }
 
-    /// Sources that may have little in memory, so that they stop reading what is far ahead.
+    /// Returns sources that may hold little in memory, so that they stop reading partitions that are far ahead.
     fn sources(self, setting: &Setting, instances: usize, end: ServerEnd) -> Vec<ServerSource> {
         let consumer = ConsumerConfig {
             delivery: match self {
@@ -77,7 +77,7 @@ impl Way {
 struct Scene<'s> {
     setting: &'s Setting,
     counting: Counting,
-    /// The numbers of all orders but those of the fast partition.
+    /// The numbers of all orders outside of the fast partition.
     others: Vec<u64>,
 }
 
@@ -256,7 +256,7 @@ fn a_source_of_a_server_stops_fetching_a_partition_that_it_holds_back() {
         let sources = || way.sources(&setting, 1, ServerEnd::Never);
         let scene = Scene::new(&setting, sources, FlowSettings::default());
         scene.check_held_behind(0);
-        // Answers that say that there is nothing still come.
+        // Empty answers still arrive.
         const LITTLE: u64 = 50 << 10;
         let mut before = 0;
         while received.load(Ordering::Relaxed) > before + LITTLE {
@@ -344,7 +344,7 @@ where
             drop(scene);
         }
         let took = started_at.elapsed();
-        // A loaded machine takes its time; what waits for something takes more.
+        // A loaded machine takes some time; a flow that waits for a partition takes longer.
         assert!(took < Duration::from_secs(2), "it took {took:?}");
     }
 }

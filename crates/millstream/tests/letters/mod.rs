@@ -6,7 +6,7 @@ use millstream::log::Log;
 use millstream_connect::{StoredLetter, StreamSource};
 use millstream_flow::{Output, Parts, Source, SourceStatus};
 
-/// Returns the committed letters of a stream; none if there is no such stream.
+/// Returns the committed letters of a stream; none if the stream does not exist.
 pub fn read(log: &Log, stream: &str) -> Vec<StoredLetter> {
     let Ok(stream) = log.stream(stream) else {
         return Vec::new();
