@@ -27,7 +27,7 @@ pub struct Endpoint {
     gathering: Gathering,
     outlets: Channels<Outlet>,
     inlets: Channels<Inlet>,
-    /// Wakers to wake at a failure, beside those of the channels.
+    /// Wakers to wake at a failure, beside the channels' own.
     watchers: Mutex<Vec<Waker>>,
 }
 
@@ -169,7 +169,7 @@ impl Endpoint {
 
     /// Aborts all ranks because of another rank's violation.
     pub fn blame(&self, other: u32, what: &str) {
-        self.fail(other, &format!("{what} (so rank {} finds)", self.rank));
+        self.fail(other, &format!("{what} (found by rank {})", self.rank));
     }
 
     fn accept(&self, from: u32, parcel: Parcel) -> Result<(), String> {

@@ -13,7 +13,7 @@ pub const FAILURE_BYTES_MAX: usize = 4096;
 /// The reason why the ranks cannot begin or continue.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExchangeError {
-    /// One of the ranks, which may be this one, has aborted all of them.
+    /// A rank, perhaps this one, has aborted all ranks.
     #[error("rank {rank}: {message}")]
     Failed {
         /// The rank that failed.

@@ -71,10 +71,10 @@ impl Hello {
             );
         }
         let place = differing_lines(&mine.description, &others.description).map_or_else(
-            || "which their descriptions do not show".to_owned(),
+            || "their descriptions are equal".to_owned(),
             |(line, mine, others)| format!("line {line} is \"{mine}\" here and \"{others}\" there"),
         );
-        format!("its graph is not that of rank {usual}: {place}")
+        format!("its graph differs from rank {usual}'s: {place}")
     }
 }
 
@@ -107,7 +107,7 @@ pub fn find_difference<'a>(
             None => kinds.push((rank, hello, 1)),
         }
     }
-    // Of several with as many ranks, the one with the lowest of them.
+    // Among kinds with equally many ranks, the kind with the lowest rank wins.
     let (usual, most, _) = kinds.into_iter().rev().max_by_key(|(_, _, count)| *count)?;
     let (rank, other) = ranked().find(|(_, hello)| !hello.agrees(most))?;
     Some((rank, other.difference(most, usual)))
@@ -140,18 +140,18 @@ mod tests {
         let usual = hello("p 1", 7, "source\ncount\nsink");
         check(&[usual.clone(), usual.clone(), usual.clone()], None);
         let other = hello("p 1", 8, "source\nsum\nsink");
-        let what = "its graph is not that of rank 1: line 2 is \"sum\" here and \"count\" there";
+        let what = "its graph differs from rank 1's: line 2 is \"sum\" here and \"count\" there";
         check(
             &[other.clone(), usual.clone(), usual.clone()],
             Some((0, what)),
         );
-        let what = "its graph is not that of rank 0: line 2 is \"sum\" here and \"count\" there";
+        let what = "its graph differs from rank 0's: line 2 is \"sum\" here and \"count\" there";
         check(&[usual.clone(), other], Some((1, what)));
         let longer = hello("p 1", 9, "source\ncount\nsink\nsink");
-        let what = "its graph is not that of rank 0: line 4 is \"sink\" here and \"\" there";
+        let what = "its graph differs from rank 0's: line 4 is \"sink\" here and \"\" there";
         check(&[usual.clone(), longer], Some((1, what)));
         let hidden = hello("p 1", 10, "source\ncount\nsink");
-        let what = "its graph is not that of rank 0: which their descriptions do not show";
+        let what = "its graph differs from rank 0's: their descriptions are equal";
         check(&[usual.clone(), hidden], Some((1, what)));
         let program = hello("p 2", 7, "source\ncount\nsink");
         let what = "it runs the program \"p 2\", and rank 0 \"p 1\"";

@@ -126,7 +126,7 @@ fn part_bytes(parcel: &Parcel) -> usize {
     }
 }
 
-/// Writes one part; answers the bytes that are to follow the frame.
+/// Writes one part; returns the bytes that must follow the frame.
 fn write(frame: &mut Vec<u8>, parcel: Parcel) -> Option<Bytes> {
     match parcel {
         Parcel::Message { channel, bytes } if bytes.len() >= LONG_BYTES => {

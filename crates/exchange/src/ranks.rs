@@ -13,7 +13,7 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::threads;
 
-/// One rank's view of all of them. A clone is another handle of the same rank.
+/// One rank's view of all ranks. A clone is another handle of the same rank.
 ///
 /// When the last handle is dropped before [`leave`](Ranks::leave), as by a panic, all ranks fail.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Ranks {
         }
     }
 
-    /// Announces this rank's fingerprint, and waits for those of all others. Then all ranks have every channel that
+    /// Announces this rank's fingerprint, and waits for the fingerprints of all others. Then all ranks have every channel that
     /// they made before, and may send. Returns a seed, the same on every rank, to which the `random` of each
     /// contributes equally.
     ///

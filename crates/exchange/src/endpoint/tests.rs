@@ -37,7 +37,7 @@ fn check_blamed(parcels: Vec<Parcel>, expected: &str) {
     }
     let failure = endpoint.fate.failure().expect("it was no lie").clone();
     assert_eq!(failure.rank, 1);
-    assert_eq!(*failure.message, format!("{expected} (so rank 0 finds)"));
+    assert_eq!(*failure.message, format!("{expected} (found by rank 0)"));
     let reports = [1, 2].map(|to| (to, Parcel::Failure(failure.clone())));
     assert_eq!(*recorder.posted.lock(), reports);
 }

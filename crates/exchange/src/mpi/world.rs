@@ -65,7 +65,7 @@ impl Announced {
 /// All calls come from the thread that began MPI, as `MPI_THREAD_FUNNELED` asks for: there is one `World` in a process,
 /// since MPI begins only once, and it cannot go to another thread.
 pub struct World {
-    /// Of the transfer at the same index.
+    /// The request of the transfer at the same index.
     requests: Vec<ffi::MPI_Request>,
     transfers: Vec<Transfer>,
     /// The buffer for the indices of complete requests.

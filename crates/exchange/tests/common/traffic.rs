@@ -1,4 +1,4 @@
-//! Random traffic between all ranks, checked against what each sender must have sent.
+//! Random traffic between all ranks, checked against the messages that each sender must have sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ struct Incoming {
     left: u64,
 }
 
-/// One rank's part: sends and receives all, in an order of its own.
+/// The traffic of one rank, which sends and receives all messages in an order of its own.
 struct Traffic<'a> {
     plan: Plan,
     rank: u32,

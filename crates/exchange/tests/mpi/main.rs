@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The line that a rank prints when all checks passed.
 const WELL: &str = "as it has to be";
 
-/// The line that a rank prints in the middle of a scene, when it is to be aborted.
+/// The line that a rank prints in the middle of a scene when the test may abort it.
 const BEGUN: &str = "it has begun";
 
 /// The required end of a scene.

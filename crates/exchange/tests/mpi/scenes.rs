@@ -171,8 +171,8 @@ const ANSWERS: u32 = 1_000;
 /// A thread may sleep for other reasons, such as a lock.
 const EARLY_SLEEPS_MAX: u32 = 5;
 
-/// Two ranks that answer each other at once, with nothing else to do. The first one looks whether its messenger sleeps too early
-/// after a question. A busy machine makes sleeps later and never earlier.
+/// Two ranks that answer each other at once, with nothing else to do. The first one checks that its messenger does not sleep too
+/// early after a question. A busy machine makes sleeps later and never earlier.
 fn answers(ranks: &Ranks) {
     let (alarm, other) = (Alarm::new(), 1 - ranks.rank());
     let mut sender = ranks.sender(other, CHANNEL, 1 << 20);

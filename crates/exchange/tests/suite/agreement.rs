@@ -42,7 +42,7 @@ fn all_ranks_report_which_rank_differs_and_how() {
         ranks.agree(fingerprint(hash, &format!("source\n{second}\nsink")), 1)
     });
     for outcome in outcomes {
-        let what = "its graph is not that of rank 0: line 2 is \"sum\" here and \"count\" there";
+        let what = "its graph differs from rank 0's: line 2 is \"sum\" here and \"count\" there";
         assert_failed(outcome, 3, what);
     }
 }

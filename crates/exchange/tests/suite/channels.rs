@@ -149,7 +149,7 @@ fn a_message_on_a_missing_channel_fails_its_sender() {
     let Err(SendError::Ended(error)) = sender.send("again") else {
         panic!("all have ended")
     };
-    assert_failed::<()>(Err(error), 1, "(so rank 0 finds)");
+    assert_failed::<()>(Err(error), 1, "(found by rank 0)");
 }
 
 #[test]

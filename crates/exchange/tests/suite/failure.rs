@@ -11,7 +11,7 @@ use super::{CHANNEL, CREDIT, agree, assert_failed, on_each};
 #[derive(Debug, Clone, Copy)]
 enum End {
     Fails,
-    /// As a panic does.
+    /// The rank drops its handles, as a panic does.
     DropsItsRanks,
 }
 

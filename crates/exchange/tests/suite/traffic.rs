@@ -1,4 +1,4 @@
-//! Everybody sends to everybody, as fast as receivers allow.
+//! Every rank sends to every rank, as fast as receivers allow.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
