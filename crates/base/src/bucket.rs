@@ -1,4 +1,4 @@
-//! A token bucket: an amount that fills at a rate, up to what a fixed time of rest brings.
+//! A token bucket: an amount that fills at a rate, up to the amount of a fixed time of rest.
 
 use std::time::Duration;
 

@@ -102,7 +102,7 @@ mod tests {
         table
     }
 
-    /// Reads pages of two keys while the log grows, and folds what passes.
+    /// Reads pages of two keys while the log grows, and folds the changes that pass.
     fn run(log: &[Change], begin: usize, grows: &[usize]) {
         let mut grows = grows.iter().copied();
         let (mut snapshot, mut position, mut end) = (KeySnapshot::new(), begin, begin);

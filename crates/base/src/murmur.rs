@@ -38,7 +38,7 @@ pub fn murmur2(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The values are those of the tests of Kafka's own clients (`UtilsTest.testMurmur2`).
+    /// The values come from the tests of Kafka's own clients (`UtilsTest.testMurmur2`).
     #[test]
     fn keys_are_hashed_as_kafka_does() {
         let cases = [

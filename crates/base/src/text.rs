@@ -4,7 +4,7 @@ use std::fmt::{self, Debug, Write};
 use std::ops::Deref;
 
 /// Whether a byte is ASCII white space: space, tab, line feed, vertical tab, form feed or carriage return. These
-/// separate words wherever Millstream counts words. The set equals that of C's `isspace`;
+/// separate words wherever Millstream counts words. The set equals the one of C's `isspace`;
 /// [`u8::is_ascii_whitespace`] lacks the vertical tab.
 ///
 /// ```

@@ -12,7 +12,7 @@ const FORMAT: u8 = 1;
 /// The bytes of the format, the stream's id and the checksum.
 const FRAME_BYTES: usize = 1 + 16 + 4;
 
-/// The longest text: that of a stream with 65,536 partitions has fewer bytes.
+/// The bytes of the longest text: a position in 65,536 partitions has fewer.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// The position of a watch of keys: it has all changes before. Its text is opaque, and short: some 10 characters for each
@@ -44,7 +44,7 @@ pub struct WatchPosition {
     pub partition: u32,
     /// The offset of the next change.
     pub next: Offset,
-    /// The epoch of the partition in which the position was reached: a later one tells whether records before it were lost.
+    /// The epoch of the partition in which the position was reached: a later epoch shows whether records before it were lost.
     pub epoch: i32,
 }
 

@@ -23,7 +23,7 @@ pub fn check_prefix(bytes: &[u8]) -> Result<ChunkHeader, ChunkError> {
     Chunk::split(bytes)?.checked().map(|chunk| chunk.header)
 }
 
-/// One chunk: its header and its bytes.
+/// A chunk: its header and its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk<'a> {
     header: ChunkHeader,

@@ -37,7 +37,7 @@ pub struct RewriteRules {
     pub markers_end: Offset,
 }
 
-/// What a rewrite makes of a record.
+/// The treatment of a record by a rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It remains.
@@ -152,8 +152,8 @@ impl Rewriter {
         }
     }
 
-    /// Takes the next chunk and its records, from the first one. `fate_of` says what becomes of a record; it is not
-    /// asked about markers. Appends to `out` the new chunks that are complete.
+    /// Takes the next chunk and its records, from the first one. `fate_of` decides about each record except
+    /// markers. Appends to `out` the new chunks that are complete.
     ///
     /// # Errors
     /// When the chunk does not begin where the last one ended, a record is malformed, or records cannot be compressed.
@@ -321,7 +321,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Ends the open chunk at `end`, and covers what is left up to there by chunks without records.
+    /// Ends the open chunk at `end`, and covers the remaining offsets up to there by chunks without records.
     fn close(&mut self, end: Offset, out: &mut Vec<u8>) -> Result<(), ChunkError> {
         if let Some(shared) = self.open.take() {
             let (base_timestamp, max_timestamp) = self.builder.timestamps();

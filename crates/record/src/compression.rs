@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The compression of the records of a chunk; the values are those of the format.
+/// The compression of the records of a chunk; the format defines the values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// No compression.

@@ -215,7 +215,7 @@ impl Decompressor {
     }
 }
 
-/// Returns the largest block size that an LZ4 frame's header names; 0 without such a header.
+/// Returns the largest block size that an LZ4 frame's header names; 0 without a header.
 fn lz4_block_bytes(frame: &[u8]) -> usize {
     if frame.starts_with(LZ4_LEGACY_MAGIC) {
         return LZ4_LEGACY_BLOCK_BYTES;

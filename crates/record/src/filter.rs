@@ -32,7 +32,7 @@ pub const FILTER_TERMS_MAX: usize = 16;
 /// | `key >= "a"`, `>`, `<`, `<=` | with a key that comes at or behind this text, behind, before, or before or at, in the order of bytes |
 /// | `value …` | the same for the value |
 /// | `k.NAME …` | the same for at least one secondary key of this name |
-/// | `time >= N`, `>`, `<`, `<=` | with such a time: milliseconds since 1970, or a time such as `2026-01-31T12:00:00Z` |
+/// | `time >= N`, `>`, `<`, `<=` | with this time: milliseconds since 1970, or a time such as `2026-01-31T12:00:00Z` |
 ///
 /// A missing field matches no term, so `key starts with ""` selects all records with a key. In quotes, `\"`, `\\`,
 /// `\'`, `\n`, `\r` and `\t` mean the same as in Rust, and `\xHH` is any byte;

@@ -10,7 +10,7 @@ use crate::{Header, Record};
 /// has no end.
 pub const EXPIRES: &str = "millstream.expires";
 
-/// As much of a record as the end of its value depends on.
+/// The properties of a record that determine when its value expires.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +45,7 @@ impl Life {
         }
     }
 
-    /// Returns when the value ends in a stream whose values live so long. One without a time has no end.
+    /// Returns when the value expires in a stream whose values live for `ttl`. A value without a time never does.
     pub fn end(&self, ttl: Option<Duration>) -> Option<Timestamp> {
         let of_stream = ttl.filter(|_| self.has_time());
         let of_stream = of_stream.map(|ttl| later(self.timestamp, ttl));
@@ -67,12 +67,12 @@ impl Life {
     }
 }
 
-/// Returns the text of the header [`EXPIRES`] for a value that lives so long from a time on.
+/// Returns the text of the header [`EXPIRES`] for a value that lives for `ttl` from a time on.
 pub fn end_text(from: Timestamp, ttl: Duration) -> String {
     later(from, ttl).0.to_string()
 }
 
-/// Returns the header with such a text.
+/// Returns the header with this text.
 pub fn end_header(text: &str) -> Header<'_> {
     Header {
         name: EXPIRES.as_bytes(),
@@ -80,7 +80,7 @@ pub fn end_header(text: &str) -> Header<'_> {
     }
 }
 
-/// Returns the time so much later, at most the last one.
+/// Returns the time that is `wait` later, at most the largest one.
 pub fn later(time: Timestamp, wait: Duration) -> Timestamp {
     let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
     Timestamp(time.0.saturating_add(wait))

@@ -7,7 +7,7 @@ use crate::{Chunk, ChunkError, ChunkHeader, Compression, HEADER_BYTES, Records};
 /// Returns `chunk` with its records compressed by another codec, at a level of that codec if one is given.
 ///
 /// `records` iterates over the chunk's records from the first one. The new header differs only in size, codec and
-/// checksum, so producer, sequence, transaction and times are those of the original.
+/// checksum, so producer, sequence, transaction and times stay the same.
 ///
 /// # Errors
 /// When the records cannot be compressed, or the new chunk would be larger than the format allows.

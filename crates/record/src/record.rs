@@ -30,7 +30,7 @@ pub fn secondary_key(name: &str) -> String {
     format!("{SECONDARY_KEY_PREFIX}{name}")
 }
 
-/// One record. It borrows key, value and headers from the chunk or from the decompressor.
+/// A record. It borrows key, value and headers from the chunk or from the decompressor.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     /// Its number in the partition.

@@ -326,7 +326,7 @@ fn empty_chunks_cover_a_gap_longer_than_one_chunk_can_span() {
     for n in 0..5 {
         let (one, _) = write(&[chunk("key")], first + n * SPAN);
         let mut long = rewrite(&one, first + n * SPAN, rules(), |_| true);
-        // As if it had been rewritten with the records behind it.
+        // It looks as if it had been rewritten with the records behind it.
         long[23..27].copy_from_slice(&i32::MAX.to_be_bytes());
         let crc = millstream_base::crc32c(&long[21..]);
         long[17..21].copy_from_slice(&crc.to_be_bytes());

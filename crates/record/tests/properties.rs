@@ -545,7 +545,7 @@ fn a_builder_without_records_builds_no_chunk() {
 
 #[test]
 fn a_chunk_without_records_is_read_with_every_codec() {
-    // Compaction leaves such chunks behind.
+    // Compaction leaves chunks without records behind.
     for codec in 0..5 {
         let bytes = chunk_around(&[], codec, 0);
         let chunk = Chunk::parse(&bytes).unwrap();

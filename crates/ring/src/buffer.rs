@@ -8,8 +8,8 @@ use std::ops::Range;
 use crate::sync::{AtomicU32, Track};
 use crate::turns::{self, RANGE_MAX, Turns};
 
-/// One position in this many carries the time of its write slice. A reader measures with it how long items
-/// were under way, at no cost per item.
+/// Every position divisible by this number carries the time of its write slice. A reader uses it to measure how long items
+/// were in the ring, at no cost per item.
 pub const SAMPLE_EVERY: u64 = 100;
 
 /// Slots for a power of two of positions, each with a note, and stamps for some. The owner of a position
@@ -18,7 +18,7 @@ pub struct Buffer<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// `Item` until a writer leaves another note; the reader that finds that note resets it.
     notes: Box<[UnsafeCell<Note<T>>]>,
-    /// One for each sampled position.
+    /// The write time of each sampled position.
     stamps: Box<[UnsafeCell<u64>]>,
     tracks: Box<[Track]>,
     /// See [`Turns`] for the writers and readers of both.

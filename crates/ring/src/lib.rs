@@ -118,7 +118,7 @@ impl<T> Ring<T> {
     }
 
     /// Takes up to `items` items to read; `None` when there are none. The slice has more only where a write
-    /// slice among them was committed with more items than it had room for. Such a slice is not split,
+    /// slice among them was committed with more items than it had room for. The ring does not split that slice,
     /// since its remainder would hold up a resize until a reader takes it.
     #[inline]
     pub fn try_read(&self, items: usize) -> Option<ReadSlice<T>> {
@@ -246,7 +246,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// One read in this many begins with another lane than the thread's own, so that items in a lane
+/// A thread begins every read of this number with another lane than its own, so that items in a lane
 /// without a thread are read, too.
 const READS_PER_FOREIGN_LANE: usize = 16;
 

@@ -18,7 +18,7 @@ const POSITION: u64 = (1 << CAPACITY_SHIFT) - 1;
 
 const _: () = assert!(RANGE_MAX.ilog2() as u64 <= CAPACITY_BITS);
 
-/// The end of what writers have reserved (`shadow_tail`), the lane's capacity, and whether the lane is
+/// The end of the writers' reservations (`shadow_tail`), the lane's capacity, and whether the lane is
 /// closed.
 ///
 /// A reservation depends on this word and on `head` only, so a writer does not touch the lane's memory
@@ -115,7 +115,7 @@ impl WriteReserve {
         if now & CLOSED != 0 || now != at(now, end) {
             return false;
         }
-        // Releases to the exchange of `reserve`, and to that of `close` and `abandon` if the whole
+        // Releases to the exchange of `reserve`, and to the exchanges of `close` and `abandon` if the whole
         // reservation is given back.
         let (success, failure) = (Ordering::Release, Ordering::Relaxed);
         self.word

@@ -1,4 +1,4 @@
-//! The ring's atomics and locks. `RUSTFLAGS="--cfg loom"` replaces them by those of loom, which walks
+//! The ring's atomics and locks. `RUSTFLAGS="--cfg loom"` replaces them by loom's, which walks
 //! through all interleavings.
 
 #[cfg(loom)]

@@ -101,7 +101,7 @@ impl<T> WriteSlice<T> {
         self.stamp = stamp;
     }
 
-    /// Makes the items readable, after those of all slices reserved earlier. Unused room is free at once
+    /// Makes the items readable, after the items of all slices reserved earlier. Unused room is free at once
     /// if no later slice was reserved, or else when a reader passes it.
     #[inline]
     pub fn commit(self) {

@@ -391,7 +391,7 @@ fn open(ring: &Ring<Item>, item: u32) -> WriteSlice<Item> {
     slice
 }
 
-/// One of three threads claims the lane, in whichever order they commit two slices and close it.
+/// A single one of three threads claims the lane, in any order in which they commit two slices and close it.
 #[test]
 fn a_ring_is_resized_while_slices_commit_out_of_order() {
     model(|| {

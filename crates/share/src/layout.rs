@@ -52,7 +52,7 @@
 //! |---|---|---|
 //! | 0 | 8 | progress: the number of finished descriptors, from the first on. Store it with release; then a sequentially consistent fence; then load `wanted`, and ring the doorbell if `wanted` is above the old progress and not above the new one. If the progress moves back or beyond the tail, the broker ends the subscription |
 //!
-//! Descriptor N of source I, at 384 + 256 × S + 128 × (I × E + N modulo E), is to be read while progress
+//! Descriptor N of source I, at 384 + 256 × S + 128 × (I × E + N modulo E), is valid while progress
 //! ≤ N < tail:
 //!
 //! | at | bytes | what |

@@ -32,7 +32,7 @@
 //! };
 //! let chunks = pool.slice(descriptor.position, descriptor.bytes).unwrap();
 //! assert_eq!(&*chunks, [0; 100]);
-//! assert!(hold.is_live(), "what was read was still there");
+//! assert!(hold.is_live(), "the bytes were not reused while they were read");
 //! drop(hold);
 //!
 //! assert_eq!(publisher.progress(0)?, 1);

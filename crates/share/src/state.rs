@@ -17,7 +17,7 @@ const ENDED: u64 = 1;
 impl Memory {
     /// Ends the subscription, unless it has ended, and wakes its consumers.
     ///
-    /// This fence and the one in [`state`](Memory::state) work like those of a sequence lock: if a
+    /// This fence and the one in [`state`](Memory::state) work like the fences of a sequence lock: if a
     /// consumer reads a byte of the pool that was written after the end, its next load of the state
     /// returns the end.
     pub fn end(&self, code: i32) {

@@ -1,4 +1,4 @@
-//! The atomics and futexes of this crate. `RUSTFLAGS="--cfg loom"` replaces them by those of loom, which
+//! The atomics and futexes of this crate. `RUSTFLAGS="--cfg loom"` replaces them by loom's, which
 //! walks through all interleavings.
 
 use std::sync::PoisonError;

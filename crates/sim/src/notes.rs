@@ -1,4 +1,4 @@
-//! What a test has done, which it prints among the disk's operations when it fails.
+//! Notes of a test's steps, which it prints among the disk's operations when it fails.
 
 use crate::SimDisk;
 

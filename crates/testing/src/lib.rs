@@ -1,5 +1,5 @@
-//! Starts processes that end with the test or benchmark that starts them, also by `kill -9`; and checks what their clients have
-//! seen.
+//! Starts processes that end with the test or benchmark that starts them, also by `kill -9`; and checks that the operations
+//! of their clients are linearizable.
 
 mod group;
 pub mod linearizable;

@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The words before a program's name with which another program, such as `mpirun`, starts it: the kernel kills the
-/// process when that other program ends, however that ends.
+/// The words before a program's name in the command line of another program that starts it, such as `mpirun`: the kernel
+/// kills the process when that other program ends, in whatever way.
 pub const ENDS_WITH_PARENT: [&str; 4] = ["setpriv", "--pdeathsig", "KILL", "--"];
 
 /// Starts the program in the place of the shell, unless the parent has ended before the kernel knew of the wish.
@@ -42,7 +42,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 pub fn start(command: &mut Command, limit: Duration) -> io::Result<Child> {
     let name = name_of(command);
     let child = command.spawn()?;
-    // It is not waited for before this returns, so its number is not that of another process.
+    // Nothing waits for it before this returns, so its number does not belong to another process yet.
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
     let timeout = Timespec::try_from(limit).map_err(io::Error::other)?;
     thread::spawn(move || {

@@ -100,7 +100,7 @@ impl RequestHeader {
     }
 }
 
-/// Returns whether the header of a response has tagged fields. That of ApiVersions never has, since its
+/// Returns whether the header of a response has tagged fields. The header of ApiVersions never has, since its
 /// reader does not know the server's versions yet.
 pub(crate) fn response_has_tags(api: ApiKey, version: i16) -> bool {
     api.is_flexible(version) && api != ApiKey::ApiVersions

@@ -9,7 +9,7 @@
 //! - **Older versions** write lengths as 16- or 32-bit integers among other integers. If a 32-bit
 //!   integer is too large for a length, `Input` returns the smallest number that is still too large.
 //!   If the integer is a length, the array then runs into the end of the frame. If no array does, all
-//!   such integers were ordinary fields, and `Input` decodes the message again with their real values.
+//!   of these integers were ordinary fields, and `Input` decodes the message again with their real values.
 //! - **An element is at least one field**, and `Input` counts fields. So an array cannot announce more
 //!   elements than fields remain. Strings and bytes can be longer: they are slices of the frame.
 //!

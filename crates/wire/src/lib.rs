@@ -51,7 +51,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-/// The metadata of offsets that record a flow's progress. A group with such offsets belongs to the flow: brokers
+/// The metadata of offsets that record a flow's progress. A group with these offsets belongs to the flow: brokers
 /// refuse members and all other offsets.
 pub const FLOW_OFFSETS: &str = "millstream flow";
 

@@ -87,9 +87,9 @@ pub struct MetadataPartition {
     pub leader_epoch: i32,
     /// The brokers that have a copy.
     pub replica_nodes: Brokers,
-    /// Those whose copy is complete.
+    /// The brokers whose copy is complete.
     pub isr_nodes: Brokers,
-    /// Those that are offline. From version 5 on.
+    /// The offline brokers. From version 5 on.
     pub offline_replicas: Brokers,
 }
 

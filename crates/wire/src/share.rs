@@ -47,7 +47,7 @@ versioned! {
         /// 0 if the broker may exceed `max_records` for whole batches, 1 if not; from version 2 on. Kafka leaves it out of
         /// version 1, too.
         share_acquire_mode: i8 [2, 0],
-        /// Whether acknowledgements may renew locks, from version 2 on. Such a request fetches nothing.
+        /// Whether acknowledgements may renew locks, from version 2 on. A request that renews locks fetches nothing.
         is_renew_ack: bool [2, false, needed],
         /// The partitions to add to the session, and acknowledgements.
         topics: Vec<FetchTopic>,

@@ -113,7 +113,7 @@ pub(crate) fn needed(is_missing: bool, name: &str, from: i16) -> Result<(), Stri
     }
 }
 
-/// Declares types whose encoding is that of native messages.
+/// Declares types that are encoded like native messages.
 macro_rules! primitive {
     ($($type:ty)*) => {
         $(
@@ -138,7 +138,7 @@ macro_rules! primitive {
 
 primitive!(bool i8 i16 i32 i64 Uuid Option<StrBytes>);
 
-/// Declares names, whose encoding is that of strings.
+/// Declares names, which are encoded like strings.
 macro_rules! name {
     ($($name:ident)*) => {
         $(

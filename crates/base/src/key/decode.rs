@@ -14,7 +14,7 @@ use super::input::Input;
 /// Reads a key.
 ///
 /// # Errors
-/// When the bytes are not what [`encode_key`](super::encode_key) writes for a key of this type.
+/// When [`encode_key`](super::encode_key) writes other bytes for every key of this type.
 pub fn decode_key<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
     let mut input = Input { bytes, at: 0 };
     let key = K::deserialize(Decoder {

@@ -9,7 +9,7 @@ use super::format::{ELEMENT, END, ESCAPE, LEVELS_MAX, NAN_32, NAN_64, below};
 /// Appends the encoding of a key to `bytes`.
 ///
 /// # Errors
-/// When the type leaves fields out, or the key has too many levels. Then `bytes` is as it was.
+/// When the type leaves fields out, or the key has too many levels. Then `bytes` is unchanged.
 pub fn encode_key<K: Serialize + ?Sized>(key: &K, bytes: &mut Vec<u8>) -> Result<(), KeyError> {
     let len = bytes.len();
     let encoder = Encoder {

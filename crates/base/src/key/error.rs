@@ -50,7 +50,7 @@ pub enum KeyError {
         "a tuple or struct of a key has another number of parts than its `Serialize` announces"
     )]
     Parts,
-    /// The type asks the key for its own type, which the bytes do not tell.
+    /// The type asks the key for its own type, which the bytes do not contain.
     #[error(
         "keys do not describe themselves, so untagged enums and flattened fields cannot be read; use a plain type"
     )]

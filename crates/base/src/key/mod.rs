@@ -1,8 +1,8 @@
 //! The canonical encoding of keys: the bytes of two keys of one type compare as the keys do.
 //!
 //! Equal keys have equal bytes, and each key has one encoding. So a table of bytes finds keys, and gives ranges of them
-//! in order. `docs/formats.md` describes the bytes for programs in other languages. The order is that of serde's data
-//! model, which the order of all usual types follows; a type with another one, such as [`std::cmp::Reverse`], sorts as its content.
+//! in order. `docs/formats.md` describes the bytes for programs in other languages. The order follows serde's data
+//! model, and so does the order of all usual types; a type with another order, such as [`std::cmp::Reverse`], sorts as its content.
 //!
 //! ```
 //! use millstream_base::key::{decode_key, encode_key};

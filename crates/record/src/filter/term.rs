@@ -33,7 +33,7 @@ impl Term {
         }
     }
 
-    /// Whether the header alone rules out that a record of the chunk matches.
+    /// Whether the header proves that no record of the chunk matches.
     pub(super) fn rules_out(&self, header: &ChunkHeader) -> bool {
         match self {
             Term::Time(test) => test.rules_out(header),

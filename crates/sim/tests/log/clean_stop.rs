@@ -254,7 +254,7 @@ fn a_stop_with_a_failed_partition_is_not_clean_for_it() {
     world.finish();
 }
 
-/// One run on top of a clean stop: it tears groups' files when it crashes, since large commits go straight to them.
+/// Runs the log once after a clean stop. A crash of this run tears groups' files, since large commits go straight to them.
 fn run(world: &mut World) {
     if !world.open() {
         return;

@@ -1,4 +1,4 @@
-//! Leader epochs: a consumer that has read records which a crash or a repair took back is told (KIP-320).
+//! Leader epochs: a consumer that has read records which a crash or a repair lost gets an error (KIP-320).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -60,7 +60,7 @@ fn run(seed: u64) {
     for _ in 0..3 {
         let log = open(&world.disk, &world.clock).expect("only users' streams are damaged");
         let is_reported = check(&world, &log);
-        // The list names files from their first byte on, and each file says what it is.
+        // The list names files from their first byte on, and each file's head identifies it.
         let must_be_reported = damage != Damage::CopyIndex;
         assert!(
             is_reported || !must_be_reported,
@@ -217,7 +217,7 @@ fn files_of_another_data_directory_are_reported_and_never_served() {
     // Two nodes that have done the same: their files have the same names.
     let [mut world, mut other] = [1, 2].map(|seed| {
         let mut world = World::new(seed);
-        // So each draws other random numbers.
+        // This gives each run other random numbers.
         for n in 0..seed {
             let folder = format!("/of-{n}");
             world

@@ -154,7 +154,7 @@ fn alter(world: &mut World, name: &str) {
     let group_segments = rng.u32(1..3);
     let segment = ByteSize(65_536 << rng.u32(..3));
     let chunk_bytes_max = rng.bool().then(|| ByteSize(rng.u64(1_000..100_000)));
-    // One in four is not keyed.
+    // A quarter of the streams are not keyed.
     let setting = format!(
         "delete,{}",
         ["compact", "compact", "compact", ""][rng.usize(..4)]

@@ -100,7 +100,7 @@ fn journal(seed: u64) {
     world.kill();
     let files = world.disk.files().into_iter();
     let mut files = files.filter(|(path, _)| path.starts_with("/data/journal"));
-    let (path, len) = files.next().expect("what was acknowledged is there");
+    let (path, len) = files.next().expect("an acknowledged record has its file");
     world
         .disk
         .flip_bit(&path, world.rng.u64(..len * 8))

@@ -31,7 +31,7 @@ fn disk_of(name: &str, seed: u64) -> SimDisk {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../log/tests/data/format-2");
     let disk = SimDisk::new(seed);
     copy(&from.join(name), &disk, Path::new(DIR));
-    // That of `clean` is empty, and git keeps no empty folders.
+    // The journal folder of `clean` is empty, and git keeps no empty folders.
     disk.create_dir_all(Path::new("/data/journal"))
         .expect("no faults");
     disk.sync_tree(Path::new("/")).expect("no faults");
@@ -83,7 +83,7 @@ fn content(log: &Log) -> Content {
     all
 }
 
-/// Leaves out what is only in memory.
+/// Leaves out streams that are only in memory.
 fn on_disk(mut content: Content) -> Content {
     content.retain(|(name, _), _| name != "memory");
     content
@@ -111,7 +111,7 @@ fn append(log: &Log) {
     }
 }
 
-/// Looks whether a directory opens with all that it held, and takes more.
+/// Checks that a directory opens with all of its content, and takes more.
 fn check(disk: &SimDisk, expected: &Content) {
     let log = open(disk).expect("no damage");
     assert_eq!(content(&log), *expected);

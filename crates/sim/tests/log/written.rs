@@ -306,7 +306,7 @@ fn producers_get_acknowledgements_while_the_file_is_synced() {
     let (log, gate) = open_with_threads();
     let stream = log.create_stream("a", written()).expect("no faults");
     let lane = stream.partition(0).expect("it has one");
-    // The file is named for good before its first byte.
+    // The file's name is durable before its first byte.
     lane.wait_durable(send(&lane)).expect("no faults");
     let synced = gate.came.load(Ordering::SeqCst);
     let closed = gate.lock.lock();

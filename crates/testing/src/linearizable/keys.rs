@@ -11,7 +11,7 @@ pub enum KeyCall {
     Get,
     /// Stores a value.
     Put(i64, KeyCondition),
-    /// Adds to the value; that of an absent key counts as 0.
+    /// Adds to the value; an absent key counts as 0.
     Add(i64),
     /// Removes the value.
     Delete(KeyCondition),
@@ -159,7 +159,7 @@ fn version_of(answer: Option<&KeyAnswer>) -> Option<u64> {
 }
 
 impl State {
-    /// Returns what is known if this is the version of the value.
+    /// Returns the state with the knowledge that the value has this version.
     fn with_newest(self, version: Option<u64>) -> Option<State> {
         let Some(version) = version else {
             return self.value.is_none().then_some(self);
@@ -176,7 +176,7 @@ impl State {
         (can_be && self.value.is_some()).then_some(known)
     }
 
-    /// Returns what is known if a condition holds.
+    /// Returns the state with the knowledge that a condition holds.
     fn under(self, condition: KeyCondition) -> Option<State> {
         match condition {
             KeyCondition::Any => Some(self),
@@ -191,7 +191,7 @@ impl State {
         let next = version.unwrap_or(self.next) + 1;
         can_be.then_some(State {
             value,
-            // That of a deletion is never named.
+            // No answer names the version of a deletion.
             version: version.filter(|_| value.is_some()),
             next,
         })

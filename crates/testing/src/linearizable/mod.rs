@@ -22,7 +22,7 @@ use self::search::{Outcome, search};
 pub trait Model {
     /// Everything that answers depend on, as far as an observer knows it.
     type State: Clone + PartialEq + Debug;
-    /// States are compared only with those of the same group.
+    /// States are compared only within their group.
     type Group: Eq + Hash;
     /// A call with its arguments.
     type Call: Clone + Debug;
@@ -48,8 +48,8 @@ pub trait Model {
     /// Returns whether all that can come after `other`, which is of the same group, can come after `state`.
     fn includes(state: &Self::State, other: &Self::State) -> bool;
 
-    /// Returns the rank of an answer: `step` allows an answer only before those of higher ranks. The search needs none, but is faster
-    /// with them.
+    /// Returns the rank of an answer: `step` allows an answer only before answers of higher ranks. The search needs no ranks,
+    /// but is faster with them.
     fn rank(answer: &Self::Answer) -> Option<u64>;
 }
 
@@ -102,7 +102,7 @@ pub enum Fault {
         /// The steps that it has taken.
         steps: u64,
     },
-    /// The search cannot take up so many operations without an answer.
+    /// There are more operations without an answer than the search can take up.
     #[error("undecided: {0} writes have no answer; the search takes up {max}", max = search::OPEN_MAX)]
     ManyOpen(usize),
 }

@@ -22,7 +22,7 @@ pub fn report<M: Model>(history: &[OperationOf<M>], steps_max: u64) -> String {
     }
 }
 
-/// Returns what was reached of a history that is not linearizable.
+/// Returns the furthest point that the search reached in a history that is not linearizable.
 fn failure<M: Model>(history: &[OperationOf<M>], steps_max: u64) -> Option<Furthest<M::State>> {
     match search::<M>(history, steps_max) {
         Ok(Outcome::Not(furthest)) => Some(furthest),
@@ -42,7 +42,7 @@ fn without_end<M: Model>(history: &[OperationOf<M>], steps_max: u64) -> Vec<Oper
     until::<M>(history, end)
 }
 
-/// Returns the history as it was at a time.
+/// Returns the history up to a time.
 fn until<M: Model>(history: &[OperationOf<M>], end: u64) -> Vec<OperationOf<M>> {
     let called = history
         .iter()

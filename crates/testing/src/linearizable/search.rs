@@ -1,7 +1,7 @@
 //! The search for an order, after Wing and Gong, with the memory of Lowe.
 //!
 //! The search appends one operation after the other to an order. The next one is any operation that was called before the first
-//! answer of those that are still to come. Where none fits, it takes back the last one. It never looks twice at the same rest: the
+//! answer of all remaining operations. If none fits, the search removes the last one. It never examines the same rest twice: the
 //! same operations in the same state.
 //!
 //! *Answered* operations must all be in the order, *open* ones may be. So a rest that has no order has none either with fewer open
@@ -46,12 +46,12 @@ enum Next {
 struct Rest<G> {
     /// All answered operations before this one are in the order, in the order of their calls.
     first: usize,
-    /// Those behind it that are in the order.
+    /// The operations behind it that are in the order.
     more: Box<[usize]>,
     group: G,
 }
 
-/// What was taken of the open operations before a rest, and the state after that.
+/// The open operations taken before a rest, and the state after them.
 struct Seen<S> {
     open: u128,
     state: S,
@@ -62,7 +62,7 @@ struct Level<S> {
     state: S,
     /// The operation that comes last.
     last: Option<Next>,
-    /// Those that may come next, the first one at the end.
+    /// The operations that may come next, the first one at the end.
     next: Vec<Next>,
 }
 
@@ -70,7 +70,7 @@ struct Search<'a, M: Model> {
     /// In the order of their calls, each with its place in the history.
     answered: Vec<(usize, &'a OperationOf<M>)>,
     open: Vec<&'a OperationOf<M>>,
-    /// Which answered operations are in the order.
+    /// For each answered operation, whether it is in the order.
     is_taken: Vec<bool>,
     first: usize,
     taken: usize,
@@ -78,9 +78,9 @@ struct Search<'a, M: Model> {
     open_taken: u128,
     /// The answered operations that have ranks, by these.
     ranked: Vec<usize>,
-    /// Those before this one are in the order.
+    /// The operations before this one are in the order.
     ranked_first: usize,
-    /// The rests that were looked at.
+    /// The rests that were examined.
     seen: HashMap<Rest<M::Group>, Vec<Seen<M::State>>>,
     steps: u64,
 }
@@ -217,7 +217,7 @@ impl<M: Model> Search<'_, M> {
     /// Returns the operations that may come next, the first one to try at the end.
     fn next(&mut self, state: &M::State) -> Vec<Next> {
         let (mut candidates, first_answer) = self.candidates();
-        // A read that fits, and tells nothing new of the state, comes at once: all orders with it later are orders with it here.
+        // A read that fits, and adds no knowledge of the state, comes at once: all orders with it later are orders with it here.
         let is_free = |place: &&usize| {
             let operation = self.answered[**place].1;
             M::is_read(&operation.call, operation.answer())
@@ -275,7 +275,7 @@ impl<M: Model> Search<'_, M> {
     fn is_new(&mut self, state: &M::State) -> bool {
         let first_answer = self.answered.get(self.first);
         let first_answer = first_answer.and_then(|(_, operation)| operation.answered_at());
-        // What comes before the first one was called before its answer.
+        // Operations before the first one were called before its answer.
         let behind = (self.first..self.answered.len()).take_while(|place| {
             first_answer.is_some_and(|answer| self.answered[*place].1.called_at < answer)
         });

@@ -170,7 +170,7 @@ fn a_lost_acknowledged_write_is_found() {
         answered((0, 1), put(1), stored(0)),
         answered((2, 3), KeyCall::Add(1), added(1, 1)),
     ]);
-    // As if the put had come back later.
+    // The put seems to have come back later.
     assert_bad(&[
         answered((0, 1), put(1), stored(0)),
         answered((2, 3), GET, NONE),
@@ -212,7 +212,7 @@ fn a_conditional_put_that_succeeds_on_an_older_version_is_found() {
         answered((0, 1), put(1), stored(0)),
         answered((2, 3), put_absent(2), stored(1)),
     ]);
-    // One that did not hold, although it had to.
+    // A condition that did not hold, although it had to.
     assert_bad(&[
         answered((0, 1), put(1), stored(0)),
         answered((2, 3), put_at(2, 0), KeyAnswer::OtherVersion(Some(0))),
@@ -469,7 +469,7 @@ fn the_checker_decides_thousands_of_operations_on_one_key() {
             Some((_, KeyAnswer::Found(Some((_, version))))) => Some(version),
             _ => None,
         });
-        // One that was overwritten long ago.
+        // A value that was overwritten long ago.
         *read.unwrap() = 0;
         match check::<Key>(&history, STEPS_MAX) {
             Err(Fault::NotLinearizable(report)) => {

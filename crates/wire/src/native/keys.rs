@@ -11,7 +11,7 @@ use crate::error::Malformed;
 use crate::input::Input;
 use crate::pieces::Output;
 
-/// What must hold of a key before it changes.
+/// A condition on a key, which must hold for a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(i8)]
 pub enum KeyCondition {

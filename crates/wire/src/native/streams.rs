@@ -173,7 +173,7 @@ native! {
     LaneCompaction {
         /// The bytes of the groups that could be compacted when the server looked last.
         total_bytes: ByteSize,
-        /// Those of them that were written since the last compaction.
+        /// The bytes of `total_bytes` that were written since the last compaction.
         dirty_bytes: ByteSize,
         /// The lane is compacted up to this offset; 0 if it never was.
         compacted_to: Offset,

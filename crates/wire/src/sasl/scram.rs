@@ -370,7 +370,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Skips one extension. Its name may have several letters, since Kafka's clients write such names.
+    /// Skips one extension. Its name may have several letters, since Kafka's clients write longer names.
     fn extension(&mut self) -> Result<(), InvalidMessage> {
         let (name, value) = self
             .next()

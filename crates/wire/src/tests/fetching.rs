@@ -146,7 +146,7 @@ fn fetched_records_are_not_copied() {
         assert_eq!(places[1..3], expected);
         assert_eq!(places[4..6], expected);
 
-        // The consumer gets slices of what it received.
+        // The consumer gets slices of the received frame.
         let frame = body(pieces);
         let memory = frame.as_ptr_range();
         let (_, response) = decode_response(ApiKey::Fetch, version, frame).unwrap();

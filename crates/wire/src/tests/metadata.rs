@@ -1,4 +1,4 @@
-//! The response to Metadata is that of the generated encoder.
+//! The response to Metadata equals the generated encoder's.
 
 use bytes::BytesMut;
 use kafka_protocol::messages::{BrokerId, MetadataResponse as GeneratedResponse};

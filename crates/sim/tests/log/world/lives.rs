@@ -121,20 +121,20 @@ impl World {
                 let handle = found.partition(lane.partition).expect("listed");
                 if let Some(lost) = model.chunks.iter().find(|chunk| chunk.base >= durable) {
                     let (_, end) = handle.epoch_end(lost.leader_epoch).expect("it was one");
-                    assert!(end.0 <= lost.base, "{at}: the loss is not told");
+                    assert!(end.0 <= lost.base, "{at}: the loss is not reported");
                     let is_raised = handle.leader_epoch() > lost.leader_epoch;
                     // A start cannot note it on a full disk, and of an empty lane it knows nothing.
                     let is_excused = is_full || durable == 0;
                     assert!(
                         is_raised || !early || is_excused,
-                        "{at}: the loss is not told"
+                        "{at}: the loss is not reported"
                     );
                 }
                 model.chunks.retain(|chunk| chunk.base < durable);
                 assert_eq!(model.next(), durable, "{at}: half a chunk");
                 // An interrupted retention may have taken effect.
                 let earliest = lane.earliest.0;
-                assert!(model.removed <= earliest, "{at}: what is removed is back");
+                assert!(model.removed <= earliest, "{at}: removed records are back");
                 let maybe_trimmed = std::mem::take(&mut model.maybe_trimmed);
                 if model.earliest < earliest && earliest <= maybe_trimmed {
                     model.is_trimmed = true;

@@ -1,4 +1,4 @@
-//! Removes old records, by retention and on request, and checks what is left.
+//! Removes old records, by retention and on request, and checks the remaining ones.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl World {
             let earliest = lane.info().earliest.0;
             assert!(
                 earliest >= model.earliest,
-                "{name}: what is removed is back"
+                "{name}: removed records are back"
             );
             let is_boundary = earliest == model.earliest
                 || earliest == model.next()
@@ -91,7 +91,7 @@ impl World {
             }
             let model = self.model.streams.get_mut(name).expect("the caller's");
             let model = model.lanes.get_mut(key).expect("the model has all lanes");
-            assert!(found >= model.earliest, "{at}: what is removed is back");
+            assert!(found >= model.earliest, "{at}: removed records are back");
             match result {
                 Ok(earliest) => {
                     assert_eq!(earliest.0, found, "{at}");
