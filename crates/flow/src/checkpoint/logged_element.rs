@@ -95,6 +95,7 @@ impl LoggedElement {
     /// A checkpoint of the whole element is taken.
     pub fn cut(&self, checkpoint: u64) {
         self.state.cut(checkpoint);
+        self.state.sweep();
     }
 
     /// Whether it has a changelog.
@@ -157,10 +158,10 @@ impl LoggedElement {
         }
     }
 
-    /// Sets aside the changes for a checkpoint, the element being at rest. The result writes them.
-    pub fn set_aside(self: &Arc<Self>, checkpoint: u64) -> Box<dyn Deferred> {
-        self.label.run(|| self.state.set_aside(checkpoint));
-        Box::new(SetAside {
+    /// A checkpoint of the changes is taken, the element being at rest. The result writes them while it goes on.
+    pub fn cut_changes(self: &Arc<Self>, checkpoint: u64) -> Box<dyn Deferred> {
+        self.state.cut(checkpoint);
+        Box::new(CutChanges {
             element: Arc::clone(self),
             checkpoint,
             is_written: AtomicBool::new(false),
@@ -174,15 +175,15 @@ impl LoggedElement {
     }
 }
 
-/// The changes of an element that were set aside for a checkpoint.
-struct SetAside {
+/// The changes of an element before a checkpoint.
+struct CutChanges {
     element: Arc<LoggedElement>,
     checkpoint: u64,
     /// The changelog has them, and they are not prepared. For the thread that writes the checkpoint.
     is_written: AtomicBool,
 }
 
-impl SetAside {
+impl CutChanges {
     fn give_up(&self) {
         // It may be user code, which has failed before.
         let _ = self.element.write(|| {
@@ -192,13 +193,14 @@ impl SetAside {
     }
 }
 
-impl Deferred for SetAside {
+impl Deferred for CutChanges {
     /// Appends the changes, and waits until they are stored.
     fn write(&self, bell: &Arc<WriterBell>) -> Result<(), BoxError> {
         if self.is_written.load(Ordering::Relaxed) {
             return Ok(());
         }
         let element = &self.element;
+        element.label.run(|| element.state.sweep());
         let waker = Waker::from(Arc::clone(bell));
         let (mut count, mut bytes) = (0, 0);
         let mut write = |changes: Changes<'_>| {
@@ -226,12 +228,12 @@ impl Deferred for SetAside {
         let prepare = |log: &mut LogState| log.changelog.prepare(self.checkpoint);
         let prepared = element.write(|| element.log().call(prepare))?;
         self.is_written.store(false, Ordering::Relaxed);
-        element.state.forget_aside();
+        element.state.written(self.checkpoint);
         Ok(prepared)
     }
 }
 
-impl Drop for SetAside {
+impl Drop for CutChanges {
     fn drop(&mut self) {
         if self.is_written.load(Ordering::Relaxed) {
             self.give_up();

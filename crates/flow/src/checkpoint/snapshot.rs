@@ -60,7 +60,7 @@ impl Elements<'_> {
         for element in logged {
             pending.defer(
                 changelog_element(element.name()),
-                element.set_aside(checkpoint),
+                element.cut_changes(checkpoint),
             );
         }
         let positions = self.stages.iter().filter_map(|stage| stage.positions());

@@ -42,23 +42,23 @@ pub trait LoggedState: Send + Sync {
     /// Returns the number of keys that have changed since the last cut. Never waits.
     fn changed_keys(&self) -> usize;
 
-    /// A checkpoint of the whole element is taken, which is at rest: changes from now on are behind it.
+    /// A checkpoint is taken of the element, which is at rest: changes from now on are behind it. Costs the same, however
+    /// many keys have changed.
     fn cut(&self, checkpoint: u64);
-
-    /// The same for a checkpoint that gets only changes: sets the changes since the last call aside for
-    /// [`write`](Self::write). Changes that are still set aside stay, unless their keys have changed since.
-    fn set_aside(&self, checkpoint: u64);
 
     /// The checkpoint is complete on all ranks, as are those before it. Never waits.
     fn complete(&self, checkpoint: u64);
 
-    /// Writes the changes that were set aside, for this checkpoint. They stay there, until
-    /// [`forget_aside`](Self::forget_aside).
+    /// Writes the changes before `checkpoint`, the last cut, that the changelog does not have yet, as they were at the
+    /// cut, while the element goes on to change.
     ///
     /// # Errors
     /// Errors of encoding, and of `write`.
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError>;
 
-    /// Forgets the changes that were set aside: they are written and prepared.
-    fn forget_aside(&self);
+    /// The changelog has all changes before this checkpoint: they are written and prepared.
+    fn written(&self, checkpoint: u64);
+
+    /// Frees the memory of changes before the last complete checkpoint, while the element goes on to change.
+    fn sweep(&self);
 }

@@ -5,14 +5,16 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hashbrown::HashMap;
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
 
 /// Segments that are kept apart. Usually there are two: since the complete checkpoint, and since the one that is being
 /// stored. Beyond this bound, after failures, older ones are joined.
 const SEGMENTS_MAX: usize = 8;
 
-/// Former values, so that readers find the values of the last complete checkpoint. Each checkpoint ends a segment. A segment has
-/// the keys that changed in it, each with its value from the segment's beginning.
+/// Former values, so that readers find those of the last complete checkpoint, and a writer those of the checkpoint that it
+/// stores while newer values replace them. Each checkpoint ends a segment. A segment has the keys that changed in it, each
+/// with its value from the segment's beginning.
 pub struct ValueHistory<K, V> {
     /// The oldest first; never empty.
     segments: VecDeque<Segment<K, V>>,
@@ -20,25 +22,46 @@ pub struct ValueHistory<K, V> {
     number: u32,
     /// The number of keys in the last segment.
     changed: Arc<AtomicUsize>,
+    /// The changelog has the changes up to this checkpoint. Stays 0 without a changelog.
+    written: u64,
+    /// Segments before the last complete checkpoint, until [`sweep`](Self::sweep) takes them.
+    ended: Vec<Segment<K, V>>,
 }
 
 struct Segment<K, V> {
     /// The checkpoint at which it begins; 0 for the beginning of the run.
     since: u64,
-    former: HashMap<K, Option<V>>,
+    /// In the order of the changes, so that a writer continues where it was.
+    former: Former<K, V>,
     /// Keys that have lost their value in it. They may be there more than once, and may have one again.
     removed: Vec<K>,
 }
+
+/// Former values of keys.
+pub type Former<K, V> = IndexMap<K, Option<V>, RandomState>;
 
 impl<K, V> Segment<K, V> {
     fn new(since: u64) -> Self {
         Segment {
             since,
-            former: HashMap::new(),
+            former: Former::default(),
             removed: Vec::new(),
         }
     }
 }
+
+/// The place of a writer in the changes of a checkpoint: it begins at the default.
+#[derive(Debug, Default)]
+pub struct ChangeCursor {
+    /// The checkpoint at which the segment of the next key begins.
+    since: u64,
+    /// The number of keys of the segment that were looked at.
+    looked_at: usize,
+}
+
+/// Keys of segments that ended and have lost their value, and values that no reader finds any more. To drop them may take
+/// long.
+pub type Swept<K, V> = (Vec<K>, Option<Former<K, V>>);
 
 impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     /// An empty history, which shows in `changed` how many keys have changed in the present segment.
@@ -47,6 +70,8 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
             segments: VecDeque::from([Segment::new(0)]),
             number: 1,
             changed: Arc::clone(changed),
+            written: 0,
+            ended: Vec::new(),
         }
     }
 
@@ -75,14 +100,54 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
 
     /// Returns the value at the last complete checkpoint of a key that has changed since then; `None` for other keys.
     pub fn former(&self, key: &K) -> Option<&Option<V>> {
-        let mut segments = self.segments.iter();
+        self.former_at(0, key)
+    }
+
+    /// The same for the checkpoint at which the segment `first` begins.
+    fn former_at(&self, first: usize, key: &K) -> Option<&Option<V>> {
+        let mut segments = self.segments.iter().skip(first);
         segments.find_map(|segment| segment.former.get(key))
     }
 
-    /// Returns the keys that have changed in the present segment.
-    pub fn changed(&self) -> impl Iterator<Item = &K> {
-        let last = self.segments.back().into_iter();
-        last.flat_map(|segment| segment.former.keys())
+    /// Returns the next key that has changed before `checkpoint`, the last cut, and that the changelog has not as it is
+    /// there; each key once. With it its value at the checkpoint, if it has changed since then.
+    pub fn next_change(
+        &self,
+        checkpoint: u64,
+        cursor: &mut ChangeCursor,
+    ) -> Option<(&K, Option<&Option<V>>)> {
+        let end = self.segment_since(checkpoint)?;
+        let begin = self.segment_since(cursor.since).unwrap_or(0);
+        for index in begin..end {
+            let segment = &self.segments[index];
+            if segment.since != cursor.since {
+                *cursor = ChangeCursor {
+                    since: segment.since,
+                    looked_at: 0,
+                };
+            }
+            if self.segments[index + 1].since <= self.written {
+                continue;
+            }
+            while let Some((key, _)) = segment.former.get_index(cursor.looked_at) {
+                cursor.looked_at += 1;
+                let mut later = self.segments.range(index + 1..end);
+                if !later.any(|segment| segment.former.contains_key(key)) {
+                    return Some((key, self.former_at(end, key)));
+                }
+            }
+        }
+        None
+    }
+
+    fn segment_since(&self, checkpoint: u64) -> Option<usize> {
+        let mut segments = self.segments.iter();
+        segments.position(|segment| segment.since == checkpoint)
+    }
+
+    /// The changelog has the changes up to this checkpoint.
+    pub fn written(&mut self, checkpoint: u64) {
+        self.written = checkpoint;
     }
 
     /// Ends the present segment with a checkpoint.
@@ -95,19 +160,27 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         }
     }
 
-    /// Drops all values older than a complete checkpoint. Returns keys that have lost their value, and may no longer be in any
-    /// segment.
-    pub fn complete(&mut self, checkpoint: u64) -> Vec<K> {
-        let mut removed = Vec::new();
+    /// Forgets what is older than a complete checkpoint.
+    pub fn complete(&mut self, checkpoint: u64) {
         while self
             .segments
             .get(1)
             .is_some_and(|next| next.since <= checkpoint)
         {
-            let oldest = self.segments.pop_front();
-            removed.extend(oldest.into_iter().flat_map(|oldest| oldest.removed));
+            self.ended.extend(self.segments.pop_front());
         }
-        removed
+    }
+
+    /// Takes up to `limit` keys of segments that have ended; `None` if there are no such segments.
+    pub fn sweep(&mut self, limit: usize) -> Option<Swept<K, V>> {
+        let last = self.ended.last_mut()?;
+        let rest = last.removed.len().saturating_sub(limit);
+        let removed = last.removed.split_off(rest);
+        let former = match last.removed.is_empty() {
+            true => self.ended.pop().map(|segment| segment.former),
+            false => None,
+        };
+        Some((removed, former))
     }
 
     /// Joins the two oldest segments: their checkpoint in the middle is not readable any more, even if it is completed.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -10,7 +11,7 @@ use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
 use serde::Serialize;
 
-use crate::state::value_history::ValueHistory;
+use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
 
 /// The values of a partition's keys. Their history is noted only if the flow takes checkpoints.
 pub struct ValueTable<K, V> {
@@ -184,19 +185,6 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Takes the keys that have changed since the cut before, with their values, and cuts.
-    pub fn take_changes(&mut self, checkpoint: u64) -> Vec<(K, Option<V>)>
-    where
-        V: Clone,
-    {
-        let history = self.history.iter();
-        let changed = history.flat_map(|history| history.changed());
-        let value = |key: &K| (key.clone(), self.get(key).cloned());
-        let changes = changed.map(value).collect();
-        self.cut(checkpoint);
-        changes
-    }
-
     /// Changes from now on are behind the checkpoint.
     pub fn cut(&mut self, checkpoint: u64) {
         if let Some(history) = &mut self.history {
@@ -204,18 +192,56 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Drops all values older than a complete checkpoint.
-    pub fn complete(&mut self, checkpoint: u64) {
-        let Some(history) = &mut self.history else {
-            return;
+    /// Returns up to `limit` of the keys that have changed before `checkpoint`, the last cut, and that the changelog has not
+    /// as they are there; with their values at the checkpoint. The next call continues behind them; nothing is left when it
+    /// returns none.
+    pub fn changes(
+        &self,
+        checkpoint: u64,
+        cursor: &mut ChangeCursor,
+        limit: usize,
+    ) -> Vec<(K, Option<V>)>
+    where
+        V: Clone,
+    {
+        let Some(history) = &self.history else {
+            return Vec::new();
         };
-        for key in history.complete(checkpoint) {
-            let is_absent = self.entries.get(&key).is_some_and(|it| it.value.is_none());
-            if is_absent && history.former(&key).is_none() {
-                self.entries.remove(&key);
-                unindex(&mut self.index, &key);
+        let next = iter::from_fn(|| history.next_change(checkpoint, cursor));
+        let value = |(key, former): (&K, Option<&Option<V>>)| {
+            let value = former.map_or_else(|| self.get(key), Option::as_ref);
+            (key.clone(), value.cloned())
+        };
+        next.take(limit).map(value).collect()
+    }
+
+    /// The changelog has the changes up to this checkpoint.
+    pub fn written(&mut self, checkpoint: u64) {
+        if let Some(history) = &mut self.history {
+            history.written(checkpoint);
+        }
+    }
+
+    /// Forgets what was before a complete checkpoint. Its memory is freed by [`sweep`](Self::sweep).
+    pub fn complete(&mut self, checkpoint: u64) {
+        if let Some(history) = &mut self.history {
+            history.complete(checkpoint);
+        }
+    }
+
+    /// Frees memory of at most `limit` entries that were forgotten; `None` if there are no more. The caller drops the
+    /// result when the table is unlocked.
+    pub fn sweep(&mut self, limit: usize) -> Option<Swept<K, V>> {
+        let history = self.history.as_mut()?;
+        let swept = history.sweep(limit)?;
+        for key in &swept.0 {
+            let is_absent = self.entries.get(key).is_some_and(|it| it.value.is_none());
+            if is_absent && history.former(key).is_none() {
+                self.entries.remove(key);
+                unindex(&mut self.index, key);
             }
         }
+        Some(swept)
     }
 
     /// The key has no value any more.
@@ -261,10 +287,28 @@ fn unindex<K: Serialize>(index: &mut Option<BTreeMap<Vec<u8>, K>>, key: &K) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     fn set(table: &mut ValueTable<u32, u64>, key: u32, value: Option<u64>) {
         table.update(&key, |present| *present = value);
+    }
+
+    /// Cuts the table, and returns the changes for a changelog, which takes them.
+    fn take_changes(table: &mut ValueTable<u32, u64>, checkpoint: u64) -> Vec<(u32, Option<u64>)> {
+        table.cut(checkpoint);
+        let mut cursor = ChangeCursor::default();
+        let next = iter::from_fn(|| table.changes(checkpoint, &mut cursor, 1).pop());
+        let mut changes: Vec<_> = next.collect();
+        changes.sort_unstable();
+        table.written(checkpoint);
+        changes
+    }
+
+    /// Frees all memory that the table does not need any more.
+    fn sweep(table: &mut ValueTable<u32, u64>) {
+        while table.sweep(1).is_some() {}
     }
 
     #[test]
@@ -275,7 +319,7 @@ mod tests {
         table.restore(2, Some(20));
         table.restore(3, Some(30));
         table.restore(3, None);
-        assert_eq!(table.take_changes(1), []);
+        assert_eq!(take_changes(&mut table, 1), []);
         for _ in 0..3 {
             set(&mut table, 2, None);
             set(&mut table, 2, Some(21));
@@ -283,15 +327,14 @@ mod tests {
             set(&mut table, 4, None);
         }
         set(&mut table, 5, None);
-        let mut changes = table.take_changes(2);
-        changes.sort_unstable();
-        assert_eq!(changes, [(2, Some(21)), (4, None)]);
+        assert_eq!(take_changes(&mut table, 2), [(2, Some(21)), (4, None)]);
         assert_eq!(table.get(&1), Some(&10));
         table.complete(2);
+        sweep(&mut table);
         assert_eq!(table.entries.len(), 2, "removed keys take no memory");
         set(&mut table, 2, Some(22));
-        assert_eq!(table.take_changes(3), [(2, Some(22))]);
-        assert_eq!(table.take_changes(4), []);
+        assert_eq!(take_changes(&mut table, 3), [(2, Some(22))]);
+        assert_eq!(take_changes(&mut table, 4), []);
     }
 
     #[test]
@@ -302,10 +345,8 @@ mod tests {
         for key in [1, 2, 1, 2] {
             table.note_changed(key);
         }
-        let mut changes = table.take_changes(1);
-        changes.sort_unstable();
-        assert_eq!(changes, [(1, Some(10)), (2, None)]);
-        assert_eq!(table.take_changes(2), []);
+        assert_eq!(take_changes(&mut table, 1), [(1, Some(10)), (2, None)]);
+        assert_eq!(take_changes(&mut table, 2), []);
     }
 
     #[test]
@@ -314,5 +355,129 @@ mod tests {
         set(&mut table, 1, Some(10));
         set(&mut table, 1, None);
         assert!(table.entries.is_empty());
+    }
+
+    /// A table, and plain maps beside it.
+    #[derive(Default)]
+    struct Model {
+        table: ValueTable<u32, u64>,
+        now: BTreeMap<u32, u64>,
+        /// At each cut; at first the beginning.
+        cuts: Vec<BTreeMap<u32, u64>>,
+        /// Checkpoints that are written, and may be complete on all ranks.
+        written: VecDeque<u64>,
+        /// The last complete checkpoint.
+        complete: u64,
+        /// As the changelog has it.
+        logged: BTreeMap<u32, u64>,
+        /// The changes of the checkpoint that is being written.
+        writing: BTreeMap<u32, Option<u64>>,
+        cursor: ChangeCursor,
+        checkpoint: u64,
+    }
+
+    impl Model {
+        fn new() -> Model {
+            let mut model = Model {
+                cuts: vec![BTreeMap::new()],
+                ..Model::default()
+            };
+            model.table.note_changes();
+            model
+        }
+
+        fn change(&mut self, key: u32, value: Option<u64>) {
+            set(&mut self.table, key, value);
+            match value {
+                Some(value) => drop(self.now.insert(key, value)),
+                None => drop(self.now.remove(&key)),
+            }
+        }
+
+        /// A checkpoint that is not written whole is given up.
+        fn cut(&mut self) {
+            self.checkpoint += 1;
+            self.table.cut(self.checkpoint);
+            self.cuts.push(self.now.clone());
+            self.writing.clear();
+            self.cursor = ChangeCursor::default();
+        }
+
+        /// Writes some changes.
+        fn write(&mut self, limit: usize) {
+            let changes = self.table.changes(self.checkpoint, &mut self.cursor, limit);
+            let is_all = changes.is_empty();
+            for (key, value) in changes {
+                let former = self.writing.insert(key, value);
+                assert_eq!(former, None, "each key is written once");
+            }
+            if !is_all || self.checkpoint == 0 {
+                return;
+            }
+            for (key, value) in std::mem::take(&mut self.writing) {
+                match value {
+                    Some(value) => drop(self.logged.insert(key, value)),
+                    None => drop(self.logged.remove(&key)),
+                }
+            }
+            self.table.written(self.checkpoint);
+            assert_eq!(Some(&self.logged), self.cuts.last());
+            self.written.push_back(self.checkpoint);
+        }
+
+        fn complete(&mut self) {
+            if let Some(checkpoint) = self.written.pop_front() {
+                self.table.complete(checkpoint);
+                self.complete = checkpoint;
+            }
+        }
+
+        fn check(&self) {
+            // Where segments were joined, readers find an older checkpoint.
+            let checkpoint = self.table.checkpoint().unwrap();
+            assert!(checkpoint <= self.complete);
+            let complete = &self.cuts[checkpoint as usize];
+            for key in 0..KEYS {
+                assert_eq!(self.table.get(&key), self.now.get(&key));
+                let committed = self.table.committed(&key).value;
+                assert_eq!(committed, complete.get(&key), "key {key}");
+            }
+        }
+    }
+
+    const KEYS: u32 = 12;
+
+    #[test]
+    fn a_changelog_has_the_values_of_each_cut_while_newer_ones_replace_them() {
+        for seed in 0..300 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut model = Model::new();
+            for _ in 0..400 {
+                match rng.u32(..12) {
+                    0 => model.cut(),
+                    1..=3 => model.write(rng.usize(1..4)),
+                    4 => model.complete(),
+                    5 => drop(model.table.sweep(rng.usize(1..3))),
+                    6 => model.change(rng.u32(..KEYS), None),
+                    _ => model.change(rng.u32(..KEYS), Some(rng.u64(..3))),
+                }
+                model.check();
+            }
+            // More checkpoints fail than segments are kept apart.
+            (0..10).for_each(|key| {
+                model.change(key, Some(u64::from(key)));
+                model.cut();
+            });
+            while Some(&model.logged) != model.cuts.last() {
+                model.write(usize::MAX);
+            }
+            model.cut();
+            model.write(1);
+            while !model.written.is_empty() {
+                model.complete();
+            }
+            sweep(&mut model.table);
+            assert_eq!(model.table.entries.len(), model.now.len());
+        }
     }
 }

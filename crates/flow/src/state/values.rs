@@ -1,9 +1,9 @@
 //! A value for each key as a state element.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hashbrown::HashMap;
 use millstream_base::key::{decode_key, encode_key};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -16,6 +16,7 @@ use crate::state::change::Change;
 use crate::state::logged::{LoggedState, WriteChanges};
 use crate::state::ordered::OrderedState;
 use crate::state::partial::StateReader;
+use crate::state::value_history::ChangeCursor;
 use crate::state::value_table::ValueTable;
 use crate::windows::{Key, of_text, text_of};
 
@@ -42,8 +43,6 @@ pub(super) struct Shared<K, V> {
     pub(super) owners: KeyOwners,
     /// The last checkpoint that is complete on all ranks. The tables drop older values when a snapshot or a reader visits them.
     complete: AtomicU64,
-    /// Changes for the changelog, of different keys.
-    aside: Mutex<Vec<(K, Option<V>)>>,
     /// The number of entries that were read back when they were saved. Written by the thread that saves.
     read_again: AtomicUsize,
 }
@@ -71,7 +70,6 @@ impl<K: Key, V: Value> Values<K, V> {
             rank,
             owners: KeyOwners::new(ranks, partitions),
             complete: AtomicU64::new(0),
-            aside: Mutex::default(),
             read_again: AtomicUsize::new(0),
         };
         Values {
@@ -230,13 +228,6 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         }
     }
 
-    fn set_aside(&self, checkpoint: u64) {
-        let tables = self.shared.tables.iter();
-        let changes = tables.flat_map(|table| self.shared.lock(table).take_changes(checkpoint));
-        let changes = changes.collect();
-        self.shared.put_aside(|former| (former, changes));
-    }
-
     fn complete(&self, checkpoint: u64) {
         self.shared
             .complete
@@ -244,15 +235,20 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     }
 
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
-        let written = InWriting {
-            shared: &self.shared,
-            changes: std::mem::take(&mut *self.shared.aside.lock()),
-        };
-        let changes = written.changes.iter().map(|entry| {
-            let (key, value) = encode(entry)?;
+        let tables = self.shared.tables.iter();
+        let mut slices = tables.flat_map(|table| {
+            let mut cursor = ChangeCursor::default();
+            let next = move || {
+                let changes = table.lock().changes(checkpoint, &mut cursor, KEYS_AT_ONCE);
+                (!changes.is_empty()).then_some(changes)
+            };
+            iter::from_fn(next)
+        });
+        let changes = slices.by_ref().flatten().map(|entry| {
+            let (key, value) = encode(&entry)?;
             let checked = self
                 .shared
-                .check(|| read_change(entry, &key, value.as_deref()));
+                .check(|| read_change(&entry, &key, value.as_deref()));
             checked.map_err(|error| of_key(&entry.0, &error))?;
             Ok(Change {
                 key,
@@ -263,44 +259,22 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         write(&mut { changes })
     }
 
-    fn forget_aside(&self) {
-        self.shared.aside.lock().clear();
+    fn written(&self, checkpoint: u64) {
+        for table in &self.shared.tables {
+            table.lock().written(checkpoint);
+        }
+    }
+
+    fn sweep(&self) {
+        for table in &self.shared.tables {
+            // Each slice is dropped when the table is unlocked.
+            while let Some(_swept) = { table.lock().sweep(KEYS_AT_ONCE) } {}
+        }
     }
 }
 
-/// Changes that are being written. Dropped, they are put aside again.
-struct InWriting<'a, K: Key, V> {
-    shared: &'a Shared<K, V>,
-    changes: Vec<(K, Option<V>)>,
-}
-
-impl<K: Key, V> Drop for InWriting<'_, K, V> {
-    fn drop(&mut self) {
-        let changes = std::mem::take(&mut self.changes);
-        self.shared.put_aside(|newer| (changes, newer));
-    }
-}
-
-impl<K: Key, V> Shared<K, V> {
-    /// Puts changes aside: `order` gets those that are there, and returns older and newer ones.
-    fn put_aside(
-        &self,
-        order: impl FnOnce(Vec<(K, Option<V>)>) -> (Vec<(K, Option<V>)>, Vec<(K, Option<V>)>),
-    ) {
-        let mut aside = self.aside.lock();
-        let (older, newer) = order(std::mem::take(&mut aside));
-        *aside = match (older.is_empty(), newer.is_empty()) {
-            (true, _) => newer,
-            (false, true) => older,
-            // A checkpoint has failed.
-            (false, false) => {
-                let all = older.into_iter().chain(newer);
-                let newest: HashMap<K, Option<V>> = all.collect();
-                newest.into_iter().collect()
-            }
-        };
-    }
-}
+/// Keys that are looked at while a table is locked, beside the stage that changes it.
+const KEYS_AT_ONCE: usize = 256;
 
 impl<K, V> Shared<K, V> {
     /// Runs a check of a saved entry, if few of them were checked in this run. Returns whether it did.
@@ -442,7 +416,7 @@ mod tests {
     fn writing_a_value_that_cannot_be_read_back_fails_and_names_its_key() {
         let expected = "key \"tea\": it was written and cannot be read again: ";
         let values = one(Renamed { total: 7 });
-        values.set_aside(1);
+        values.cut(1);
         for _ in 0..2 {
             let error = values
                 .write(1, &mut |changes| {
@@ -469,7 +443,7 @@ mod tests {
                 table.lock().update(&key, |value| *value = Some(checkpoint));
             }
             assert_eq!(values.changed_keys(), 100);
-            values.set_aside(checkpoint);
+            values.cut(checkpoint);
             assert_eq!(values.changed_keys(), 0);
         }
     }

@@ -58,8 +58,6 @@ impl LoggedState for OneChange {
 
     fn cut(&self, _: u64) {}
 
-    fn set_aside(&self, _: u64) {}
-
     fn complete(&self, _: u64) {}
 
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
@@ -71,7 +69,9 @@ impl LoggedState for OneChange {
         write(&mut std::iter::once(Ok(change)))
     }
 
-    fn forget_aside(&self) {}
+    fn written(&self, _: u64) {}
+
+    fn sweep(&self) {}
 }
 
 /// Answers each push as the test says.
@@ -115,7 +115,7 @@ impl Wake for Wakes {
 }
 
 #[test]
-fn a_commit_does_not_wait_for_a_push_or_for_disk_space() {
+fn a_commit_does_not_wait_for_a_push_or_for_room() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
@@ -124,7 +124,7 @@ fn a_commit_does_not_wait_for_a_push_or_for_disk_space() {
     let commit_waker = Waker::from(Arc::clone(&wakes));
     let commit = || element.commit(1, &commit_waker).ok();
     let bell = Arc::new(WriterBell::default());
-    let write = element.set_aside(2);
+    let write = element.cut_changes(2);
     let writer = thread::spawn({
         let bell = Arc::clone(&bell);
         move || {
@@ -149,13 +149,13 @@ fn a_commit_does_not_wait_for_a_push_or_for_disk_space() {
 }
 
 #[test]
-fn dropping_a_flow_ends_its_wait_for_disk_space() {
+fn a_flow_that_ends_early_ends_its_wait_for_room() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
     element.open(Box::new(Told { asked, answers }));
     let bell = Arc::new(WriterBell::default());
-    let write = element.set_aside(2);
+    let write = element.cut_changes(2);
     answer.send(0).unwrap();
     let writer = thread::spawn({
         let bell = Arc::clone(&bell);
@@ -182,7 +182,7 @@ fn few_changes_of_large_values_make_an_early_checkpoint_due() {
     // The size of values is unknown before the first checkpoint.
     assert!(!element.has_many_changes());
     answer.send(1).unwrap();
-    let write = element.set_aside(1);
+    let write = element.cut_changes(1);
     write.write(&Arc::new(WriterBell::default())).unwrap();
     assert!(element.has_many_changes());
 }
