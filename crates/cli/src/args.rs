@@ -698,7 +698,7 @@ pub enum DeadLettersCommand {
     ///
     /// A dead letter is an item for which an operator of the flow panicked twice or returned an error. The dead
     /// letters of a flow are in the stream `<flow>.dead_letters`, unless the flow names another: then name it with
-    /// --stream. Several flows may share such a stream.
+    /// --stream. Several flows may share a named stream.
     ///
     /// The fields of --json: stream, partition and offset of the letter, timestamp, flow, operator, error, item, the
     /// operator's input, origin, the stream, partition and offset of the record from which the item was made, or

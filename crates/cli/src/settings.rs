@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_in_a_higher_place_is_worked_on() {
+    fn a_higher_place_decides_between_server_and_data_directory() {
         let resolve = |flags: Settings, environment: &[(&str, &str)]| {
             flags
                 .resolve(variables(environment), None)

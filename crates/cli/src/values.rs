@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_addresses_that_they_can_connect_to() {
+    fn only_addresses_that_clients_can_connect_to_are_advertised() {
         let told = |host: &str, port| Some((host.to_owned(), port));
         let both = Advertised(vec![None, told("example.com", 9093)]);
         assert_eq!(advertised(";example.com:9093"), Ok(both));

@@ -160,7 +160,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         }
     }
 
-    /// Forgets what is older than a complete checkpoint.
+    /// Forgets the values from before a complete checkpoint.
     pub fn complete(&mut self, checkpoint: u64) {
         while self
             .segments

@@ -222,7 +222,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Forgets what was before a complete checkpoint. Its memory is freed by [`sweep`](Self::sweep).
+    /// Forgets the values from before a complete checkpoint. [`sweep`](Self::sweep) frees their memory.
     pub fn complete(&mut self, checkpoint: u64) {
         if let Some(history) = &mut self.history {
             history.complete(checkpoint);
