@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+import time
 
 import pytest
 
 import processes
+from clients import consumer, producer
 from jvm import java
 
 # The id of the broker under test.
@@ -203,6 +205,30 @@ def test_settings_of_brokers_groups_users_and_addresses(tools):
     tools.run(*metrics, "--describe", says=["interval.ms=10000"])
     tools.run(*metrics, "--delete", says=["Deleted client metrics config for m."])
     assert tools.run("kafka-client-metrics", "--list").split() == []
+
+
+def test_metrics_of_clients(tools):
+    tools.run("kafka-topics", "--create", "--topic", "t")
+    tools.run("kafka-topics", "--create", "--topic", "otlp_metrics")
+    every = ["--alter", "--name", "all", "--metrics", "*", "--interval", 200]
+    tools.run("kafka-client-metrics", *every)
+    thirty = ["--topic", "t", "--max-messages", 30, "--throughput", 10]
+    tools.run("kafka-verifiable-producer", *thirty)
+    client = producer(tools.address)
+    reports = consumer(tools.address, "metrics", enable_metrics_push=False)
+    reports.subscribe(["otlp_metrics"])
+    expected, seen = {"apache-kafka-java", "confluent-kafka-python"}, set()
+    end = time.monotonic() + SECONDS_MAX
+    while not expected <= seen:
+        assert time.monotonic() < end, seen
+        client.produce("t", b"value")
+        client.poll(0)
+        report = reports.poll(0.2)
+        if report is not None and b"producer" in report.value():
+            software = dict(report.headers())["client_software_name"].decode()
+            seen.update(name for name in expected if software.startswith(name))
+    client.flush()
+    reports.close()
 
 
 def test_records_and_groups(tools, tmp_path):

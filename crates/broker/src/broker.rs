@@ -21,6 +21,7 @@ use crate::pins::Pins;
 use crate::security::SecurityConfig;
 use crate::security::service::{SecurityError, SecurityService};
 use crate::shares::service::ShareService;
+use crate::telemetry::Subscriptions;
 use crate::transactions::service::TransactionService;
 use crate::user_streams::stream_of_users;
 use crate::{configs, groups, native};
@@ -57,6 +58,7 @@ pub struct Broker {
     pins: Arc<Pins>,
     cluster_id: String,
     configs: ConfigStore,
+    telemetry: Subscriptions,
     log_levels: OnceLock<Arc<dyn LogLevels>>,
     pub(crate) counters: Counters,
 }
@@ -132,6 +134,7 @@ impl Broker {
             pins: Arc::new(Pins::new(log.pool())),
             counters: Counters::default(),
             log_levels: OnceLock::new(),
+            telemetry: Subscriptions::new(&configs),
             configs,
             security,
             groups,
@@ -164,6 +167,11 @@ impl Broker {
 
     pub(crate) fn configs(&self) -> &ConfigStore {
         &self.configs
+    }
+
+    /// Returns the subscriptions to metrics of clients.
+    pub(crate) fn telemetry(&self) -> &Subscriptions {
+        &self.telemetry
     }
 
     /// Returns the broker's settings.

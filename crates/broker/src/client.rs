@@ -22,15 +22,21 @@ use crate::push::Subscriptions;
 use crate::security::service::Login;
 use crate::security::{ByteRate, Principal, Traffic, answer_bytes_max};
 use crate::shares::service::Held;
+use crate::telemetry::Reports;
 use crate::user_streams::not_internal;
 
 /// The most streams that a connection remembers, so that it looks each up once.
 const STREAMS_MAX: usize = 4096;
 
+/// The longest name, and the longest version, of a client's software.
+const SOFTWARE_CHARS_MAX: usize = 256;
+
 /// The state of one connection.
 pub struct Client {
     peer: Peer,
     id: String,
+    /// The name and the version of the client's software; empty if it has not told them.
+    software: (String, String),
     broker: Arc<Broker>,
     access: Access,
     /// Present only where clients may log in.
@@ -42,6 +48,8 @@ pub struct Client {
     /// The object that the client uploads.
     pub(crate) upload: Option<Upload>,
     pub(crate) subscriptions: Subscriptions,
+    /// The client's reports of its own metrics.
+    pub(crate) reports: Reports,
     /// The share sessions that the connection has begun, if there are any.
     shares: Option<Held>,
     streams: HashMap<Arc<str>, Stream>,
@@ -66,9 +74,11 @@ impl Client {
             ending,
             peer,
             id: String::new(),
+            software: Default::default(),
             broker: Arc::clone(broker),
             upload: None,
             subscriptions: Subscriptions::default(),
+            reports: Reports::default(),
             shares: None,
             streams: HashMap::new(),
             streams_by_uuid: HashMap::new(),
@@ -86,6 +96,17 @@ impl Client {
         if self.id != id {
             id.clone_into(&mut self.id);
         }
+    }
+
+    /// Returns the name and the version of the client's software, as it reports them; they may be empty.
+    pub fn software(&self) -> (&str, &str) {
+        (&self.software.0, &self.software.1)
+    }
+
+    /// Takes over the beginnings of the name and the version of the client's software.
+    pub fn set_software(&mut self, name: &str, version: &str) {
+        let begin = |text: &str| text.chars().take(SOFTWARE_CHARS_MAX).collect();
+        self.software = (begin(name), begin(version));
     }
 
     /// Returns the client's rights.

@@ -39,6 +39,7 @@ pub mod security;
 mod server;
 mod shares;
 mod status;
+mod telemetry;
 mod topic_names;
 pub mod transactions;
 mod user_streams;

@@ -69,6 +69,8 @@ macro_rules! apis {
             ListTransactions = 66, $crate::messages::ListTransactionsRequest, $crate::messages::ListTransactionsResponse, 0..=2, 0;
             ConsumerGroupHeartbeat = 68, $crate::messages::ConsumerGroupHeartbeatRequest, $crate::messages::ConsumerGroupHeartbeatResponse, 0..=1, 0;
             ConsumerGroupDescribe = 69, $crate::messages::ConsumerGroupDescribeRequest, $crate::messages::ConsumerGroupDescribeResponse, 0..=1, 0;
+            GetTelemetrySubscriptions = 71, $crate::messages::GetTelemetrySubscriptionsRequest, $crate::messages::GetTelemetrySubscriptionsResponse, 0..=0, 0;
+            PushTelemetry = 72, $crate::messages::PushTelemetryRequest, $crate::messages::PushTelemetryResponse, 0..=0, 0;
             ListConfigResources = 74, $crate::messages::ListConfigResourcesRequest, $crate::messages::ListConfigResourcesResponse, 0..=1, 0;
             DescribeTopicPartitions = 75, $crate::messages::DescribeTopicPartitionsRequest, $crate::messages::DescribeTopicPartitionsResponse, 0..=0, 0;
             ShareGroupHeartbeat = 76, $crate::messages::ShareGroupHeartbeatRequest, $crate::messages::ShareGroupHeartbeatResponse, 1..=1, 0;

@@ -50,7 +50,8 @@ impl Handle for ApiVersionsRequest {
         context.elements(SUPPORTED.len())
     }
 
-    fn handle(self, _: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
+    fn handle(self, _: &Arc<Broker>, client: &mut Client, _: i16) -> Reply {
+        client.set_software(&self.client_software_name, &self.client_software_version);
         api_versions().into()
     }
 }

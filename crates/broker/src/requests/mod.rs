@@ -21,6 +21,7 @@ mod replicas;
 mod rights;
 mod security;
 mod shares;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod topics;

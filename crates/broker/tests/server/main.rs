@@ -27,6 +27,7 @@ mod shares;
 mod shutdown;
 mod streams;
 mod support;
+mod telemetry;
 mod tls;
 mod token_urls;
 mod tokens;

@@ -1,7 +1,10 @@
 //! All settings of subscriptions to metrics of clients.
 
+use regex::Regex;
+
 use crate::configs::setting::Setting;
 use crate::configs::value::{Values, items_of};
+use crate::pattern::compile;
 
 /// The selectors that a subscription may match clients by.
 const SELECTORS: [&str; 6] = [
@@ -13,7 +16,8 @@ const SELECTORS: [&str; 6] = [
     "client_source_port",
 ];
 
-const NO_EFFECT: &str = "Has no effect: this server does not ask clients for metrics.";
+/// The default of `interval.ms`.
+pub const INTERVAL_DEFAULT_MS: u64 = 300_000;
 
 /// All settings of a subscription, by their names.
 pub const SETTINGS: [Setting; 3] = [
@@ -21,21 +25,56 @@ pub const SETTINGS: [Setting; 3] = [
         "interval.ms",
         Values::Int(100, 3_600_000),
         "300000",
-        NO_EFFECT,
+        "The time between two reports of a client, in milliseconds.",
     ),
-    Setting::new("match", Values::List(&[]), "", NO_EFFECT).refusing(refuse_patterns),
-    Setting::new("metrics", Values::List(&[]), "", NO_EFFECT),
+    Setting::new(
+        "match",
+        Values::List(&[]),
+        "",
+        "The clients that report: all those whose attributes match the patterns, for example client_id=app-.*; all clients without patterns.",
+    )
+    .refusing(refuse_patterns),
+    Setting::new(
+        "metrics",
+        Values::List(&[]),
+        "",
+        "The beginnings of the names of the metrics that clients report, or * for all.",
+    ),
 ];
 
 fn refuse_patterns(patterns: &str) -> Option<String> {
-    let is_pattern = |pattern: &&str| {
-        let selector = pattern.split_once('=').map(|(selector, _)| selector.trim());
-        selector.is_some_and(|selector| SELECTORS.contains(&selector))
-    };
     let patterns = items_of(patterns);
-    let pattern = patterns.iter().find(|pattern| !is_pattern(pattern))?;
-    Some(format!(
-        "{pattern:?} is no pattern: it begins with one of {} and =",
-        SELECTORS.join(", ")
-    ))
+    patterns.iter().find_map(|text| pattern(text).err())
+}
+
+/// Reads a pattern: a selector, `=` and a regular expression that has to match the whole value.
+///
+/// # Errors
+/// When it is something else; the error quotes it.
+pub fn pattern(text: &str) -> Result<(&'static str, Regex), String> {
+    let parts = text.split_once('=');
+    let found = parts.and_then(|(selector, regex)| {
+        let selector = SELECTORS.into_iter().find(|it| *it == selector.trim())?;
+        Some((selector, regex.trim()))
+    });
+    let Some((selector, regex)) = found else {
+        return Err(format!(
+            "{text:?} is no pattern: it begins with one of {} and =",
+            SELECTORS.join(", ")
+        ));
+    };
+    match compile(regex) {
+        Ok(regex) => Ok((selector, regex)),
+        Err(error) => Err(format!("{text:?} is no pattern: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_has_one_default() {
+        assert_eq!(SETTINGS[0].default, INTERVAL_DEFAULT_MS.to_string());
+    }
 }

@@ -403,7 +403,11 @@ fn alter_resource(
         TOPIC => alter_topic(broker, name, changes, validate_only),
         BROKER => node::alter(broker, name, changes, validate_only),
         LOGGER => loggers::alter(broker, name, changes, validate_only),
-        CLIENT_METRICS => client_metrics::alter(broker.configs(), name, changes, validate_only),
+        CLIENT_METRICS => {
+            client_metrics::alter(broker.configs(), name, changes, validate_only)?;
+            broker.telemetry().renew(broker.configs());
+            Ok(())
+        }
         GROUP => {
             let of_broker = &broker.config().groups;
             let use_changed = |config, shared| {

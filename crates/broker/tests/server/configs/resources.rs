@@ -101,6 +101,7 @@ fn subscriptions_to_metrics_survive_a_restart_and_all_resources_are_listed() {
     for (name, value) in [
         ("match", "foo=a"),
         ("match", "client_id"),
+        ("match", "client_id=("),
         ("interval.ms", "50"),
         ("interval.ms", "x"),
         ("intervall.ms", "5000"),

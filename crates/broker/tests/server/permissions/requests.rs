@@ -24,7 +24,9 @@ fn is_denied(response: &impl std::fmt::Debug) -> bool {
 
 /// Requests that every client may send. A list in an answer leaves out the resources that the
 /// client may not describe.
-const WITHOUT_RIGHTS: [ApiKey; 11] = [
+const WITHOUT_RIGHTS: [ApiKey; 12] = [
+    // A client without the right to report is asked for no metrics: see the tests of telemetry.
+    ApiKey::GetTelemetrySubscriptions,
     // The rights are those of its subscription: see the tests of push.
     ApiKey::Receive,
     ApiKey::ApiVersions,

@@ -120,6 +120,11 @@ pub fn topic_cases() -> Vec<Case> {
             MetadataRequest::default().with_topics(Some(vec![named])),
             [(Describe, topic("t"))],
         ),
+        case(
+            0,
+            PushTelemetryRequest::default(),
+            [(Write, topic("otlp_metrics"))],
+        ),
         case(0, describe_partitions, [(Describe, topic("t"))]),
         case(7, created("made"), [(Create, topic("made"))]),
         case(7, created("also-made"), [(Create, CLUSTER)]),
