@@ -65,6 +65,7 @@ macro_rules! apis {
             UpdateFeatures = 57, $crate::messages::UpdateFeaturesRequest, $crate::messages::UpdateFeaturesResponse, 0..=2, 0;
             DescribeCluster = 60, $crate::messages::DescribeClusterRequest, $crate::messages::DescribeClusterResponse, 0..=2, 0;
             DescribeProducers = 61, $crate::messages::DescribeProducersRequest, $crate::messages::DescribeProducersResponse, 0..=0, 0;
+            UnregisterBroker = 64, $crate::messages::UnregisterBrokerRequest, $crate::messages::UnregisterBrokerResponse, 0..=0, 0;
             DescribeTransactions = 65, $crate::messages::DescribeTransactionsRequest, $crate::messages::DescribeTransactionsResponse, 0..=0, 0;
             ListTransactions = 66, $crate::messages::ListTransactionsRequest, $crate::messages::ListTransactionsResponse, 0..=2, 0;
             ConsumerGroupHeartbeat = 68, $crate::messages::ConsumerGroupHeartbeatRequest, $crate::messages::ConsumerGroupHeartbeatResponse, 0..=1, 0;

@@ -13,6 +13,7 @@ use millstream_wire::messages::describe_log_dirs_response::{
 use millstream_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use millstream_wire::messages::{
     BrokerId, DescribeClusterRequest, DescribeLogDirsRequest, FindCoordinatorRequest,
+    UnregisterBrokerRequest,
 };
 use millstream_wire::{ResponseError, StrBytes};
 
@@ -135,6 +136,43 @@ impl Handle for FindCoordinatorRequest {
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
         find_coordinator(broker, client, version, self)
+    }
+}
+
+/// Unregisters no broker, since this one is the only one, and it runs.
+impl Handle for UnregisterBrokerRequest {
+    const CHECKS: &'static [Check] = &[Check::Whole];
+
+    fn check(&self, client: &Client, _: i16) -> Checked {
+        need_cluster(client, Operation::Alter)
+    }
+
+    refuse_with_message!();
+    errors!(error_code);
+
+    fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
+        context.plain()
+    }
+
+    fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
+        let id = broker.node_id();
+        let (error, why) = match self.broker_id == id {
+            true => (
+                ResponseError::InvalidRequest,
+                format!(
+                    "broker {} is the only one, and it runs: stop the server instead",
+                    id.0
+                ),
+            ),
+            false => (
+                ResponseError::BrokerIdNotRegistered,
+                format!(
+                    "there is no broker {}: the only one is {}",
+                    self.broker_id.0, id.0
+                ),
+            ),
+        };
+        self.refused_since(version, error, &why).into()
     }
 }
 

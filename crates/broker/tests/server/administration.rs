@@ -24,7 +24,8 @@ use millstream_wire::messages::{
     AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest, BrokerId, CreateTopicsRequest,
     DeleteRecordsRequest, DeleteTopicsRequest, DescribeQuorumRequest,
     DescribeTopicPartitionsRequest, ElectLeadersRequest, GroupId, ListOffsetsRequest,
-    ListPartitionReassignmentsRequest, MetadataRequest, OffsetCommitRequest, UpdateFeaturesRequest,
+    ListPartitionReassignmentsRequest, MetadataRequest, OffsetCommitRequest,
+    UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
 use millstream_wire::{ApiKey, MetadataTopic, ResponseError, Uuid};
 
@@ -157,6 +158,27 @@ fn the_node_is_its_own_quorum() {
         let expected = (version >= 2).then(|| node.address().port());
         assert_eq!(ports, Vec::from_iter(expected), "version {version}");
     }
+}
+
+#[test]
+fn the_only_broker_cannot_be_unregistered() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let mut unregister = |id: BrokerId| {
+        let request = UnregisterBrokerRequest::default().with_broker_id(id);
+        let refused = ask!(client, UnregisterBroker, 0, request);
+        (
+            refused.error_code,
+            refused.error_message.unwrap().to_string(),
+        )
+    };
+    let (code, why) = unregister(BrokerId(7));
+    assert_eq!(code, ResponseError::BrokerIdNotRegistered.code());
+    assert_eq!(why, "there is no broker 7: the only one is 1");
+    let (code, why) = unregister(ID);
+    assert_eq!(code, ResponseError::InvalidRequest.code());
+    assert!(why.ends_with("stop the server instead"), "{why}");
+    client.create_topic("t", 1);
 }
 
 #[test]

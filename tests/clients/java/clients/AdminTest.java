@@ -31,10 +31,12 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.BrokerIdNotRegisteredException;
 import org.apache.kafka.common.errors.GroupIdNotFoundException;
 import org.apache.kafka.common.errors.GroupNotEmptyException;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidPartitionsException;
+import org.apache.kafka.common.errors.InvalidRequestException;
 import org.apache.kafka.common.errors.InvalidTopicException;
 import org.apache.kafka.common.errors.OffsetOutOfRangeException;
 import org.apache.kafka.common.errors.TopicExistsException;
@@ -102,6 +104,14 @@ class AdminTest {
 
     private static String brokerId(Admin admin) {
         return get(admin.describeCluster().nodes()).iterator().next().idString();
+    }
+
+    @Test
+    void theOnlyBrokerIsNotUnregistered() {
+        try (Admin admin = admin()) {
+            assertRefused(BrokerIdNotRegisteredException.class, admin.unregisterBroker(7).all());
+            assertRefused(InvalidRequestException.class, admin.unregisterBroker(1).all());
+        }
     }
 
     @Test

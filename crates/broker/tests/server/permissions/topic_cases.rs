@@ -229,6 +229,7 @@ pub fn cluster_cases() -> Vec<Case> {
         ),
         case(2, DescribeQuorumRequest::default(), [(Describe, CLUSTER)]),
         case(2, UpdateFeaturesRequest::default(), [(Alter, CLUSTER)]),
+        case(0, UnregisterBrokerRequest::default(), [(Alter, CLUSTER)]),
         case(
             2,
             AlterReplicaLogDirsRequest::default().with_dirs(vec![dir]),
