@@ -92,8 +92,8 @@ pub fn started_documentation(name: &str) -> Option<&'static str> {
 const fn fixed(
     name: &'static str,
     values: Values,
-    value: &'static str,
     documentation: &'static str,
+    value: &'static str,
 ) -> StartedSetting {
     StartedSetting {
         name,
