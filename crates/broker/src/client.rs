@@ -35,7 +35,7 @@ const SOFTWARE_CHARS_MAX: usize = 256;
 pub struct Client {
     peer: Peer,
     id: String,
-    /// The name and the version of the client's software; empty if it has not told them.
+    /// The name and the version of the client's software; empty if the client has not sent them.
     software: (String, String),
     broker: Arc<Broker>,
     access: Access,
