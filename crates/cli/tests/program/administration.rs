@@ -272,11 +272,9 @@ fn administrators_see_the_settings_that_the_server_was_started_with() {
     let shown = server.run(&["config", "show", "broker", "--json"]);
     let shown = shown.assert_done().json();
     let shown = shown["settings"].as_array().unwrap();
-    let address = format!("PLAINTEXT://{}", server.address());
     let places = [
         ("", "log.dirs", data.to_str().unwrap()),
-        ("", "listeners", &address),
-        ("", "advertised.listeners", &address),
+        ("", "listeners", "PLAINTEXT://127.0.0.1:0"),
     ];
     for (line, name, value) in settings.into_iter().chain(places) {
         let setting = shown.iter().find(|it| it["name"] == name);
