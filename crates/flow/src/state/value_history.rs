@@ -116,7 +116,8 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         checkpoint: u64,
         cursor: &mut ChangeCursor,
     ) -> Option<(&K, Option<&Option<V>>)> {
-        let end = self.segment_since(checkpoint)?;
+        let end = self.segments.len() - 1;
+        assert_eq!(self.segments[end].since, checkpoint, "it is the last cut");
         let begin = self.segment_since(cursor.since).unwrap_or(0);
         for index in begin..end {
             let segment = &self.segments[index];
