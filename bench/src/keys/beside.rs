@@ -287,19 +287,25 @@ impl World {
         Ok(())
     }
 
-    /// Waits for work of a thread of the server that is about to begin. Returns how long it took, from its first read or
-    /// write to its last one: it looks for work each second.
+    /// Waits for work of a thread of the server that is about to begin. Returns how long it took, from the look before
+    /// its first read or write to the look after its last one, so short work takes some time, too: the thread looks for
+    /// work each second.
     fn wait_for(&self, name: &str) -> Result<Duration> {
         let thread = thread_named(self.process, name)?;
         let bytes = || bytes_of_thread(self.process, thread);
         let (asked_at, before) = (Instant::now(), bytes()?);
-        while bytes()? == before {
-            let waited = asked_at.elapsed();
-            ensure!(waited < BEGINS_WITHIN, "{name} does nothing");
+        let mut began = asked_at;
+        let mut last = loop {
+            let looked_at = Instant::now();
+            let now = bytes()?;
+            if now != before {
+                break now;
+            }
+            ensure!(asked_at.elapsed() < BEGINS_WITHIN, "{name} does nothing");
+            began = looked_at;
             thread::sleep(LOOK_EVERY);
-        }
-        let began = Instant::now();
-        let (mut last, mut last_at) = (bytes()?, began);
+        };
+        let mut last_at = Instant::now();
         while last_at.elapsed() < RESTS_FOR {
             let now = bytes()?;
             if now != last {
