@@ -26,7 +26,9 @@ use crate::memory::pool::{Arena, Pool};
 use crate::persist::key_turn::KeyTurn;
 use crate::read::context::ReadContext;
 use crate::recovery::unfinished::UnfinishedRecovery;
-use crate::settings::compaction::{KEYED_GROUP_BYTES_MAX, is_compacted, secondary, ttl};
+use crate::settings::compaction::{
+    KEYED_GROUP_BYTES_MAX, is_compacted, keyed_clock, secondary, ttl,
+};
 use crate::settings::config::{Durability, LogConfig, StreamConfig};
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, StreamDefaults, has_policy};
 use crate::settings::intake::Intake;
@@ -201,6 +203,7 @@ impl Core {
             run_bytes_max: RUN_BYTES_MAX.min(self.journal.block_bytes_max() / 2),
             needs_keys,
             ttl: ttl(&config.settings),
+            keyed_clock: keyed_clock(&config.settings),
             secondary: match needs_keys {
                 true => secondary(&config.settings),
                 false => Arc::default(),

@@ -80,7 +80,7 @@ pub use handle::watch::{Watch, Watched};
 pub use hold::{HOLD_LIFE, HOLD_LIFE_MAX, HOLDS_MAX, Hold, ListedHold, NewHold};
 pub use ids::LaneId;
 pub use journal::format::FILE_BYTES_MIN as JOURNAL_FILE_BYTES_MIN;
-pub use keys::expiry::TTL;
+pub use keys::expiry::{KEYED_CLOCK, KEYED_CLOCK_MIN, KeyedClock, TTL, WALL_CLOCK};
 pub use keys::secondary::name::{INDEXES_MAX, SECONDARY, is_secondary_name, refuse_secondary};
 pub use keys::secondary::{SECONDARY_KEY_BYTES_MAX, refuse_secondary_keys};
 pub use keys::table::KeyStats;

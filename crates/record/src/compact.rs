@@ -44,6 +44,9 @@ pub enum Fate {
     Stays,
     /// It becomes a tombstone: it loses its value and its headers.
     LosesValue,
+    /// It is dropped, and its key is absent from then on: no older record of the key is left. It counts as a
+    /// [deletion that was dropped](Rewriter::dropped_to).
+    Expires,
     /// It is dropped.
     Goes,
 }
@@ -113,7 +116,7 @@ pub struct Rewriter {
     builder: ChunkBuilder,
     /// The codec of `builder`, and its level.
     codec: (Compression, Option<i32>),
-    /// The offset behind the last tombstone that was dropped after its horizon.
+    /// The offset behind the last tombstone that was dropped after its horizon, and the last value that has expired.
     dropped_to: Option<Offset>,
 }
 
@@ -184,6 +187,10 @@ impl Rewriter {
             match fate_of(header, &record) {
                 Fate::Stays => {}
                 Fate::LosesValue => record = record.without_value(),
+                Fate::Expires => {
+                    self.dropped_to = Some(record.offset.plus(1));
+                    continue;
+                }
                 Fate::Goes => continue,
             }
             let is_tombstone = record.key.is_some() && record.value.is_none();
@@ -212,8 +219,9 @@ impl Rewriter {
         self.close(self.next, out)
     }
 
-    /// Returns the offset behind the last live tombstone that was dropped after its horizon: a reader that has not read up to
-    /// there misses a deletion. `None` if none was dropped.
+    /// Returns the offset behind the last live tombstone that was dropped after its horizon, or the last value that has
+    /// [expired](Fate::Expires) if that is behind it: a reader that has not read up to there misses a deletion. `None` if none
+    /// was dropped.
     pub fn dropped_to(&self) -> Option<Offset> {
         self.dropped_to
     }

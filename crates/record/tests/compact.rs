@@ -6,7 +6,7 @@ use std::path::Path;
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_record::{
     Chunk, ChunkBuilder, ChunkError, Chunks, Compression, Decompressor, EndMarker, Fate, Header,
-    Producer, REWRITTEN_BYTES_MAX, RewriteRules, Rewriter, TimestampType, TransactionEnd,
+    Producer, REWRITTEN_BYTES_MAX, Record, RewriteRules, Rewriter, TimestampType, TransactionEnd,
     set_append_time, set_place,
 };
 use proptest::collection::vec;
@@ -308,6 +308,38 @@ fn a_rewrite_joins_small_chunks_and_divides_large_ones() {
         sizes(&[source(vec![record(100), record(20_000), record(100)])]),
         [1, 1, 1]
     );
+}
+
+#[test]
+fn a_record_that_expires_is_dropped_and_counts_as_a_dropped_deletion() {
+    let mut builder = ChunkBuilder::new(Compression::None);
+    for key in [b"a", b"b", b"c"] {
+        let pushed = builder.push(NOW, Some(key), Some(b"v"), &[]);
+        pushed.unwrap();
+    }
+    let bytes = builder.finish(None).unwrap();
+    let chunk = Chunk::parse(bytes).unwrap();
+    let rewritten = |fates: [Fate; 3]| {
+        let (mut decompressor, mut out) = (Decompressor::default(), Vec::new());
+        let mut rewriter = Rewriter::new(Offset(0), rules());
+        let records = chunk.records(&mut decompressor).unwrap();
+        let fate = |_: &_, record: &Record<'_>| fates[record.offset.0 as usize];
+        rewriter.push(&chunk, records, fate, &mut out).unwrap();
+        rewriter.finish(&mut out).unwrap();
+        let left = offsets_of(&out);
+        (left, rewriter.dropped_to())
+    };
+    let (stays, expires) = (Fate::Stays, Fate::Expires);
+    assert_eq!(rewritten([stays, Fate::Goes, stays]), (vec![0, 2], None));
+    let expected = (vec![0, 2], Some(Offset(2)));
+    assert_eq!(rewritten([stays, expires, stays]), expected);
+    assert_eq!(rewritten([expires; 3]), (vec![], Some(Offset(3))));
+}
+
+/// The offsets of the three records of a chunk that are left.
+fn offsets_of(rewritten: &[u8]) -> Vec<u64> {
+    let left = records(rewritten, 0, 3).into_iter();
+    left.map(|record| record.offset).collect()
 }
 
 #[test]

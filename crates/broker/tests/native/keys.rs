@@ -369,6 +369,29 @@ fn a_time_to_live_must_be_positive_and_a_deletion_must_not_have_one() {
 }
 
 #[test]
+fn lifetimes_count_from_the_clock_of_the_stream() {
+    use KeyCondition::{Absent, None as Always};
+    let broker = Broker::start();
+    let mut client = broker.client();
+    let mut settings = keyed(Durability::Sync, 1);
+    settings.further.push(FurtherSetting {
+        name: "millstream.keyed.clock".into(),
+        value: "5000".into(),
+    });
+    create(&mut client, "t", settings);
+    for (key, condition) in [("a", Always), ("b", Absent)] {
+        let lives = KeyToPut {
+            ttl_ms: Some(1_000),
+            ..entry(key, Some("1"), condition, 0)
+        };
+        assert_eq!(errors(&change(&mut client, vec![lives])), [(0, None)]);
+        let got = ask!(client, GetKeys, get_request("t", &[key]));
+        let newest = got.keys[0].newest.as_ref().unwrap();
+        assert_eq!(newest.expires_at, Some(Timestamp(6_000)));
+    }
+}
+
+#[test]
 fn add_changes_numeric_values() {
     let broker = Broker::start();
     let mut client = broker.client();

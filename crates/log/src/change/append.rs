@@ -265,9 +265,11 @@ impl Place<'_> {
     /// Decides about changes, and makes the chunk of those that hold.
     fn decide(&self, tail: &KeyTail, batch: Batch<'_>, older: &[Option<Older>]) -> Result<Decided> {
         let Batch { changes, unit } = batch;
+        let timestamp = self.core.clock.now();
+        let limits = &self.lane.stream.limits;
         let moment = Moment {
-            now: self.core.clock.now(),
-            ttl: self.lane.stream.limits.ttl(),
+            now: limits.keyed_clock().now(|| timestamp),
+            ttl: limits.ttl(),
             earliest: self.lane.earliest_offset(),
             is_exclusive: unit.is_exclusive(),
         };
@@ -288,7 +290,7 @@ impl Place<'_> {
                     let secondary = change.secondary.iter().filter(|_| value.is_some());
                     let headers: Vec<Header<'_>> = end.chain(secondary.copied()).collect();
                     let (key, value) = (Some(change.key), value.as_deref());
-                    chunk.push(moment.now, key, value, &headers)?;
+                    chunk.push(timestamp, key, value, &headers)?;
                     Ok(sum)
                 }
                 Decision::Refuse { why, settled_at } => {

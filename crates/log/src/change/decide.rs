@@ -38,6 +38,7 @@ pub enum Decision<'a> {
 /// The stream and the time of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
+    /// The time by the stream's clock.
     pub now: Timestamp,
     /// The lifetime of values without an expiry of their own.
     pub ttl: Option<Duration>,

@@ -41,7 +41,7 @@ pub struct KeyChange<'a> {
     pub condition: KeyCondition,
     /// The key's new value.
     pub value: NewValue<'a>,
-    /// How long the new value lives; `None` for as long as the stream's setting says ([`TTL`](crate::TTL)). The value that a
+    /// How long the new value lives from the time of the stream's clock on ([`KEYED_CLOCK`](crate::KEYED_CLOCK)); `None` for as long as the stream's setting says ([`TTL`](crate::TTL)). The value that a
     /// number is added to keeps its end.
     pub ttl: Option<Duration>,
     /// The secondary keys of the new record, as headers: see [`secondary_key`](millstream_record::secondary_key). They take the

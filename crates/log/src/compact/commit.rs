@@ -10,7 +10,7 @@ use millstream_base::{Offset, Position};
 use crate::compact::live::LiveReader;
 use crate::compact::output::NewFiles;
 use crate::compact::pass::Pass;
-use crate::compact::rewrite::{Rewrite, Rewritten, producers_at};
+use crate::compact::rewrite::{EndedValues, Rewrite, Rewritten, producers_at};
 use crate::compact::runs::records_of;
 use crate::error::{LogError, Result};
 use crate::files::manifest::Record;
@@ -33,7 +33,7 @@ fn lacks_records(run: &[Arc<Group>], rewritten: &Rewritten) -> bool {
 }
 
 impl Pass<'_> {
-    /// Rewrites the groups of a run into one, and puts it in their place. `None` if groups of it were taken away meanwhile, or
+    /// Rewrites the groups of a run into one, and puts it in their place; `ended` says which values go. `None` if groups of it were taken away meanwhile, or
     /// must not be joined any more: then nothing has changed.
     ///
     /// # Errors
@@ -42,6 +42,7 @@ impl Pass<'_> {
         &self,
         run: &[Arc<Group>],
         live: &mut LiveReader<'_>,
+        ended: Option<EndedValues>,
     ) -> Result<Option<(Arc<Group>, Rewritten)>> {
         let (core, lane) = (self.core, self.lane);
         // The next start may find new files in the list that an earlier pass has left: they stay as they are.
@@ -68,7 +69,7 @@ impl Pass<'_> {
             name,
             keys_path: core.dir.unfinished_keys_path(&name),
             rules: self.rules,
-            ended: self.ended,
+            ended,
             producers: [
                 producers_at(&core.reads, lane, first)?,
                 producers_at(&core.reads, lane, &behind)?,

@@ -1,11 +1,14 @@
 //! Decides whether a lane is due for compaction, and when to check it again.
 //!
-//! A lane is due for a pass for one of three reasons, as in Kafka:
+//! A lane is due for a pass for one of four reasons; the first three are Kafka's:
 //!
 //! - *Ratio*: the share of bytes that no pass has seen, its *dirty* bytes, has reached `min.cleanable.dirty.ratio`.
 //! - *Lag*: its oldest dirty record is older than `max.compaction.lag.ms`. Then the open group is closed first, so that a pass can
 //!   take its records.
-//! - *Expiry*: tombstones or markers have stayed for `delete.retention.ms`, so they go without new writes.
+//! - *Expiry*: tombstones or markers have stayed for `delete.retention.ms`, so they go without new writes. Values that
+//!   have ended by the wall clock count as well.
+//! - *Expired values*: in a stream with [a clock of its own](crate::KEYED_CLOCK), there are groups of which a quarter of the bytes,
+//!   or all values with an expiry, have expired.
 //!
 //! In a lane that is due for none of them, many small groups may be [joined](crate::compact::joins).
 //!
@@ -40,8 +43,10 @@ pub struct LaneFacts {
     pub has_open: bool,
     /// When the open group was closed last because of its age.
     pub rolled_at: Option<Timestamp>,
-    /// When the first tombstones or markers expire that a pass has left.
+    /// When the first tombstones or markers expire that a pass has left, or values that end by the wall clock.
     pub expires_at: Option<Timestamp>,
+    /// Bytes of the groups that a pass could take with many values that have ended by the stream's own clock.
+    pub ended_bytes: u64,
     /// Whether the files of closed groups have all of their chunks.
     pub is_settled: bool,
     /// The share of the groups that a pass could take which joins would spare, from 0 to 1.
@@ -57,6 +62,8 @@ pub struct Due {
     late: Option<(Timestamp, Duration)>,
     /// The same for tombstones and markers that have expired.
     expired: Option<(Timestamp, Duration)>,
+    /// The share of bytes in groups with values that have ended by the stream's own clock, if there are any.
+    ended: Option<f64>,
     /// The share of groups that joins would spare, if they would any.
     spared: Option<f64>,
 }
@@ -74,7 +81,8 @@ pub struct Verdict {
 impl Due {
     /// Whether a pass is due, and not only joins.
     pub fn is_for_pass(&self) -> bool {
-        self.ratio.is_some() || self.late.is_some() || self.expired.is_some()
+        let has_waited = self.late.is_some() || self.expired.is_some();
+        self.ratio.is_some() || has_waited || self.ended.is_some()
     }
 
     /// Returns how urgent it is: more than 0, and larger is more urgent. A share counts as it is, a wait in units of its
@@ -86,8 +94,10 @@ impl Due {
                 waited / (bound.as_millis() as f64).max(1_000.0)
             })
         };
-        let each = [self.ratio, wait(self.late), wait(self.expired), self.spared];
-        each.into_iter().flatten().fold(f64::MIN_POSITIVE, f64::max)
+        let waits = [wait(self.late), wait(self.expired)];
+        let shares = [self.ratio, self.ended, self.spared];
+        let each = waits.into_iter().chain(shares);
+        each.flatten().fold(f64::MIN_POSITIVE, f64::max)
     }
 }
 
@@ -95,7 +105,8 @@ impl Due {
 pub fn judge(facts: &LaneFacts, settings: &Compaction, now: Timestamp) -> Verdict {
     let mut looks = Looks { now, first: None };
 
-    let ratio = facts.dirty_bytes as f64 / facts.total_bytes.max(1) as f64;
+    let share = |bytes: u64| bytes as f64 / facts.total_bytes.max(1) as f64;
+    let ratio = share(facts.dirty_bytes);
     let has_dirty = facts.dirty_bytes > 0;
     let ratio = (has_dirty && ratio >= settings.dirty_ratio_min).then_some(ratio);
     if let Some(newest) = facts.too_young {
@@ -140,6 +151,7 @@ pub fn judge(facts: &LaneFacts, settings: &Compaction, now: Timestamp) -> Verdic
         ratio,
         late,
         expired,
+        ended: (facts.ended_bytes > 0).then(|| share(facts.ended_bytes)),
         spared: (facts.spared > 0.0).then_some(facts.spared),
     };
     Verdict {
@@ -341,6 +353,17 @@ mod tests {
         let due = judge(&dirty, &settings(), NOW).due.unwrap();
         assert!(due.is_for_pass());
         assert_eq!(due.urgency(NOW), 0.5);
+    }
+
+    #[test]
+    fn ended_values_make_a_lane_due_by_their_share() {
+        let ended = LaneFacts {
+            ended_bytes: 30,
+            ..lane(0, 100)
+        };
+        let due = judge(&ended, &settings(), NOW).due.unwrap();
+        assert!(due.is_for_pass());
+        assert_eq!(due.urgency(NOW), 0.3);
     }
 
     #[test]

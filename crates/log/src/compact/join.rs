@@ -22,9 +22,7 @@ use crate::lane::holds::HeldOffsets;
 /// # Errors
 /// As [`pass`](crate::compact::pass::pass).
 pub fn join(core: &Core, lane: &LaneState, order: &PassOrder<'_>) -> Result<PassReport> {
-    rewrite(core, lane, order, |pass, groups| {
-        pass.keeping_values().join(groups)
-    })
+    rewrite(core, lane, order, |pass, groups| pass.join(groups))
 }
 
 /// Returns the runs of groups to join, as indexes of the groups that a pass takes. `compacted_to` is the end of the last one.
@@ -79,7 +77,7 @@ impl Pass<'_> {
         // Deleted records are not live.
         let from = self.lane.earliest_offset();
         let mut live = LiveReader::new(&keys, from, LIVE_MAX);
-        match self.replace(run, &mut live) {
+        match self.replace(run, &mut live, None) {
             Ok(Some((group, rewritten))) => {
                 let records = run.iter().zip(&named).zip(&counts);
                 let records = records.map(|((group, (name, end)), counts)| {

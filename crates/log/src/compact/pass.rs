@@ -81,8 +81,8 @@ pub struct Pass<'a> {
     pub lane: &'a LaneState,
     pub order: &'a PassOrder<'a>,
     pub rules: RewriteRules,
-    /// The values that expired long enough ago to be removed.
-    pub ended: EndedValues,
+    /// The expired values whose records may change; `None` if all values stay.
+    pub ended: Option<EndedValues>,
     /// The offset up to which the lane was compacted before, and the time of that.
     pub compacted: (Offset, Timestamp),
     /// The holds at the moment when the pass had chosen its groups.
@@ -259,21 +259,10 @@ impl<'a> Pass<'a> {
                     false => Offset(0),
                 },
             },
-            ended: EndedValues {
-                until: Timestamp(order.now.0.saturating_sub(retention)),
-                ttl: lane.stream.limits.ttl(),
-            },
+            ended: Some(EndedValues::of(&lane.stream.limits, order.now, retention)),
             compacted,
             held,
             may_drop_markers,
-        }
-    }
-
-    /// The same pass without an effect on values that have ended.
-    pub fn keeping_values(self) -> Pass<'a> {
-        Pass {
-            ended: EndedValues::NONE,
-            ..self
         }
     }
 
@@ -287,6 +276,9 @@ impl<'a> Pass<'a> {
         for (n, stretch) in stretches.iter().enumerate() {
             // Behind a hold, older records of their keys stay.
             self.rules.begins_tombstones = n == 0;
+            if n > 0 {
+                self.ended = self.ended.and_then(EndedValues::above_older);
+            }
             if !stretch.is_split {
                 report = report.plus(&self.run_stretch(&groups[stretch.groups.clone()])?);
             }
@@ -326,9 +318,10 @@ impl<'a> Pass<'a> {
             .collect();
         let bounds = RunBounds::new(may_join(self.lane));
         let mut reader = LiveReader::new(&keys, from, LIVE_MAX);
+        let mut ended = self.ended;
         for run in runs(&ranged, &bounds) {
             let (ranged, run) = (&ranged[run.clone()], &groups[run]);
-            let replaced = match self.replace(run, &mut reader) {
+            let replaced = match self.replace(run, &mut reader, ended) {
                 Err(error) => {
                     return match reader.take_unreadable() {
                         Some(unreadable) => self.give_up(groups, unreadable, report),
@@ -339,6 +332,8 @@ impl<'a> Pass<'a> {
             };
             let Some((group, rewritten)) = replaced else {
                 report.is_left = true;
+                // Its groups may have older records of the keys of later runs.
+                ended = ended.and_then(EndedValues::above_older);
                 continue;
             };
             let records = ranged.iter().map(RangeGroup::records).sum();
@@ -375,7 +370,9 @@ impl<'a> Pass<'a> {
 
     /// Whether a group has tombstones or markers that a rewrite drops, or many values that have ended.
     fn has_expired(&self, group: &Group, end: Offset, counts: &KeyCounts) -> bool {
-        if values_end(group, self.ended.ttl).is_some_and(|end| end <= self.ended.until) {
+        let has_ended =
+            |ended: EndedValues| values_end(group, ended.ttl).is_some_and(|end| end <= ended.until);
+        if self.ended.is_some_and(has_ended) {
             return true;
         }
         let (compacted_to, compacted_at) = self.compacted;

@@ -15,6 +15,7 @@ use crate::group::Group;
 use crate::group::end::GroupEnd;
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
+use crate::keys::expiry::KeyedClock;
 use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
 use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::keys::kind::KeyKind;
@@ -28,6 +29,7 @@ use crate::read::group::read_group;
 use crate::read::keys::update::in_chunk;
 use crate::recovery::foreign::read_index;
 use crate::recovery::producers::producers_behind;
+use crate::settings::limits::LiveLimits;
 
 /// The bytes of chunks that one read fetches.
 const READ_BYTES: usize = 1 << 20;
@@ -44,25 +46,44 @@ pub trait RewriteOutput {
 /// The states of all producers of a lane at a position.
 pub type ProducerStates = Vec<(ProducerId, ProducerState)>;
 
-/// The expired values of which a rewrite makes tombstones.
+/// The expired values, and the fate of their records in a rewrite.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedValues {
-    /// Values that expired by this time become tombstones. It is in the past, so that a clock that jumps destroys nothing.
+    /// The values have expired by this time.
     pub until: Timestamp,
     /// The lifetime of values without an expiry of their own.
     pub ttl: Option<Duration>,
+    /// The fate of their records.
+    pub fate: Fate,
 }
 
 impl EndedValues {
-    /// No values.
-    pub const NONE: EndedValues = EndedValues {
-        until: Timestamp(i64::MIN),
-        ttl: None,
-    };
+    /// Returns the values that have ended by the time of a pass, which drops tombstones after `retention`.
+    pub fn of(limits: &LiveLimits, now: Timestamp, retention: i64) -> EndedValues {
+        let (until, fate) = match limits.keyed_clock() {
+            // The time is in the past, so that a clock that jumps destroys nothing. The tombstone tells readers that the
+            // key is absent.
+            KeyedClock::Wall => (Timestamp(now.0.saturating_sub(retention)), Fate::LosesValue),
+            // The owner of the stream has set the time, and needs these values no more.
+            KeyedClock::At(time) => (time, Fate::Expires),
+        };
+        EndedValues {
+            until,
+            ttl: limits.ttl(),
+            fate,
+        }
+    }
+
+    /// Returns the values that a rewrite may change although older records of their keys may stay. A tombstone hides those.
+    /// Without a tombstone they would be found again, since an older record may end later, or never. So a value that goes
+    /// without one stays as it is until a later pass leaves no older record; look-ups compare its end with the clock.
+    pub fn above_older(self) -> Option<EndedValues> {
+        (self.fate != Fate::Expires).then_some(self)
+    }
 
     fn fate_of(&self, record: &Record<'_>) -> Fate {
         match record.value.is_some() && Life::of(record).is_over(self.ttl, self.until) {
-            true => Fate::LosesValue,
+            true => self.fate,
             false => Fate::Stays,
         }
     }
@@ -79,7 +100,8 @@ pub struct Rewrite<'a> {
     /// The path of the new group's key file, which is written and synced.
     pub keys_path: PathBuf,
     pub rules: RewriteRules,
-    pub ended: EndedValues,
+    /// The expired values; `None` to keep all values.
+    pub ended: Option<EndedValues>,
     /// The producer states before the first group and behind the last one: the new chunks no longer contain them.
     pub producers: [ProducerStates; 2],
     /// Called with the number of bytes of each read and write; fails if the rewrite must stop.
@@ -92,7 +114,7 @@ pub struct Rewritten {
     pub end: GroupEnd,
     /// The counts of its key file.
     pub keys: KeyCounts,
-    /// The offset behind the last live tombstone that was dropped, if one was.
+    /// The offset behind the last live tombstone or value that was dropped, if one was.
     pub dropped_to: Option<Offset>,
 }
 
@@ -187,7 +209,14 @@ impl Rewrite<'_> {
 /// The facts about records of the old groups beside their keys.
 struct Rest<'a> {
     aborted: &'a [AbortedTransaction],
-    ended: EndedValues,
+    ended: Option<EndedValues>,
+}
+
+impl Rest<'_> {
+    fn fate_of_live(&self, record: &Record<'_>) -> Fate {
+        let ended = self.ended;
+        ended.map_or(Fate::Stays, |ended| ended.fate_of(record))
+    }
 }
 
 /// Takes a chunk of the old groups.
@@ -209,7 +238,7 @@ fn push(
         .decompression
         .with_records(chunk, wait_max, |records| {
             let fate = |_: &_, record: &Record<'_>| match record.key {
-                Some(_) if live.contains(record.offset) => rest.ended.fate_of(record),
+                Some(_) if live.contains(record.offset) => rest.fate_of_live(record),
                 // Stored before keys were demanded.
                 None if !is_aborted && record.offset >= earliest => Fate::Stays,
                 _ => Fate::Goes,

@@ -17,6 +17,7 @@ use crate::core::Core;
 use crate::error::LogError;
 use crate::group::Group;
 use crate::ids::LaneId;
+use crate::keys::expiry::KeyedClock;
 use crate::lane::LaneState;
 use crate::lane::holds::HeldOffsets;
 use crate::read::group::read_group;
@@ -185,13 +186,7 @@ impl Core {
             let unknown = after(compacted_at, settings.delete_retention);
             self.expiry_of(group, unknown, now)
         });
-        let ttl = lane.stream.limits.ttl();
-        let is_rewritable = |group: &&Arc<Group>| {
-            let end = group.end().map_or(group.first_offset, |end| end.offset);
-            !held.split(group.first_offset, end)
-        };
-        let ends = taken.iter().filter(is_rewritable);
-        let ends = ends.filter_map(|group| values_end(group, ttl));
+        let (ends, ended_bytes) = ends_of_values(lane, &taken, &held);
         let expiries = expiries.chain(ends.map(|end| after(end, settings.delete_retention)));
         LaneFacts {
             total_bytes,
@@ -201,6 +196,7 @@ impl Core {
             has_open: lane.open_max_timestamp().is_some(),
             rolled_at: scheduled.rolled_at,
             expires_at: expiries.min(),
+            ended_bytes,
             is_settled: true,
             spared,
         }
@@ -335,6 +331,32 @@ impl Core {
 
 fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// Returns when the first values of groups that a pass can rewrite end by the wall clock, or the bytes of those groups whose
+/// values have ended by the stream's own clock.
+fn ends_of_values(
+    lane: &LaneState,
+    groups: &[Arc<Group>],
+    held: &HeldOffsets,
+) -> (Option<Timestamp>, u64) {
+    let limits = &lane.stream.limits;
+    let with_end = groups.iter().filter_map(|group| {
+        let is_split = held.split(group.first_offset, group.end()?.offset);
+        let ends = values_end(group, limits.ttl()).filter(|_| !is_split);
+        ends.map(|ends| (group, ends))
+    });
+    match limits.keyed_clock() {
+        KeyedClock::Wall => (with_end.map(|(_, ends)| ends).min(), 0),
+        KeyedClock::At(now) => {
+            // Behind a hold, older records of their keys stay, so these values do, too.
+            let first = groups.first().map_or(Offset(0), |first| first.first_offset);
+            let ended = with_end
+                .filter(|(group, ends)| *ends <= now && !held.divide(first, group.first_offset));
+            let bytes = ended.filter_map(|(group, _)| Some(group.end()?.position.0));
+            (None, bytes.sum())
+        }
+    }
 }
 
 /// Returns the share of groups that joins would spare.

@@ -13,7 +13,7 @@ use crate::settings::config::Durability;
 pub const RECORDS_REMOVED: &str =
     "retention or an administrator has removed records behind the position";
 pub const DELETIONS_DROPPED: &str = "compaction has dropped deletions behind the position, since they are older than the setting \
-                                 delete.retention.ms";
+                                 delete.retention.ms, or values that have ended by the setting millstream.keyed.clock";
 const HISTORY_LOST: &str = "records before the position were lost, for example by a crash, and others may have their offsets now";
 
 impl StreamPartition {
@@ -50,10 +50,16 @@ impl StreamPartition {
         self.lane.stream.limits.ttl()
     }
 
+    /// Returns the time that the ends of values are compared with: see [`KEYED_CLOCK`](crate::KEYED_CLOCK).
+    pub fn keyed_now(&self) -> Timestamp {
+        let clock = self.lane.stream.limits.keyed_clock();
+        clock.now(|| self.core.clock.now())
+    }
+
     /// Returns the value of a record as look-ups see it now, and when it ends; `None` if there is none, or it has ended.
     pub fn value_of<'r>(&self, record: &Record<'r>) -> Option<(&'r [u8], Option<Timestamp>)> {
         let end = Life::of(record).end(self.ttl());
-        let is_over = end.is_some_and(|end| end <= self.core.clock.now());
+        let is_over = end.is_some_and(|end| end <= self.keyed_now());
         let value = record.value.filter(|_| !is_over)?;
         Some((value, end))
     }

@@ -140,7 +140,7 @@ impl StreamPartition {
     /// Returns a version with its end, unless its value has ended.
     pub(crate) fn alive(&self, version: KeyVersion) -> Option<KeyVersion> {
         let expires_at = version.life().end(self.ttl());
-        let is_over = expires_at.is_some_and(|end| end <= self.core.clock.now());
+        let is_over = expires_at.is_some_and(|end| end <= self.keyed_now());
         (!is_over).then_some(KeyVersion {
             expires_at,
             ..version

@@ -1,15 +1,67 @@
 //! The expiry of a group's values, which determines when compaction can remove something.
 //!
-//! The end of a value follows from its record, which may [name](millstream_record::EXPIRES) it, and the stream's setting [`TTL`]. Look-ups and conditions compare it with the clock, so nothing happens at the end of a value. Later
-//! compaction makes a tombstone of its record: see [`Ends`].
+//! The end of a value follows from its record, which may [name](millstream_record::EXPIRES) it, and the stream's setting [`TTL`]. Look-ups and conditions compare it with the stream's clock ([`KEYED_CLOCK`]), so nothing happens at the end of a value. Later
+//! compaction makes a tombstone of its record, or drops it: see [`Ends`].
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use millstream_base::Timestamp;
 use millstream_record::{Life, Record};
 
 /// The lifetime of values without an expiry of their own, from their record's time on, in milliseconds; for ever by default.
 pub const TTL: &str = "millstream.keyed.ttl.ms";
+
+/// The clock that the ends of a stream's values are compared with: [`WALL_CLOCK`], which is the default, or a number of
+/// milliseconds. This number is the time until the stream's owner sets another one, which counts at once. Compaction drops
+/// values that have ended by it without tombstones. If a lower number is set, look-ups find those values again that
+/// compaction has not dropped.
+pub const KEYED_CLOCK: &str = "millstream.keyed.clock";
+
+/// The value of [`KEYED_CLOCK`] for the wall clock.
+pub const WALL_CLOCK: &str = "wall";
+
+/// The smallest number of [`KEYED_CLOCK`]: only a value that ends at it, or before it, has ended.
+pub const KEYED_CLOCK_MIN: Timestamp = Timestamp(i64::MIN + 1);
+
+/// The clock of a stream's values, as its setting [`KEYED_CLOCK`] says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeyedClock {
+    /// The wall clock.
+    #[default]
+    Wall,
+    /// This time, which is not before [`KEYED_CLOCK_MIN`].
+    At(Timestamp),
+}
+
+impl KeyedClock {
+    /// Returns the time that the ends of values are compared with.
+    pub fn now(self, wall: impl FnOnce() -> Timestamp) -> Timestamp {
+        match self {
+            KeyedClock::Wall => wall(),
+            KeyedClock::At(time) => time,
+        }
+    }
+}
+
+impl FromStr for KeyedClock {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text == WALL_CLOCK {
+            return Ok(KeyedClock::Wall);
+        }
+        let time = text.parse().ok().map(Timestamp);
+        match time.filter(|time| *time >= KEYED_CLOCK_MIN) {
+            Some(time) => Ok(KeyedClock::At(time)),
+            None => Err(format!(
+                "{text:?} is neither {WALL_CLOCK} nor a whole number of milliseconds from {} on",
+                KEYED_CLOCK_MIN.0
+            )),
+        }
+    }
+}
 
 /// The most different ends that [`Ends`] keeps apart.
 const ENDS_MAX: usize = 1_024;
@@ -100,6 +152,26 @@ mod tests {
         for record in chunk.records(&mut decompressor).unwrap() {
             ends.add(&record.unwrap(), bytes);
         }
+    }
+
+    #[test]
+    fn a_clock_is_the_wall_clock_or_a_number_of_milliseconds() {
+        let of = |text: &str| text.parse::<KeyedClock>();
+        assert_eq!(of("wall"), Ok(KeyedClock::Wall));
+        for time in [0, 7, -7, i64::MAX, KEYED_CLOCK_MIN.0] {
+            let at = Ok(KeyedClock::At(Timestamp(time)));
+            assert_eq!(of(&format!(" {time} ")), at);
+        }
+        for refused in ["", "Wall", "1.5", "1e3", "now", "-9223372036854775808"] {
+            let why = of(refused).unwrap_err();
+            let expected = format!(
+                "{refused:?} is neither wall nor a whole number of milliseconds from -9223372036854775807 on"
+            );
+            assert_eq!(why, expected);
+        }
+        let wall = || Timestamp(5);
+        assert_eq!(KeyedClock::Wall.now(wall), Timestamp(5));
+        assert_eq!(KeyedClock::At(Timestamp(3)).now(wall), Timestamp(3));
     }
 
     #[test]

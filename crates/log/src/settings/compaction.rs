@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 
-use crate::keys::expiry::TTL;
+use crate::keys::expiry::{KEYED_CLOCK, KeyedClock, TTL};
 use crate::keys::secondary::name::{SECONDARY, SecondaryName, names_of};
 use crate::settings::defaults::{CLEANUP_POLICY, COMPACT, has_policy, is_without_retention};
 
@@ -36,6 +36,14 @@ pub fn is_compacted(settings: &BTreeMap<String, String>) -> bool {
 pub fn ttl(settings: &BTreeMap<String, String>) -> Option<Duration> {
     let ms = number::<i64>(settings, TTL)?;
     u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// Returns the clock that the ends of values are compared with: see [`KEYED_CLOCK`]. A value without a meaning counts as the
+/// default: the server checks values before it stores them.
+pub fn keyed_clock(settings: &BTreeMap<String, String>) -> KeyedClock {
+    let clock = settings.get(KEYED_CLOCK);
+    let clock = clock.and_then(|clock| clock.parse().ok());
+    clock.unwrap_or_default()
 }
 
 /// Returns the indexes of secondary keys of a stream: see [`SECONDARY`].

@@ -1,16 +1,21 @@
 //! Limits of a stream's chunks, segments and groups, which follow its settings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use millstream_base::Timestamp;
 use parking_lot::RwLock;
 
+use crate::keys::expiry::{KEYED_CLOCK_MIN, KeyedClock};
 use crate::keys::secondary::name::SecondaryName;
 use crate::settings::intake::Intake;
 
 /// The number for values without an end.
 const NO_TTL: u64 = u64::MAX;
+
+/// The number for the wall clock: below all numbers that a clock may have.
+const WALL: i64 = KEYED_CLOCK_MIN.0 - 1;
 
 /// The bounds of a stream's chunks and groups.
 #[derive(Debug, Clone)]
@@ -27,6 +32,8 @@ pub struct Limits {
     pub needs_keys: bool,
     /// The lifetime of values of keys without an expiry of their own.
     pub ttl: Option<Duration>,
+    /// The clock that the ends of values are compared with.
+    pub keyed_clock: KeyedClock,
     /// The indexes of secondary keys.
     pub secondary: Arc<[SecondaryName]>,
     /// How chunks are changed and checked before they are stored, if they are.
@@ -43,6 +50,8 @@ pub struct LiveLimits {
     needs_keys: AtomicBool,
     /// In milliseconds; [`NO_TTL`] for ever.
     ttl: AtomicU64,
+    /// In milliseconds; [`WALL`] for the wall clock.
+    keyed_clock: AtomicI64,
     secondary: RwLock<Arc<[SecondaryName]>>,
     /// Whether there is an intake, so that appends without one take no lock.
     has_intake: AtomicBool,
@@ -57,6 +66,7 @@ impl LiveLimits {
             group_bytes_max: AtomicU64::new(limits.group_bytes_max),
             needs_keys: AtomicBool::new(limits.needs_keys),
             ttl: AtomicU64::new(ttl_ms(limits.ttl)),
+            keyed_clock: AtomicI64::new(clock_ms(limits.keyed_clock)),
             secondary: RwLock::new(limits.secondary),
             has_intake: AtomicBool::new(limits.intake.is_some()),
             intake: RwLock::new(limits.intake),
@@ -71,6 +81,8 @@ impl LiveLimits {
         self.group_bytes_max.store(limits.group_bytes_max, relaxed);
         self.needs_keys.store(limits.needs_keys, relaxed);
         self.ttl.store(ttl_ms(limits.ttl), relaxed);
+        let clock = clock_ms(limits.keyed_clock);
+        self.keyed_clock.store(clock, relaxed);
         *self.secondary.write() = limits.secondary;
         *self.intake.write() = limits.intake;
         self.has_intake.store(limits.intake.is_some(), relaxed);
@@ -101,6 +113,14 @@ impl LiveLimits {
         (ttl != NO_TTL).then_some(Duration::from_millis(ttl))
     }
 
+    /// The clock that the ends of values are compared with.
+    pub fn keyed_clock(&self) -> KeyedClock {
+        match self.keyed_clock.load(Ordering::Relaxed) {
+            WALL => KeyedClock::Wall,
+            time => KeyedClock::At(Timestamp(time)),
+        }
+    }
+
     /// The indexes of secondary keys that the stream shall have.
     pub fn secondary(&self) -> Arc<[SecondaryName]> {
         Arc::clone(&self.secondary.read())
@@ -108,6 +128,13 @@ impl LiveLimits {
 
     pub fn group_bytes_max(&self) -> u64 {
         self.group_bytes_max.load(Ordering::Relaxed)
+    }
+}
+
+fn clock_ms(clock: KeyedClock) -> i64 {
+    match clock {
+        KeyedClock::Wall => WALL,
+        KeyedClock::At(time) => time.0,
     }
 }
 

@@ -324,6 +324,7 @@ fn known_producers(lanes: &[Arc<LaneState>]) -> HashSet<(StreamletIndex, Produce
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::expiry::KeyedClock;
 
     #[test]
     fn the_state_of_an_empty_lane_is_created_on_first_use() {
@@ -339,6 +340,7 @@ mod tests {
             run_bytes_max: 1 << 20,
             needs_keys: false,
             ttl: None,
+            keyed_clock: KeyedClock::Wall,
             secondary: Arc::default(),
             intake: None,
         };

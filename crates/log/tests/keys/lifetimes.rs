@@ -12,7 +12,7 @@ use millstream_record::{Chunks, Compression, Decompressor};
 use crate::machine::Machine;
 use crate::{append, chunk_of, get, scan, small_groups, sync};
 
-fn create(machine: &Machine, settings: &[(&str, &str)]) -> StreamPartition {
+pub fn create(machine: &Machine, settings: &[(&str, &str)]) -> StreamPartition {
     let mut stream = small_groups("compact");
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     stream.settings.extend(settings.iter().map(owned));
@@ -21,7 +21,7 @@ fn create(machine: &Machine, settings: &[(&str, &str)]) -> StreamPartition {
 }
 
 /// Appends values that end at a time, each in a record of its own.
-fn append_until(machine: &Machine, keys: &[&str], end: Option<i64>) {
+pub fn append_until(machine: &Machine, keys: &[&str], end: Option<i64>) {
     let now = machine.clock.now();
     for key in keys {
         let record = (Some(key.as_bytes()), Some(&b"value"[..]));
@@ -31,13 +31,13 @@ fn append_until(machine: &Machine, keys: &[&str], end: Option<i64>) {
     }
 }
 
-fn keys(partition: &StreamPartition) -> Vec<String> {
+pub fn keys(partition: &StreamPartition) -> Vec<String> {
     let found = scan(partition, KeyRange::all(), 3, 1 << 20).into_iter();
     let text = |(key, ..): (Vec<u8>, u64, Vec<u8>)| String::from_utf8(key).unwrap();
     found.map(text).collect()
 }
 
-fn put_for<'a>(key: &'a str, value: NewValue<'a>, ttl: Option<u64>) -> KeyChange<'a> {
+pub fn put_for<'a>(key: &'a str, value: NewValue<'a>, ttl: Option<u64>) -> KeyChange<'a> {
     KeyChange {
         key: key.as_bytes(),
         condition: KeyCondition::Any,
@@ -48,7 +48,7 @@ fn put_for<'a>(key: &'a str, value: NewValue<'a>, ttl: Option<u64>) -> KeyChange
 }
 
 /// Puts newer records until the groups of all earlier ones are closed and have key files.
-fn close_groups(machine: &Machine) {
+pub fn close_groups(machine: &Machine) {
     let partition = machine.partition();
     for n in 0..8 {
         append(&partition, &[(Some(b"filler"), Some(&[n; 20_000]))]);
@@ -205,7 +205,7 @@ fn an_expiry_header_that_is_no_time_sets_no_expiry() {
 }
 
 /// The offsets of a partition's records, and whether each has a value.
-fn stored(partition: &StreamPartition, key: &[u8]) -> Vec<bool> {
+pub fn stored(partition: &StreamPartition, key: &[u8]) -> Vec<bool> {
     let mut reader = partition.reader(partition.earliest());
     let (mut found, mut decompressor) = (Vec::new(), Decompressor::default());
     while let Some(chunks) = reader.read(100_000).unwrap() {

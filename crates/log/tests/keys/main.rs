@@ -2,6 +2,7 @@
 
 mod alike;
 mod changes;
+mod clocks;
 mod compaction;
 mod files;
 mod history;

@@ -4,8 +4,9 @@ use millstream_base::ByteSize;
 use millstream_log::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLEANUP_POLICY, COMPACT, COMPACTION_LAG_MAX,
     COMPACTION_LAG_MIN, COMPRESSION, DELETE, DELETE_RETENTION, DIRTY_RATIO_MIN, Durability,
-    FILE_DELETE_DELAY, GZIP_LEVEL, RETENTION_BYTES, RETENTION_MS, SECONDARY, StreamConfig,
-    TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, TTL, ZSTD_LEVEL, refuse_secondary,
+    FILE_DELETE_DELAY, GZIP_LEVEL, KEYED_CLOCK, KeyedClock, RETENTION_BYTES, RETENTION_MS,
+    SECONDARY, StreamConfig, TIMESTAMP_AFTER_MAX, TIMESTAMP_BEFORE_MAX, TIMESTAMP_TYPE, TTL,
+    WALL_CLOCK, ZSTD_LEVEL, refuse_secondary,
 };
 
 use crate::configs::setting::Setting;
@@ -116,7 +117,7 @@ const fn topic(
 }
 
 /// All settings of topics, by their names. Others are refused, as Kafka does.
-pub const SETTINGS: [TopicSetting; 37] = [
+pub const SETTINGS: [TopicSetting; 38] = [
     topic(
         CLEANUP_POLICY,
         Some("log.cleanup.policy"),
@@ -384,6 +385,13 @@ pub const SETTINGS: [TopicSetting; 37] = [
         "-1",
         "How long the values of a compacted topic live, from their record's time on; -1 for ever. Then look-ups find their keys absent, and compaction removes them. A record that names the end of its value in a header keeps that.",
     ).refusing(refuse_no_life).read_by_log(),
+    topic(
+        KEYED_CLOCK,
+        None,
+        Values::Checked(|text| text.parse::<KeyedClock>().map(drop)),
+        WALL_CLOCK,
+        "The clock that the ends of a compacted topic's values are compared with: wall, or a number of milliseconds, which is the time until another number is set. The program that owns the topic raises the number, and so says which values it needs no more: compaction drops them without tombstones. If a lower number is set, values are found again that compaction has not dropped.",
+    ).read_by_log(),
     topic(
         SECONDARY,
         None,

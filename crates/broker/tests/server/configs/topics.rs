@@ -1,6 +1,9 @@
 //! Settings of topics: their values, and their effect on chunks and records.
 
+use std::time::Duration;
+
 use millstream_base::Timestamp;
+use millstream_log::{KeyChange, KeyCondition, NewValue};
 use millstream_record::{Chunk, Compression, Decompressor};
 use millstream_wire::ResponseError;
 use millstream_wire::messages::alter_configs_request;
@@ -64,8 +67,8 @@ fn every_topic_setting_of_kafka_is_accepted_and_shown() {
         let all = describe(&mut client, (TOPIC, topic)).configs;
         assert_eq!(
             all.len(),
-            settings.len() + 3,
-            "ours are millstream.durability, millstream.keyed.secondary and millstream.keyed.ttl.ms"
+            settings.len() + 4,
+            "ours are millstream.durability and those that begin with millstream.keyed"
         );
         for (name, value) in settings {
             let found = all.iter().find(|config| *config.name == *name).unwrap();
@@ -110,6 +113,12 @@ fn settings_of_topics_are_refused_where_their_values_make_no_sense() {
         ("min.insync.replicas", "2", "one broker"),
         ("remote.storage.enable", "true", "no remote storage"),
         ("preallocate", "yes", "true nor false"),
+        (
+            "millstream.keyed.clock",
+            "later",
+            "millstream.keyed.clock: \"later\" is neither wall nor a whole number",
+        ),
+        ("millstream.keyed.clock", "1.5", "from -9223372036854775807"),
         (
             "leader.replication.throttled.replicas",
             "x",
@@ -184,6 +193,44 @@ fn settings_of_topics_are_refused_where_their_values_make_no_sense() {
         alter(&mut client, (TOPIC, "u"), ("retention.ms", SET, "1")).0,
         unknown
     );
+}
+
+#[test]
+fn the_clock_of_a_compacted_topic_takes_effect_at_once_and_survives_a_restart() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let (place, clock) = ((TOPIC, "t"), "millstream.keyed.clock");
+    let compact = [("cleanup.policy", "compact")];
+    assert_eq!(create(&mut client, "t", &compact), 0);
+    assert_eq!(value(&mut client, place, clock), ("wall".to_owned(), 5));
+    let put = KeyChange {
+        key: b"k",
+        condition: KeyCondition::Any,
+        value: NewValue::Put(b"v"),
+        ttl: Some(Duration::from_millis(1_000)),
+        secondary: &[],
+    };
+    set(&mut client, place, clock, " 5000 ");
+    assert_eq!(value(&mut client, place, clock), ("5000".to_owned(), 1));
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
+    let changed = partition.change(&[put]).unwrap();
+    partition.wait_durable(changed.answer_at).unwrap();
+    let is_there = |node: &Node| node.log().stream("t").unwrap().get(b"k").unwrap().is_some();
+    assert!(is_there(&node));
+    set(&mut client, place, clock, "6000");
+    assert!(!is_there(&node));
+    set(&mut client, place, clock, "5999");
+    assert!(is_there(&node));
+    set(&mut client, place, clock, "6000");
+    drop((client, partition));
+    let node = node.restart();
+    let mut client = node.connect();
+    assert_eq!(value(&mut client, place, clock), ("6000".to_owned(), 1));
+    assert!(!is_there(&node));
+    // By the wall clock, it has ended long ago.
+    assert_eq!(alter(&mut client, place, (clock, DELETE, "")).0, 0);
+    assert_eq!(value(&mut client, place, clock), ("wall".to_owned(), 5));
+    assert!(!is_there(&node));
 }
 
 /// The older request replaces all settings, except for the one that is fixed at the creation of a topic.

@@ -13,9 +13,7 @@ use millstream_sim::SimDisk;
 
 use self::world::{ModelRecord, World};
 use super::live::{FILES_MAX, LIVE_MAX, LiveReader, RangeKeys};
-use super::rewrite::{
-    EndedValues, ProducerStates, Rewrite, RewriteOutput, Rewritten, producers_at,
-};
+use super::rewrite::{ProducerStates, Rewrite, RewriteOutput, Rewritten, producers_at};
 use super::runs::{RangeGroup, RunBounds, runs};
 use crate::error::{LogError, Result};
 use crate::group::Group;
@@ -93,7 +91,7 @@ fn a_rewrite_stops_at_a_damaged_key_file_or_on_request() {
         name: groups[0].name(),
         keys_path: Path::new("/keys").to_owned(),
         rules: RULES,
-        ended: EndedValues::NONE,
+        ended: None,
         producers: [Vec::new(), Vec::new()],
         pace: &|_| Err(LogError::Closed),
     };
@@ -232,7 +230,7 @@ fn check_run(
         name,
         keys_path: keys_path.clone(),
         rules: RULES,
-        ended: EndedValues::NONE,
+        ended: None,
         producers: producers.clone(),
         pace: &|bytes| {
             paced.set(paced.get() + bytes);

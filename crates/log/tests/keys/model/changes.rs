@@ -32,7 +32,10 @@ enum Outcome {
 #[derive(Clone, Copy)]
 struct Moment {
     earliest: u64,
+    /// By the stream's clock.
     now: i64,
+    /// The time of the new records.
+    timestamp: i64,
     ttl: Option<i64>,
     /// Whether also changes without a condition refuse the keys of open transactions.
     is_exclusive: bool,
@@ -92,7 +95,8 @@ impl World<'_> {
             .collect();
         let moment = Moment {
             earliest,
-            now: self.now_ms(),
+            now: self.keyed_now_ms(),
+            timestamp: self.now_ms(),
             ttl: self.ttl,
             is_exclusive: false,
         };
@@ -130,7 +134,7 @@ impl World<'_> {
                     count: 1,
                     is_transactional: false,
                 });
-                model.append_change(change.key, value, None, moment.now, expires);
+                model.append_change(change.key, value, None, moment.timestamp, expires);
             } else {
                 add(&self.seen.refused_changes, 1);
             }
@@ -190,7 +194,7 @@ impl World<'_> {
             assert_eq!(found, expected, "{change:?} in {transaction:?}");
             match found {
                 Outcome::Stored(value) => {
-                    model.append_change(change.key, value, producer, moment.now, expires);
+                    model.append_change(change.key, value, producer, moment.timestamp, expires);
                     add(&self.seen.together, 1);
                 }
                 Outcome::NotAlone => add(&self.seen.refused_together, 1),

@@ -31,7 +31,7 @@ impl World<'_> {
         // Other markers and records become durable later.
         let is_durable = !self.is_disk_full && !self.machine.disk.has_crashed();
         assert!(stable == all_stable || !is_durable || self.durability == Durability::Sync);
-        let (now, partitions) = (self.now_ms(), self.partitions.len());
+        let (now, partitions) = (self.keyed_now_ms(), self.partitions.len());
         let ended = |record: &&ModelRecord| record.has_ended(self.ttl, now);
         let ended = model.committed(stable).filter(ended).count();
         add(&self.seen.ended_values, ended as u64);
@@ -121,7 +121,11 @@ impl World<'_> {
                 self.delete_retention,
                 self.ttl
             );
-            add(&self.seen.dropped_tombstones, u64::from(!is_there));
+            let dropped = match record.value {
+                Some(_) => &self.seen.values_dropped_by_clock,
+                None => &self.seen.dropped_tombstones,
+            };
+            add(dropped, u64::from(!is_there));
         }
         self.check_markers(model, &found, earliest.0..stable.0);
         Ok(())
@@ -129,16 +133,18 @@ impl World<'_> {
 
     /// Whether the newest record of a key may be gone.
     fn may_be_dropped(&self, model: &ModelPartition, record: &ModelRecord) -> bool {
-        match record.value {
-            Some(_) => self.may_lose_value(record),
-            None => self.may_be_gone(model, record.offset),
+        match (&record.value, self.keyed_clock) {
+            (Some(_), Some(clock)) => record.has_ended(self.ttl, clock),
+            (Some(_), None) => self.may_lose_value(record),
+            (None, _) => self.may_be_gone(model, record.offset),
         }
     }
 
-    /// Whether a value expired long enough ago that a pass may have made a tombstone of its record.
+    /// Whether a value expired long enough ago that a pass may have made a tombstone of its record. It does not where the
+    /// stream has its own clock.
     pub fn may_lose_value(&self, record: &ModelRecord) -> bool {
         let retention = self.delete_retention.as_millis() as i64;
-        record.has_ended(self.ttl, self.now_ms() - retention)
+        self.keyed_clock.is_none() && record.has_ended(self.ttl, self.now_ms() - retention)
     }
 
     /// Whether a tombstone or a marker has stayed for its time.

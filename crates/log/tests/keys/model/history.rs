@@ -57,12 +57,12 @@ impl World<'_> {
                 let value = right.value.as_deref();
                 assert_eq!(found.offset.0, right.offset, "{context}");
                 assert_eq!(Some(&found.value[..]), value, "{context}");
-                assert!(!right.has_ended(self.ttl, self.now_ms()), "{context}");
+                assert!(!right.has_ended(self.ttl, self.keyed_now_ms()), "{context}");
                 add(&self.seen.versions_at, u64::from(!is_newest));
             }
             Ok(None) => {
                 let has_value = |record: &ModelRecord| {
-                    record.value.is_some() && !record.has_ended(self.ttl, self.now_ms())
+                    record.value.is_some() && !record.has_ended(self.ttl, self.keyed_now_ms())
                 };
                 assert!(!right.is_some_and(has_value), "{context}");
                 let holds = self.stream()?.holds();

@@ -175,7 +175,7 @@ impl World<'_> {
         let right = match seen.is_empty() {
             true => None,
             false => {
-                let life = (self.ttl, self.now_ms());
+                let life = (self.ttl, self.keyed_now_ms());
                 model.table(seen, n, partitions, life).remove(key)
             }
         };

@@ -1,6 +1,6 @@
 //! The lives of the log: it starts, and ends by a stop, a kill or a crash, and its disk gets full.
 
-use millstream_log::{LogError, StreamPartition};
+use millstream_log::{KEYED_CLOCK, LogError, StreamPartition};
 use millstream_sim::SimDisk;
 
 use super::{World, add};
@@ -109,11 +109,23 @@ impl World<'_> {
         if self.rng.u8(..3) == 0 {
             self.damage_key_files();
         }
+        self.adopt_clock();
         for n in 0..self.partitions.len() {
             let partition = self.partition(n).expect("it was created");
             assert_eq!(partition.damage().map(ToString::to_string), None);
             self.adopt(n, &partition);
         }
+    }
+
+    /// Takes note whether the stream has the clock that could not be set.
+    fn adopt_clock(&mut self) {
+        let settings = self.stream().expect("it was created").config().settings;
+        let found = settings.get(KEYED_CLOCK);
+        let found = found.map(|clock| clock.parse().expect("the model has set it"));
+        let mut maybe = std::mem::take(&mut self.maybe_keyed_clocks).into_iter();
+        let is_known = found == self.keyed_clock || maybe.any(|clock| found == Some(clock));
+        assert!(is_known, "{found:?}");
+        self.keyed_clock = found;
     }
 
     /// Forgets records that were not durable, and takes note of a deletion that has taken effect after all.

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, Clock};
 use millstream_log::{
-    DELETE_RETENTION, DIRTY_RATIO_MIN, Durability, FILE_DELETE_DELAY, Log, LogError, SECONDARY,
-    Stream, StreamPartition, TTL,
+    DELETE_RETENTION, DIRTY_RATIO_MIN, Durability, FILE_DELETE_DELAY, KEYED_CLOCK, Log, LogError,
+    SECONDARY, Stream, StreamPartition, TTL,
 };
 use millstream_sim::{Notes, for_each_seed};
 
@@ -57,6 +57,7 @@ struct Seen {
     dropped_markers: AtomicU64,
     ended_values: AtomicU64,
     dropped_values: AtomicU64,
+    values_dropped_by_clock: AtomicU64,
     versions_at: AtomicU64,
     versions_not_kept: AtomicU64,
     whole_histories: AtomicU64,
@@ -80,6 +81,10 @@ struct World<'a> {
     delete_retention: Duration,
     /// How long values live that name no end, in milliseconds.
     ttl: Option<i64>,
+    /// The stream's own clock, if it has one, in milliseconds.
+    keyed_clock: Option<i64>,
+    /// The clocks that the stream may have after the next start, since setting them has failed.
+    maybe_keyed_clocks: Vec<i64>,
     is_disk_full: bool,
     /// Whether the machine crashes some time.
     will_crash: bool,
@@ -126,6 +131,7 @@ fn a_keyed_stream_equals_a_plain_map_over_random_histories() {
         (&seen.dropped_markers, 300),
         (&seen.ended_values, 300),
         (&seen.dropped_values, 100),
+        (&seen.values_dropped_by_clock, 10),
         (&seen.versions_at, 20),
         (&seen.versions_not_kept, 100),
         (&seen.whole_histories, 5),
@@ -163,6 +169,10 @@ impl World<'_> {
         if let Some(ttl) = ttl {
             set(TTL, &ttl.to_string());
         }
+        let keyed_clock = (rng.u8(..4) == 0).then(|| machine.clock.now().0);
+        if let Some(clock) = keyed_clock {
+            set(KEYED_CLOCK, &clock.to_string());
+        }
         set(SECONDARY, "tag");
         machine.log().create_stream("s", config.clone()).unwrap();
         let keys = (0..30).map(|n: u8| match n {
@@ -182,6 +192,8 @@ impl World<'_> {
             durability: config.durability,
             delete_retention: Duration::from_millis(delete_retention),
             ttl,
+            keyed_clock,
+            maybe_keyed_clocks: Vec::new(),
             is_disk_full: false,
             will_crash: false,
             partitions: (0..config.lanes)
@@ -210,8 +222,12 @@ impl World<'_> {
     }
 
     fn now_ms(&self) -> i64 {
-        use millstream_base::Clock;
         self.machine.clock.now().0
+    }
+
+    /// The time that the ends of values are compared with.
+    fn keyed_now_ms(&self) -> i64 {
+        self.keyed_clock.unwrap_or_else(|| self.now_ms())
     }
 
     /// Does all background work but compaction.

@@ -84,7 +84,7 @@ impl World<'_> {
                 continue;
             }
             let found = found?;
-            let now = (self.ttl, self.now_ms());
+            let now = (self.ttl, self.keyed_now_ms());
             let partitions = self.partitions.len();
             let tagged = self.partitions[n].tagged(name, earliest..stable, n, partitions, now);
             let tagged = tagged

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
-use millstream_log::LogError;
+use millstream_log::{KEYED_CLOCK, LogError, StreamConfig};
 use millstream_record::{Compression, EndMarker, Producer, TransactionEnd};
 
 use super::partition::{Batch, Marker, ModelPartition, ModelRecord, Verdict};
@@ -45,10 +45,7 @@ impl World<'_> {
             89 => self.check()?,
             90 => self.damage_key_files(),
             91 => self.be_not_keyed_for_a_moment()?,
-            92..=94 => self
-                .machine
-                .clock
-                .advance(Duration::from_millis(self.rng.u64(..5_000))),
+            92..=94 => self.pass_time()?,
             95 => self.fill_disk(),
             96 => self.make_room(),
             97 => self.reopen(),
@@ -56,6 +53,23 @@ impl World<'_> {
             _ => self.crash_at(300),
         }
         self.note_durable()
+    }
+
+    /// Lets time pass on the wall clock, and on the stream's own clock some time later.
+    fn pass_time(&mut self) -> Result<(), LogError> {
+        let time = Duration::from_millis(self.rng.u64(..5_000));
+        self.machine.clock.advance(time);
+        let Some(before) = self.keyed_clock else {
+            return Ok(());
+        };
+        let clock = self.rng.i64(before..=self.now_ms().max(before));
+        self.maybe_keyed_clocks.push(clock);
+        let setting = (KEYED_CLOCK.to_owned(), clock.to_string());
+        let alter = |config: &mut StreamConfig| config.settings.extend([setting]);
+        self.log().alter_stream("s", alter)?;
+        self.keyed_clock = Some(clock);
+        self.maybe_keyed_clocks.clear();
+        Ok(())
     }
 
     fn append(&mut self, n: usize) -> Result<(), LogError> {

@@ -156,7 +156,7 @@ impl<'a> Puts<'a> {
             if self.chunk.len() + bytes > chunk_bytes {
                 self.append(&partition, std::mem::take(&mut begun));
             }
-            let end = ttl(&entries[place]).map(|ttl| end_text(self.now, ttl));
+            let end = ttl(&entries[place]).map(|ttl| end_text(partition.keyed_now(), ttl));
             let end = end.as_deref().map(end_header).into_iter();
             let headers: Vec<Header<'_>> = end.chain(secondary.headers()).collect();
             let pushed = self.chunk.push(self.now, Some(key), value, &headers);
