@@ -6,7 +6,7 @@ use millstream_base::ByteSize;
 use millstream_client::partition_of_key;
 use millstream_flow::{BoxError, Change, RestoreChange};
 use millstream_log::{CLEANUP_POLICY, COMPACT, DELETE, Durability, Stream};
-use millstream_record::Record;
+use millstream_record::{EXPIRES, Record};
 
 use crate::sink::EncodedRecord;
 
@@ -127,7 +127,19 @@ pub fn stream_name(flow: &str, element: &str) -> String {
 /// The header with the number of a change's checkpoint, in digits.
 const CHECKPOINT: &[u8] = b"checkpoint";
 
+/// Encodes a change, with its end as the stream compares it with its clock.
 pub fn encode(change: &Change, record: &mut EncodedRecord) {
+    encode_for_ever(change, record);
+    if let Some(end) = change.expires.filter(|_| change.value.is_some()) {
+        let end = end.to_string().into_bytes();
+        record
+            .headers
+            .push((EXPIRES.as_bytes().to_vec(), Some(end)));
+    }
+}
+
+/// Encodes a change, without its end.
+pub fn encode_for_ever(change: &Change, record: &mut EncodedRecord) {
     let checkpoint = change.checkpoint.to_string().into_bytes();
     record.headers.push((CHECKPOINT.to_vec(), Some(checkpoint)));
     record.key.extend_from_slice(&change.key);
@@ -251,7 +263,7 @@ impl Restoring<'_> {
         }
     }
 
-    /// Hands a record to `each`.
+    /// Hands a record to `each`, also if its change has ended by the clock of the stream and is not dropped yet.
     pub fn restore(
         &self,
         record: &Record<'_>,

@@ -4,17 +4,19 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+use millstream_base::Timestamp;
 use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
 use millstream_log::{
-    CLEANUP_POLICY, COMPACT, Log, LogError, Next, Stream, StreamConfig, StreamPartition,
-    Subscription,
+    CLEANUP_POLICY, COMPACT, KEYED_CLOCK, KEYED_CLOCK_MIN, Log, LogError, Next, Stream,
+    StreamConfig, StreamPartition, Subscription,
 };
 use millstream_record::{Chunks, Decompressor};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_stream, encode, of_stream,
-    stream_name, text_of_key,
+    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_stream, of_stream, stream_name,
+    text_of_key,
 };
+use super::changelog_clock::{ChangelogClock, lowered, raised, time_of};
 use crate::sink::{SinkError, StreamSink};
 
 /// Bytes that are read at once.
@@ -25,7 +27,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Appends the changes in transactions, and reads them back.
 pub struct LogChangelog {
+    log: Log,
     stream: Stream,
+    clock: ChangelogClock,
     sink: StreamSink<Encode>,
 }
 
@@ -36,15 +40,27 @@ impl LogChangelog {
         let policy = (CLEANUP_POLICY.to_owned(), COMPACT.to_owned());
         let config = StreamConfig {
             streamlets: PARTITIONS,
-            settings: [policy].into(),
+            settings: [policy, clock_setting(KEYED_CLOCK_MIN)].into(),
             ..StreamConfig::default()
         };
         let stream = log.stream_or_create(&name, config)?;
         check_stream(&stream)?;
-        let mut sink = StreamSink::new(&stream, encode as Encode)?;
+        // An earlier version has not given it a clock.
+        let given = match time_of(clock_of(&stream).as_deref()) {
+            None => set_clock(log, &name, KEYED_CLOCK_MIN),
+            Some(_) => Ok(()),
+        };
+        let clock = ChangelogClock::of(&name, given);
+        let mut sink = StreamSink::new(&stream, clock.encode())?;
         // The checkpoint fails, and the flow goes on.
         sink.fail_on_full_disk();
-        Ok(LogChangelog { stream, sink })
+        let log = log.clone();
+        Ok(LogChangelog {
+            log,
+            stream,
+            clock,
+            sink,
+        })
     }
 
     fn restore_partition(
@@ -166,6 +182,11 @@ impl Changelog for LogChangelog {
         resumed: Option<u64>,
         each: &mut RestoreChange<'_>,
     ) -> Result<(), BoxError> {
+        if resumed.is_none()
+            && let Some(time) = lowered(clock_of(&self.stream).as_deref())
+        {
+            set_clock(&self.log, self.stream.name(), time)?;
+        }
         let mut unread = Unread::default();
         for partition in 0..self.stream.partition_count() {
             let partition = self.stream.partition(partition)?;
@@ -178,4 +199,29 @@ impl Changelog for LogChangelog {
     fn give_up(&mut self) {
         self.sink.give_up();
     }
+
+    fn passed(&mut self, time: i64) -> Result<(), BoxError> {
+        let (log, stream) = (&self.log, &self.stream);
+        self.clock.raise(stream.name(), || {
+            let raised = raised(clock_of(stream).as_deref(), time);
+            raised.map_or(Ok(()), |time| set_clock(log, stream.name(), time))
+        });
+        Ok(())
+    }
+}
+
+/// Returns the setting of a stream's clock.
+fn clock_of(stream: &Stream) -> Option<String> {
+    stream.config().settings.remove(KEYED_CLOCK)
+}
+
+fn clock_setting(time: Timestamp) -> (String, String) {
+    (KEYED_CLOCK.to_owned(), time.0.to_string())
+}
+
+fn set_clock(log: &Log, stream: &str, time: Timestamp) -> Result<(), BoxError> {
+    let setting = clock_setting(time);
+    let alter = |config: &mut StreamConfig| config.settings.extend([setting]);
+    log.alter_stream(stream, alter)?;
+    Ok(())
 }

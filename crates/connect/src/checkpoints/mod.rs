@@ -1,6 +1,7 @@
 //! Stores of checkpoints: a directory, a log, or a server.
 
 mod changelog;
+mod changelog_clock;
 mod directory;
 mod log_changelog;
 mod objects;

@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use millstream_base::{ByteSize, Offset};
+use millstream_base::{ByteSize, Offset, Timestamp};
 use millstream_client::native::{FurtherSetting, StreamSettings};
 use millstream_client::{
     Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation,
-    ProducerConfig, ResponseError, Start, TopicPartition,
+    ProducerConfig, ResponseError, Start, StrBytes, TopicPartition,
 };
 use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
-use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
+use millstream_log::{CLEANUP_POLICY, COMPACT, KEYED_CLOCK, KEYED_CLOCK_MIN, StreamConfig};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_settings, encode, of_stream,
-    stream_name, text_of_key,
+    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_settings, of_stream, stream_name,
+    text_of_key,
 };
+use super::changelog_clock::{ChangelogClock, lowered, raised, time_of};
 use super::server_records;
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
@@ -41,6 +42,7 @@ const CHUNK_BYTES_MAX: &str = "max.message.bytes";
 pub struct ServerChangelog {
     flow: String,
     stream: Arc<str>,
+    clock: ChangelogClock,
     sink: ServerSink<Encode>,
     client: Client,
     /// The flow's transactions of this element, once it has begun.
@@ -60,17 +62,22 @@ impl ServerChangelog {
         let network = Arc::new(Network::start("millstream-state")?);
         let client = Client::new(server.clone());
         let name = stream_name(flow, element);
-        network.wait(create(&client, &name, PARTITIONS))?;
+        let time = KEYED_CLOCK_MIN.0.to_string();
+        let further = [(KEYED_CLOCK, &*time)];
+        network.wait(create(&client, &name, PARTITIONS, &further))?;
+        let given = network.wait(give_clock(&client, &name));
+        let clock = ChangelogClock::of(&name, given);
         let sink = ServerSink::of_client(
             client.clone(),
             Arc::clone(&network),
             ProducerConfig::default(),
             &name,
-            encode as Encode,
+            clock.encode(),
         );
         Ok(ServerChangelog {
             flow: flow.to_owned(),
             stream: name.into(),
+            clock,
             sink,
             client,
             id: None,
@@ -286,7 +293,12 @@ impl Changelog for ServerChangelog {
         resumed: Option<u64>,
         each: &mut RestoreChange<'_>,
     ) -> Result<(), BoxError> {
-        let restored = self.network.wait(self.restore_all(resumed, each));
+        let restored = self.network.wait(async {
+            if resumed.is_none() {
+                begin_clock(&self.client, &self.stream).await?;
+            }
+            self.restore_all(resumed, each).await
+        });
         restored.map_err(|error| of_stream(&self.stream, error))
     }
 
@@ -294,6 +306,48 @@ impl Changelog for ServerChangelog {
         self.largest = None;
         self.sink.give_up();
     }
+
+    fn passed(&mut self, time: i64) -> Result<(), BoxError> {
+        let (client, stream) = (&self.client, &self.stream);
+        self.clock.raise(stream, || {
+            self.network.wait(raise_clock(client, stream, time))
+        });
+        Ok(())
+    }
+}
+
+/// Gives a stream a clock of its own, if an earlier version has created it without one.
+async fn give_clock(client: &Client, stream: &str) -> Result<(), BoxError> {
+    match time_of(clock_of(client, stream).await?.as_deref()) {
+        None => set_clock(client, stream, KEYED_CLOCK_MIN).await,
+        Some(_) => Ok(()),
+    }
+}
+
+/// Sets the clock of a stream that a flow begins anew.
+async fn begin_clock(client: &Client, stream: &str) -> Result<(), BoxError> {
+    match lowered(clock_of(client, stream).await?.as_deref()) {
+        Some(time) => set_clock(client, stream, time).await,
+        None => Ok(()),
+    }
+}
+
+async fn raise_clock(client: &Client, stream: &str, time: i64) -> Result<(), BoxError> {
+    match raised(clock_of(client, stream).await?.as_deref(), time) {
+        Some(time) => set_clock(client, stream, time).await,
+        None => Ok(()),
+    }
+}
+
+/// Returns the setting of a stream's clock.
+async fn clock_of(client: &Client, stream: &str) -> Result<Option<String>, BoxError> {
+    let mut settings = client.settings(stream, &[KEYED_CLOCK]).await?;
+    Ok(settings.remove(KEYED_CLOCK))
+}
+
+async fn set_clock(client: &Client, stream: &str, time: Timestamp) -> Result<(), BoxError> {
+    let setting = (KEYED_CLOCK, Some(time.0.to_string()));
+    Ok(client.alter_settings(stream, &[setting]).await?)
 }
 
 fn size_of_change(change: &Change) -> usize {
@@ -311,12 +365,20 @@ fn is_too_large(error: &ClientError) -> bool {
     }
 }
 
-/// Creates a keyed stream of the flow, unless it exists; then checks it.
-pub async fn create(client: &Client, name: &str, partitions: u32) -> Result<(), BoxError> {
+/// Creates a keyed stream of the flow with further settings, unless it exists; then checks it.
+pub async fn create(
+    client: &Client,
+    name: &str,
+    partitions: u32,
+    further: &[(&str, &str)],
+) -> Result<(), BoxError> {
     let checked = [CLEANUP_POLICY, DURABILITY];
     let found = match client.settings(name, &checked).await {
         Err(error) if error.is_unknown_stream() => {
-            match client.create_stream(name, settings(partitions)).await {
+            match client
+                .create_stream(name, settings(partitions, further))
+                .await
+            {
                 Ok(()) => {}
                 // Another rank was faster.
                 Err(error) if error.response_error() == Some(ResponseError::TopicAlreadyExists) => {
@@ -336,19 +398,21 @@ pub async fn create(client: &Client, name: &str, partitions: u32) -> Result<(), 
     )?)
 }
 
-/// The settings of a new stream: those that a log gives to streams by default, and compaction.
-fn settings(partitions: u32) -> StreamSettings {
+/// The settings of a new stream: those that a log gives to streams by default, compaction, and further ones.
+fn settings(partitions: u32, further: &[(&str, &str)]) -> StreamSettings {
     let config = StreamConfig::default();
+    let further = [(CLEANUP_POLICY, COMPACT)].iter().chain(further);
+    let further = further.map(|(name, value)| FurtherSetting {
+        name: StrBytes::from_string((*name).to_owned()),
+        value: StrBytes::from_string((*value).to_owned()),
+    });
     StreamSettings {
         streamlets: partitions,
         lanes: config.lanes,
         virtual_logs: config.virtual_logs,
         group_segments: config.group_segments,
         segment_bytes: config.segment,
-        further: vec![FurtherSetting {
-            name: CLEANUP_POLICY.into(),
-            value: COMPACT.into(),
-        }],
+        further: further.collect(),
         ..StreamSettings::default()
     }
 }

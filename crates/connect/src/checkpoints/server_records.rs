@@ -44,7 +44,7 @@ impl ServerRun {
     /// Begins in the place of the run before.
     pub async fn begin(client: &Client, flow: &str) -> Result<ServerRun, BoxError> {
         let stream = stream_name(flow);
-        create(client, &stream, 1).await?;
+        create(client, &stream, 1, &[]).await?;
         let name = this_run();
         let mut tries = 0;
         loop {

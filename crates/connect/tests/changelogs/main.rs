@@ -1,6 +1,7 @@
 //! Changelogs of state elements: in the streams of a log, and in the streams of a server.
 
 mod anew;
+mod clocks;
 mod contract;
 mod flows;
 mod refused;

@@ -9,7 +9,7 @@ use millstream_connect::LogCheckpoints;
 use millstream_flow::Checkpoints;
 use millstream_log::{
     CLEANUP_POLICY, COMPACT, COMPACTION_LAG_MAX, DELETE_RETENTION, DIRTY_RATIO_MIN, Durability,
-    FILE_DELETE_DELAY, StreamConfig, StreamPartition,
+    FILE_DELETE_DELAY, KEYED_CLOCK, StreamConfig, StreamPartition,
 };
 use millstream_record::{ChunkBuilder, Compression, Header};
 
@@ -24,6 +24,8 @@ fn a_missing_changelog_stream_is_created_as_a_keyed_stream() {
         let mut config = stream.config();
         let policy = config.settings.remove(CLEANUP_POLICY);
         assert_eq!(policy.as_deref(), Some("compact"));
+        let clock = config.settings.remove(KEYED_CLOCK);
+        assert_eq!(clock.as_deref(), Some("-9223372036854775807"));
         let expected = StreamConfig {
             streamlets: 4,
             ..StreamConfig::default()

@@ -11,7 +11,7 @@ use millstream_broker::{BrokerConfig, Server};
 use millstream_client::{Client, ClientConfig};
 use millstream_connect::{LogCheckpoints, ServerCheckpoints};
 use millstream_flow::{BoxError, Change, Changelog, Checkpoints, SinkStart};
-use millstream_log::{CLEANUP_POLICY, Log, LogConfig, StreamConfig, StreamPartition};
+use millstream_log::{CLEANUP_POLICY, KEYED_CLOCK, Log, LogConfig, StreamConfig, StreamPartition};
 use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer, TransactionEnd};
 use tempfile::TempDir;
 
@@ -136,6 +136,25 @@ impl World {
         self.log.alter_stream("shop.state.users", set).unwrap();
     }
 
+    /// Returns the setting of the changelog's clock.
+    pub fn clock(&self) -> Option<String> {
+        let stream = self.log.stream("shop.state.users").unwrap();
+        stream.config().settings.remove(KEYED_CLOCK)
+    }
+
+    /// Changes settings of the changelog beside the flow; one without a value is removed.
+    pub fn set(&self, settings: &[(&str, Option<&str>)]) {
+        let set = |config: &mut StreamConfig| {
+            for (name, value) in settings {
+                match value {
+                    Some(value) => config.settings.insert((*name).into(), (*value).into()),
+                    None => config.settings.remove(*name),
+                };
+            }
+        };
+        self.log.alter_stream("shop.state.users", set).unwrap();
+    }
+
     /// Appends a record beside the flow, of a transaction if there is a producer.
     pub fn append(&self, partition: u32, key: Option<&[u8]>, producer: Option<Producer>) {
         self.append_value(partition, key, Some(b"?"), producer);
@@ -188,15 +207,14 @@ impl Run {
         checkpoint: u64,
         changes: &[(&[u8], Option<&[u8]>)],
     ) -> Result<(), BoxError> {
-        let changes: Vec<Change> = changes
+        let changes = changes
             .iter()
-            .map(|(key, value)| Change {
-                key: key.to_vec(),
-                value: value.map(<[u8]>::to_vec),
-                checkpoint,
-            })
-            .collect();
-        let mut left = &changes[..];
+            .map(|(key, value)| change(checkpoint, key, *value, None));
+        self.push_all(&changes.collect::<Vec<_>>())
+    }
+
+    fn push_all(&mut self, changes: &[Change]) -> Result<(), BoxError> {
+        let mut left = changes;
         wait(|| {
             left = &left[self.0.push(left, Waker::noop())?..];
             Ok(left.is_empty())
@@ -211,6 +229,17 @@ impl Run {
     /// Pushes changes and commits them with a checkpoint. Returns the prepared bytes.
     pub fn store(&mut self, checkpoint: u64, changes: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
         self.push_for(checkpoint, changes).unwrap();
+        let prepared = self.0.prepare(checkpoint).unwrap();
+        self.commit(checkpoint);
+        prepared
+    }
+
+    /// As [`store`](Self::store), for values that end at an event time, or never.
+    pub fn store_until(&mut self, checkpoint: u64, changes: &[(&[u8], Option<i64>)]) -> Vec<u8> {
+        let changes = changes
+            .iter()
+            .map(|(key, expires)| change(checkpoint, key, Some(b"1"), *expires));
+        self.push_all(&changes.collect::<Vec<_>>()).unwrap();
         let prepared = self.0.prepare(checkpoint).unwrap();
         self.commit(checkpoint);
         prepared
@@ -231,6 +260,15 @@ impl Run {
             Ok(())
         })?;
         Ok(table)
+    }
+}
+
+fn change(checkpoint: u64, key: &[u8], value: Option<&[u8]>, expires: Option<i64>) -> Change {
+    Change {
+        key: key.to_vec(),
+        value: value.map(<[u8]>::to_vec),
+        checkpoint,
+        expires,
     }
 }
 

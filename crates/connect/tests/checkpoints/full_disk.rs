@@ -191,6 +191,7 @@ fn a_changelog_on_a_full_disk_fails_writes_and_delays_commits() {
             key: key.to_be_bytes().to_vec(),
             value: Some(b"1".to_vec()),
             checkpoint: 1,
+            expires: None,
         })
         .collect();
     let waker = Waker::noop();

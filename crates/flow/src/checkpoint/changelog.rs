@@ -40,6 +40,16 @@ pub trait Changelog: Sink<Change> {
     /// Discards all changes since the last `prepare`; the writer pushes them again. A changelog with a transaction aborts it,
     /// so that attempts do not pile up in it and no reader waits for its end.
     fn give_up(&mut self) {}
+
+    /// Tells that event time has passed `time`, in milliseconds, in a complete checkpoint: no later run needs changes that
+    /// [expire](Change::expires) by then, unless the flow begins anew. So the changelog may drop them, now or later, and
+    /// [`restore`](Self::restore) may find them or not. Times need not rise. It may wait.
+    ///
+    /// # Errors
+    /// None on account of a changelog that cannot take the time: it tries again with a later call.
+    fn passed(&mut self, _time: i64) -> Result<(), BoxError> {
+        Ok(())
+    }
 }
 
 impl<C: Changelog + ?Sized> Changelog for Box<C> {
@@ -53,5 +63,9 @@ impl<C: Changelog + ?Sized> Changelog for Box<C> {
 
     fn give_up(&mut self) {
         (**self).give_up();
+    }
+
+    fn passed(&mut self, time: i64) -> Result<(), BoxError> {
+        (**self).passed(time)
     }
 }

@@ -9,6 +9,9 @@ pub struct Change {
     pub value: Option<Vec<u8>>,
     /// The checkpoint that the change belongs to. The changelog keeps it beside the change.
     pub checkpoint: u64,
+    /// The event time, in milliseconds, from which on no run needs the change; `None` if a run may always need it. The
+    /// changelog may drop it once that has [passed](crate::Changelog::passed).
+    pub expires: Option<i64>,
 }
 
 impl Change {

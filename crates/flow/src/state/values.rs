@@ -254,6 +254,7 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
                 key,
                 value,
                 checkpoint,
+                expires: None,
             })
         });
         write(&mut { changes })

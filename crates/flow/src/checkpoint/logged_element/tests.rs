@@ -65,6 +65,7 @@ impl LoggedState for OneChange {
             key: vec![1],
             value: self.value.clone(),
             checkpoint,
+            expires: None,
         };
         write(&mut std::iter::once(Ok(change)))
     }
