@@ -8,3 +8,4 @@ mod refused;
 mod starts;
 mod streams;
 mod support;
+mod windows;

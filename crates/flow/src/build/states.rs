@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::build::flow::Flow;
+use crate::checkpoint::logged_element::LoggedElement;
 use crate::error::FlowError;
 use crate::state::partial::{Partial, PartialState, StateReader};
 use crate::state::windowed::{REMEMBERED_KEYS, WindowSpec, Windowed};
@@ -50,8 +51,11 @@ impl Flow {
         let mut plan = self.plan();
         plan.updates_for_ms = plan.updates_for_ms.max(windows.updates_for_ms());
         drop(plan);
-        let ranks = self.settings.ranks.count();
-        Windowed::new(windows, aggregate, remembered_keys, ranks)
+        let ranks = (self.settings.ranks.rank(), self.settings.ranks.count());
+        let windows = Windowed::new(windows, aggregate, remembered_keys, ranks);
+        let logged = LoggedElement::new(name, Arc::new(windows.clone()));
+        self.plan().graph.logged.push(Arc::new(logged));
+        windows
     }
 
     pub(crate) fn add_state(&self, name: &str, state: impl StateReader + 'static) {

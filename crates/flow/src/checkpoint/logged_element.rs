@@ -80,7 +80,7 @@ impl LoggedElement {
 
     /// Notes the element's changes from now on, if it has no changelog. Called when it is restored.
     pub fn begin(&self) {
-        if !self.is_open() {
+        if !self.is_open() && self.has_history() {
             self.state.note_changes();
         }
     }
@@ -96,6 +96,11 @@ impl LoggedElement {
     pub fn cut(&self, checkpoint: u64) {
         self.state.cut(checkpoint);
         self.state.sweep();
+    }
+
+    /// Whether readers may ask for the values of the last complete checkpoint.
+    pub fn has_history(&self) -> bool {
+        self.state.has_history()
     }
 
     /// Whether it has a changelog.
@@ -128,6 +133,20 @@ impl LoggedElement {
                     }),
                 })
         })
+    }
+
+    /// Returns what a checkpoint has of the element beside its changes, the element being at rest.
+    pub fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, Failure> {
+        let head = self.label.run(|| self.state.head(checkpoint));
+        head.map_err(|error| Failure::Error {
+            operator: Arc::clone(&self.label.0),
+            error,
+        })
+    }
+
+    /// Restores that, before the changes.
+    pub fn restore_head(&self, head: &[u8]) -> Result<(), BoxError> {
+        self.state.restore_head(head)
     }
 
     /// Returns an entry of the element as changelogs have it, the element being at rest.
@@ -201,6 +220,9 @@ impl Deferred for CutChanges {
         }
         let element = &self.element;
         element.label.run(|| element.state.sweep());
+        if let Some(time) = element.state.passed() {
+            element.write(|| element.log().call(|log| log.changelog.passed(time)))?;
+        }
         let waker = Waker::from(Arc::clone(bell));
         let (mut count, mut bytes) = (0, 0);
         let mut write = |changes: Changes<'_>| {

@@ -54,6 +54,18 @@ impl Elements<'_> {
                 saved.put(sample_element(element.name()), sample);
             }
         }
+        for element in logged.clone() {
+            let name = element.name();
+            let Some(head) = element.head(checkpoint)? else {
+                continue;
+            };
+            saved.put(head_element(name), head);
+            let mut states = self.states.iter();
+            if let Some((_, state)) = states.find(|(state, _)| state == name) {
+                let types = Label(name.into()).run(|| state.types());
+                saved.put(types_element(name), types.into_bytes());
+            }
+        }
         for element in self.logged.iter().filter(|element| !element.is_open()) {
             element.cut(checkpoint);
         }
@@ -81,6 +93,7 @@ const STATE: &str = "state/";
 const CHANGELOG: &str = "changelog/";
 const SAMPLE: &str = "sample/";
 const TYPES: &str = "types/";
+const HEAD: &str = "head/";
 
 /// Names the saved bytes of a sink.
 pub fn sink_element(name: &str) -> String {
@@ -107,6 +120,11 @@ pub fn types_element(name: &str) -> String {
     format!("{TYPES}{name}")
 }
 
+/// Names what a shard has of a state element beside its changelog.
+pub fn head_element(name: &str) -> String {
+    format!("{HEAD}{name}")
+}
+
 /// An element of a flow, to which a shard has bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlowElement<'a> {
@@ -131,7 +149,10 @@ impl fmt::Display for FlowElement<'_> {
 
 /// Returns the element of the flow that has these bytes in a shard. `None` for those that only describe others.
 pub fn flow_element(element: &str) -> Option<FlowElement<'_>> {
-    if element.starts_with(SAMPLE) || element.starts_with(TYPES) {
+    if [SAMPLE, TYPES, HEAD]
+        .iter()
+        .any(|prefix| element.starts_with(prefix))
+    {
         return None;
     }
     let of_state = element.strip_prefix(STATE);

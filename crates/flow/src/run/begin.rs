@@ -13,7 +13,7 @@ use crate::checkpoint::participants::Committer;
 use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::shards::{ResumePoint, Shards};
 use crate::checkpoint::snapshot::{
-    Elements, changelog_element, sample_element, sink_element, state_element,
+    Elements, changelog_element, head_element, sample_element, sink_element, state_element,
 };
 use crate::checkpoint::store::Resume;
 use crate::error::{BoxError, Failure, FlowError};
@@ -140,9 +140,11 @@ fn decisions(graph: &Graph, settings: &FlowSettings) -> Decisions {
     let sinks = graph.sinks.iter().filter(|it| it.waits_for_commit());
     // Also without a changelog: readers may ask for the values of complete checkpoints.
     let logged = graph.logged.iter();
+    let are_sinks = sinks.clone().next().is_some();
+    let have_history = logged.clone().any(|element| element.has_history());
     let waiting = Waiting {
-        are_sinks: sinks.clone().next().is_some(),
-        is_any: sinks.clone().next().is_some() || !graph.logged.is_empty() || has_records(settings),
+        are_sinks,
+        is_any: are_sinks || have_history || has_records(settings),
         has_records: has_records(settings),
     };
     // First: a reader that finds a value committed finds its checkpoint.
@@ -229,6 +231,9 @@ fn restore_changelogs(graph: &Graph, beginning: Option<&ResumePoint>) -> Result<
         let saved = changelog_element(name);
         let resumed = beginning.filter(|it| it.saved.get(&saved).is_ok());
         let restored = catch(|| {
+            if let Some(head) = resumed.and_then(|it| it.saved.get(&head_element(name)).ok()) {
+                element.restore_head(head)?;
+            }
             element.restore(resumed.map(|it| it.number))?;
             let sample = resumed.and_then(|it| it.saved.get(&sample_element(name)).ok());
             sample.map_or(Ok(()), |sample| element.check_restored(sample))

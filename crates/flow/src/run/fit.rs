@@ -94,7 +94,7 @@ fn changed_sources(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String>
 fn changed_types(graph: &Graph, saved: &Saved) -> Result<Vec<String>, BoxError> {
     let mut faults = Vec::new();
     for (name, state) in &graph.states {
-        // Elements with a changelog have none, since the values in it are JSON, nor have shards of earlier programs.
+        // Elements with JSON in a changelog have none, nor have shards of earlier programs.
         let Ok(found) = saved.get(&types_element(name)) else {
             continue;
         };

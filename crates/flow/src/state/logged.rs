@@ -11,8 +11,30 @@ pub type Changes<'a> = &'a mut dyn Iterator<Item = Result<Change, BoxError>>;
 
 /// A state element, whatever the types of its keys and values.
 pub trait LoggedState: Send + Sync {
-    /// Notes the keys that change from now on, also by restoring them.
+    /// Notes the keys that change from now on, also by restoring them whole.
     fn note_changes(&self);
+
+    /// Whether readers may ask for the values of the last complete checkpoint: then these are noted in a flow whose
+    /// checkpoints have the element whole, too.
+    fn has_history(&self) -> bool {
+        false
+    }
+
+    /// Returns what a checkpoint has of the element beside its changes, the element being at rest; `None` for nothing.
+    ///
+    /// # Errors
+    /// When it cannot be encoded.
+    fn head(&self, _checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
+        Ok(None)
+    }
+
+    /// Restores a [`head`](Self::head), before the changes.
+    ///
+    /// # Errors
+    /// When it is none.
+    fn restore_head(&self, _head: &[u8]) -> Result<(), BoxError> {
+        Err("the element has no head".into())
+    }
 
     /// Takes a change that an earlier run has committed; a later one of the same key replaces it. A key that another
     /// rank owns is left out.
@@ -48,6 +70,12 @@ pub trait LoggedState: Send + Sync {
 
     /// The checkpoint is complete on all ranks, as are those before it. Never waits.
     fn complete(&self, checkpoint: u64);
+
+    /// Returns the event time, in milliseconds, that the last complete checkpoint has passed: no later run needs changes
+    /// that expire by then.
+    fn passed(&self) -> Option<i64> {
+        None
+    }
 
     /// Writes the changes before `checkpoint`, the last cut, that the changelog does not have yet, as they were at the
     /// cut, while the element goes on to change.

@@ -8,6 +8,7 @@ pub mod collected;
 pub mod json_text;
 pub mod late;
 pub mod logged;
+pub mod logged_windows;
 pub mod ordered;
 pub mod ordered_values;
 pub mod partial;

@@ -181,6 +181,10 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         }
     }
 
+    fn has_history(&self) -> bool {
+        true
+    }
+
     fn restore_change(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), BoxError> {
         if let Some(table) = self.shared.table_of(self.shared.owners.of_bytes(key)) {
             let key = decode_key(key)?;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::error::BoxError;
 use crate::ranks::owners::KeyOwners;
 use crate::state::late::{LateTally, LateTo};
+use crate::state::logged_windows::WindowLog;
 use crate::state::partial::StateReader;
 use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
 
@@ -18,9 +19,11 @@ use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals
 /// keys that it owns.
 pub struct Windowed<K, A: Combine> {
     pub(crate) spec: Arc<WindowSpec<A>>,
-    partitions: Arc<Mutex<Vec<SharedStore<K, A>>>>,
+    pub(super) partitions: Arc<Mutex<Vec<SharedStore<K, A>>>>,
+    pub(super) log: Arc<WindowLog>,
     remembered_keys: usize,
-    ranks: u32,
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
 }
 
 /// Windows, and the aggregate over their items.
@@ -53,6 +56,11 @@ impl<A> WindowSpec<A> {
         })
     }
 
+    /// The flow resumes where the watermark was this.
+    pub fn resume_at(&self, watermark: i64) {
+        self.resumed_at.store(watermark, Ordering::Relaxed);
+    }
+
     /// Returns the watermark of the windows when the flow resumed.
     pub fn resumed_at(&self) -> Timestamp {
         Timestamp(self.resumed_at.load(Ordering::Relaxed))
@@ -70,7 +78,9 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
         Windowed {
             spec: Arc::clone(&self.spec),
             partitions: Arc::clone(&self.partitions),
+            log: Arc::clone(&self.log),
             remembered_keys: self.remembered_keys,
+            rank: self.rank,
             ranks: self.ranks,
         }
     }
@@ -78,7 +88,12 @@ impl<K, A: Combine> Clone for Windowed<K, A> {
 
 impl<K: Key, A: Combine> Windowed<K, A> {
     /// The last released window of up to `remembered_keys` keys of each partition can be read.
-    pub(crate) fn new(windows: Windows, aggregate: A, remembered_keys: usize, ranks: u32) -> Self {
+    pub(crate) fn new(
+        windows: Windows,
+        aggregate: A,
+        remembered_keys: usize,
+        (rank, ranks): (u32, u32),
+    ) -> Self {
         Windowed {
             spec: Arc::new(WindowSpec {
                 windows,
@@ -88,7 +103,9 @@ impl<K: Key, A: Combine> Windowed<K, A> {
                 is_used: AtomicBool::new(false),
             }),
             partitions: Arc::default(),
+            log: Arc::new(WindowLog::new()),
             remembered_keys,
+            rank,
             ranks,
         }
     }
@@ -108,10 +125,14 @@ impl<K: Key, A: Combine> Windowed<K, A> {
 
     /// The sums at this moment.
     pub fn totals(&self) -> WindowTotals {
-        let mut sum = WindowTotals::default();
+        let (mut sum, mut taken_events) = (WindowTotals::default(), 0_u64);
         for part in self.partitions.lock().iter() {
-            sum += part.lock().totals();
+            let part = part.lock();
+            sum += part.totals();
+            taken_events = taken_events.saturating_add(part.taken_events());
         }
+        // After a resume the first partition has taken the items of all.
+        sum.closed_events = taken_events.saturating_sub(sum.open_events);
         sum
     }
 
@@ -126,6 +147,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
             self.remembered_keys,
         )));
         self.partitions.lock().push(Arc::clone(&store));
+        self.log.changed.lock().push(Arc::default());
         store
     }
 }
@@ -190,12 +212,12 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
             return Ok(());
         };
         stores.for_each(|store| all.absorb(store));
-        (self.spec.resumed_at).store(all.watermark().0, Ordering::Relaxed);
-        let partitions = self.partitions.lock();
+        self.spec.resume_at(all.watermark().0);
+        let (partitions, changed) = (self.partitions.lock(), self.log.changed.lock());
         let mut owners = KeyOwners::new(self.ranks, partitions.len());
         for (index, partition) in partitions.iter().enumerate().skip(1) {
             let mut error = None;
-            *partition.lock() = all.split_off(|key: &K| match owners.of(key) {
+            let part = all.split_off(|key: &K| match owners.of(key) {
                 Ok(owner) => owner.partition == index,
                 Err(unknown) => {
                     error = Some(unknown);
@@ -205,10 +227,58 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
             if let Some(error) = error {
                 return Err(error.into());
             }
+            partition.lock().replace(part, &changed[index]);
         }
         if let Some(first) = partitions.first() {
-            *first.lock() = all;
+            first.lock().replace(all, &changed[0]);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::logged::{Changes, LoggedState};
+    use crate::windows::{Arrival, Count};
+
+    fn of_two_partitions() -> Windowed<u64, Count> {
+        let windows = Windowed::new(Windows::tumbling(10), Count, 8, (0, 1));
+        for _ in 0..2 {
+            windows.add_partition();
+        }
+        windows.note_changes();
+        windows
+    }
+
+    #[test]
+    fn totals_of_several_partitions_are_the_same_after_a_restore_from_a_changelog() {
+        let before = of_two_partitions();
+        let mut owners = KeyOwners::new(1, 2);
+        for key in 0..100 {
+            let owner = owners.of(&key).unwrap();
+            let store = Arc::clone(&before.partitions.lock()[owner.partition]);
+            let arrival = store.lock().add(&Count, &key, Timestamp(5), &());
+            assert_eq!(arrival, Arrival::OnTime);
+        }
+        assert_eq!(before.totals().open_events, 100);
+        let head = before.head(1).unwrap().unwrap();
+        before.cut(1);
+        let mut changes = Vec::new();
+        let mut take = |all: Changes<'_>| {
+            for change in all {
+                changes.push(change?);
+            }
+            Ok(())
+        };
+        before.write(1, &mut take).unwrap();
+
+        let after = of_two_partitions();
+        after.restore_head(&head).unwrap();
+        for change in changes {
+            let value = change.value.as_deref();
+            after.restore_change(&change.key, value).unwrap();
+        }
+        assert_eq!(after.totals(), before.totals());
     }
 }

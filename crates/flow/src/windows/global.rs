@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::entry::{Entry, EntryId, Running, Window};
 use super::grid::Grid;
+use super::journal::Journal;
 use super::map::Map;
-use super::pending::{Pending, PendingPane};
-use super::released::{Released, Window, WindowResult};
+use super::pending::{OpenPane, PaneCell, Pending};
+use super::released::{Released, WindowResult};
 
 /// A result is of everything up to a moment.
 fn window_to<S>(end: i64, cell: Cell<S>) -> Window<S> {
@@ -19,6 +21,7 @@ fn window_to<S>(end: i64, cell: Cell<S>) -> Window<S> {
         end,
         cell,
         is_update: false,
+        mark: 0,
     }
 }
 
@@ -29,9 +32,9 @@ pub(super) struct Timed<K, S> {
     grid: Grid,
     purges: bool,
     /// The items since the last results.
-    pending: Pending<K, S>,
+    pub pending: Pending<K, S>,
     /// The items of earlier results; none if these purge.
-    running: Map<K, Cell<S>>,
+    running: Map<K, PaneCell<S>>,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
@@ -45,30 +48,47 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
     }
 
     /// Returns the partial result of the period that `time` is in, which has not ended.
-    pub fn pane(&mut self, time: i64) -> &mut PendingPane<K, S> {
-        self.pending.pane(self.grid.index(time))
+    pub fn pane(&mut self, time: i64) -> OpenPane<'_, K, S> {
+        let pane = self.grid.index(time);
+        OpenPane::whole(pane, self.pending.pane(pane))
     }
 
     pub fn advance<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
         watermark: i64,
+        journal: &mut Journal<K, S>,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
         let grid = self.grid;
         let is_due = |pane| grid.end(pane) <= watermark;
-        self.pending
-            .take_if(is_due, room, &mut |pane, key, mut cell| {
-                if !self.purges {
-                    let running = self.running.get_or_make(&key, || Cell::empty(aggregate));
-                    running.merge(aggregate, &cell);
-                    cell = running.clone();
-                }
-                let window = window_to(grid.end(pane), cell);
-                released.give(aggregate, key, window, out);
-            });
+        self.pending.take_if(is_due, room, &mut |pane, key, taken| {
+            let PaneCell { mut cell, mark, .. } = taken;
+            journal.ends(
+                mark,
+                || EntryId::whole_pane(pane, key.clone()),
+                || Entry::Cell(cell.clone()),
+            );
+            if !self.purges {
+                let mut is_new = false;
+                let running = self.running.get_or_make(&key, || {
+                    is_new = true;
+                    PaneCell::new(Cell::empty(aggregate), 0)
+                });
+                let sum = &mut running.cell;
+                journal.changes(
+                    &mut running.mark,
+                    || EntryId::Key { key: key.clone() },
+                    || (!is_new).then(|| Entry::Cell(sum.clone())),
+                );
+                sum.merge(aggregate, &cell);
+                cell = sum.clone();
+            }
+            let window = window_to(grid.end(pane), cell);
+            released.give(aggregate, key, window, out);
+        });
     }
 
     pub fn newest<A: Combine<State = S>>(&self, aggregate: &A, key: &K) -> Option<Window<S>> {
@@ -76,11 +96,38 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
         let mut total = cell.clone();
         if !self.purges {
             let earlier = self.pending.newest_first(key).skip(1).map(|(_, cell)| cell);
-            for cell in earlier.chain(self.running.get(key)) {
+            let running = self.running.get(key).map(|running| &running.cell);
+            for cell in earlier.chain(running) {
                 total.merge(aggregate, cell);
             }
         }
         Some(window_to(self.grid.end(newest), total))
+    }
+
+    /// Returns the time by which no run needs a pane.
+    pub fn end(&self, pane: i64) -> i64 {
+        self.grid.end(pane)
+    }
+
+    pub fn running(&self, key: &K) -> Option<&Cell<S>> {
+        self.running.get(key).map(|running| &running.cell)
+    }
+
+    pub fn restore_running(&mut self, key: K, cell: Option<Cell<S>>) {
+        match cell {
+            Some(cell) => drop(self.running.insert(key, PaneCell::new(cell, 0))),
+            None => drop(self.running.remove(&key)),
+        }
+    }
+
+    /// Notes that everything has changed.
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        self.pending.note_all(journal);
+        for (key, running) in self.running.iter_mut() {
+            let PaneCell { cell, mark, .. } = running;
+            let former = || Some(Entry::Cell(cell.clone()));
+            journal.changes(mark, || EntryId::Key { key: key.clone() }, former);
+        }
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
@@ -89,7 +136,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
 
     /// Returns the number of results that will certainly be emitted, and the number of items that no result has purged.
     pub fn size(&self) -> (usize, u64) {
-        let running = self.running.values().map(|cell| cell.events());
+        let running = self.running.values().map(|running| running.cell.events());
         (self.pending.cells()).fold((0, running.sum()), |(open, events): (usize, u64), cell| {
             (open + 1, events.saturating_add(cell.events()))
         })
@@ -123,11 +170,25 @@ pub(super) struct Counted<K, S> {
     is_closing: bool,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Running<S> {
-    cell: Cell<S>,
-    /// Items since the last result.
-    since: u64,
+impl<S: Clone> Running<S> {
+    fn changes<K: Hash + Eq + Clone>(
+        &mut self,
+        key: &K,
+        is_new: bool,
+        journal: &mut Journal<K, S>,
+    ) {
+        let Self { cell, since, mark } = self;
+        let former = || {
+            (!is_new).then(|| {
+                Entry::Running(Running {
+                    cell: cell.clone(),
+                    since: *since,
+                    mark: 0,
+                })
+            })
+        };
+        journal.changes(mark, || EntryId::Key { key: key.clone() }, former);
+    }
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
@@ -147,12 +208,19 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         aggregate: &A,
         key: &K,
         events: u64,
+        journal: &mut Journal<K, S>,
         add: impl FnOnce(&mut Cell<S>),
     ) {
-        let running = self.running.get_or_make(key, || Running {
-            cell: Cell::empty(aggregate),
-            since: 0,
+        let mut is_new = false;
+        let running = self.running.get_or_make(key, || {
+            is_new = true;
+            Running {
+                cell: Cell::empty(aggregate),
+                since: 0,
+                mark: 0,
+            }
         });
+        running.changes(key, is_new, journal);
         add(&mut running.cell);
         running.since = running.since.saturating_add(events);
         if running.since < self.count {
@@ -170,6 +238,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         &mut self,
         aggregate: &A,
         _: i64,
+        journal: &mut Journal<K, S>,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
@@ -190,13 +259,17 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         // The items that were given are gone, or there are none since.
         if self.purges {
             let rest = self.running.extract_if(|_, _| true);
-            for (key, Running { cell, .. }) in rest {
+            for (key, running) in rest {
+                let Running { cell, mark, .. } = running.clone();
+                let id = || EntryId::Key { key: key.clone() };
+                journal.removes(mark, id, || Entry::Running(running));
                 if !give(key, cell) {
                     return;
                 }
             }
         } else {
             for (key, running) in self.running.iter_mut().filter(|(_, key)| key.since > 0) {
+                running.changes(key, false, journal);
                 running.since = 0;
                 if !give(key.clone(), running.cell.clone()) {
                     return;
@@ -209,6 +282,24 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
     /// No more items will come: those since the last results are due as well.
     pub fn close(&mut self) {
         self.is_closing = true;
+    }
+
+    pub fn running(&self, key: &K) -> Option<&Running<S>> {
+        self.running.get(key)
+    }
+
+    pub fn restore_running(&mut self, key: K, running: Option<Running<S>>) {
+        match running {
+            Some(running) => drop(self.running.insert(key, running)),
+            None => drop(self.running.remove(&key)),
+        }
+    }
+
+    /// Notes that everything has changed.
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        for (key, running) in self.running.iter_mut() {
+            running.changes(key, false, journal);
+        }
     }
 
     pub fn newest(&self, key: &K) -> Option<Window<S>> {

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::entry::{Entry, EntryId, KeptCell, Window};
+use super::journal::Journal;
 use super::map::Map;
-use super::released::{Released, Window, WindowResult};
 
 /// Empty unless lateness is allowed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -21,11 +22,29 @@ pub(super) struct Kept<K, S> {
     changed: BTreeMap<i64, Map<K, ()>>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct KeptCell<S> {
-    cell: Cell<S>,
-    /// A result was given, so the next one is an update.
-    is_given: bool,
+impl<S: Clone> KeptCell<S> {
+    fn changes<K: Hash + Eq + Clone>(&mut self, window: i64, key: &K, journal: &mut Journal<K, S>) {
+        let Self {
+            cell,
+            is_given,
+            mark,
+        } = self;
+        let former = || {
+            Some(Entry::Kept(KeptCell {
+                cell: cell.clone(),
+                is_given: *is_given,
+                mark: 0,
+            }))
+        };
+        journal.changes(mark, || kept_id(window, key), former);
+    }
+}
+
+fn kept_id<K: Clone>(window: i64, key: &K) -> EntryId<K> {
+    EntryId::Kept {
+        window,
+        key: key.clone(),
+    }
 }
 
 impl<K, S> Default for Kept<K, S> {
@@ -58,11 +77,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
     }
 
     /// Keeps a window whose result is given now.
-    pub fn keep(&mut self, window: i64, key: &K, cell: Cell<S>) {
-        let kept = KeptCell {
+    pub fn keep(&mut self, window: i64, key: &K, cell: Cell<S>, journal: &mut Journal<K, S>) {
+        let mut kept = KeptCell {
             cell,
             is_given: true,
+            mark: 0,
         };
+        journal.changes(&mut kept.mark, || kept_id(window, key), || None);
         (self.windows.entry(window).or_default()).insert(key.clone(), kept);
     }
 
@@ -72,26 +93,32 @@ impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
         aggregate: &A,
         window: i64,
         key: &K,
+        journal: &mut Journal<K, S>,
     ) -> &mut Cell<S> {
         (self.changed.entry(window).or_default()).get_or_make(key, || ());
         let keys = self.windows.entry(window).or_default();
-        let kept = keys.get_or_make(key, || KeptCell {
-            cell: Cell::empty(aggregate),
-            is_given: false,
+        let kept = keys.get_or_make(key, || {
+            let mut made = KeptCell {
+                cell: Cell::empty(aggregate),
+                is_given: false,
+                mark: 0,
+            };
+            journal.changes(&mut made.mark, || kept_id(window, key), || None);
+            made
         });
+        kept.changes(window, key, journal);
         &mut kept.cell
     }
 
     /// Gives the first windows that have changed, as long as they are `due` and there is `room`, which every result takes
     /// from; `window` gives their times.
-    pub fn give_changed<A: Combine<State = S>>(
+    pub fn give_changed(
         &mut self,
-        aggregate: &A,
         due: impl Fn(i64) -> bool,
         window: impl Fn(i64, Cell<S>) -> Window<S>,
-        released: &mut Released<K, S>,
+        journal: &mut Journal<K, S>,
         room: &mut usize,
-        out: &mut impl FnMut(WindowResult<K, A::Out>),
+        mut give: impl FnMut(K, Window<S>),
     ) {
         while *room > 0
             && let Some(mut first) = self.changed.first_entry()
@@ -117,18 +144,53 @@ impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
                     is_update: kept.is_given,
                     ..window(number, kept.cell.clone())
                 };
+                kept.changes(number, &key, journal);
                 kept.is_given = true;
-                released.give_late(aggregate, key, changed, out);
+                give(key, changed);
             }
         }
     }
 
     /// Forgets the first windows as long as they are `closed`.
-    pub fn forget(&mut self, closed: impl Fn(i64) -> bool) {
+    pub fn forget(&mut self, closed: impl Fn(i64) -> bool, journal: &mut Journal<K, S>) {
         while let Some(first) = self.windows.first_entry()
             && closed(*first.key())
         {
-            first.remove();
+            let window = *first.key();
+            let kept = first.remove();
+            if journal.is_on() {
+                for (key, kept) in kept {
+                    let mark = kept.mark;
+                    journal.ends(mark, || kept_id(window, &key), || Entry::Kept(kept));
+                }
+            }
+        }
+    }
+
+    pub fn get(&self, window: i64, key: &K) -> Option<&KeptCell<S>> {
+        self.windows.get(&window)?.get(key)
+    }
+
+    /// Restores a window, which has no results to give.
+    pub fn restore(&mut self, window: i64, key: K, kept: KeptCell<S>) {
+        (self.windows.entry(window).or_default()).insert(key, kept);
+    }
+
+    pub fn remove(&mut self, window: i64, key: &K) {
+        if let Some(keys) = self.windows.get_mut(&window) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.windows.remove(&window);
+            }
+        }
+    }
+
+    /// Notes that all windows have changed.
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        for (window, keys) in &mut self.windows {
+            for (key, kept) in keys.iter_mut() {
+                kept.changes(*window, key, journal);
+            }
         }
     }
 

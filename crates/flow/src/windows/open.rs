@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::{Aggregate, Combine};
 use super::cell::Cell;
+use super::entry::{Entry, EntryId, Window};
 use super::global::{Counted, Timed};
 use super::grid::{Grid, SlidingGrid};
-use super::pending::PendingPane;
-use super::released::{Released, Window, WindowResult};
+use super::journal::Journal;
+use super::pending::PaneCell;
+use super::released::{Released, WindowResult};
 use super::sessions::Sessions;
 use super::sliding::Sliding;
 use super::spec::{Kind, When, Windows};
@@ -68,23 +70,29 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         key: K,
         (first, skipped): (i64, u64),
         watermark: i64,
+        journal: &mut Journal<K, S>,
         cell: Cell<S>,
     ) {
         let change = |kept: &mut Cell<S>| kept.merge(aggregate, &cell);
         let pane = match self {
             Open::Sessions(sessions) => {
                 let times = (first.min(cell.time_max), cell.time_max);
-                return change(sessions.cell(aggregate, &key, times));
+                return change(sessions.cell(aggregate, &key, times, journal));
             }
-            Open::Counted(counted) => return counted.add(aggregate, &key, cell.events(), change),
-            Open::Tumbling(tumbling) => tumbling.place(aggregate, &key, first, watermark, change),
+            Open::Counted(counted) => {
+                return counted.add(aggregate, &key, cell.events(), journal, change);
+            }
+            Open::Tumbling(tumbling) => {
+                tumbling.place(aggregate, &key, first, watermark, journal, change)
+            }
             Open::Sliding(sliding) => {
-                sliding.place(aggregate, &key, (first, skipped), watermark, change)
+                let at = (first, skipped);
+                sliding.place(aggregate, &key, at, watermark, journal, change)
             }
             Open::Timed(timed) => Some(timed.pane(first.max(watermark))),
         };
         if let Some(pane) = pane {
-            merge(pane, aggregate, key, cell);
+            change(pane.cell(aggregate, &key, journal));
         }
     }
 
@@ -95,20 +103,25 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         key: &K,
         time: i64,
         watermark: i64,
+        journal: &mut Journal<K, S>,
         item: &T,
     ) {
         let change = |cell: &mut Cell<S>| cell.add(aggregate, time, item);
         let pane = match self {
             Open::Sessions(sessions) => {
-                return change(sessions.cell(aggregate, key, (time, time)));
+                return change(sessions.cell(aggregate, key, (time, time), journal));
             }
-            Open::Counted(counted) => return counted.add(aggregate, key, 1, change),
-            Open::Tumbling(tumbling) => tumbling.place(aggregate, key, time, watermark, change),
-            Open::Sliding(sliding) => sliding.place(aggregate, key, (time, 0), watermark, change),
+            Open::Counted(counted) => return counted.add(aggregate, key, 1, journal, change),
+            Open::Tumbling(tumbling) => {
+                tumbling.place(aggregate, key, time, watermark, journal, change)
+            }
+            Open::Sliding(sliding) => {
+                sliding.place(aggregate, key, (time, 0), watermark, journal, change)
+            }
             Open::Timed(timed) => Some(timed.pane(time.max(watermark))),
         };
         if let Some(pane) = pane {
-            change(pane.get_or_make(key, || Cell::empty(aggregate)));
+            change(pane.cell(aggregate, key, journal));
         }
     }
 
@@ -117,11 +130,137 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         &mut self,
         aggregate: &A,
         watermark: i64,
+        journal: &mut Journal<K, S>,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
     ) {
-        each!(self, open => open.advance(aggregate, watermark, released, room, out));
+        each!(self, open => open.advance(aggregate, watermark, journal, released, room, out));
+    }
+
+    /// Returns the content of an entry, if it is there.
+    pub fn entry(&self, id: &EntryId<K>) -> Option<Entry<S>> {
+        let cell = |there: &PaneCell<S>| Entry::Cell(there.cell.clone());
+        match (self, id) {
+            (Open::Tumbling(open), EntryId::Pane { pane, key, .. }) => {
+                open.pending.get(*pane, key).map(cell)
+            }
+            (
+                Open::Sliding(open),
+                EntryId::Pane {
+                    pane, first, key, ..
+                },
+            ) => open.pending.get((*first, *pane), key).map(cell),
+            (Open::Timed(open), EntryId::Pane { pane, key, .. }) => {
+                open.pending.get(*pane, key).map(cell)
+            }
+            (Open::Tumbling(Tumbling { kept, .. }), EntryId::Kept { window, key })
+            | (Open::Sliding(Sliding { kept, .. }), EntryId::Kept { window, key }) => {
+                kept.get(*window, key).cloned().map(Entry::Kept)
+            }
+            (Open::Sessions(open), EntryId::Key { key }) => {
+                open.get(key).cloned().map(Entry::Sessions)
+            }
+            (Open::Timed(open), EntryId::Key { key }) => {
+                open.running(key).cloned().map(Entry::Cell)
+            }
+            (Open::Counted(open), EntryId::Key { key }) => {
+                open.running(key).cloned().map(Entry::Running)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the watermark from which on no run needs an entry; `None` if it is needed until it changes.
+    pub fn end(&self, id: &EntryId<K>, entry: &Entry<S>) -> Option<i64> {
+        match (self, id, entry) {
+            (Open::Tumbling(open), EntryId::Pane { pane, .. }, _) => Some(open.end(*pane)),
+            (Open::Sliding(open), EntryId::Pane { pane, .. }, _) => Some(open.end(*pane)),
+            (Open::Timed(open), EntryId::Pane { pane, .. }, _) => Some(open.end(*pane)),
+            (Open::Tumbling(open), EntryId::Kept { window, .. }, _) => Some(open.kept_end(*window)),
+            (Open::Sliding(open), EntryId::Kept { window, .. }, _) => Some(open.kept_end(*window)),
+            (Open::Sliding(open), _, Entry::Panes(panes)) => Some(open.panes_end(panes)),
+            (Open::Sessions(open), _, Entry::Sessions(sessions)) => Some(open.end(sessions)),
+            _ => None,
+        }
+    }
+
+    /// Whether an entry that is not there any more was removed by the watermark, which has passed the end of all of its
+    /// versions.
+    pub fn ends_by_time(&self, id: &EntryId<K>) -> bool {
+        match id {
+            EntryId::Pane { .. } | EntryId::Kept { .. } => true,
+            EntryId::Key { .. } => !matches!(self, Open::Counted(_)),
+            EntryId::Released { .. } => false,
+        }
+    }
+
+    /// Continues where all that is due by the watermark is released; before anything is restored.
+    pub fn resume(&mut self, watermark: i64) {
+        if let Open::Sliding(open) = self {
+            open.resume(watermark);
+        }
+    }
+
+    /// Restores an entry, or that it is not there. Returns `false` if these windows have no such entries.
+    pub fn restore<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        id: EntryId<K>,
+        entry: Option<Entry<S>>,
+    ) -> bool {
+        match (self, id, entry) {
+            (Open::Tumbling(open), EntryId::Pane { pane, key, .. }, entry) => {
+                return open.pending.restore(pane, key, entry);
+            }
+            (Open::Timed(open), EntryId::Pane { pane, key, .. }, entry) => {
+                return open.pending.restore(pane, key, entry);
+            }
+            (
+                Open::Sliding(open),
+                EntryId::Pane {
+                    pane,
+                    first,
+                    fragment,
+                    key,
+                },
+                Some(Entry::Cell(cell)),
+            ) => {
+                open.restore_pane(aggregate, (first, pane, fragment), key, cell);
+            }
+            // It is over, and was not restored.
+            (Open::Sliding(_), EntryId::Pane { .. } | EntryId::Key { .. }, None) => {}
+            (Open::Sliding(open), EntryId::Key { key }, Some(Entry::Panes(panes))) => {
+                open.restore_panes(aggregate, key, panes);
+            }
+            (Open::Tumbling(Tumbling { kept, .. }), EntryId::Kept { window, key }, entry)
+            | (Open::Sliding(Sliding { kept, .. }), EntryId::Kept { window, key }, entry) => {
+                match entry {
+                    Some(Entry::Kept(entry)) => kept.restore(window, key, entry),
+                    Some(_) => return false,
+                    None => kept.remove(window, &key),
+                }
+            }
+            (Open::Sessions(open), EntryId::Key { key }, Some(Entry::Sessions(sessions))) => {
+                open.restore(key, Some(sessions));
+            }
+            (Open::Sessions(open), EntryId::Key { key }, None) => open.restore(key, None),
+            (Open::Timed(open), EntryId::Key { key }, Some(Entry::Cell(cell))) => {
+                open.restore_running(key, Some(cell));
+            }
+            (Open::Timed(open), EntryId::Key { key }, None) => open.restore_running(key, None),
+            (Open::Counted(open), EntryId::Key { key }, Some(Entry::Running(running))) => {
+                open.restore_running(key, Some(running));
+            }
+            (Open::Counted(open), EntryId::Key { key }, None) => open.restore_running(key, None),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Notes that everything has changed, in a run that has noted no changes before.
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        each!(self, open => open.note_all(journal));
     }
 
     /// No more items will come.
@@ -183,20 +322,6 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
             (Open::Timed(open), Open::Timed(other)) => open.absorb(other),
             (Open::Counted(open), Open::Counted(other)) => open.absorb(other),
             _ => panic!("only stores of the same windows can become one"),
-        }
-    }
-}
-
-fn merge<K: Hash + Eq + Clone, S, A: Combine<State = S>>(
-    pane: &mut PendingPane<K, S>,
-    aggregate: &A,
-    key: K,
-    cell: Cell<S>,
-) {
-    match pane.get_mut(&key) {
-        Some(sum) => sum.merge(aggregate, &cell),
-        None => {
-            pane.insert(key, cell);
         }
     }
 }

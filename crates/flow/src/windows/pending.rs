@@ -5,10 +5,103 @@ use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 
+use super::aggregate::Combine;
 use super::cell::Cell;
+use super::entry::{Entry, EntryId, Mark};
+use super::journal::Journal;
 use super::map::Map;
 
-pub(super) type PendingPane<K, S> = Map<K, Cell<S>>;
+pub(super) type PendingPane<K, S> = Map<K, PaneCell<S>>;
+
+/// The partial result of a key in a pane. Serialized, it is the [`Cell`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct PaneCell<S> {
+    pub cell: Cell<S>,
+    /// Of its last change.
+    #[serde(skip)]
+    pub mark: Mark,
+    /// Where panes have fragments: see [`EntryId`](super::entry::EntryId).
+    #[serde(skip)]
+    pub fragment: u32,
+}
+
+/// A pane that items are added to.
+pub(super) struct OpenPane<'a, K, S> {
+    pane: i64,
+    /// The first window that counts it.
+    first: i64,
+    has_fragments: bool,
+    cells: &'a mut PendingPane<K, S>,
+}
+
+impl<'a, K: Hash + Eq + Clone, S: Clone> OpenPane<'a, K, S> {
+    /// One that is a window.
+    pub fn whole(pane: i64, cells: &'a mut PendingPane<K, S>) -> Self {
+        Self {
+            pane,
+            first: pane,
+            has_fragments: false,
+            cells,
+        }
+    }
+
+    /// One that windows from `first` on count.
+    pub fn fragment(pane: i64, first: i64, cells: &'a mut PendingPane<K, S>) -> Self {
+        Self {
+            pane,
+            first,
+            has_fragments: true,
+            cells,
+        }
+    }
+
+    /// Returns the partial result of a key, for a change.
+    #[inline]
+    pub fn cell<A: Combine<State = S>>(
+        self,
+        aggregate: &A,
+        key: &K,
+        journal: &mut Journal<K, S>,
+    ) -> &'a mut Cell<S> {
+        let Self { pane, first, .. } = self;
+        let fragment = match self.has_fragments {
+            true => journal.fragment(),
+            false => 0,
+        };
+        let mut is_new = false;
+        let there = self.cells.get_or_make(key, || {
+            is_new = true;
+            PaneCell::new(Cell::empty(aggregate), fragment)
+        });
+        let PaneCell {
+            cell,
+            mark,
+            fragment,
+        } = there;
+        journal.changes(
+            mark,
+            || EntryId::Pane {
+                pane,
+                first,
+                fragment: *fragment,
+                key: key.clone(),
+            },
+            || (!is_new).then(|| Entry::Cell(cell.clone())),
+        );
+        cell
+    }
+}
+
+impl<S> PaneCell<S> {
+    pub fn new(cell: Cell<S>, fragment: u32) -> Self {
+        Self {
+            cell,
+            mark: 0,
+            fragment,
+        }
+    }
+}
 
 /// The partial results of each key in panes of equal size, which are named and ordered by an `I`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,7 +145,7 @@ impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
         &mut self,
         is_due: impl Fn(I) -> bool,
         room: &mut usize,
-        take: &mut impl FnMut(I, K, Cell<S>),
+        take: &mut impl FnMut(I, K, PaneCell<S>),
     ) {
         while *room > 0
             && let Some(mut first) = self.panes.first_entry()
@@ -69,13 +162,27 @@ impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
         }
     }
 
+    pub fn get(&self, pane: I, key: &K) -> Option<&PaneCell<S>> {
+        self.panes.get(&pane)?.get(key)
+    }
+
     pub fn holds(&self, pane: I, key: &K) -> bool {
-        (self.panes.get(&pane)).is_some_and(|keys| keys.contains_key(key))
+        self.get(pane, key).is_some()
+    }
+
+    /// Returns all panes with their keys.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (I, &K, &mut PaneCell<S>)> {
+        let panes = self.panes.iter_mut();
+        panes.flat_map(|(pane, cells)| {
+            let cells = cells.iter_mut();
+            cells.map(|(key, cell)| (*pane, key, cell))
+        })
     }
 
     /// The panes that have items of `key`, the newest first.
     pub fn newest_first(&self, key: &K) -> impl Iterator<Item = (I, &Cell<S>)> {
-        (self.panes.iter().rev()).filter_map(|(pane, cells)| Some((*pane, cells.get(key)?)))
+        let panes = self.panes.iter().rev();
+        panes.filter_map(|(pane, cells)| Some((*pane, &cells.get(key)?.cell)))
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
@@ -83,7 +190,8 @@ impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
     }
 
     pub fn cells(&self) -> impl Iterator<Item = &Cell<S>> {
-        self.panes.values().flat_map(|cells| cells.values())
+        let cells = self.panes.values().flat_map(|cells| cells.values());
+        cells.map(|cell| &cell.cell)
     }
 
     pub fn split_off(&mut self, moves: &mut impl FnMut(&K) -> bool) -> Self {
@@ -104,6 +212,41 @@ impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
     pub fn absorb(&mut self, other: Self) {
         for (pane, cells) in other.panes {
             self.panes.entry(pane).or_default().absorb(cells);
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, S: Clone> Pending<K, S> {
+    /// Restores the partial result of a key in a pane, or that it has none. Returns `false` if that is no such entry.
+    pub fn restore(&mut self, pane: i64, key: K, entry: Option<Entry<S>>) -> bool {
+        match entry {
+            Some(Entry::Cell(cell)) => {
+                self.pane(pane).insert(key, PaneCell::new(cell, 0));
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.remove(pane, &key);
+                true
+            }
+        }
+    }
+
+    fn remove(&mut self, pane: i64, key: &K) {
+        if let Some(cells) = self.panes.get_mut(&pane) {
+            cells.remove(key);
+            if cells.is_empty() {
+                self.panes.remove(&pane);
+            }
+        }
+    }
+
+    /// Notes that all panes, which are windows, have changed.
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        for (pane, key, there) in self.iter_mut() {
+            let PaneCell { cell, mark, .. } = there;
+            let former = || Some(Entry::Cell(cell.clone()));
+            journal.changes(mark, || EntryId::whole_pane(pane, key.clone()), former);
         }
     }
 }

@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::entry::{Entry, EntryId, Mark, Window};
 use super::grid::Lateness;
+use super::journal::Journal;
 use super::key_sessions::{KeySessions, Session};
 use super::map::Map;
-use super::released::{Released, Window, WindowResult};
+use super::released::{Released, WindowResult};
 
 /// The sessions of all keys. A session is retained after its end for as long as an item may come that joins it: an
 /// item is in time if the session that it would be alone is not closed, so it lies at most a gap, and the allowed
@@ -32,6 +34,17 @@ struct Watched<S> {
     /// The time of its next check: at or before the first moment at which one of its sessions must be released or
     /// forgotten, which may have moved on since. So an item costs nothing here unless its session is the earliest and new.
     alarm: i64,
+    /// Of the last change.
+    #[serde(skip)]
+    mark: Mark,
+}
+
+impl<S: Clone> Watched<S> {
+    fn changes<K: Hash + Eq + Clone>(&mut self, key: &K, journal: &mut Journal<K, S>) {
+        let Self { sessions, mark, .. } = self;
+        let former = || (sessions.len() > 0).then(|| Entry::Sessions(sessions.clone()));
+        journal.changes(mark, || EntryId::Key { key: key.clone() }, former);
+    }
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
@@ -50,12 +63,15 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         aggregate: &A,
         key: &K,
         (first, last): (i64, i64),
+        journal: &mut Journal<K, S>,
     ) -> &mut Cell<S> {
         let gap_ms = self.gap_ms;
         let watched = self.by_key.get_or_make(key, || Watched {
             sessions: KeySessions::default(),
             alarm: i64::MAX,
+            mark: 0,
         });
+        watched.changes(key, journal);
         let is_new = watched.sessions.len() == 0;
         let session = watched.sessions.join(aggregate, gap_ms, first, last);
         let end = session.end(gap_ms);
@@ -71,6 +87,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         &mut self,
         aggregate: &A,
         watermark: i64,
+        journal: &mut Journal<K, S>,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
@@ -90,7 +107,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
             };
             *room -= keys.len();
             for (key, ()) in keys {
-                self.look_at(&key, time, &mut |window| {
+                self.look_at(&key, time, journal, &mut |window| {
                     released.give_late(aggregate, key.clone(), window, out);
                 });
             }
@@ -100,7 +117,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
 
     /// Gives the sessions of `key` that end by `time`, and forgets those that are closed, if that is when
     /// to look at it.
-    fn look_at(&mut self, key: &K, time: i64, give: &mut impl FnMut(Window<S>)) {
+    fn look_at(
+        &mut self,
+        key: &K,
+        time: i64,
+        journal: &mut Journal<K, S>,
+        give: &mut impl FnMut(Window<S>),
+    ) {
         let (gap_ms, lateness) = (self.gap_ms, self.lateness);
         let Some(watched) = self.by_key.get_mut(key) else {
             return;
@@ -108,6 +131,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         if watched.alarm != time {
             return;
         }
+        watched.changes(key, journal);
         watched.alarm = i64::MAX;
         watched.sessions.retain(|session| {
             let end = session.end(gap_ms);
@@ -115,10 +139,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
                 give(window(session, gap_ms));
                 (session.is_given, session.has_new) = (true, false);
             }
-            let next = match session.has_new {
-                true => end,
-                false => lateness.after(end.saturating_add(gap_ms)),
-            };
+            let next = next_look(session, gap_ms, lateness);
             watched.alarm = watched.alarm.min(next);
             next > time
         });
@@ -126,6 +147,43 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
             self.by_key.remove(key);
         } else {
             (self.alarms.entry(watched.alarm).or_default()).insert(key.clone(), ());
+        }
+    }
+
+    pub fn get(&self, key: &K) -> Option<&KeySessions<S>> {
+        self.by_key.get(key).map(|watched| &watched.sessions)
+    }
+
+    /// Returns the time by which no run needs these sessions.
+    pub fn end(&self, sessions: &KeySessions<S>) -> i64 {
+        let ends = sessions.iter().map(|session| {
+            let end = session.end(self.gap_ms);
+            self.lateness.after(end.saturating_add(self.gap_ms))
+        });
+        ends.max().unwrap_or(i64::MIN)
+    }
+
+    /// Restores the sessions of a key, or that it has none.
+    pub fn restore(&mut self, key: K, sessions: Option<KeySessions<S>>) {
+        let nexts = sessions.iter().flat_map(|sessions| sessions.iter());
+        let alarm = nexts.map(|session| next_look(session, self.gap_ms, self.lateness));
+        let Some((alarm, sessions)) = alarm.min().zip(sessions) else {
+            self.by_key.remove(&key);
+            return;
+        };
+        (self.alarms.entry(alarm).or_default()).insert(key.clone(), ());
+        let watched = Watched {
+            sessions,
+            alarm,
+            mark: 0,
+        };
+        self.by_key.insert(key, watched);
+    }
+
+    /// Notes that everything has changed.
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        for (key, watched) in self.by_key.iter_mut() {
+            watched.changes(key, journal);
         }
     }
 
@@ -180,11 +238,21 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
     }
 }
 
+/// Returns when to look at a session: at its end if items have come since the last result, else when it is forgotten.
+fn next_look<S>(session: &Session<S>, gap_ms: i64, lateness: Lateness) -> i64 {
+    let end = session.end(gap_ms);
+    match session.has_new {
+        true => end,
+        false => lateness.after(end.saturating_add(gap_ms)),
+    }
+}
+
 fn window<S: Clone>(session: &Session<S>, gap_ms: i64) -> Window<S> {
     Window {
         start: session.first,
         end: session.end(gap_ms),
         cell: session.cell.clone(),
         is_update: session.is_given,
+        mark: 0,
     }
 }

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::entry::{Entry, EntryId, Window};
 use super::grid::{Lateness, SlidingGrid, clamp};
+use super::journal::Journal;
 use super::kept::Kept;
 use super::map::Map;
-use super::pending::{Pending, PendingPane};
-use super::released::{Released, Window, WindowResult};
+use super::pending::{OpenPane, PaneCell, Pending};
+use super::released::{Released, WindowResult};
 use super::two_stacks::TwoStacks;
 
 /// The keys of sliding windows.
@@ -21,7 +23,7 @@ pub(super) struct Sliding<K, S> {
     lateness: Lateness,
     /// Panes by the first of their windows that counts them, which is yet to be released, and by their
     /// number. A pane stands at several windows when items of it came too late for the first ones.
-    pending: Pending<K, S, (i64, i64)>,
+    pub pending: Pending<K, S, (i64, i64)>,
     /// The panes that are in the next window; no key is there without one.
     active: Map<K, TwoStacks<S>>,
     /// The next window to be released: all before it were.
@@ -30,7 +32,7 @@ pub(super) struct Sliding<K, S> {
     /// order: all keys are visited again, and `released_to` shows the finished ones.
     #[serde(skip)]
     looked_at: usize,
-    kept: Kept<K, S>,
+    pub kept: Kept<K, S>,
     /// Keys of a partition that was ahead have released windows before this one: see `absorb`.
     ahead_to: i64,
 }
@@ -58,8 +60,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         key: &K,
         (time, skipped): (i64, u64),
         watermark: i64,
+        journal: &mut Journal<K, S>,
         mut change: impl FnMut(&mut Cell<S>),
-    ) -> Option<&mut PendingPane<K, S>> {
+    ) -> Option<OpenPane<'_, K, S>> {
         let grid = self.grid;
         let pane = grid.panes.index(time);
         let closed = self.lateness.closed_by(watermark);
@@ -69,13 +72,16 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             .max(grid.first_after(watermark).min(self.next))
             .max(self.ahead_to(key, first));
         for window in first..unreleased.min(last.saturating_add(1)) {
-            change(self.kept.change(aggregate, window, key));
+            change(self.kept.change(aggregate, window, key, journal));
         }
         // A partition that was ahead had released them: see `absorb`.
         for window in self.kept.windows_of(key, unreleased..=last) {
-            change(self.kept.change(aggregate, window, key));
+            change(self.kept.change(aggregate, window, key, journal));
         }
-        (unreleased <= last).then(|| self.pending.pane((unreleased, pane)))
+        (unreleased <= last).then(|| {
+            let cells = self.pending.pane((unreleased, pane));
+            OpenPane::fragment(pane, unreleased, cells)
+        })
     }
 
     /// The first window that `key` has not released, where it is of a partition that was ahead; `first` is one that is of
@@ -93,6 +99,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         &mut self,
         aggregate: &A,
         watermark: i64,
+        journal: &mut Journal<K, S>,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
@@ -110,9 +117,11 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             }
             self.next = next;
             let is_first = |window| window <= next;
-            (self.kept).give_changed(aggregate, is_first, times, released, room, out);
-            self.activate(aggregate, room);
-            if !self.give_next(aggregate, closed, released, room, out) {
+            (self.kept).give_changed(is_first, times, journal, room, |key, changed| {
+                released.give_late(aggregate, key, changed, out);
+            });
+            self.activate(aggregate, journal, room);
+            if !self.give_next(aggregate, closed, journal, released, room, out) {
                 return;
             }
             self.end_next(watermark);
@@ -122,19 +131,38 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         }
         self.next = self.next.max(grid.first_after(watermark));
         let is_due = |window| clamp(grid.end(window)) <= watermark;
-        (self.kept).give_changed(aggregate, is_due, times, released, room, out);
+        (self.kept).give_changed(is_due, times, journal, room, |key, changed| {
+            released.give_late(aggregate, key, changed, out);
+        });
         if *room > 0 {
-            self.kept.forget(|window| clamp(grid.end(window)) <= closed);
+            (self.kept).forget(|window| clamp(grid.end(window)) <= closed, journal);
         }
     }
 
     /// Adds the panes of the next window.
-    fn activate<A: Combine<State = S>>(&mut self, aggregate: &A, room: &mut usize) {
+    fn activate<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        journal: &mut Journal<K, S>,
+        room: &mut usize,
+    ) {
         let next = self.next;
         let (active, looked_at) = (&mut self.active, &mut self.looked_at);
         let is_in = |(first, _)| first <= next;
         self.pending
-            .take_if(is_in, room, &mut |(_, pane), key, cell| {
+            .take_if(is_in, room, &mut |(first, pane), key, taken| {
+                let PaneCell {
+                    cell,
+                    mark,
+                    fragment,
+                } = taken;
+                let id = || EntryId::Pane {
+                    pane,
+                    first,
+                    fragment,
+                    key: key.clone(),
+                };
+                journal.freezes(aggregate, mark, id, &cell);
                 let stacks = active.entry(key).or_default();
                 stacks.insert(aggregate, pane, cell);
                 // The map may be in another order.
@@ -147,6 +175,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         &mut self,
         aggregate: &A,
         closed: i64,
+        journal: &mut Journal<K, S>,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
@@ -167,7 +196,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             let is_held = was_ahead && kept.holds(window, key);
             if let Some(cell) = stacks.total(aggregate).filter(|_| !is_held) {
                 if !is_closed {
-                    kept.keep(window, key, cell.clone());
+                    kept.keep(window, key, cell.clone(), journal);
                 }
                 released.give(aggregate, key.clone(), grid.window(window, cell), out);
             }
@@ -191,6 +220,89 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             let first = first.min(first_pending).min(first_unreleased);
             self.next = self.next.max(first);
         }
+    }
+
+    /// Returns the time by which no run needs a pane.
+    pub fn end(&self, pane: i64) -> i64 {
+        clamp(self.grid.end(self.grid.last_window_of(pane)))
+    }
+
+    /// The same for a window that is retained for late items.
+    pub fn kept_end(&self, window: i64) -> i64 {
+        self.lateness.after(clamp(self.grid.end(window)))
+    }
+
+    /// Continues where all windows that end by the watermark are released; before panes are restored.
+    pub fn resume(&mut self, watermark: i64) {
+        if watermark != i64::MIN {
+            self.next = self.next.max(self.grid.first_after(watermark));
+        }
+    }
+
+    /// Restores a pane, which windows from `first` on count.
+    pub fn restore_pane<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        (first, pane, fragment): (i64, i64, u32),
+        key: K,
+        cell: Cell<S>,
+    ) {
+        if first >= self.next {
+            let there = PaneCell::new(cell, fragment);
+            self.pending.pane((first, pane)).insert(key, there);
+            return;
+        }
+        // The windows before the next one are released.
+        let stacks = self.active.entry(key).or_default();
+        stacks.insert(aggregate, pane, cell);
+        stacks.released_to = self.next;
+    }
+
+    /// Restores the panes of a key from a run that noted no changes of them.
+    pub fn restore_panes<A: Combine<State = S>>(
+        &mut self,
+        aggregate: &A,
+        key: K,
+        mut panes: TwoStacks<S>,
+    ) {
+        panes.evict_before(aggregate, self.grid.first_pane(self.next.into()));
+        if let Some(restored) = self.active.remove(&key) {
+            restored
+                .into_back()
+                .for_each(|(pane, cell)| panes.insert(aggregate, pane, cell));
+        }
+        if !panes.is_empty() {
+            panes.released_to = panes.released_to.max(self.next);
+            self.active.insert(key, panes);
+        }
+    }
+
+    /// Returns the time by which no run needs any of the panes.
+    pub fn panes_end(&self, panes: &TwoStacks<S>) -> i64 {
+        panes.newest().map_or(i64::MIN, |newest| self.end(newest))
+    }
+
+    /// Notes that everything has changed, in a run that has noted no changes before.
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        for ((first, pane), key, there) in self.pending.iter_mut() {
+            let PaneCell {
+                cell,
+                mark,
+                fragment,
+            } = there;
+            let id = || EntryId::Pane {
+                pane,
+                first,
+                fragment: *fragment,
+                key: key.clone(),
+            };
+            journal.changes(mark, id, || Some(Entry::Cell(cell.clone())));
+        }
+        for (key, panes) in self.active.iter() {
+            let id = EntryId::Key { key: key.clone() };
+            journal.note_frozen(id, Entry::Panes(panes.clone()));
+        }
+        self.kept.note_all(journal);
     }
 
     pub fn newest<A: Combine<State = S>>(&self, aggregate: &A, key: &K) -> Option<Window<S>> {
@@ -279,6 +391,7 @@ impl SlidingGrid {
             end: clamp(self.end(window)),
             cell,
             is_update: false,
+            mark: 0,
         }
     }
 }

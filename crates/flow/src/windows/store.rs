@@ -1,17 +1,24 @@
 //! The store of a partition's windows, in which all items of a key come together.
 
 use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use hashbrown::HashSet;
 use millstream_base::Timestamp;
+use millstream_base::key::encode_key;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::aggregate::{Aggregate, Combine};
 use super::cell::Cell;
+use super::entry::{Entry, EntryId};
+use super::journal::{EntryChange, Journal};
 use super::local::{Arrival, Partial};
 use super::open::Open;
-use super::released::{Released, WindowResult};
+use super::released::{Released, ReleasedCursor, WindowResult};
 use super::spec::Windows;
+use crate::error::BoxError;
 
 /// The totals of a store: `open_events + closed_events` is every item that came on time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +103,54 @@ pub struct WindowStore<K, S> {
     /// Items that came on time.
     taken_events: u64,
     late_events: u64,
+    #[serde(skip, default)]
+    journal: Journal<K, S>,
+}
+
+/// The part of a store beside its entries, at a checkpoint.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct StoreHead {
+    pub watermark: i64,
+    taken_events: u64,
+    late_events: u64,
+    closed_windows: u64,
+    /// The checkpoint.
+    checkpoint: u64,
+}
+
+impl StoreHead {
+    /// Adds that of another store of the same windows.
+    pub fn absorb(&mut self, other: StoreHead) {
+        self.watermark = self.watermark.min(other.watermark);
+        self.taken_events = self.taken_events.saturating_add(other.taken_events);
+        self.late_events = self.late_events.saturating_add(other.late_events);
+        self.closed_windows = self.closed_windows.saturating_add(other.closed_windows);
+    }
+}
+
+/// The place of a writer in the changes before a cut; it begins at the default.
+#[derive(Debug, Default)]
+pub(crate) struct StoreCursor {
+    looked_at: usize,
+    released: ReleasedCursor,
+}
+
+/// A change for a changelog.
+pub(crate) struct StoreChange<K, S> {
+    id: EntryId<K>,
+    content: Option<Entry<S>>,
+    /// The watermark from which on no run needs the change.
+    pub end: Option<i64>,
+}
+
+impl<K: Serialize, S: Serialize> StoreChange<K, S> {
+    /// Returns the encoded name and content of the entry; no content to delete it.
+    pub fn encode(&self) -> Result<(Vec<u8>, Option<Vec<u8>>), BoxError> {
+        let mut name = Vec::new();
+        encode_key(&self.id, &mut name)?;
+        let content = self.content.as_ref().map(postcard::to_stdvec);
+        Ok((name, content.transpose()?))
+    }
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
@@ -109,6 +164,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
             released: Released::new(remembered_keys),
             taken_events: 0,
             late_events: 0,
+            journal: Journal::default(),
         }
     }
 
@@ -143,7 +199,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
             time_max: partial.time_max.0,
         };
         let at = (first.0, skipped);
-        (self.open).merge(aggregate, partial.key, at, self.watermark, cell);
+        let journal = &mut self.journal;
+        (self.open).merge(aggregate, partial.key, at, self.watermark, journal, cell);
         Arrival::OnTime
     }
 
@@ -158,7 +215,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
             return Arrival::Late;
         }
         self.taken_events = self.taken_events.saturating_add(1);
-        (self.open).add(aggregate, key, time.0, self.watermark, item);
+        let journal = &mut self.journal;
+        (self.open).add(aggregate, key, time.0, self.watermark, journal, item);
         Arrival::OnTime
     }
 
@@ -206,8 +264,8 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
     {
         self.watermark = self.watermark.max(watermark.0);
         let mut room = limit.max(1);
-        let released = &mut self.released;
-        (self.open).advance(aggregate, self.watermark, released, &mut room, out);
+        let (journal, released) = (&mut self.journal, &mut self.released);
+        (self.open).advance(aggregate, self.watermark, journal, released, &mut room, out);
         room > 0
     }
 
@@ -262,6 +320,11 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         }
     }
 
+    /// Returns the number of items that came on time.
+    pub(crate) fn taken_events(&self) -> u64 {
+        self.taken_events
+    }
+
     /// Takes out the keys for which `moves` holds. The totals of released windows stay here.
     pub fn split_off(&mut self, mut moves: impl FnMut(&K) -> bool) -> Self {
         let open = self.open.split_off(&mut moves);
@@ -275,6 +338,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
             released: self.released.split_off(&mut moves),
             taken_events,
             late_events: 0,
+            journal: Journal::default(),
         }
     }
 
@@ -295,3 +359,144 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         self.late_events = self.late_events.saturating_add(other.late_events);
     }
 }
+
+impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
+    /// Notes changes from now on: all that is there, and whatever changes. Shows in `count` how many there are since the
+    /// last cut.
+    pub(crate) fn note_changes(&mut self, count: &Arc<AtomicUsize>) {
+        self.journal.begin(count);
+        self.released.begin(self.journal.segment());
+        self.open.note_all(&mut self.journal);
+        self.released.note_all();
+    }
+
+    /// Replaces everything by another store, whose changes are noted if those of this one are.
+    pub(crate) fn replace(&mut self, other: Self, count: &Arc<AtomicUsize>) {
+        let notes_changes = self.journal.is_on();
+        *self = other;
+        if notes_changes {
+            self.note_changes(count);
+        }
+    }
+
+    pub(crate) fn head(&self, checkpoint: u64) -> StoreHead {
+        StoreHead {
+            watermark: self.watermark,
+            taken_events: self.taken_events,
+            late_events: self.late_events,
+            closed_windows: self.released.windows,
+            checkpoint,
+        }
+    }
+
+    /// Continues behind a checkpoint; before an entry is restored.
+    pub(crate) fn resume(&mut self, head: &StoreHead) {
+        self.watermark = head.watermark;
+        self.open.resume(head.watermark);
+        self.journal.resume(head.checkpoint);
+    }
+
+    /// Adds the totals of stores that were there.
+    pub(crate) fn add_totals(&mut self, head: StoreHead) {
+        self.taken_events = self.taken_events.saturating_add(head.taken_events);
+        self.late_events = self.late_events.saturating_add(head.late_events);
+        self.released.windows = self.released.windows.saturating_add(head.closed_windows);
+    }
+
+    /// Restores an entry by its encoded content, or that there is none; a later one of the same name replaces it.
+    pub(crate) fn restore<A>(
+        &mut self,
+        aggregate: &A,
+        id: EntryId<K>,
+        content: Option<&[u8]>,
+    ) -> Result<(), BoxError>
+    where
+        A: Combine<State = S>,
+        S: DeserializeOwned,
+    {
+        let content = content.map(postcard::from_bytes).transpose()?;
+        match self.restore_entry(aggregate, id, content) {
+            true => Ok(()),
+            false => Err("it is an entry of other windows".into()),
+        }
+    }
+
+    /// Returns `false` if these windows have no such entries.
+    fn restore_entry<A>(&mut self, aggregate: &A, id: EntryId<K>, content: Option<Entry<S>>) -> bool
+    where
+        A: Combine<State = S>,
+    {
+        let end = content.as_ref().and_then(|it| self.open.end(&id, it));
+        let is_over = end.is_some_and(|end| end <= self.watermark);
+        let content = content.filter(|_| !is_over);
+        match (id, content) {
+            (EntryId::Released { key }, None) => self.released.restore(key, None),
+            (EntryId::Released { key }, Some(Entry::Released(window))) => {
+                self.released.restore(key, Some(window));
+            }
+            (EntryId::Released { .. }, Some(_)) => return false,
+            (id, content) => return self.open.restore(aggregate, id, content),
+        }
+        true
+    }
+
+    /// Notes that the changelog has an entry of this name, which may differ from the store.
+    pub(crate) fn note_stale(&mut self, id: EntryId<K>) {
+        match id {
+            EntryId::Released { key } => self.released.note_stale(key),
+            id => self.journal.note_stale(id),
+        }
+    }
+
+    /// Returns whether there is an entry of this name.
+    pub(crate) fn has(&self, id: &EntryId<K>) -> bool {
+        match id {
+            EntryId::Released { key } => self.released.get(key).is_some(),
+            id => self.open.entry(id).is_some(),
+        }
+    }
+
+    /// Changes from now on are behind the checkpoint.
+    pub(crate) fn cut(&mut self, checkpoint: u64) {
+        self.journal.cut(checkpoint);
+        self.released.cut(self.journal.segment());
+    }
+
+    /// Returns the next change before the last cut that the changelog does not have; `None` if there are no more.
+    pub(crate) fn next_change(&self, cursor: &mut StoreCursor) -> Option<StoreChange<K, S>> {
+        loop {
+            let place = cursor.looked_at;
+            let find = |id: &EntryId<K>| self.open.entry(id);
+            let Some(change) = self.journal.change(place, find) else {
+                break;
+            };
+            cursor.looked_at += 1;
+            let EntryChange {
+                id,
+                content,
+                is_stale,
+            } = change;
+            let is_gone_by_time = content.is_none() && self.open.ends_by_time(&id);
+            if is_stale || !is_gone_by_time {
+                let end = content.as_ref().and_then(|it| self.open.end(&id, it));
+                return Some(StoreChange { id, content, end });
+            }
+        }
+        let is_unwritten = |mark| self.journal.is_unwritten(mark);
+        let (key, window) = (self.released).next_change(&mut cursor.released, is_unwritten)?;
+        Some(StoreChange {
+            id: EntryId::Released { key: key.clone() },
+            content: window.cloned().map(Entry::Released),
+            end: None,
+        })
+    }
+
+    /// The changelog has the changes before the last cut. The caller drops the result, which may take long, where nothing
+    /// waits for it.
+    pub(crate) fn written(&mut self) -> impl Sized + use<K, S> {
+        (self.journal.written(), self.released.written())
+    }
+}
+
+#[cfg(test)]
+mod tests;

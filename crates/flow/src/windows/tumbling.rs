@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::entry::{Entry, EntryId, Window};
 use super::grid::{Grid, Lateness};
+use super::journal::Journal;
 use super::kept::Kept;
-use super::pending::{Pending, PendingPane};
-use super::released::{Released, Window, WindowResult};
+use super::pending::{OpenPane, PaneCell, Pending};
+use super::released::{Released, WindowResult};
 
 /// The keys of tumbling windows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,8 +19,8 @@ use super::released::{Released, Window, WindowResult};
 pub(super) struct Tumbling<K, S> {
     grid: Grid,
     lateness: Lateness,
-    pending: Pending<K, S>,
-    kept: Kept<K, S>,
+    pub pending: Pending<K, S>,
+    pub kept: Kept<K, S>,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
@@ -39,21 +41,23 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         key: &K,
         time: i64,
         watermark: i64,
+        journal: &mut Journal<K, S>,
         change: impl FnOnce(&mut Cell<S>),
-    ) -> Option<&mut PendingPane<K, S>> {
+    ) -> Option<OpenPane<'_, K, S>> {
         let pane = self.grid.index(time);
         let is_over = self.grid.end(pane) <= watermark && !self.pending.holds(pane, key);
         if is_over || self.kept.holds(pane, key) {
-            change(self.kept.change(aggregate, pane, key));
+            change(self.kept.change(aggregate, pane, key, journal));
             return None;
         }
-        Some(self.pending.pane(pane))
+        Some(OpenPane::whole(pane, self.pending.pane(pane)))
     }
 
     pub fn advance<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
         watermark: i64,
+        journal: &mut Journal<K, S>,
         released: &mut Released<K, S>,
         room: &mut usize,
         out: &mut impl FnMut(WindowResult<K, A::Out>),
@@ -64,22 +68,45 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         while *room > 0 {
             let next = self.pending.first().filter(|pane| is_due(*pane));
             let is_first = |pane| is_due(pane) && next.is_none_or(|next| pane <= next);
-            (self.kept).give_changed(aggregate, is_first, times, released, room, out);
+            (self.kept).give_changed(is_first, times, journal, room, |key, changed| {
+                released.give_late(aggregate, key, changed, out);
+            });
             let Some(next) = next else {
                 break;
             };
             let (is_closed, kept) = (grid.end(next) <= closed, &mut self.kept);
             let is_next = |pane| pane == next;
-            (self.pending).take_if(is_next, room, &mut |pane, key, cell| {
+            (self.pending).take_if(is_next, room, &mut |pane, key, taken| {
+                let PaneCell { cell, mark, .. } = taken;
+                journal.ends(
+                    mark,
+                    || EntryId::whole_pane(pane, key.clone()),
+                    || Entry::Cell(cell.clone()),
+                );
                 if !is_closed {
-                    kept.keep(pane, &key, cell.clone());
+                    kept.keep(pane, &key, cell.clone(), journal);
                 }
                 released.give(aggregate, key, window(grid, pane, cell), out);
             });
         }
         if *room > 0 {
-            self.kept.forget(|pane| grid.end(pane) <= closed);
+            self.kept.forget(|pane| grid.end(pane) <= closed, journal);
         }
+    }
+
+    pub fn note_all(&mut self, journal: &mut Journal<K, S>) {
+        self.pending.note_all(journal);
+        self.kept.note_all(journal);
+    }
+
+    /// Returns the time by which no run needs the window of a pane.
+    pub fn end(&self, pane: i64) -> i64 {
+        self.grid.end(pane)
+    }
+
+    /// The same for a window that is retained for late items.
+    pub fn kept_end(&self, window: i64) -> i64 {
+        self.lateness.after(self.grid.end(window))
     }
 
     pub fn newest(&self, key: &K) -> Option<Window<S>> {
@@ -125,5 +152,6 @@ fn window<S>(grid: Grid, pane: i64, cell: Cell<S>) -> Window<S> {
         end: grid.end(pane),
         cell,
         is_update: false,
+        mark: 0,
     }
 }

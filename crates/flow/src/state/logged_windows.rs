@@ -1,0 +1,209 @@
+//! Windows as a state element with a changelog.
+
+use std::collections::VecDeque;
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use millstream_base::key::decode_key;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::error::BoxError;
+use crate::ranks::owners::KeyOwners;
+use crate::state::change::Change;
+use crate::state::logged::{LoggedState, WriteChanges};
+use crate::state::windowed::{SharedStore, Windowed};
+use crate::windows::{Combine, EntryId, Key, StoreChange, StoreCursor, StoreHead};
+
+/// Entries that are looked at while a partition is locked, beside the stage that changes it.
+const ENTRIES_AT_ONCE: usize = 256;
+
+/// Checkpoints that may still be completed, at most: those before are not heard of any more.
+const CUTS_MAX: usize = 64;
+
+/// The part of windows with a changelog that all their handles share.
+#[derive(Default)]
+pub struct WindowLog {
+    /// The numbers of changes in each partition since the last cut. Written by the stage, read by workers.
+    pub changed: Mutex<Vec<Arc<AtomicUsize>>>,
+    /// Checkpoints that are not complete yet, with their watermarks.
+    cuts: Mutex<VecDeque<(u64, i64)>>,
+    /// The watermark of the last complete checkpoint; `i64::MIN` for none. Written by workers, read by the writer.
+    passed: AtomicI64,
+}
+
+impl WindowLog {
+    pub fn new() -> Self {
+        WindowLog {
+            passed: AtomicI64::new(i64::MIN),
+            ..WindowLog::default()
+        }
+    }
+
+    fn cut(&self, checkpoint: u64, watermark: i64) {
+        let mut cuts = self.cuts.lock();
+        cuts.push_back((checkpoint, watermark));
+        if cuts.len() > CUTS_MAX {
+            cuts.pop_front();
+        }
+    }
+
+    fn complete(&self, checkpoint: u64) {
+        let mut cuts = self.cuts.lock();
+        while let Some((_, watermark)) = cuts.pop_front_if(|(cut, _)| *cut <= checkpoint) {
+            self.passed.fetch_max(watermark, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The part of a checkpoint beside the entries, which are in a changelog.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    late_events: u64,
+    /// Of all partitions together; `None` if there are none.
+    store: Option<StoreHead>,
+}
+
+impl<K: Key, A: Combine> Windowed<K, A> {
+    fn stores(&self) -> Vec<SharedStore<K, A>> {
+        self.partitions.lock().clone()
+    }
+
+    /// Returns the partition that has an entry, if this rank owns its key.
+    fn store_of(&self, id: &EntryId<K>) -> Result<Option<SharedStore<K, A>>, BoxError> {
+        let partitions = self.partitions.lock();
+        let owner = KeyOwners::new(self.ranks, partitions.len()).of(id.key())?;
+        let store = partitions.get(owner.partition);
+        Ok(store.filter(|_| owner.rank == self.rank).map(Arc::clone))
+    }
+
+    fn encode(change: &StoreChange<K, A::State>, checkpoint: u64) -> Result<Change, BoxError> {
+        let (key, value) = change.encode()?;
+        Ok(Change {
+            key,
+            value,
+            checkpoint,
+            expires: change.end,
+        })
+    }
+}
+
+impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
+    fn note_changes(&self) {
+        for (store, count) in self.stores().iter().zip(&*self.log.changed.lock()) {
+            store.lock().note_changes(count);
+        }
+    }
+
+    fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
+        let stores = self.stores();
+        let heads = stores.iter().map(|store| store.lock().head(checkpoint));
+        let store = heads.reduce(|mut sum, head| {
+            sum.absorb(head);
+            sum
+        });
+        if let Some(store) = &store {
+            self.log.cut(checkpoint, store.watermark);
+        }
+        let late_events = self.spec.late.events();
+        Ok(Some(postcard::to_stdvec(&Head { late_events, store })?))
+    }
+
+    fn restore_head(&self, head: &[u8]) -> Result<(), BoxError> {
+        let Head { late_events, store } = postcard::from_bytes(head)?;
+        self.spec.late.restore(late_events);
+        let Some(head) = store else {
+            return Ok(());
+        };
+        let stores = self.stores();
+        for store in &stores {
+            store.lock().resume(&head);
+        }
+        if let Some(first) = stores.first() {
+            first.lock().add_totals(head);
+        }
+        self.spec.resume_at(head.watermark);
+        Ok(())
+    }
+
+    fn restore_change(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), BoxError> {
+        let id: EntryId<K> = decode_key(key)?;
+        let Some(store) = self.store_of(&id)? else {
+            return Ok(());
+        };
+        store.lock().restore(&self.spec.aggregate, id, value)
+    }
+
+    fn note_changed(&self, key: &[u8]) -> Result<(), BoxError> {
+        let id: EntryId<K> = decode_key(key)?;
+        if let Some(store) = self.store_of(&id)? {
+            store.lock().note_stale(id);
+        }
+        Ok(())
+    }
+
+    /// Checkpoints have the [types](crate::state::partial::StateReader::types).
+    fn sample(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        None
+    }
+
+    fn check_sample(&self, _: &[u8], _: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        let id = decode_key::<EntryId<K>>(key);
+        id.is_ok_and(|id| {
+            let store = self.store_of(&id).ok().flatten();
+            store.is_some_and(|store| store.lock().has(&id))
+        })
+    }
+
+    fn changed_keys(&self) -> usize {
+        let counts = self.log.changed.lock();
+        counts
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    fn cut(&self, checkpoint: u64) {
+        for store in self.stores() {
+            store.lock().cut(checkpoint);
+        }
+    }
+
+    fn complete(&self, checkpoint: u64) {
+        self.log.complete(checkpoint);
+    }
+
+    fn passed(&self) -> Option<i64> {
+        let passed = self.log.passed.load(Ordering::Relaxed);
+        (passed != i64::MIN).then_some(passed)
+    }
+
+    fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
+        let stores = self.stores();
+        let slices = stores.iter().flat_map(|store| {
+            let mut cursor = StoreCursor::default();
+            iter::from_fn(move || {
+                let store = store.lock();
+                let next = iter::from_fn(|| store.next_change(&mut cursor));
+                let changes: Vec<_> = next.take(ENTRIES_AT_ONCE).collect();
+                (!changes.is_empty()).then_some(changes)
+            })
+        });
+        let changes = slices.flatten();
+        write(&mut changes.map(|change| Self::encode(&change, checkpoint)))
+    }
+
+    fn written(&self, _: u64) {
+        for store in self.stores() {
+            // Dropped when the store is unlocked.
+            let _written = { store.lock().written() };
+        }
+    }
+
+    fn sweep(&self) {}
+}
