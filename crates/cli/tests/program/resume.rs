@@ -311,7 +311,7 @@ fn a_flow_reports_failed_checkpoints_and_continues() {
     fs::create_dir(place.checkpoints()).unwrap();
     fs::write(place.checkpoints().join("notes"), "").unwrap();
     let args = ["words", "--file", &text, "--ranks", "2"];
-    run(&args, &place.keep("1ms")).assert_fails(1, &["notes is not a shard of a checkpoint"]);
+    run(&args, &place.keep("1ms")).assert_fails(1, &["notes is not a file of a checkpoint"]);
 }
 
 #[cfg(feature = "mpi")]

@@ -226,15 +226,20 @@ pub struct Restoring<'a> {
 
 /// Changes that could not be read or do not belong to the state, by key: only the last change of a key has to. An element
 /// that began anew has older ones, maybe of another type.
-#[derive(Default)]
-pub struct Unread(HashMap<Vec<u8>, ChangelogError>);
+pub struct Unread<E = ChangelogError>(HashMap<Vec<u8>, E>);
 
 /// Unread changes whose keys are kept until the end.
 const UNREAD_MAX: usize = 100_000;
 
-impl Unread {
+impl<E> Default for Unread<E> {
+    fn default() -> Self {
+        Unread(HashMap::new())
+    }
+}
+
+impl<E> Unread<E> {
     /// Notes whether a change was read. Fails if too many were not.
-    fn note(&mut self, key: &[u8], read: Result<(), ChangelogError>) -> Result<(), ChangelogError> {
+    pub fn note(&mut self, key: &[u8], read: Result<(), E>) -> Result<(), E> {
         match read {
             Err(error) if self.0.len() >= UNREAD_MAX => return Err(error),
             Err(error) => drop(self.0.insert(key.to_vec(), error)),
@@ -245,7 +250,7 @@ impl Unread {
     }
 
     /// Fails if a key's last change was not read.
-    pub fn check(self) -> Result<(), ChangelogError> {
+    pub fn check(self) -> Result<(), E> {
         self.0.into_values().next().map_or(Ok(()), Err)
     }
 }

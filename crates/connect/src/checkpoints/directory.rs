@@ -1,20 +1,36 @@
 //! Checkpoints in a directory that all ranks see.
 
+mod blocks;
+mod chain;
+mod changelog;
+mod error;
+mod files;
+mod join;
+mod names;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_base::disk::Access;
-use millstream_base::{Disk, DiskFile, SystemDisk};
-use millstream_flow::{BoxError, Checkpoints, ShardKey, StoreLock};
+use millstream_base::{Disk, DiskFile, Random, SystemDisk, SystemRandom};
+use millstream_flow::{BoxError, Changelog, Checkpoints, ShardKey, StoreLock};
 
-use super::{check_len, named_shard, shard_name};
+use self::changelog::DirChangelog;
+use self::error::io_error;
+use self::files::Files;
+use self::names::{Entry, LOCK};
+use super::check_len;
 
-/// Keeps the checkpoints of one flow in a directory of their own, a file for each shard.
+pub use self::error::CheckpointDirError;
+
+/// Keeps the checkpoints of one flow in a directory of their own: a shard of each rank. It names further files, which hold
+/// the state elements whose changes are noted: a *base*, and the changes since. So a checkpoint writes these changes only,
+/// and from time to time a new base.
 ///
-/// On several machines it is a directory of a file system that they share. A file is written under another
-/// name, made durable and renamed, so that it is there whole or not at all. A run locks the file `lock` there, so that two
-/// runs cannot keep their checkpoints in one directory.
+/// On several machines it is a directory of a file system that they share. A shard is written under another name, made durable
+/// and renamed, so that it is there whole or not at all. A run locks the file `lock` there, so that two runs cannot keep their
+/// checkpoints in one directory.
 ///
 /// ```
 /// use millstream_connect::CheckpointDir;
@@ -36,62 +52,9 @@ use super::{check_len, named_shard, shard_name};
 /// ```
 #[derive(Clone)]
 pub struct CheckpointDir {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
+    files: Files,
+    random: Arc<dyn Random>,
 }
-
-/// An error of a directory for checkpoints.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointDirError {
-    /// The operating system refuses.
-    #[error("cannot {action} {}: {error}", path.display())]
-    Io {
-        /// The failed operation.
-        action: &'static str,
-        /// The path that it concerns.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// Another run keeps its checkpoints there.
-    #[error(
-        "{} is in use by another run{}; wait for its end or stop it, or keep these checkpoints in another directory",
-        dir.display(),
-        holder.map(|pid| format!(", process {pid}")).unwrap_or_default()
-    )]
-    Locked {
-        /// The directory.
-        dir: PathBuf,
-        /// The process of that run, on the machine where it runs; `None` if it has not written its id yet.
-        holder: Option<u32>,
-    },
-    /// It holds something else.
-    #[error(
-        "{} is not a shard of a checkpoint; keep the checkpoints of each flow in a directory of their own",
-        path.display()
-    )]
-    Foreign {
-        /// The path of the file that is not a shard.
-        path: PathBuf,
-    },
-    /// A file ends before its length.
-    #[error("{} has {expected} bytes and only {found} can be read", path.display())]
-    Short {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        expected: u64,
-        /// Its length now.
-        found: u64,
-    },
-}
-
-/// The prefixes of the names of shards and of unfinished shards; each rank has one of both.
-const SHARD: &str = "checkpoint.";
-const UNFINISHED: &str = "unfinished.";
-
-/// The file that a run locks. It stays, and names the process that locked it last.
-const LOCK: &str = "lock";
 
 /// No number of a process has more digits.
 const PID_BYTES_MAX: usize = 10;
@@ -102,78 +65,79 @@ impl CheckpointDir {
     /// # Errors
     /// When it cannot be made or read, or holds something else.
     pub fn open(dir: impl Into<PathBuf>) -> Result<CheckpointDir, CheckpointDirError> {
-        CheckpointDir::open_on(Arc::new(SystemDisk), dir)
+        CheckpointDir::open_on(Arc::new(SystemDisk), Arc::new(SystemRandom), dir)
     }
 
-    /// The same on a disk of the caller's.
+    /// The same with a disk and a randomness of the caller's.
     ///
     /// # Errors
     /// See [`CheckpointDir::open`].
     pub fn open_on(
         disk: Arc<dyn Disk>,
+        random: Arc<dyn Random>,
         dir: impl Into<PathBuf>,
     ) -> Result<CheckpointDir, CheckpointDirError> {
-        let directory = CheckpointDir {
-            disk,
-            dir: dir.into(),
-        };
+        let dir = dir.into();
+        let files = Files { disk, dir };
+        let directory = CheckpointDir { files, random };
         directory.make()?;
-        directory.shards()?;
+        directory.files.entries()?;
         Ok(directory)
     }
 
     /// Makes the directory, and those above it, so that they outlast a crash.
     fn make(&self) -> Result<(), CheckpointDirError> {
         let above = self
+            .files
             .dir
             .ancestors()
             .filter(|dir| !dir.as_os_str().is_empty());
         let missing: Vec<&Path> = above
-            .take_while(|dir| matches!(self.disk.list(dir), Err(error) if error.kind() == io::ErrorKind::NotFound))
+            .take_while(|dir| matches!(self.files.disk.list(dir), Err(error) if error.kind() == io::ErrorKind::NotFound))
             .collect();
-        let made = self.disk.create_dir_all(&self.dir);
-        made.map_err(io_error("make the directory", &self.dir))?;
+        let made = self.files.disk.create_dir_all(&self.files.dir);
+        made.map_err(io_error("make the directory", &self.files.dir))?;
         for dir in missing {
             let above = match dir.parent() {
                 Some(above) if !above.as_os_str().is_empty() => above,
                 _ => Path::new("."),
             };
-            let synced = self.disk.sync_dir(above);
+            let synced = self.files.disk.sync_dir(above);
             synced.map_err(io_error("sync the directory", above))?;
         }
         Ok(())
     }
 
-    fn shards(&self) -> Result<Vec<ShardKey>, CheckpointDirError> {
-        let entries = self.disk.list(&self.dir);
-        let entries = entries.map_err(io_error("list", &self.dir))?;
-        let mut shards = Vec::new();
+    /// Removes files that an interrupted run has left. No rank has begun to write.
+    fn sweep(&self) -> Result<(), CheckpointDirError> {
+        let entries = self.files.entries()?;
+        let mut shards = entries.iter();
+        let has_shards = shards.any(|entry| matches!(entry, Entry::Shard(_)));
         for entry in entries {
-            let name = entry.name.as_str();
-            let shard = name.strip_prefix(SHARD).and_then(named_shard);
-            match shard.filter(|_| !entry.is_dir) {
-                Some(shard) => shards.push(shard),
-                None if name.starts_with(UNFINISHED) || name == LOCK => {}
-                None => {
-                    let path = self.dir.join(name);
-                    return Err(CheckpointDirError::Foreign { path });
+            match entry {
+                // If it stays, it is overwritten, or found then.
+                Entry::Unfinished(name) => drop(self.files.remove(&self.files.dir.join(name))),
+                // No shard names it.
+                Entry::State(file) if !has_shards => {
+                    self.files.remove(&self.files.state_path(&file))?
                 }
+                Entry::Lock | Entry::Shard(_) | Entry::State(_) => {}
             }
         }
-        Ok(shards)
+        Ok(())
     }
 
     /// Locks the directory for this process, and notes which one it is.
     fn hold(&self) -> Result<Box<dyn DiskFile>, CheckpointDirError> {
-        let path = self.dir.join(LOCK);
-        let opened = self.disk.open(&path, Access::Create);
+        let path = self.files.dir.join(LOCK);
+        let opened = self.files.disk.open(&path, Access::Create);
         let file = opened.map_err(io_error("open", &path))?;
         if !file.try_lock().map_err(io_error("lock", &path))? {
             let mut text = [0; PID_BYTES_MAX];
             let count = file.read_full_at(&mut text, 0).unwrap_or_default();
             let text = std::str::from_utf8(&text[..count]).unwrap_or_default();
             return Err(CheckpointDirError::Locked {
-                dir: self.dir.clone(),
+                dir: self.files.dir.clone(),
                 holder: text.trim().parse().ok(),
             });
         }
@@ -186,12 +150,11 @@ impl CheckpointDir {
     }
 
     fn path(&self, key: ShardKey) -> PathBuf {
-        self.dir.join(format!("{SHARD}{}", shard_name(key)))
+        self.files.dir.join(names::shard(key))
     }
 
     fn write(&self, path: &Path, shard: &[u8]) -> Result<(), CheckpointDirError> {
-        let opened = self.disk.open(path, Access::Create);
-        let file = opened.map_err(io_error("create", path))?;
+        let file = self.files.create(path)?;
         // Something may be left of an earlier attempt.
         let written = file.set_len(0).and_then(|()| file.write_at(shard, 0));
         written.map_err(io_error("write", path))?;
@@ -199,8 +162,7 @@ impl CheckpointDir {
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>, BoxError> {
-        let opened = self.disk.open(path, Access::Read);
-        let file = opened.map_err(io_error("open", path))?;
+        let file = self.files.open(path)?;
         let len = file.len().map_err(io_error("read", path))?;
         check_len(&path.display().to_string(), len)?;
         let mut shard = vec![0; usize::try_from(len)?];
@@ -220,24 +182,24 @@ impl CheckpointDir {
 
 impl Checkpoints for CheckpointDir {
     fn lock(&self) -> Result<Option<StoreLock>, BoxError> {
-        Ok(Some(Box::new(self.hold()?)))
+        let lock = self.hold()?;
+        self.sweep()?;
+        Ok(Some(Box::new(lock)))
     }
 
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
         check_len("it", shard.len() as u64)?;
-        let unfinished = self.dir.join(format!("{UNFINISHED}{}", key.rank));
-        let path = self.path(key);
+        let unfinished = self.files.dir.join(names::unfinished(key.rank));
         let written = self.write(&unfinished, shard).and_then(|()| {
-            let renamed = self.disk.rename(&unfinished, &path);
+            let renamed = self.files.disk.rename(&unfinished, &self.path(key));
             renamed.map_err(io_error("rename", &unfinished))
         });
         if let Err(error) = written {
-            // It takes up space. If the removal fails, the next run overwrites the file.
-            let _ = self.disk.remove_file(&unfinished);
+            // It takes up space. If the removal fails, the next run removes the file.
+            let _ = self.files.disk.remove_file(&unfinished);
             return Err(error.into());
         }
-        let synced = self.disk.sync_dir(&self.dir);
-        Ok(synced.map_err(io_error("sync the directory", &self.dir))?)
+        Ok(self.files.sync()?)
     }
 
     fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
@@ -245,29 +207,39 @@ impl Checkpoints for CheckpointDir {
     }
 
     fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
-        Ok(self.shards()?)
+        let shard = |entry| match entry {
+            Entry::Shard(key) => Some(key),
+            _ => None,
+        };
+        Ok(self
+            .files
+            .entries()?
+            .into_iter()
+            .filter_map(shard)
+            .collect())
     }
 
     fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
-        let path = self.path(key);
-        let removed = self.disk.remove_file(&path);
-        removed.map_err(io_error("remove", &path))?;
-        let synced = self.disk.sync_dir(&self.dir);
-        Ok(synced.map_err(io_error("sync the directory", &self.dir))?)
+        self.files.remove(&self.path(key))?;
+        Ok(self.files.sync()?)
+    }
+
+    fn changelog(&self, _: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
+        let mut run = [0; 8];
+        self.random.fill(&mut run)?;
+        let run = u64::from_le_bytes(run);
+        Ok(Some(Box::new(DirChangelog::new(
+            self.files.clone(),
+            element,
+            run,
+        ))))
+    }
+
+    fn changelogs_go_back(&self) -> bool {
+        true
     }
 
     fn describe(&self, key: ShardKey) -> String {
         self.path(key).display().to_string()
-    }
-}
-
-fn io_error<'a>(
-    action: &'static str,
-    path: &'a Path,
-) -> impl FnOnce(io::Error) -> CheckpointDirError + 'a {
-    move |error| CheckpointDirError::Io {
-        action,
-        path: path.to_owned(),
-        error,
     }
 }

@@ -1,6 +1,7 @@
 //! Flows keep checkpoints in directories and logs, and go on from them.
 
 mod crashes;
+mod directory;
 mod full_disk;
 #[path = "../numbers/mod.rs"]
 mod numbers;

@@ -11,7 +11,7 @@ use millstream_connect::{CheckpointDir, LogCheckpoints, SHARD_BYTES_MAX, ServerC
 use millstream_flow::sources::Generator;
 use millstream_flow::{Checkpoints, Counts, Flow, ShardKey};
 use millstream_log::{Log, LogConfig};
-use millstream_sim::{Rng, SimDisk};
+use millstream_sim::{Rng, SimDisk, SimRandom};
 use tempfile::tempdir;
 
 use crate::support::{settings, wait_for_checkpoint};
@@ -32,7 +32,8 @@ fn part(key: ShardKey) -> Vec<u8> {
 }
 
 fn open(disk: &SimDisk) -> Result<CheckpointDir, String> {
-    let dir = CheckpointDir::open_on(Arc::new(disk.clone()), DIR);
+    let random = Arc::new(SimRandom::new(0));
+    let dir = CheckpointDir::open_on(Arc::new(disk.clone()), random, DIR);
     dir.map_err(|error| error.to_string())
 }
 
@@ -123,7 +124,7 @@ fn opening_a_checkpoint_folder_names_a_file_that_is_no_shard() {
     fs::write(dir.path().join("notes.txt"), "").unwrap();
     let error = CheckpointDir::open(dir.path()).err().unwrap().to_string();
     assert!(
-        error.contains("notes.txt is not a shard of a checkpoint"),
+        error.contains("notes.txt is not a file of a checkpoint"),
         "{error}"
     );
 }

@@ -73,6 +73,12 @@ pub trait Checkpoints: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Whether a changelog also restores an older checkpoint, while its shards are stored: they name their changes. Otherwise
+    /// the changelogs have later changes, and restore only the last complete checkpoint.
+    fn changelogs_go_back(&self) -> bool {
+        false
+    }
+
     /// Describes where a shard is, for messages.
     fn describe(&self, key: ShardKey) -> String {
         let ShardKey {

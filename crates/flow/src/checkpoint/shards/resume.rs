@@ -217,7 +217,8 @@ impl Shards {
         };
         let older = self.checkpoints.get(older).and_then(|shard| decode(&shard));
         // Changelogs have the changes since then already, and would get them twice.
-        if let Ok((_, saved)) = &older
+        if !self.checkpoints.changelogs_go_back()
+            && let Ok((_, saved)) = &older
             && let Some(state) = first_logged(saved)
         {
             return format!(
