@@ -38,9 +38,6 @@ pub const WINDOW_MS: i64 = 10_000;
 /// The disorder of events that the windows tolerate. A later event becomes a dead letter if its window is over.
 const DISORDER_MAX: Duration = Duration::from_secs(1);
 
-/// The interval of checkpoints: after a crash the flow repeats at most the work of this time.
-const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
-
 /// How often a finishing flow checks whether it has read everything.
 const LAG_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -158,7 +155,7 @@ impl AdsFlow {
             dead_letters: Some(Arc::new(dead_letters)),
             checkpoints: Some(Checkpointing {
                 store: Arc::new(place),
-                interval: CHECKPOINT_INTERVAL,
+                interval: None,
                 resume: Resume::IfAny,
             }),
             ..settings

@@ -170,7 +170,7 @@ impl Load {
 pub fn checkpoints(log: &Log, interval: Duration, resume: Resume) -> Checkpointing {
     Checkpointing {
         store: Arc::new(LogCheckpoints::new(log, FLOW)),
-        interval,
+        interval: Some(interval),
         resume,
     }
 }

@@ -84,7 +84,7 @@ fn run_kept(log: &Log, stream: &Stream) -> Result<Ran> {
         stream,
         Some(Checkpointing {
             store: Arc::new(store.clone()),
-            interval: INTERVAL,
+            interval: Some(INTERVAL),
             resume: Resume::Never,
         }),
     )?;

@@ -886,9 +886,9 @@ pub struct CheckpointArgs {
     /// if it is missing
     #[arg(long, value_name = "DIR", value_parser = crate::values::path)]
     pub checkpoints: Option<PathBuf>,
-    /// Time between checkpoints
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time, requires = "checkpoints")]
-    pub checkpoint_interval: Duration,
+    /// Time between checkpoints [default: from 1s to 10s, at least five times as long as the last one took]
+    #[arg(long, value_name = "TIME", value_parser = some_time, requires = "checkpoints")]
+    pub checkpoint_interval: Option<Duration>,
     /// Resume from the last complete checkpoint, with the same number of ranks and all other arguments unchanged
     #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true,
         default_missing_value = "always", requires = "checkpoints")]

@@ -18,12 +18,10 @@ use crate::running::RunningFlow;
 use crate::stream::{Decoder, Stream};
 use crate::topic::Topic;
 
-/// The interval of checkpoints, after which readers of committed records see results.
-const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
-
 /// A program over topics: it reads topics, and computes, serves and writes results.
 ///
-/// Every second, the flow takes a checkpoint in its node. Started again, it goes on from there, however it ended: each
+/// While there are records, the flow takes a checkpoint in its node every 10 ms to 10 s, as they cost little or much, and
+/// readers of committed records see its results. Started again, it goes on from there, however it ended: each
 /// record counts once in its state and in the topics that it writes. Records that a codec cannot read, and
 /// events that come too late, go to the topic `<flow>.dead_letters`, unless [`dead_letters`](Flow::dead_letters) names
 /// another.
@@ -45,6 +43,8 @@ struct State {
     resume: Resume,
     /// Whether it ends at the present ends of all topics.
     until_now: bool,
+    /// The interval of checkpoints; `None` for one that adapts to their cost.
+    checkpoint_interval: Option<Duration>,
     /// The topic of dead letters; `None` for the flow's own.
     dead_letters: Option<String>,
     /// Serves HTTP there.
@@ -61,6 +61,7 @@ impl Default for State {
         State {
             resume: Resume::IfAny,
             until_now: false,
+            checkpoint_interval: None,
             dead_letters: None,
             http: None,
             engine: None,
@@ -169,6 +170,15 @@ impl Flow {
         self
     }
 
+    /// Sets the time from one checkpoint to the next, before the flow reads its first topic: a short one makes results visible
+    /// early, a long one costs less. By default it adapts: from 10 ms to 10 s, at least five times as long as the last
+    /// checkpoint took.
+    #[must_use]
+    pub fn checkpoint_interval(self, interval: Duration) -> Flow {
+        self.shared.state.lock().checkpoint_interval = Some(interval);
+        self
+    }
+
     /// Names the topic of the flow's dead letters, which is made with the first of them; set before the first topic is
     /// read. Each has its record's key and value, and headers with the error and the origin: topic, partition and offset.
     #[must_use]
@@ -234,7 +244,7 @@ impl Flow {
                 Ok(store) => {
                     settings.checkpoints = Some(Checkpointing {
                         store,
-                        interval: CHECKPOINT_INTERVAL,
+                        interval: state.checkpoint_interval,
                         resume: state.resume,
                     });
                 }

@@ -31,9 +31,6 @@ const STREAM: &str = "lines";
 /// The name of the flow, under which its checkpoints are stored.
 const FLOW: &str = "words";
 
-/// How often the flow checkpoints its counts and its position: after a crash it reads the records since then again.
-const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
-
 /// How often a finishing flow checks whether it has read everything.
 const LAG_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -67,7 +64,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
     let mut settings = run.flow_settings.clone();
     settings.checkpoints = Some(Checkpointing {
         store: Arc::new(place),
-        interval: CHECKPOINT_INTERVAL,
+        interval: None,
         resume: Resume::IfAny,
     });
     let workers = settings.workers.get();

@@ -11,6 +11,7 @@ mod names;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_base::disk::Access;
 use millstream_base::{Disk, DiskFile, Random, SystemDisk, SystemRandom};
@@ -43,7 +44,7 @@ pub use self::error::CheckpointDirError;
 /// let settings = FlowSettings {
 ///     checkpoints: Some(Checkpointing {
 ///         store: Arc::new(CheckpointDir::open(&path)?),
-///         interval: Duration::from_secs(10),
+///         interval: Some(Duration::from_secs(10)),
 ///         resume: Resume::Never,
 ///     }),
 ///     ..FlowSettings::default()
@@ -237,6 +238,11 @@ impl Checkpoints for CheckpointDir {
 
     fn changelogs_go_back(&self) -> bool {
         true
+    }
+
+    /// Other programs may use the file system, too.
+    fn interval_min(&self) -> Duration {
+        Duration::from_secs(1)
     }
 
     fn describe(&self, key: ShardKey) -> String {

@@ -84,7 +84,7 @@ fn count_by<K: Key>(world: &World, key: fn(u64) -> K) -> Result<Running, FlowErr
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(&world.store),
-            interval: Duration::from_millis(5),
+            interval: Some(Duration::from_millis(5)),
             resume: Resume::Never,
         }),
         ..FlowSettings::default()

@@ -29,7 +29,7 @@ pub fn start_in(
 ) -> Result<(Running, Values<u64, u64>), FlowError> {
     let checkpoints = Checkpointing {
         store: Arc::clone(store),
-        interval: Duration::from_millis(5),
+        interval: Some(Duration::from_millis(5)),
         resume,
     };
     let settings = FlowSettings {
@@ -112,7 +112,7 @@ fn sum_up(store: &Arc<dyn Checkpoints>) -> Running {
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(store),
-            interval: Duration::from_millis(5),
+            interval: Some(Duration::from_millis(5)),
             resume: Resume::IfAny,
         }),
         ..FlowSettings::default()

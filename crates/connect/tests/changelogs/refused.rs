@@ -60,7 +60,7 @@ fn start(store: &Arc<Refusing>) -> Running {
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(store) as _,
-            interval: Duration::from_millis(5),
+            interval: Some(Duration::from_millis(5)),
             resume: Resume::Never,
         }),
         ..FlowSettings::default()
@@ -124,7 +124,7 @@ fn checkpoints_continue_once_a_value_that_cannot_be_written_is_removed() {
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(&world.store),
-            interval: Duration::from_millis(5),
+            interval: Some(Duration::from_millis(5)),
             resume: Resume::Never,
         }),
         ..FlowSettings::default()
@@ -179,7 +179,7 @@ fn a_flow_with_a_sink_fails_at_an_unwritable_value_and_names_its_key() {
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(&world.store),
-            interval: Duration::from_millis(5),
+            interval: Some(Duration::from_millis(5)),
             resume: Resume::Never,
         }),
         ..FlowSettings::default()

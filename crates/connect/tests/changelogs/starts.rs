@@ -45,7 +45,7 @@ impl Program {
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(store),
-                interval: Duration::from_millis(50),
+                interval: Some(Duration::from_millis(50)),
                 resume: self.resume,
             }),
             ..FlowSettings::default()

@@ -203,7 +203,7 @@ pub fn start(
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::new(LogCheckpoints::new(log, "shop")),
-            interval: Duration::from_millis(2),
+            interval: Some(Duration::from_millis(2)),
             resume: Resume::IfAny,
         }),
         ..FlowSettings::default()

@@ -10,7 +10,7 @@ pub fn settings(place: &Arc<impl Checkpoints>, resume: bool) -> FlowSettings {
     FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(place) as Arc<dyn Checkpoints>,
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume: match resume {
                 true => Resume::Always,
                 false => Resume::Never,

@@ -28,7 +28,7 @@ fn flow_that_the_test_kills() {
     let sources = ServerSource::of_stream(&server, &consumer, TOPIC, 1, ServerEnd::Now);
     let checkpoints = Checkpointing {
         store: Arc::new(ServerCheckpoints::new(&server, "clicks").unwrap()),
-        interval: Duration::from_millis(50),
+        interval: Some(Duration::from_millis(50)),
         resume: Resume::IfAny,
     };
     let settings = FlowSettings {

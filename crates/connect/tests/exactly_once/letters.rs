@@ -74,7 +74,7 @@ pub fn start(
         checkpoints: Some(Checkpointing {
             store: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
             // The first one and the last one are the only ones.
-            interval: Duration::from_secs(3600),
+            interval: Some(Duration::from_secs(3600)),
             resume: Resume::IfAny,
         }),
         ..FlowSettings::default()
@@ -139,7 +139,7 @@ fn start_rank(
         ranks: ranks.clone(),
         checkpoints: Some(Checkpointing {
             store: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
-            interval: Duration::from_millis(20),
+            interval: Some(Duration::from_millis(20)),
             resume,
         }),
         ..FlowSettings::default()
@@ -266,7 +266,7 @@ fn start_counting(
         dead_letters: Some(Arc::new(letters) as Arc<dyn DeadLetters>),
         checkpoints: Some(Checkpointing {
             store: Arc::new(CheckpointDir::open(checkpoints).unwrap()),
-            interval: Duration::from_millis(5),
+            interval: Some(Duration::from_millis(5)),
             resume: Resume::IfAny,
         }),
         ..FlowSettings::default()

@@ -315,7 +315,7 @@ pub fn start(
 ) -> Result<Running, String> {
     let checkpoints = place.map(|place| Checkpointing {
         store: place,
-        interval: Duration::from_millis(5),
+        interval: Some(Duration::from_millis(5)),
         resume: Resume::IfAny,
     });
     let settings = FlowSettings {

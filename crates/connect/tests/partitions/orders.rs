@@ -289,7 +289,7 @@ pub fn resuming(place: &Arc<CheckpointDir>, resume: bool) -> FlowSettings {
     FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(place) as _,
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume: match resume {
                 true => Resume::Always,
                 false => Resume::Never,

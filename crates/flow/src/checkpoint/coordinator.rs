@@ -30,14 +30,15 @@ use crate::topology::upstream::all_before;
 pub struct Coordinator {
     /// The purpose of the snapshots.
     purpose: Purpose,
-    interval: Duration,
+    /// The interval of commits. Checkpoints have one that the decisions know.
+    commit_interval: Duration,
     pause: Arc<Pause>,
     /// Something was processed since the last snapshot. Written by workers after each activation.
     is_due: AtomicBool,
-    /// The earliest time of the next snapshot by the flow's clock, in nanoseconds.
-    at_ns: AtomicU64,
-    /// The channels to other ranks. Locked by the worker that checks whether everything has arrived.
-    gates: Mutex<Vec<Gate>>,
+    /// The time of the last snapshot by the flow's clock, in nanoseconds.
+    last_at_ns: AtomicU64,
+    /// Locked by the worker that checks whether everything has arrived.
+    gates: Mutex<Gates>,
     /// A worker takes a snapshot, or failed when it did: user code may have done half of something, so no other
     /// worker tries again. Written with `gates` locked.
     is_taken: AtomicBool,
@@ -53,6 +54,13 @@ pub enum Purpose {
     /// Sources commit.
     Commits,
     Checkpoints(Box<Shards>, Decisions),
+}
+
+/// The channels to other ranks, and the pause.
+struct Gates {
+    all: Vec<Gate>,
+    /// When this rank noticed the present pause, for the cost of the checkpoint.
+    paused_at: Option<Duration>,
 }
 
 /// The point at which a stage sends items to other ranks.
@@ -77,7 +85,7 @@ impl Coordinator {
         purpose: Purpose,
         pause: Arc<Pause>,
         stopping: Arc<AtomicBool>,
-        interval: Duration,
+        commit_interval: Duration,
         now: Duration,
     ) -> Self {
         let gates = stages.iter().filter_map(|stage| {
@@ -90,15 +98,18 @@ impl Coordinator {
             })
         });
         Coordinator {
-            gates: Mutex::new(gates.collect()),
+            gates: Mutex::new(Gates {
+                all: gates.collect(),
+                paused_at: None,
+            }),
             is_taken: AtomicBool::new(false),
             stopping,
             ending: Mutex::new(None),
             purpose,
-            interval,
+            commit_interval,
             pause,
             is_due: AtomicBool::new(false),
-            at_ns: AtomicU64::new((now + interval).as_nanos() as u64),
+            last_at_ns: AtomicU64::new(now.as_nanos() as u64),
         }
     }
 
@@ -120,27 +131,32 @@ impl Coordinator {
     /// Pauses the sources if it is time to; with many changes of state since the last snapshot, at once. Then they wait also
     /// for the checkpoint that is being written, so that memory for changes has a bound.
     pub fn pause_if_due(&self, now: Duration, are_many_changes: bool) {
-        let is_due = || {
-            now.as_nanos() as u64 >= self.at_ns.load(Ordering::Relaxed)
-                && self.is_due.load(Ordering::Relaxed)
-                && !self.is_writing()
-        };
+        let is_due =
+            || now >= self.next_at() && self.is_due.load(Ordering::Relaxed) && !self.is_writing();
         if are_many_changes && self.are_wanted() {
             self.pause.is_on.store(true, Ordering::SeqCst);
+            if let Some(mut gates) = self.gates.try_lock() {
+                gates.paused_at.get_or_insert(now);
+            }
         } else if is_due() {
             // A worker that takes a snapshot meanwhile has them locked. A pause behind it would last as long as its checkpoint
             // is being written: on a full disk, without an end.
-            if let Some(_gates) = self.gates.try_lock()
+            if let Some(mut gates) = self.gates.try_lock()
                 && is_due()
             {
+                gates.paused_at.get_or_insert(now);
                 self.pause.is_on.store(true, Ordering::SeqCst);
             }
         }
     }
 
-    fn put_off(&self, now: Duration) {
-        let next = (now + self.interval).as_nanos() as u64;
-        self.at_ns.store(next, Ordering::Relaxed);
+    /// The earliest time of the next snapshot.
+    fn next_at(&self) -> Duration {
+        let interval = match &self.purpose {
+            Purpose::Checkpoints(_, decisions) => decisions.signal().interval(),
+            Purpose::None | Purpose::Commits => self.commit_interval,
+        };
+        Duration::from_nanos(self.last_at_ns.load(Ordering::Relaxed)).saturating_add(interval)
     }
 
     /// Whether the checkpoint before is still being written: the sources would wait for it. The writer may wait for a
@@ -171,7 +187,7 @@ impl Coordinator {
         let is_waiting = self.is_due.load(Ordering::Relaxed)
             && !self.pause.is_on.load(Ordering::Relaxed)
             && !self.is_writing();
-        is_waiting.then(|| Duration::from_nanos(self.at_ns.load(Ordering::Relaxed)))
+        is_waiting.then(|| self.next_at())
     }
 
     /// For a worker that finds nothing to do: takes a snapshot if the sources pause and everything has arrived.
@@ -188,8 +204,10 @@ impl Coordinator {
         if self.is_taken.load(Ordering::Relaxed) {
             return Ok(false);
         }
+        let Gates { all, paused_at } = &mut *gates;
+        paused_at.get_or_insert(now);
         let number = self.pause.done.load(Ordering::SeqCst) + 1;
-        for gate in gates.iter_mut().filter(|gate| gate.said < number) {
+        for gate in all.iter_mut().filter(|gate| gate.said < number) {
             match rest(&gate.before, elements.cycles, number) {
                 Rest::Busy => continue,
                 Rest::Missed => return Ok(true),
@@ -200,7 +218,7 @@ impl Coordinator {
             }
             gate.said = number;
         }
-        for outlets in gates.iter().flat_map(|gate| &gate.outlets) {
+        for outlets in all.iter().flat_map(|gate| &gate.outlets) {
             outlets.send_all()?;
         }
         match rest(elements.stages, elements.cycles, number) {
@@ -208,10 +226,8 @@ impl Coordinator {
             Rest::Missed => return Ok(true),
             Rest::Quiet => {}
         }
-        if gates
-            .iter()
-            .any(|gate| gate.said < number || !gate.is_at_rest())
-        {
+        let mut gates = all.iter();
+        if gates.any(|gate| gate.said < number || !gate.is_at_rest()) {
             return Ok(false);
         }
         if let Purpose::Checkpoints(shards, _) = &self.purpose
@@ -222,16 +238,22 @@ impl Coordinator {
             return Ok(false);
         }
         self.is_taken.store(true, Ordering::Relaxed);
-        match &self.purpose {
-            Purpose::None => {}
-            Purpose::Commits => commit(elements.stages)?,
-            Purpose::Checkpoints(shards, _) => {
-                shards.store(number, elements.save(shards.checkpoint(number))?);
+        let paused_at = paused_at.take();
+        let ended_at = match &self.purpose {
+            Purpose::None => now,
+            Purpose::Commits => {
+                commit(elements.stages)?;
+                now
             }
-        }
+            Purpose::Checkpoints(shards, _) => {
+                let saved = elements.save(shards.checkpoint(number))?;
+                shards.store(number, saved, paused_at)
+            }
+        };
         self.is_taken.store(false, Ordering::Relaxed);
         self.is_due.store(false, Ordering::Relaxed);
-        self.put_off(now);
+        let ended_at_ns = ended_at.as_nanos() as u64;
+        self.last_at_ns.store(ended_at_ns, Ordering::Relaxed);
         self.pause.is_on.store(false, Ordering::SeqCst);
         // Last: the barrier of the next snapshot is read only from now on, and pauses again.
         self.pause.done.store(number, Ordering::SeqCst);

@@ -13,6 +13,8 @@ pub struct CheckpointCounts {
     pub failed: u64,
     /// Why the last of them failed.
     pub error: Option<String>,
+    /// The time from one checkpoint to the next, in seconds: it may adapt to their cost.
+    pub interval_seconds: f64,
     /// The last shard of this rank that is stored, even by an earlier run.
     pub last: Option<LastCheckpoint>,
 }
@@ -28,6 +30,8 @@ pub struct LastCheckpoint {
     pub age_seconds: Option<f64>,
     /// How long it took to write.
     pub seconds: Option<f64>,
+    /// How long the sources paused for it before.
+    pub pause_seconds: Option<f64>,
     /// Its size.
     pub bytes: Option<u64>,
 }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Wake;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::record::ShardDigest;
 use crate::doorbell::Doorbell;
@@ -23,9 +25,19 @@ pub struct DecisionSignal {
     pub is_there: AtomicBool,
     /// Locked for a moment only: also while sinks commit, a shard is written.
     pub own: Mutex<Own>,
+    /// The interval of checkpoints, in nanoseconds. Written with the decisions locked, read by workers.
+    interval_ns: AtomicU64,
     doorbell: Arc<Doorbell>,
     waiting: Waiting,
     is_alone: bool,
+}
+
+/// A shard that is stored.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct StoredShard {
+    pub digest: ShardDigest,
+    /// The pause of the sources, and the time to store it.
+    pub cost: Duration,
 }
 
 /// The parts of a flow that wait for complete checkpoints.
@@ -43,11 +55,15 @@ pub struct Waiting {
 #[derive(Default)]
 pub struct Own {
     /// The last one, if it is not announced yet.
-    pub last: Option<(u64, ShardDigest)>,
+    pub last: Option<(u64, StoredShard)>,
     /// The announced shards, from the last complete checkpoint on.
-    pub announced: BTreeMap<u64, ShardDigest>,
+    pub announced: BTreeMap<u64, StoredShard>,
     /// The shards that the writer has given up since the last stored one.
     pub given_up: usize,
+    /// The checkpoints that have failed and that the interval does not take into account yet: those of shards that were given
+    /// up, and those that were not complete when the next shard was stored, since another rank or the writer of records
+    /// could not store them or was slow.
+    pub failed: usize,
     /// The rank has ended: nothing changes in it any more.
     pub has_ended: bool,
     /// Ends the flow.
@@ -59,6 +75,7 @@ impl DecisionSignal {
         DecisionSignal {
             is_there: AtomicBool::new(false),
             own: Mutex::default(),
+            interval_ns: AtomicU64::new(0),
             doorbell: Arc::clone(doorbell),
             waiting,
             is_alone,
@@ -69,17 +86,33 @@ impl DecisionSignal {
         self.waiting
     }
 
+    /// The time from one checkpoint to the next.
+    pub fn interval(&self) -> Duration {
+        Duration::from_nanos(self.interval_ns.load(Ordering::Relaxed))
+    }
+
+    /// Sets the interval of checkpoints.
+    pub fn set_interval(&self, interval: Duration) {
+        let ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.interval_ns.store(ns, Ordering::Relaxed);
+    }
+
     /// A shard was stored. It takes the place of the one before, if that is not announced yet. [`wake`](Wake::wake)
     /// follows.
-    pub fn stored(&self, number: u64, shard: ShardDigest) {
+    pub fn stored(&self, number: u64, shard: StoredShard) {
         let mut own = self.own.lock();
+        // One of the announced ones is the last complete one.
+        let is_incomplete = own.last.is_some() || own.announced.len() > 1;
+        own.failed += usize::from(is_incomplete);
         own.last = Some((number, shard));
         own.given_up = 0;
     }
 
     /// A shard was given up. [`wake`](Wake::wake) follows.
     pub fn given_up(&self) {
-        self.own.lock().given_up += 1;
+        let mut own = self.own.lock();
+        own.given_up += 1;
+        own.failed += 1;
     }
 
     /// Whether a shard is the last one that can be given up without a stop of the flow: sinks have prepared results for
@@ -122,7 +155,7 @@ impl Wake for DecisionSignal {
 
 impl Own {
     /// Takes the shard to announce, if there is one and room for it.
-    pub fn next(&mut self) -> Option<(u64, ShardDigest)> {
+    pub fn next(&mut self) -> Option<(u64, StoredShard)> {
         // One of them is the last complete one.
         let (number, shard) = self.last.take_if(|_| self.announced.len() <= WAITING_MAX)?;
         self.announced.insert(number, shard);

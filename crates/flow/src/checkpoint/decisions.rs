@@ -15,6 +15,9 @@
 //! that the last results are committed, too. A rank that has ended stores its shard of each checkpoint that another
 //! rank takes, until all have ended: nothing changes in it any more.
 //!
+//! Rank 0 also decides the [interval](crate::checkpoint::pace) of checkpoints: it learns their costs from the announcements, and announces
+//! the interval to all others.
+//!
 //! This is so in all flows that take checkpoints, also where neither sinks nor changelogs wait for them: by the
 //! announcements a rank knows which of its shards are of no use any more.
 
@@ -22,15 +25,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_exchange::{Ranks, Receiver};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::decision_signal::{DecisionSignal, Own, Waiting};
+use crate::checkpoint::decision_signal::{DecisionSignal, Own, StoredShard, Waiting};
+use crate::checkpoint::pace::Pace;
 use crate::checkpoint::participants::Committer;
-use crate::checkpoint::record::{Record, ShardDigest};
+use crate::checkpoint::record::Record;
 use crate::checkpoint::record_writer::RecordWriter;
 use crate::checkpoint::shard::Head;
 use crate::doorbell::Doorbell;
@@ -44,9 +49,11 @@ const CREDIT_BYTES: u64 = 16 << 10;
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Announcement {
     /// The shard of this checkpoint is stored, and stays. The numbers of a rank rise.
-    Stored(u64, ShardDigest),
+    Stored(u64, StoredShard),
     /// The record of this checkpoint is stored. Only rank 0 sends it.
     Complete(u64),
+    /// The interval of checkpoints from now on. Only rank 0 sends it.
+    Interval(Duration),
     /// The rank has ended; this was its last checkpoint.
     Ended(u64),
 }
@@ -72,6 +79,8 @@ struct State {
     /// In the order of their ranks.
     peers: Vec<Peer>,
     completion: Completion,
+    /// On rank 0.
+    pace: Option<Pace>,
     /// The newest checkpoint that rank 0 has announced as complete.
     announced: u64,
     /// The newest complete checkpoint, and whether all sinks have committed it.
@@ -84,19 +93,22 @@ struct Peer {
     /// A few messages for each checkpoint that is not complete.
     outbox: Outbox,
     receiver: Receiver,
-    stored: BTreeMap<u64, ShardDigest>,
+    stored: BTreeMap<u64, StoredShard>,
     ended: Option<u64>,
 }
 
 impl Decisions {
-    /// Makes the channels between the ranks; called before these agree. `committers` get the decisions.
+    /// Makes the channels between the ranks; called before these agree. `committers` get the decisions. `pace` is the same
+    /// on all ranks.
     pub fn new(
         ranks: &Ranks,
         doorbell: &Arc<Doorbell>,
         committers: Vec<Arc<dyn Committer>>,
         waiting: Waiting,
+        pace: Pace,
     ) -> Decisions {
         let signal = Arc::new(DecisionSignal::new(doorbell, waiting, ranks.count() == 1));
+        signal.set_interval(pace.interval());
         let channel = ranks.next_channel();
         let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
         let peers = others.map(|rank| {
@@ -114,6 +126,7 @@ impl Decisions {
         let state = State {
             peers: peers.collect(),
             completion: Completion::Shards,
+            pace: (ranks.rank() == 0).then_some(pace),
             announced: 0,
             complete: 0,
             is_committed: true,
@@ -136,7 +149,7 @@ impl Decisions {
         (state.complete, state.is_committed) = (number, is_committed);
         (state.announced, state.completion) = (number, completion);
         *self.signal.own.lock() = Own {
-            announced: BTreeMap::from([(number, ShardDigest::default())]),
+            announced: BTreeMap::from([(number, StoredShard::default())]),
             ..Own::default()
         };
     }
@@ -154,10 +167,11 @@ impl Decisions {
         if let Some(error) = self.signal.own.lock().error.take() {
             return Err(failure(error));
         }
-        state.receive().map_err(failure)?;
+        state.receive(&self.signal).map_err(failure)?;
         loop {
             let own = &mut *self.signal.own.lock();
             state.complete_newest(own).map_err(failure)?;
+            state.notice_failures(own);
             let Some((number, shard)) = own.next() else {
                 break;
             };
@@ -165,6 +179,7 @@ impl Decisions {
                 .announce(Announcement::Stored(number, shard))
                 .map_err(failure)?;
         }
+        state.announce_interval(&self.signal).map_err(failure)?;
         if !state.is_committed {
             let waker = Waker::from(Arc::clone(&self.signal));
             let mut is_committed = true;
@@ -216,7 +231,7 @@ impl State {
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<(), BoxError> {
+    fn receive(&mut self, signal: &DecisionSignal) -> Result<(), BoxError> {
         for peer in &mut self.peers {
             peer.outbox.send()?;
             while let Some(message) = peer.receiver.take()? {
@@ -225,6 +240,7 @@ impl State {
                         peer.stored.insert(number, shard);
                     }
                     Announcement::Complete(number) => self.announced = number,
+                    Announcement::Interval(interval) => signal.set_interval(interval),
                     Announcement::Ended(last) => peer.ended = Some(last),
                 }
             }
@@ -236,6 +252,10 @@ impl State {
     fn complete_newest(&mut self, own: &mut Own) -> Result<(), BoxError> {
         let number = self.newest_complete(own)?;
         if number > self.complete {
+            let cost = self.cost(number, own);
+            if let Some(pace) = &mut self.pace {
+                pace.completed(cost);
+            }
             self.complete = number;
             self.is_committed = false;
             own.announced = own.announced.split_off(&number);
@@ -248,6 +268,38 @@ impl State {
             *number == complete || peers.iter().all(|peer| peer.may_have(*number))
         });
         Ok(())
+    }
+
+    /// Returns the time that a complete checkpoint took from the slowest rank and from the writer of records.
+    fn cost(&self, number: u64, own: &Own) -> Duration {
+        let peers = self.peers.iter().map(|peer| &peer.stored);
+        let shards = [&own.announced].into_iter().chain(peers);
+        let costs = shards.filter_map(|stored| Some(stored.get(&number)?.cost));
+        let record = match &self.completion {
+            Completion::Writer(writer, _) => writer.took(),
+            Completion::Shards | Completion::Announced => Duration::ZERO,
+        };
+        costs.max().unwrap_or_default() + record
+    }
+
+    /// Makes the interval longer for checkpoints that have failed.
+    fn notice_failures(&mut self, own: &mut Own) {
+        let failed = std::mem::take(&mut own.failed);
+        if let Some(pace) = &mut self.pace {
+            (0..failed).for_each(|_| pace.failed());
+        }
+    }
+
+    /// Announces the interval that this rank has decided, if it is another one than before.
+    fn announce_interval(&mut self, signal: &DecisionSignal) -> Result<(), BoxError> {
+        let interval = self.pace.as_ref().map(Pace::interval);
+        match interval.filter(|interval| *interval != signal.interval()) {
+            Some(interval) => {
+                signal.set_interval(interval);
+                self.announce(Announcement::Interval(interval))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the newest complete checkpoint; has its record written first, if this rank does that.
@@ -265,7 +317,7 @@ impl State {
                     writer.start(Record {
                         head: head.clone(),
                         checkpoint: number,
-                        shards: shards.map(|stored| stored[&number]).collect(),
+                        shards: shards.map(|stored| stored[&number].digest).collect(),
                     })?;
                 }
                 complete
@@ -310,6 +362,7 @@ mod tests {
 
     use super::*;
     use crate::checkpoint::decision_signal::WAITING_MAX;
+    use crate::checkpoint::pace::INTERVAL_MIN;
 
     /// The decisions of two ranks that begin behind the first checkpoint.
     fn two() -> (Vec<Ranks>, Vec<Decisions>) {
@@ -322,7 +375,8 @@ mod tests {
                 has_records: false,
             };
             let doorbell = Arc::new(Doorbell::new(clock));
-            let decisions = Decisions::new(ranks, &doorbell, Vec::new(), waiting);
+            let pace = Pace::new(None, INTERVAL_MIN);
+            let decisions = Decisions::new(ranks, &doorbell, Vec::new(), waiting, pace);
             decisions.begin(1, true, Completion::Shards);
             decisions
         });
@@ -332,12 +386,39 @@ mod tests {
 
     /// A rank stores a shard; then both ranks process the announcement.
     fn store(decisions: &[Decisions], rank: usize, number: u64) {
-        decisions[rank]
-            .signal
-            .stored(number, ShardDigest::default());
+        let shard = StoredShard {
+            cost: Duration::from_millis(number),
+            ..StoredShard::default()
+        };
+        decisions[rank].signal.stored(number, shard);
         for rank in [rank, 1 - rank, rank] {
             assert!(decisions[rank].decide().is_ok());
         }
+    }
+
+    #[test]
+    fn rank_0_decides_the_interval_by_the_slowest_rank_and_by_incomplete_checkpoints() {
+        let (_ranks, both) = two();
+        let intervals = || [0, 1].map(|rank| both[rank].signal.interval().as_millis());
+        assert_eq!(intervals(), [10, 10]);
+        // Shards of the test cost as many milliseconds as their number.
+        store(&both, 0, 20);
+        assert_eq!(intervals(), [10, 10], "it is not complete");
+        store(&both, 1, 20);
+        assert_eq!(intervals(), [100, 100]);
+        for (number, expected) in [(21, 100), (22, 200), (23, 400)] {
+            store(&both, 0, number);
+            assert_eq!(intervals(), [expected; 2]);
+        }
+        // A rank that is slow alone does not decide.
+        both[1].signal.given_up();
+        assert!(both[1].decide().is_ok());
+        assert_eq!(intervals(), [400, 400]);
+        both[0].signal.given_up();
+        assert!(both[0].decide().is_ok() && both[1].decide().is_ok());
+        assert_eq!(intervals(), [800, 800]);
+        store(&both, 1, 23);
+        assert_eq!(intervals(), [400, 400]);
     }
 
     fn kept(decisions: &Decisions) -> Vec<u64> {

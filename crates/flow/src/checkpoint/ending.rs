@@ -69,7 +69,7 @@ impl Ending {
                 },
             };
             self.last = next - shards.checkpoint(0);
-            shards.store(self.last, elements.save(next)?);
+            shards.store(self.last, elements.save(next)?, None);
         }
     }
 }

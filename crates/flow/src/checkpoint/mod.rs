@@ -15,6 +15,7 @@ pub mod decision_signal;
 pub mod decisions;
 pub mod ending;
 pub mod logged_element;
+pub mod pace;
 pub mod participants;
 pub mod record;
 pub mod record_writer;

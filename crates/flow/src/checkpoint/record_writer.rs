@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -33,8 +33,8 @@ pub struct RecordWriter {
 
 #[derive(Default)]
 struct Shared {
-    /// The last checkpoint whose record is stored. Written by the thread, read by workers.
-    stored: Mutex<u64>,
+    /// The last checkpoint whose record is stored, and the time that it took. Written by the thread, read by workers.
+    stored: Mutex<(u64, Duration)>,
     /// A record is being written.
     is_on: AtomicBool,
     /// The run is over: nothing is tried again.
@@ -59,7 +59,12 @@ impl RecordWriter {
 
     /// Returns the last checkpoint whose record this run has stored.
     pub fn stored(&self) -> u64 {
-        *self.shared.stored.lock()
+        self.shared.stored.lock().0
+    }
+
+    /// Returns the time to store that record.
+    pub fn took(&self) -> Duration {
+        self.shared.stored.lock().1
     }
 
     /// Writes a record in the background, unless one is being written: then the signal follows, and the caller asks
@@ -121,12 +126,13 @@ struct Writing {
 impl Writing {
     /// Results wait for this record, so that it is tried until it is stored.
     fn write(self, store: &dyn Checkpoints, record: &Record) {
+        let started_at = Instant::now();
         let mut pause = PAUSE_MIN;
         let mut last_error = String::new();
         loop {
             match write(store, record) {
                 Ok(()) => {
-                    *self.shared.stored.lock() = record.checkpoint;
+                    *self.shared.stored.lock() = (record.checkpoint, started_at.elapsed());
                     return;
                 }
                 Err(error) if error.is::<FinalError>() => return self.signal.fail(error),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::completeness::remove_others;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
-use crate::checkpoint::decision_signal::DecisionSignal;
+use crate::checkpoint::decision_signal::{DecisionSignal, StoredShard};
 use crate::checkpoint::record::ShardDigest;
 use crate::checkpoint::shard::{Head, PendingShard, encode};
 use crate::checkpoint::store::{Checkpoints, ShardKey};
@@ -34,6 +34,8 @@ pub struct ShardWriter {
     pub head: Head,
     /// The run that stored the checkpoint from which this one has resumed, as in keys.
     pub resumed_run: u64,
+    /// The time for which the sources paused.
+    pub pause: Duration,
     pub writing: Writing,
 }
 
@@ -111,18 +113,21 @@ impl ShardWriter {
         counts.error = Some(error);
     }
 
-    fn stored(&mut self, shard: ShardDigest, started_at: Duration) {
+    fn stored(&mut self, digest: ShardDigest, started_at: Duration) {
         let mut counts = self.counts.lock();
+        let took = self.clock.monotonic().saturating_sub(started_at);
+        let cost = self.pause + took;
         self.writing.is_stored = true;
+        let shard = StoredShard { digest, cost };
         self.writing.signal.stored(self.key.checkpoint, shard);
         counts.kept += 1;
-        let took = self.clock.monotonic().saturating_sub(started_at);
         counts.last = Some(LastCheckpoint {
             number: self.key.checkpoint,
             kept_at_ms: Some(self.clock.now().0),
             age_seconds: None,
             seconds: Some(took.as_secs_f64()),
-            bytes: Some(shard.bytes),
+            pause_seconds: Some(self.pause.as_secs_f64()),
+            bytes: Some(digest.bytes),
         });
     }
 }

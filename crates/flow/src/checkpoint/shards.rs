@@ -5,6 +5,7 @@ mod resume;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use millstream_base::Clock;
 use parking_lot::Mutex;
@@ -92,6 +93,7 @@ impl Shards {
 
     pub fn counts(&self) -> CheckpointCounts {
         let mut counts = self.counts.lock().clone();
+        counts.interval_seconds = self.signal.interval().as_secs_f64();
         if let Some(last) = &mut counts.last {
             let age_ms = |kept_at_ms| self.clock.now().0.saturating_sub(kept_at_ms);
             last.age_seconds = last.kept_at_ms.map(|ms| age_ms(ms) as f64 / 1e3);
@@ -108,6 +110,7 @@ impl Shards {
             kept_at_ms: None,
             age_seconds: None,
             seconds: None,
+            pause_seconds: None,
             bytes: None,
         });
         // Keys of stores without records have the run 0.
@@ -207,7 +210,7 @@ impl Shards {
     pub fn store_first(&self, shard: PendingShard) -> Result<(), BoxError> {
         // A run that cannot begin says so at once.
         self.set_ending(true);
-        self.store(1, shard);
+        self.store(1, shard, None);
         self.finish();
         self.set_ending(false);
         if !self.is_stored(1) {
@@ -220,9 +223,11 @@ impl Shards {
         Ok(())
     }
 
-    /// Stores a shard in the background. One is written at a time: the flow waits for the one before.
-    pub fn store(&self, number: u64, shard: PendingShard) {
+    /// Stores a shard in the background. One is written at a time: the flow waits for the one before. The sources pause since
+    /// `paused_at`, if they do. Returns the present time, the end of the pause.
+    pub fn store(&self, number: u64, shard: PendingShard, paused_at: Option<Duration>) -> Duration {
         self.finish();
+        let now = self.clock.monotonic();
         let head = self.head();
         let key = self.key(self.checkpoint(number), self.rank);
         let writing = Writing {
@@ -239,6 +244,7 @@ impl Shards {
             key,
             head,
             resumed_run: self.resumed_run.load(Ordering::Relaxed),
+            pause: paused_at.map_or(Duration::ZERO, |at| now.saturating_sub(at)),
             writing,
         };
         match thread::Builder::new()
@@ -252,6 +258,7 @@ impl Shards {
                 counts.error = Some(format!("there is no thread to write it: {error}"));
             }
         }
+        now
     }
 
     /// Whether the shard of this checkpoint is stored, the last one.

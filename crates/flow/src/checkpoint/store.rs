@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::checkpoint::changelog::Changelog;
+use crate::checkpoint::pace::INTERVAL_MIN;
 use crate::error::BoxError;
 
 /// Holds the lock of a store of checkpoints for one run of a flow, until it is dropped or the process ends.
@@ -79,6 +80,12 @@ pub trait Checkpoints: Send + Sync + 'static {
         false
     }
 
+    /// Returns the shortest interval of checkpoints that adapts to their cost: longer than by default where writes disturb
+    /// others.
+    fn interval_min(&self) -> Duration {
+        INTERVAL_MIN
+    }
+
     /// Describes where a shard is, for messages.
     fn describe(&self, key: ShardKey) -> String {
         let ShardKey {
@@ -126,8 +133,10 @@ pub struct ShardKey {
 pub struct Checkpointing {
     /// The store of the checkpoints.
     pub store: Arc<dyn Checkpoints>,
-    /// The time from one checkpoint to the next.
-    pub interval: Duration,
+    /// The time from one checkpoint to the next. Without one it adapts: from 10 ms, or the store's
+    /// [least interval](Checkpoints::interval_min), to 10 s, at least five times the cost of the last checkpoint. That is the pause of the
+    /// sources and the time to store it. Nothing is stored while nothing is processed.
+    pub interval: Option<Duration>,
     /// Whether the flow resumes from a checkpoint.
     pub resume: Resume,
 }

@@ -9,13 +9,14 @@ use millstream_exchange::Fingerprint;
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decision_signal::Waiting;
 use crate::checkpoint::decisions::Decisions;
+use crate::checkpoint::pace::Pace;
 use crate::checkpoint::participants::Committer;
 use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::shards::{ResumePoint, Shards};
 use crate::checkpoint::snapshot::{
     Elements, changelog_element, head_element, sample_element, sink_element, state_element,
 };
-use crate::checkpoint::store::Resume;
+use crate::checkpoint::store::{Checkpointing, Resume};
 use crate::error::{BoxError, Failure, FlowError};
 use crate::graph::Graph;
 use crate::run::fit::check_fit;
@@ -136,7 +137,7 @@ fn of_checkpoints(graph: &Graph, error: BoxError) -> FlowError {
 }
 
 /// Creates the decisions, which inform sinks, changelogs and readers of state about complete checkpoints.
-fn decisions(graph: &Graph, settings: &FlowSettings) -> Decisions {
+fn decisions(graph: &Graph, settings: &FlowSettings, checkpoints: &Checkpointing) -> Decisions {
     let sinks = graph.sinks.iter().filter(|it| it.waits_for_commit());
     // Also without a changelog: readers may ask for the values of complete checkpoints.
     let logged = graph.logged.iter();
@@ -152,7 +153,8 @@ fn decisions(graph: &Graph, settings: &FlowSettings) -> Decisions {
     let sinks = sinks.map(|it| Arc::clone(it) as Arc<dyn Committer>);
     let logged = logged.map(|it| Arc::clone(it) as Arc<dyn Committer>);
     let committers = [trail].into_iter().chain(sinks).chain(logged).collect();
-    Decisions::new(&settings.ranks, &graph.doorbell, committers, waiting)
+    let pace = Pace::new(checkpoints.interval, checkpoints.store.interval_min());
+    Decisions::new(&settings.ranks, &graph.doorbell, committers, waiting, pace)
 }
 
 /// Whether records make checkpoints complete.
@@ -251,7 +253,7 @@ fn of_changelog(state: &str, error: &BoxError) -> BoxError {
 fn shards(graph: &Graph, settings: &FlowSettings) -> Option<(Shards, Decisions)> {
     let checkpoints = settings.checkpoints.as_ref()?;
     let ranks = &settings.ranks;
-    let decisions = decisions(graph, settings);
+    let decisions = decisions(graph, settings, checkpoints);
     let shards = Shards::new(
         Arc::clone(&checkpoints.store),
         &graph.name,

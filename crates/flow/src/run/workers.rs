@@ -102,10 +102,6 @@ impl Workers {
         }
         want_events(&graph.stages);
         align(&graph.stages, &graph.step);
-        let snapshot_interval = match &settings.checkpoints {
-            Some(checkpoints) => checkpoints.interval,
-            None => settings.commit_interval,
-        };
         let workers = Arc::new(Workers {
             name: graph.name,
             cycles,
@@ -114,7 +110,7 @@ impl Workers {
                 purpose,
                 graph.pause,
                 Arc::clone(&graph.stopping),
-                snapshot_interval,
+                settings.commit_interval,
                 now,
             ),
             ranks: settings.ranks,

@@ -49,7 +49,7 @@ pub fn settings_of(store: &Arc<impl Checkpoints>, resume: Resume, ranks: &Ranks)
         ranks: ranks.clone(),
         checkpoints: Some(Checkpointing {
             store: Arc::clone(store) as _,
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume,
         }),
         ..settings(2, 64)

@@ -144,7 +144,7 @@ fn start(
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(place) as Arc<dyn Checkpoints>,
-                interval: Duration::from_millis(1),
+                interval: Some(Duration::from_millis(1)),
                 resume,
             }),
             ..settings(2, 16)

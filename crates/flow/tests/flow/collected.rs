@@ -674,7 +674,7 @@ impl Checkpoints for Nowhere {
 fn a_flow_with_collected_windows_refuses_checkpoints() {
     let checkpoints = Some(Checkpointing {
         store: Arc::new(Nowhere),
-        interval: Duration::from_millis(1),
+        interval: Some(Duration::from_millis(1)),
         resume: Resume::Never,
     });
     let flow = Flow::with_settings(

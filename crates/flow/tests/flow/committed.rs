@@ -16,7 +16,7 @@ fn count(store: &Arc<MemoryStore>, resume: Resume, numbers: &Hand) -> (Running, 
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(store) as _,
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume,
         }),
         ..settings(2, 64)

@@ -88,7 +88,7 @@ fn start(
         ranks: ranks.clone(),
         checkpoints: Some(Checkpointing {
             store: Arc::clone(place) as Arc<dyn Checkpoints>,
-            interval: Duration::from_secs(3600),
+            interval: Some(Duration::from_secs(3600)),
             resume,
         }),
         ..settings(2, 64)

@@ -17,6 +17,7 @@ mod keys;
 mod late;
 mod lines;
 mod much_at_once;
+mod pace;
 mod panics;
 mod partitions;
 mod parts;

@@ -526,7 +526,7 @@ fn with_checkpoints(place: &Arc<MemoryStore>, resume: Resume) -> FlowSettings {
     FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(place) as Arc<dyn Checkpoints>,
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume,
         }),
         ..settings(2, 64)

@@ -298,7 +298,7 @@ fn all_ranks_refuse_checkpoints_on_only_one_rank() {
     refused(|ranks, settings| {
         let checkpoints = (ranks.rank() == 2).then(|| Checkpointing {
             store: Arc::new(Nowhere),
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume: Resume::Never,
         });
         let settings = FlowSettings {

@@ -149,7 +149,7 @@ fn start_version(
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(store) as Arc<dyn Checkpoints>,
-                interval: Duration::from_millis(2),
+                interval: Some(Duration::from_millis(2)),
                 resume,
             }),
             ..settings(1, 16)

@@ -129,7 +129,7 @@ impl Rank {
     fn start(ranks: Ranks, store: &Arc<Store>, items: u64) -> Rank {
         let checkpoints = Checkpointing {
             store: Arc::clone(store) as _,
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume: Resume::IfAny,
         };
         let settings = FlowSettings {

@@ -337,7 +337,7 @@ fn start(
             ranks: ranks.clone(),
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(place) as Arc<dyn Checkpoints>,
-                interval: Duration::from_millis(1),
+                interval: Some(Duration::from_millis(1)),
                 resume: Resume::IfAny,
             }),
             ..settings(2, 16)

@@ -207,7 +207,7 @@ fn a_flow_resumes_from_whole_values_with_another_number_of_partitions() {
         let settings = FlowSettings {
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(&store) as _,
-                interval: Duration::from_millis(1),
+                interval: Some(Duration::from_millis(1)),
                 resume,
             }),
             ..settings(workers, 64)
@@ -247,7 +247,7 @@ fn a_panic_in_an_update_fails_the_flow_and_no_checkpoint_has_half_an_update() {
         let settings = FlowSettings {
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(&store) as _,
-                interval: Duration::from_millis(1),
+                interval: Some(Duration::from_millis(1)),
                 resume,
             }),
             dead_letters: Some(Arc::new(Letters::default())),
@@ -352,7 +352,7 @@ fn a_key_without_canonical_bytes_fails_at_its_operator_or_becomes_a_dead_letter(
 fn a_checkpoint_starts_early_when_many_keys_have_changed() {
     let checkpoints = Checkpointing {
         store: Arc::new(MemoryStore::default()),
-        interval: Duration::from_secs(3600),
+        interval: Some(Duration::from_secs(3600)),
         resume: Resume::Never,
     };
     let settings = FlowSettings {

@@ -83,7 +83,7 @@ fn count(ranks: u32, store: Option<Arc<MemoryStore>>) -> Vec<Arc<Running>> {
         let settings = FlowSettings {
             checkpoints: store.clone().map(|store| Checkpointing {
                 store,
-                interval: Duration::from_millis(1),
+                interval: Some(Duration::from_millis(1)),
                 resume: Resume::Never,
             }),
             ranks,
@@ -489,7 +489,7 @@ fn live_and_committed_values_and_headers_differ_between_checkpoints() {
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::clone(&store) as _,
-            interval: Duration::from_millis(1),
+            interval: Some(Duration::from_millis(1)),
             resume: Resume::Never,
         }),
         ..FlowSettings::default()

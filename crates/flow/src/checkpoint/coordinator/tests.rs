@@ -16,6 +16,7 @@ use millstream_exchange::Ranks;
 use super::*;
 use crate::build::flow::Flow;
 use crate::checkpoint::decision_signal::Waiting;
+use crate::checkpoint::pace::Pace;
 use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::store::{Checkpoints, Resume, ShardKey};
 use crate::error::BoxError;
@@ -257,7 +258,9 @@ impl Rank {
             is_any: false,
             has_records: false,
         };
-        let decisions = Decisions::new(&flow.settings.ranks, &graph.doorbell, Vec::new(), waiting);
+        let (ranks_of, doorbell) = (&flow.settings.ranks, &graph.doorbell);
+        let pace = Pace::new(Some(Duration::ZERO), Duration::ZERO);
+        let decisions = Decisions::new(ranks_of, doorbell, Vec::new(), waiting, pace);
         let signal = Arc::clone(decisions.signal());
         let shards = Shards::new(place, "simulated", rank, ranks, &clock, signal);
         let beginning = shards.resume_point(Resume::IfAny, None).unwrap();
@@ -428,16 +431,17 @@ fn a_due_checkpoint_starts_at_once_when_the_previous_one_is_written() {
         is_any: false,
         has_records: false,
     };
-    let decisions = Decisions::new(&ranks, &graph.doorbell, Vec::new(), waiting);
+    let interval = Duration::from_secs(10);
+    let pace = Pace::new(Some(interval), Duration::ZERO);
+    let decisions = Decisions::new(&ranks, &graph.doorbell, Vec::new(), waiting, pace);
     let signal = Arc::clone(decisions.signal());
     let shards = Shards::new(Arc::clone(&place) as _, "simulated", 0, 1, &clock, signal);
-    let interval = Duration::from_secs(10);
     let coordinator = Coordinator::new(
         &graph.stages,
         Purpose::Checkpoints(Box::new(shards), decisions),
         Arc::clone(&graph.pause),
         Arc::clone(&graph.stopping),
-        interval,
+        Duration::ZERO,
         Duration::ZERO,
     );
     let Purpose::Checkpoints(shards, _) = coordinator.purpose() else {
@@ -451,7 +455,7 @@ fn a_due_checkpoint_starts_at_once_when_the_previous_one_is_written() {
     };
     // Nothing is stored meanwhile.
     let held = place.0.lock();
-    shards.store(1, PendingShard::default());
+    shards.store(1, PendingShard::default(), None);
     assert!(!is_paused(interval, false));
     assert_eq!(coordinator.alarm(), None, "a worker would not sleep");
     drop(held);
