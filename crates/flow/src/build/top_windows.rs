@@ -12,6 +12,7 @@ use crate::ranks::message::Message;
 use crate::stage::chain::{Chain, Map, Same};
 use crate::stage::ring_input::RingInput;
 use crate::state::partial::StateReader;
+use crate::state::size::StateSize;
 use crate::state::windowed::{self, REMEMBERED_KEYS, Windowed};
 use crate::windows::{All, Combine, Key, Ranked, TopWindows, WindowResult, Windows};
 
@@ -125,6 +126,13 @@ where
 
     fn keys(&self, limit: usize) -> Vec<String> {
         self.0.keys(limit)
+    }
+
+    fn size(&self) -> StateSize {
+        StateSize {
+            kind: "top",
+            ..self.0.size()
+        }
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {

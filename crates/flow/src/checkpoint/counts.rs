@@ -1,9 +1,9 @@
 //! The figures of a flow's checkpoints, for its owner.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Statistics of a flow's checkpoints.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointCounts {
     /// Shards of this rank that are stored.
     pub kept: u64,
@@ -20,7 +20,7 @@ pub struct CheckpointCounts {
 }
 
 /// The last shard of a checkpoint that a rank has stored. A checkpoint is complete when all ranks have stored theirs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LastCheckpoint {
     /// The checkpoint's number.
     pub number: u64,
@@ -34,4 +34,8 @@ pub struct LastCheckpoint {
     pub pause_seconds: Option<f64>,
     /// Its size.
     pub bytes: Option<u64>,
+    /// The changes of state elements that it names in their changelogs.
+    pub changes: Option<u64>,
+    /// The bytes of the keys and values of these changes.
+    pub change_bytes: Option<u64>,
 }

@@ -1,6 +1,6 @@
 //! State elements whose changes are noted, as checkpoints see them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::changelog::Changelog;
 use crate::checkpoint::participants::Committer;
-use crate::checkpoint::shard::Deferred;
+use crate::checkpoint::shard::{Deferred, Written};
 use crate::checkpoint::write_error::{Unencodable, named};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::{BoxError, Failure};
@@ -183,7 +183,7 @@ impl LoggedElement {
         Box::new(CutChanges {
             element: Arc::clone(self),
             checkpoint,
-            is_written: AtomicBool::new(false),
+            written: Mutex::new(None),
         })
     }
 
@@ -198,8 +198,8 @@ impl LoggedElement {
 struct CutChanges {
     element: Arc<LoggedElement>,
     checkpoint: u64,
-    /// The changelog has them, and they are not prepared. For the thread that writes the checkpoint.
-    is_written: AtomicBool,
+    /// The changes that the changelog has, if it has all and they are not prepared. For the thread that writes the checkpoint.
+    written: Mutex<Option<Written>>,
 }
 
 impl CutChanges {
@@ -215,7 +215,7 @@ impl CutChanges {
 impl Deferred for CutChanges {
     /// Appends the changes, and waits until they are stored.
     fn write(&self, bell: &Arc<WriterBell>) -> Result<(), BoxError> {
-        if self.is_written.load(Ordering::Relaxed) {
+        if self.written.lock().is_some() {
             return Ok(());
         }
         let element = &self.element;
@@ -224,19 +224,19 @@ impl Deferred for CutChanges {
             element.write(|| element.log().call(|log| log.changelog.passed(time)))?;
         }
         let waker = Waker::from(Arc::clone(bell));
-        let (mut count, mut bytes) = (0, 0);
+        let mut sum = Written::default();
         let mut write = |changes: Changes<'_>| {
             let mut changes = changes.inspect(|change| {
-                count += 1;
-                bytes += change.as_ref().map_or(0, Change::bytes);
+                sum.changes += 1;
+                sum.bytes += change.as_ref().map_or(0, Change::bytes);
             });
             element.log().write(&mut changes, bell, &waker)
         };
         let written = element.write(|| element.state.write(self.checkpoint, &mut write));
         match written {
             Ok(()) => {
-                self.is_written.store(true, Ordering::Relaxed);
-                if let Some(mean) = bytes.checked_div(count) {
+                *self.written.lock() = Some(sum);
+                if let Some(mean) = sum.bytes.checked_div(sum.changes) {
                     element.change_bytes.store(mean, Ordering::Relaxed);
                 }
             }
@@ -245,19 +245,19 @@ impl Deferred for CutChanges {
         written
     }
 
-    fn prepare(&self) -> Result<Vec<u8>, BoxError> {
+    fn prepare(&self) -> Result<(Vec<u8>, Written), BoxError> {
         let element = &self.element;
         let prepare = |log: &mut LogState| log.changelog.prepare(self.checkpoint);
         let prepared = element.write(|| element.log().call(prepare))?;
-        self.is_written.store(false, Ordering::Relaxed);
+        let written = self.written.lock().take();
         element.state.written(self.checkpoint);
-        Ok(prepared)
+        Ok((prepared, written.unwrap_or_default()))
     }
 }
 
 impl Drop for CutChanges {
     fn drop(&mut self) {
-        if self.is_written.load(Ordering::Relaxed) {
+        if self.written.lock().is_some() {
             self.give_up();
         }
     }

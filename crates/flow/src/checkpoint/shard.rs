@@ -16,7 +16,15 @@ pub trait Deferred: Send {
     fn write(&self, bell: &Arc<WriterBell>) -> Result<(), BoxError>;
 
     /// Prepares the written changes for the checkpoint, and returns the bytes that name them.
-    fn prepare(&self) -> Result<Vec<u8>, BoxError>;
+    fn prepare(&self) -> Result<(Vec<u8>, Written), BoxError>;
+}
+
+/// The changes that were written for a checkpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    pub changes: u64,
+    /// Of their keys and values.
+    pub bytes: u64,
 }
 
 /// A shard of which some elements are made while the flow goes on.
@@ -26,6 +34,8 @@ pub struct PendingShard {
     /// The deferred elements that are not prepared yet.
     deferred: VecDeque<(String, Box<dyn Deferred>)>,
     has_prepared: bool,
+    /// The sum over the prepared ones.
+    pub written: Written,
 }
 
 impl PendingShard {
@@ -43,8 +53,10 @@ impl PendingShard {
             deferred.write(bell)?;
         }
         while let Some((element, deferred)) = self.deferred.front() {
-            let bytes = deferred.prepare()?;
-            self.saved.put(element.clone(), bytes);
+            let (name, Written { changes, bytes }) = deferred.prepare()?;
+            self.written.changes += changes;
+            self.written.bytes += bytes;
+            self.saved.put(element.clone(), name);
             self.deferred.pop_front();
             self.has_prepared = true;
         }
@@ -209,8 +221,12 @@ mod tests {
             self.call("write")
         }
 
-        fn prepare(&self) -> Result<Vec<u8>, BoxError> {
-            self.call("prepare").map(|()| self.name.into())
+        fn prepare(&self) -> Result<(Vec<u8>, Written), BoxError> {
+            let written = Written {
+                changes: 1,
+                bytes: 10,
+            };
+            self.call("prepare").map(|()| (self.name.into(), written))
         }
     }
 
@@ -244,6 +260,7 @@ mod tests {
             shard.complete(&bell).unwrap();
             assert_eq!(calls.lock().join(", "), expected);
             assert_eq!(shard.saved.get("b").unwrap(), b"b");
+            assert_eq!((shard.written.changes, shard.written.bytes), (2, 20));
         }
     }
 

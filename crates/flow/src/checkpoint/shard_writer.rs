@@ -12,7 +12,7 @@ use crate::checkpoint::completeness::remove_others;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decision_signal::{DecisionSignal, StoredShard};
 use crate::checkpoint::record::ShardDigest;
-use crate::checkpoint::shard::{Head, PendingShard, encode};
+use crate::checkpoint::shard::{Head, PendingShard, Written, encode};
 use crate::checkpoint::store::{Checkpoints, ShardKey};
 use crate::checkpoint::write_error::{FinalError, Unencodable};
 use crate::checkpoint::writer_bell::WriterBell;
@@ -56,8 +56,8 @@ impl ShardWriter {
         let mut pause = PAUSE_MIN;
         loop {
             match self.attempt(&mut shard) {
-                Ok(shard) => {
-                    self.stored(shard, started_at);
+                Ok(digest) => {
+                    self.stored(digest, shard.written, started_at);
                     break;
                 }
                 Err(error) => {
@@ -113,7 +113,7 @@ impl ShardWriter {
         counts.error = Some(error);
     }
 
-    fn stored(&mut self, digest: ShardDigest, started_at: Duration) {
+    fn stored(&mut self, digest: ShardDigest, written: Written, started_at: Duration) {
         let mut counts = self.counts.lock();
         let took = self.clock.monotonic().saturating_sub(started_at);
         let cost = self.pause + took;
@@ -128,6 +128,8 @@ impl ShardWriter {
             seconds: Some(took.as_secs_f64()),
             pause_seconds: Some(self.pause.as_secs_f64()),
             bytes: Some(digest.bytes),
+            changes: Some(written.changes),
+            change_bytes: Some(written.bytes),
         });
     }
 }

@@ -112,6 +112,8 @@ impl Shards {
             seconds: None,
             pause_seconds: None,
             bytes: None,
+            changes: None,
+            change_bytes: None,
         });
         // Keys of stores without records have the run 0.
         self.run.store(run.max(1), Ordering::Relaxed);

@@ -9,6 +9,7 @@
 pub mod align;
 pub mod begin;
 pub mod crew;
+pub mod elements;
 pub mod failures;
 pub mod fit;
 pub mod load;

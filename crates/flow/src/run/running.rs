@@ -13,6 +13,7 @@ use crate::checkpoint::trail::CheckpointView;
 use crate::error::FlowError;
 use crate::graph::Graph;
 use crate::ranks::asking::{Asking, Lines};
+use crate::run::elements::StateElement;
 use crate::run::scheduler::room;
 use crate::run::settings::FlowSettings;
 use crate::run::state_reads;
@@ -274,6 +275,11 @@ impl Running {
     /// The state element of this name.
     pub fn state(&self, name: &str) -> Option<Arc<dyn StateReader>> {
         self.workers.state(name).cloned()
+    }
+
+    /// Returns all state elements as this rank has them, in the order of the program.
+    pub fn elements(&self) -> Vec<StateElement> {
+        self.workers.elements_of_state()
     }
 
     /// The names of all state elements.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::error::BoxError;
 use crate::state::late::{LateTally, LateTo};
 use crate::state::partial::StateReader;
+use crate::state::size::StateSize;
 use crate::windows::Windows;
 
 /// A state element: the figures of windows that have all of their events. A clone is another handle of the same
@@ -84,6 +85,11 @@ impl StateReader for Collected {
 
     fn late_to(&self) -> LateTo {
         self.state.late.to()
+    }
+
+    /// The items lie in memory of their source.
+    fn size(&self) -> StateSize {
+        StateSize::unknown("windows with all items")
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {

@@ -12,6 +12,7 @@ pub mod logged_windows;
 pub mod ordered;
 pub mod ordered_values;
 pub mod partial;
+pub mod size;
 pub mod table;
 pub mod value_history;
 pub mod value_table;

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use crate::error::BoxError;
 use crate::state::late::LateTo;
 use crate::state::ordered::OrderedState;
+use crate::state::size::StateSize;
+use crate::windows::{TableSize, owned_bytes};
 
 /// Reads a state element of any type by the text of its keys.
 pub trait StateReader: Send + Sync {
@@ -26,6 +28,11 @@ pub trait StateReader: Send + Sync {
     /// Returns the destination of late items.
     fn late_to(&self) -> LateTo {
         LateTo::Dropped
+    }
+
+    /// Returns its kind, and its size in memory by estimate. It costs little: readers ask each second.
+    fn size(&self) -> StateSize {
+        StateSize::unknown("custom")
     }
 
     /// Reads the element by the order of its keys; `None` where they have none.
@@ -62,6 +69,11 @@ pub trait PartialState: Default + Send + 'static {
 
     /// Returns up to `limit` of the keys of `parts`, each once.
     fn keys(parts: &[&Self], limit: usize) -> Vec<String>;
+
+    /// Returns the number of its entries, and their memory by estimate; `None` if unknown, as by default.
+    fn size(&self) -> Option<TableSize> {
+        None
+    }
 
     /// Saves the whole value, for a checkpoint.
     ///
@@ -134,6 +146,15 @@ impl<S: PartialState> StateReader for Partial<S> {
         self.with_parts(|parts| S::keys(parts, limit))
     }
 
+    fn size(&self) -> StateSize {
+        let parts = self.parts.lock();
+        let sizes = parts.iter().map(|part| part.lock().size());
+        StateSize {
+            kind: "partial",
+            tables: sizes.sum(),
+        }
+    }
+
     fn save(&self) -> Result<Vec<u8>, BoxError> {
         self.merged().save()
     }
@@ -164,6 +185,10 @@ impl PartialState for u64 {
 
     fn keys(_: &[&Self], limit: usize) -> Vec<String> {
         std::iter::repeat_n("count".to_owned(), limit.min(1)).collect()
+    }
+
+    fn size(&self) -> Option<TableSize> {
+        Some(TableSize::of_list::<u64>(1, 1))
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {
@@ -251,6 +276,12 @@ impl PartialState for Counts {
             }
         }
         keys
+    }
+
+    fn size(&self) -> Option<TableSize> {
+        let mut size = TableSize::of(&self.counts);
+        size.add_owned(self.counts.keys().map(owned_bytes));
+        Some(size)
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {

@@ -12,6 +12,7 @@ use millstream_base::key::encode_key;
 use serde::Serialize;
 
 use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
+use crate::windows::{TableSize, owned_bytes};
 
 /// The values of a partition's keys. Their history is noted only if the flow takes checkpoints.
 pub struct ValueTable<K, V> {
@@ -74,6 +75,22 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.entries
             .iter()
             .filter_map(|(key, entry)| Some((key, entry.value.as_ref()?)))
+    }
+
+    /// Returns the entries and their memory, by estimate. Looks at a few of them.
+    pub fn memory(&self) -> TableSize
+    where
+        V: Serialize,
+    {
+        let mut size = TableSize::of(&self.entries);
+        size.add_owned(
+            self.iter()
+                .map(|(key, value)| owned_bytes(key) + owned_bytes(value)),
+        );
+        let keys = self.index.iter().flat_map(|index| index.iter().take(1));
+        let indexed = keys.map(|(bytes, key)| bytes.len() + size_of_val(key) + size_of_val(bytes));
+        size.bytes += indexed.sum::<usize>() as u64 * size.entries;
+        size
     }
 
     /// Returns the checkpoint of [`committed`](Self::committed) values; 0 for the beginning of the run, `None` if there are

@@ -16,6 +16,7 @@ use crate::state::change::Change;
 use crate::state::logged::{LoggedState, WriteChanges};
 use crate::state::ordered::OrderedState;
 use crate::state::partial::StateReader;
+use crate::state::size::StateSize;
 use crate::state::value_history::ChangeCursor;
 use crate::state::value_table::ValueTable;
 use crate::windows::{Key, of_text, text_of};
@@ -136,6 +137,14 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
 
     fn ordered(&self) -> Option<&dyn OrderedState> {
         Some(self)
+    }
+
+    fn size(&self) -> StateSize {
+        let sizes = self.shared.tables.iter().map(|table| table.lock().memory());
+        StateSize {
+            kind: "values",
+            tables: Some(sizes.sum()),
+        }
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {

@@ -13,6 +13,7 @@ use crate::ranks::owners::KeyOwners;
 use crate::state::late::{LateTally, LateTo};
 use crate::state::logged_windows::WindowLog;
 use crate::state::partial::StateReader;
+use crate::state::size::StateSize;
 use crate::windows::{self, Combine, Key, WindowResult, WindowStore, WindowTotals, Windows};
 
 /// The windows of a keyed state element; a clone is another handle of the same element. On several ranks each has the
@@ -182,6 +183,16 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
 
     fn late_to(&self) -> LateTo {
         self.spec.late.to()
+    }
+
+    fn size(&self) -> StateSize {
+        let partitions = self.partitions.lock();
+        let sizes = partitions.iter();
+        let sizes = sizes.map(|part| part.lock().memory(&self.spec.aggregate));
+        StateSize {
+            kind: "windows",
+            tables: Some(sizes.sum()),
+        }
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {

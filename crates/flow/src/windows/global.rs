@@ -13,6 +13,7 @@ use super::journal::Journal;
 use super::map::Map;
 use super::pending::{OpenPane, PaneCell, Pending};
 use super::released::{Released, WindowResult};
+use super::size::TableSize;
 
 /// A result is of everything up to a moment.
 fn window_to<S>(end: i64, cell: Cell<S>) -> Window<S> {
@@ -132,6 +133,11 @@ impl<K: Hash + Eq + Clone, S: Clone> Timed<K, S> {
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.running.keys().chain(self.pending.keys())
+    }
+
+    pub fn memory(&self) -> TableSize {
+        let running = TableSize::of(&*self.running);
+        [self.pending.memory(), running].into_iter().sum()
     }
 
     /// Returns the number of results that will certainly be emitted, and the number of items that no result has purged.
@@ -309,6 +315,11 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.running.keys()
+    }
+
+    pub fn memory(&self) -> TableSize {
+        let due = TableSize::of_list::<(K, Cell<S>)>(self.due.len(), self.due.capacity());
+        [TableSize::of(&*self.running), due].into_iter().sum()
     }
 
     /// Returns the number of results that will certainly be emitted, and the number of items that no result has purged.

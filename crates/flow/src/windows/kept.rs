@@ -11,6 +11,7 @@ use super::cell::Cell;
 use super::entry::{Entry, EntryId, KeptCell, Window};
 use super::journal::Journal;
 use super::map::Map;
+use super::size::TableSize;
 
 /// Empty unless lateness is allowed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -203,6 +204,10 @@ impl<K: Hash + Eq + Clone, S: Clone> Kept<K, S> {
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.windows.values().flat_map(|keys| keys.keys())
+    }
+
+    pub fn memory(&self) -> TableSize {
+        self.windows.values().map(|keys| TableSize::of(keys)).sum()
     }
 
     /// Returns their number, once for each key.

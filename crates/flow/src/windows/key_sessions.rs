@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::size::TableSize;
 
 /// A session, or the fragment of one in this store. Its last item is at `cell.time_max`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,6 +62,12 @@ impl<S> Default for KeySessions<S> {
 impl<S> KeySessions<S> {
     pub fn len(&self) -> usize {
         usize::from(self.head.is_some()) + self.rest.len()
+    }
+
+    /// Returns the memory of all but the earliest, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let rest = self.rest.len();
+        TableSize::of_list::<(i64, Session<S>)>(rest, rest).bytes
     }
 
     pub fn earliest(&self) -> Option<&Session<S>> {

@@ -13,6 +13,7 @@ use super::journal::Journal;
 use super::pending::PaneCell;
 use super::released::{Released, WindowResult};
 use super::sessions::Sessions;
+use super::size::TableSize;
 use super::sliding::Sliding;
 use super::spec::{Kind, When, Windows};
 use super::tumbling::Tumbling;
@@ -293,6 +294,11 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
             Open::Sessions(sessions) => sessions.kept(),
             Open::Timed(_) | Open::Counted(_) => 0,
         }
+    }
+
+    /// Returns the entries and their memory, without that which keys and states own elsewhere.
+    pub fn memory(&self) -> TableSize {
+        each!(self, open => open.memory())
     }
 
     /// Returns the number of windows, once for each key, and of items in them.

@@ -10,6 +10,7 @@ use super::cell::Cell;
 use super::entry::{Entry, EntryId, Mark};
 use super::journal::Journal;
 use super::map::Map;
+use super::size::TableSize;
 
 pub(super) type PendingPane<K, S> = Map<K, PaneCell<S>>;
 
@@ -187,6 +188,10 @@ impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.panes.values().flat_map(|cells| cells.keys())
+    }
+
+    pub fn memory(&self) -> TableSize {
+        self.panes.values().map(|cells| TableSize::of(cells)).sum()
     }
 
     pub fn cells(&self) -> impl Iterator<Item = &Cell<S>> {

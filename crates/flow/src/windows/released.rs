@@ -11,6 +11,7 @@ use indexmap::IndexMap;
 use super::aggregate::Combine;
 use super::entry::{Mark, Window};
 use super::key::All;
+use super::size::TableSize;
 
 /// The result of a key in one window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,6 +259,16 @@ impl<K: Hash + Eq + Clone, S> Released<K, S> {
     pub fn get(&self, key: &K) -> Option<&Window<S>> {
         let young = self.young.windows.get(key);
         young.or_else(|| self.old.windows.get(key))
+    }
+
+    pub fn memory(&self) -> TableSize {
+        let generations = [&self.young, &self.old].into_iter();
+        let size = generations.map(|generation| {
+            let windows = &generation.windows;
+            // Beside an entry the table has its hash and its place.
+            TableSize::of_list::<(K, Window<S>, u64, usize)>(windows.len(), windows.capacity())
+        });
+        size.sum()
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &K> {

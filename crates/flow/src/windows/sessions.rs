@@ -13,6 +13,7 @@ use super::journal::Journal;
 use super::key_sessions::{KeySessions, Session};
 use super::map::Map;
 use super::released::{Released, WindowResult};
+use super::size::TableSize;
 
 /// The sessions of all keys. A session is retained after its end for as long as an item may come that joins it: an
 /// item is in time if the session that it would be alone is not closed, so it lies at most a gap, and the allowed
@@ -201,6 +202,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
     }
 
     /// Returns how many sessions were released and are retained for late items.
+    pub fn memory(&self) -> TableSize {
+        let mut size = TableSize::of(&*self.by_key);
+        let watched = self.by_key.values();
+        size.add_owned(watched.map(|watched| watched.sessions.memory_bytes()));
+        size
+    }
+
     pub fn kept(&self) -> usize {
         self.all().filter(|session| !session.has_new).count()
     }

@@ -13,6 +13,7 @@ use super::kept::Kept;
 use super::map::Map;
 use super::pending::{OpenPane, PaneCell, Pending};
 use super::released::{Released, WindowResult};
+use super::size::TableSize;
 use super::two_stacks::TwoStacks;
 
 /// The keys of sliding windows.
@@ -336,6 +337,14 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
     }
 
     /// Returns how many windows are retained for late items, once for each key.
+    pub fn memory(&self) -> TableSize {
+        let mut active = TableSize::of(&*self.active);
+        active.add_owned(self.active.values().map(TwoStacks::memory_bytes));
+        [self.pending.memory(), active, self.kept.memory()]
+            .into_iter()
+            .sum()
+    }
+
     pub fn kept(&self) -> usize {
         self.kept.len()
     }

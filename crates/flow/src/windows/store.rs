@@ -17,6 +17,7 @@ use super::journal::{EntryChange, Journal};
 use super::local::{Arrival, Partial};
 use super::open::Open;
 use super::released::{Released, ReleasedCursor, WindowResult};
+use super::size::{SAMPLE_MAX, TableSize, owned_bytes};
 use super::spec::Windows;
 use crate::error::BoxError;
 
@@ -323,6 +324,24 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
     /// Returns the number of items that came on time.
     pub(crate) fn taken_events(&self) -> u64 {
         self.taken_events
+    }
+
+    /// Returns the windows and panes in memory, once for each key, and their memory, by estimate. Looks at a few of them.
+    pub fn memory<A>(&self, aggregate: &A) -> TableSize
+    where
+        A: Combine<State = S>,
+        K: Serialize,
+        S: Serialize,
+    {
+        let mut size = self.open.memory();
+        size += self.released.memory();
+        let keys = self.keys(SAMPLE_MAX).into_iter();
+        size.add_owned(keys.map(|key| {
+            let open = self.open.newest(aggregate, &key);
+            let window = open.as_ref().or_else(|| self.released.get(&key));
+            owned_bytes(&key) + window.map_or(0, |window| owned_bytes(&window.cell.state))
+        }));
+        size
     }
 
     /// Takes out the keys for which `moves` holds. The totals of released windows stay here.

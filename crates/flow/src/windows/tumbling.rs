@@ -12,6 +12,7 @@ use super::journal::Journal;
 use super::kept::Kept;
 use super::pending::{OpenPane, PaneCell, Pending};
 use super::released::{Released, WindowResult};
+use super::size::TableSize;
 
 /// The keys of tumbling windows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -120,6 +121,12 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
     }
 
     /// Returns how many windows are retained for late items, once for each key.
+    pub fn memory(&self) -> TableSize {
+        [self.pending.memory(), self.kept.memory()]
+            .into_iter()
+            .sum()
+    }
+
     pub fn kept(&self) -> usize {
         self.kept.len()
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
 use super::cell::Cell;
+use super::size::TableSize;
 
 /// The panes of one key that are in windows yet to be released, oldest first.
 ///
@@ -134,6 +135,12 @@ impl<S: Clone> TwoStacks<S> {
     pub fn newest(&self) -> Option<i64> {
         let newest = self.back.last().or(self.front.first());
         newest.map(|(pane, _)| *pane)
+    }
+
+    /// Returns the memory of the panes, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let places = self.front.capacity() + self.back.capacity();
+        TableSize::of_list::<(i64, Cell<S>)>(self.len(), places).bytes
     }
 
     pub fn is_empty(&self) -> bool {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use millstream_base::KeyRange;
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    Checkpointing, Checkpoints, Emit, Flow, FlowError, FlowSettings, OrderedState, ReadLevel,
-    Resume, Running, Values,
+    Checkpointing, Checkpoints, ElementStorage, Emit, Flow, FlowError, FlowSettings, OrderedState,
+    ReadLevel, Resume, Running, Values,
 };
 
 use self::log::LogStore;
@@ -91,6 +91,21 @@ fn a_changelog_is_called_in_order_and_gets_only_changed_keys() {
     store.take_calls();
     hand.give([2]);
     wait_until_committed(&store, &[(1, 2), (2, 2)]);
+    let last = running.checkpoints().unwrap().last.unwrap();
+    // A key of 8 bytes, at least, and a digit.
+    assert_eq!(last.changes, Some(1));
+    assert!(last.change_bytes >= Some(2), "{last:?}");
+    assert!(last.pause_seconds.is_some_and(|pause| pause < 10.0));
+    let elements = running.elements();
+    let stored: Vec<_> = elements
+        .iter()
+        .map(|it| (it.name.as_str(), it.stored))
+        .collect();
+    let expected = [
+        ("counts", ElementStorage::Changelog),
+        ("nothing", ElementStorage::Whole),
+    ];
+    assert_eq!(stored, expected);
     hand.give([1001]);
     wait_until_committed(&store, &[(2, 2)]);
     let calls = store.take_calls();

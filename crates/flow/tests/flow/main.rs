@@ -26,6 +26,7 @@ mod records;
 mod refused;
 mod running;
 mod shapes;
+mod sizes;
 mod skew;
 mod sleeps;
 mod support;

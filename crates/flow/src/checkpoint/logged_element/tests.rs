@@ -146,7 +146,8 @@ fn a_commit_does_not_wait_for_a_push_or_for_room() {
     room.wake();
     asks.recv_timeout(TIME_MAX).unwrap();
     answer.send(1).unwrap();
-    assert_eq!(writer.join().unwrap().unwrap(), [2]);
+    let (name, written) = writer.join().unwrap().unwrap();
+    assert_eq!((&name[..], written.changes), (&[2][..], 1));
 }
 
 #[test]
