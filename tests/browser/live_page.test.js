@@ -155,6 +155,10 @@ const stagesOf = (page, flow) =>
     .locator("tbody tr")
     .evaluateAll((rows) => rows.map((row) => [...row.cells].slice(0, 4).map((cell) => cell.textContent)));
 
+// The text of a flow's fact outside of its stages.
+const factOf = (page, name) =>
+  page.locator(".facts div").filter({ has: page.getByText(name, { exact: true }) }).locator("dd").textContent();
+
 test("each stage of a flow shows its figures", async () => {
   const { page, checkBehaviour } = await open({ viewport: DESKTOP });
   await waitUntil("all stages have worked", async () => {
@@ -174,7 +178,15 @@ test("each stage of a flow shows its figures", async () => {
   await page.getByRole("cell", { name: /^\d+(\.\d)? s ago$/ }).first().waitFor();
   await page.getByText(/^[\d,]+ records? of ads$/).waitFor();
   await page.getByText("0, too late for their window", { exact: true }).waitFor();
-  await page.getByText(/^number \d+, \d+ s ago, [\d.]+ (B|KiB) in [\d.]+ (µs|ms|s)$/).waitFor();
+  const checkpoint = /^number [\d,]+, \d+ s ago, [\d.]+ (B|KiB) in [\d.]+ (µs|ms|s); the sources paused for [\d.]+ (µs|ms|s)/;
+  await page.getByText(checkpoint).waitFor();
+  assert.match(await factOf(page, "Time between checkpoints"), /^[\d.]+ (ms|s)$/);
+  const state = page.getByRole("table", { name: /^State: about [\d.]+ (B|KiB|MiB) in memory$/ });
+  const [totals, counts] = await state.locator("tbody tr").evaluateAll((rows) =>
+    rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
+  assert.deepEqual(totals, ["totals", "custom", "–", "–", "whole"]);
+  assert.equal(counts[0], "campaign_counts");
+  assert.match(counts.slice(1).join(" "), /^windows [\d,]+ [\d.]+ (KiB|MiB) changes$/);
   const chart = page.locator(".stages polyline").first();
   await waitUntil("a chart", async () => (await chart.getAttribute("points"))?.split(" ").length > 4);
   assert.equal(await page.title(), "Millstream: ads");
@@ -214,7 +226,7 @@ test("a phone shows the whole page without scrolling sideways", async () => {
     await waitForCampaigns(page);
     const isWithin = () => document.documentElement.scrollWidth <= window.innerWidth;
     assert.ok(await page.evaluate(isWithin));
-    await page.screenshot({ path: join(SCREENSHOTS, `phone-${colorScheme}.png`) });
+    await page.screenshot({ path: join(SCREENSHOTS, `phone-${colorScheme}.png`), fullPage: true });
     await checkBehaviour();
   }
 });

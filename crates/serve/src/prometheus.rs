@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 use std::sync::Arc;
 
-use millstream_flow::{CheckpointCounts, Latency, Running, StageMetrics};
+use millstream_flow::{CheckpointCounts, Latency, Running, StageMetrics, StateElement};
 
 use self::MetricKind::{Counter, Gauge};
 
@@ -115,19 +115,36 @@ const OF_FLOWS: [Family<Running>; 6] = [
 ];
 
 #[rustfmt::skip]
-const OF_CHECKPOINTS: [Family<CheckpointCounts>; 6] = [
+const OF_CHECKPOINTS: [Family<CheckpointCounts>; 10] = [
     family("flow_checkpoints_total", Counter, |counts| Some(counts.kept as f64),
         "Shards of checkpoints that this rank has stored."),
     family("flow_checkpoint_failures_total", Counter, |counts| Some(counts.failed as f64),
         "Shards of checkpoints that this rank failed to store."),
+    family("flow_checkpoint_interval_seconds", Gauge, |counts| Some(counts.interval_seconds),
+        "The time from one checkpoint to the next; it may adapt to their cost."),
     family("flow_checkpoint_last_number", Gauge, |counts| Some(counts.last?.number as f64),
         "The number of the last checkpoint of which this rank has stored its shard."),
     family("flow_checkpoint_last_age_seconds", Gauge, |counts| counts.last?.age_seconds,
         "The age of that shard; absent if an earlier run stored it."),
     family("flow_checkpoint_last_duration_seconds", Gauge, |counts| counts.last?.seconds,
         "The time to write that shard."),
+    family("flow_checkpoint_last_pause_seconds", Gauge, |counts| counts.last?.pause_seconds,
+        "The time for which the sources paused before."),
     family("flow_checkpoint_last_bytes", Gauge, |counts| Some(counts.last?.bytes? as f64),
         "The size of that shard."),
+    family("flow_checkpoint_last_changes", Gauge, |counts| Some(counts.last?.changes? as f64),
+        "The changes of state elements that it has in changelogs."),
+    family("flow_checkpoint_last_change_bytes", Gauge, |counts| Some(counts.last?.change_bytes? as f64),
+        "The bytes of the keys and values of these changes."),
+];
+
+/// A metric of every state element.
+#[rustfmt::skip]
+const OF_ELEMENTS: [Family<StateElement>; 2] = [
+    family("flow_state_entries", Gauge, |element| Some(element.entries? as f64),
+        "Entries of a state element on this rank: keys, or windows of keys."),
+    family("flow_state_memory_bytes", Gauge, |element| Some(element.memory_bytes? as f64),
+        "The memory of a state element on this rank, by estimate."),
 ];
 
 /// All of [`StageMetrics`].
@@ -265,6 +282,7 @@ pub fn text(program: &[Metric], flows: &[Arc<Running>]) -> String {
             }
         }
     }
+    page.elements(&flows);
     page.late_events(&flows);
     page.streams(&flows);
     let stages = flows.iter().flat_map(|flow| {
@@ -330,6 +348,28 @@ impl Page {
                 let labels = flow.labels(&[("stage", &stage.stage)]);
                 if let Some(value) = (family.value)(stage) {
                     self.line(family.name, "", &labels, value);
+                }
+            }
+        }
+    }
+
+    fn elements(&mut self, flows: &[Labeled<'_>]) {
+        let elements = flows.iter().flat_map(|flow| {
+            let elements = flow.flow.elements().into_iter();
+            elements.map(move |element| (flow, element))
+        });
+        let elements: Vec<_> = elements.collect();
+        for family in &OF_ELEMENTS {
+            self.head(family.name, family.kind.text(), family.help);
+            for (flow, element) in &elements {
+                let StateElement {
+                    name, kind, stored, ..
+                } = element;
+                let others =
+                    [("state", name), ("kind", kind)].map(|(label, text)| (label, text.as_str()));
+                let others = [&others[..], &[("stored", stored.name())]].concat();
+                if let Some(value) = (family.value)(element) {
+                    self.line(family.name, "", &flow.labels(&others), value);
                 }
             }
         }

@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use millstream_flow::{
-    CheckpointCounts, LateEvents, LateSource, Latency, Position, StageMetrics, Wait,
+    CheckpointCounts, LateEvents, LateSource, Latency, Position, StageMetrics, StateElement, Wait,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -129,6 +129,7 @@ struct FlowMetrics {
     late_sources: Vec<LateSource>,
     waits: Vec<Wait>,
     checkpoints: Option<CheckpointCounts>,
+    elements: Vec<StateElement>,
     #[serde(flatten)]
     throughput: Throughput,
 }
@@ -162,6 +163,7 @@ async fn flow_metrics(
             late_sources: flow.late_sources(),
             waits: flow.waits(),
             checkpoints: flow.checkpoints(),
+            elements: flow.elements(),
             throughput: shown.history.of(&flow),
         }))
     })

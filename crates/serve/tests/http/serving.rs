@@ -484,6 +484,53 @@ impl Source for Numbers {
 }
 
 #[test]
+fn a_flow_shows_its_checkpoints_and_its_state_elements() {
+    let server = start_with(Arc::new(Flows(count(1, Some(Arc::default())))));
+    let metrics = get(&server, "/api/v1/flows/count/metrics").json();
+    let elements = metrics["elements"].as_array().expect("a list");
+    let found = elements.iter().map(|it| {
+        let memory = it["memory_bytes"].as_u64().expect("a number");
+        assert!((8..100_000).contains(&memory), "{it}");
+        json!([it["name"], it["kind"], it["stored"]])
+    });
+    let expected = [
+        json!(["users", "values", "whole"]),
+        json!(["numbers", "values", "whole"]),
+        json!(["sums", "partial", "whole"]),
+    ];
+    assert!(found.eq(expected), "{elements:?}");
+    let checkpoints = &metrics["checkpoints"];
+    assert_eq!(checkpoints["failed"], 0);
+    assert_eq!(checkpoints["interval_seconds"], 0.001);
+    let last = &checkpoints["last"];
+    assert!(last["number"].as_u64() >= Some(2), "{last}");
+    assert!(last["pause_seconds"].as_f64() >= Some(0.0), "{last}");
+    assert_eq!(last["changes"], 0, "the store has no changelogs");
+    let body = get(&server, "/metrics").body;
+    let value = |series: &str| {
+        let line = body.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap_or_else(|| panic!("no {series}"))
+            .trim()
+            .to_owned()
+    };
+    let entries = |state: &str| {
+        value(&format!(
+            "millstream_flow_state_entries{{flow=\"count\",state=\"{state}\",kind=\"values\",stored=\"whole\"}}"
+        ))
+    };
+    assert_eq!([entries("users"), entries("numbers")], ["100", "100"]);
+    let of_flow = |name: &str| value(&format!("millstream_flow_{name}{{flow=\"count\"}}"));
+    assert_eq!(of_flow("checkpoint_interval_seconds"), "0.001");
+    assert_eq!(of_flow("checkpoint_last_changes"), "0");
+    assert_eq!(of_flow("checkpoint_last_change_bytes"), "0");
+    assert!(
+        of_flow("checkpoint_last_pause_seconds")
+            .parse::<f64>()
+            .is_ok()
+    );
+}
+
+#[test]
 fn live_and_committed_values_and_headers_differ_between_checkpoints() {
     let store = Arc::new(MemoryStore::default());
     let settings = FlowSettings {
