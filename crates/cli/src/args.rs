@@ -5,6 +5,7 @@ mod kv;
 mod streams;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process;
@@ -31,7 +32,7 @@ pub use self::streams::{CopyArgs, ExportArgs, ImportArgs, PurgeArgs};
 use crate::console::{CANNOT_WRITE, tell};
 use crate::exit;
 use crate::help::{unused_flag, with_used_settings};
-use crate::settings::Settings;
+use crate::settings::{HTTP_DEFAULT, Settings};
 use crate::values::{
     ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, principal, record_size,
     rule_host, size, some_bytes, some_time, text, time, virtual_logs,
@@ -137,7 +138,7 @@ impl Command {
                 | Command::Profile(_)
                 | Command::Completion(_)
                 | Command::Man(_)
-                | Command::Flow(FlowCommand::Run(_) | FlowCommand::List)
+                | Command::Flow(FlowCommand::Run(_) | FlowCommand::List | FlowCommand::Describe(_))
                 | Command::User(UserCommand::Init { .. })
         )
     }
@@ -253,7 +254,7 @@ pub enum Command {
     /// Measure a server's throughput and latency, as Kafka's own performance tools do
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Run the built-in applications
+    /// Run the built-in applications, and describe the flows of running programs
     #[command(subcommand)]
     Flow(FlowCommand),
 }
@@ -687,9 +688,33 @@ pub enum FlowCommand {
     Run(Application),
     /// List the applications
     List,
+    /// Show the checkpoints and the state of the flows of a running program
+    ///
+    /// The program has to serve HTTP, as `quickstart`, `flow run --http` and programs with `--http` do. For each flow,
+    /// and for each of its ranks in that program: the number, age, length and size of the last checkpoint, the time
+    /// between checkpoints, failures, and the state elements with their entries, their memory by estimate, and how
+    /// checkpoints store them.
+    ///
+    /// Example: millstream flow describe totals --at 127.0.0.1:8081
+    ///
+    /// The fields of --json: flows, each with flow, rank, the ranks in the program, is_finished, workers,
+    /// lag_records, checkpoints, null if it takes none, and elements. checkpoints has the number of those kept and
+    /// failed, the last error, interval_seconds, and last, with number, kept_at_ms, age_seconds, seconds,
+    /// pause_seconds, bytes, changes and change_bytes. An element has name, kind, entries, memory_bytes and stored:
+    /// changelog, whole or nowhere.
+    Describe(DescribeFlowArgs),
     /// List the items that flows could not process, and replay them
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
+}
+
+#[derive(Debug, Args)]
+pub struct DescribeFlowArgs {
+    /// The flow's name; all flows of the program without it
+    pub flow: Option<String>,
+    /// The address at which the program serves HTTP
+    #[arg(long, value_name = "ADDRESS", default_value_t = HTTP_DEFAULT, value_parser = crate::values::http_address)]
+    pub at: SocketAddr,
 }
 
 #[derive(Debug, Subcommand)]

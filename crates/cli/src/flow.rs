@@ -1,8 +1,9 @@
-//! `millstream flow`: the built-in applications.
+//! `millstream flow`: the built-in applications, and the flows of running programs.
 
 mod ads;
 mod checkpoints;
 mod dead_letters;
+mod describe;
 mod logparser;
 mod observe;
 mod ranks;
@@ -46,6 +47,7 @@ pub fn run(
             words::run(&args, settings, is_json, &stop()?)
         }
         FlowCommand::List => list(is_json),
+        FlowCommand::Describe(args) => describe::run(&args, is_json),
         FlowCommand::DeadLetters(command) => {
             dead_letters::run(&command, settings, is_json, &stop()?)
         }

@@ -28,7 +28,7 @@ fn used(verb: &str, below: Option<&str>) -> &'static [Use] {
     match (verb, below) {
         ("start", _) => &[Use::Log, Use::Broker, Use::Http],
         ("quickstart", _) => &[Use::Log, Use::Http, Use::Flows, Use::Quickstart],
-        ("flow", Some("list")) | ("completion" | "man", _) => &[],
+        ("flow", Some("list" | "describe")) | ("completion" | "man", _) => &[],
         ("flow", Some("dead-letters")) => &[Use::Log, Use::Client],
         ("flow", _) => &[Use::Http, Use::Flows],
         ("user", Some("init")) | ("repair", _) => &[Use::Log],

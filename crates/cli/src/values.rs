@@ -145,6 +145,12 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// An address as programs print it: `http://127.0.0.1:8080/` is one, too.
+pub fn http_address(text: &str) -> Result<SocketAddr, String> {
+    let bare = text.strip_prefix("http://").unwrap_or(text);
+    address(bare.strip_suffix('/').unwrap_or(bare))
+}
+
 /// A Kafka listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {

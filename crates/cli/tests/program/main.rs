@@ -6,6 +6,7 @@ mod bad_input;
 mod crash;
 mod damage;
 mod dead_letters;
+mod describe;
 mod flow;
 mod http;
 mod http_watch;
