@@ -142,7 +142,7 @@ pub use build::gathered::gathered;
 pub use build::keyed::Keyed;
 pub use build::operators::Operators;
 pub use build::window_join::WindowJoin;
-pub use checkpoint::changelog::{Changelog, RestoreChange};
+pub use checkpoint::changelog::Changelog;
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 pub use checkpoint::store::{
     CheckpointRecords, Checkpointing, Checkpoints, Resume, ShardKey, StoreLock,
@@ -172,6 +172,7 @@ pub use stage::ring_input::RingInput;
 pub use stage::row::RowStart;
 pub use stage::source_input::SourceInput;
 pub use state::change::Change;
+pub use state::changelog_reader::{ChangelogReader, RestoreChange};
 pub use state::collected::Collected;
 pub use state::late::LateTo;
 pub use state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue};

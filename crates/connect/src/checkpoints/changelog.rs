@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, Offset};
 use millstream_client::partition_of_key;
 use millstream_flow::{BoxError, Change, RestoreChange};
 use millstream_log::{CLEANUP_POLICY, COMPACT, DELETE, Durability, Stream};
@@ -276,32 +276,39 @@ impl Restoring<'_> {
         unread: &mut Unread,
     ) -> Result<(), ChangelogError> {
         let Some(key) = record.key else {
-            return Err(self.foreign(record, "it has no key"));
+            return Err(self.foreign(record.offset, "it has no key"));
         };
         if partition_of_key(key, self.partitions) != self.partition as usize {
-            return Err(self.foreign(record, "its key belongs to another partition"));
+            return Err(self.foreign(record.offset, "its key belongs to another partition"));
         }
         let read = match each(key, record.value) {
             // A key that cannot be read has no value any more.
             _ if record.value.is_none() => Ok(()),
-            read => read.map_err(|error| self.foreign(record, &error.to_string())),
+            read => read.map_err(|error| self.foreign(record.offset, &error.to_string())),
         };
-        unread.note(key, read.and_then(|()| self.check_checkpoint(record)))
+        let headers = record.headers().map(|it| (it.name, it.value));
+        let checked = read.and_then(|()| self.check_checkpoint(record.offset, headers));
+        unread.note(key, checked)
     }
 
-    fn check_checkpoint(&self, record: &Record<'_>) -> Result<(), ChangelogError> {
-        let header = record.headers().find(|it| it.name == CHECKPOINT);
-        let number = header.and_then(|it| std::str::from_utf8(it.value?).ok()?.parse().ok());
+    /// Checks the headers of a change: it is of no later checkpoint than the flow.
+    pub fn check_checkpoint<'r>(
+        &self,
+        offset: Offset,
+        mut headers: impl Iterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Result<(), ChangelogError> {
+        let header = headers.find(|(name, _)| *name == CHECKPOINT);
+        let number = header.and_then(|(_, value)| std::str::from_utf8(value?).ok()?.parse().ok());
         let Some(checkpoint) = number else {
             let why =
                 "it has no header \"checkpoint\" with a number, as the flow's own changes have";
-            return Err(self.foreign(record, why));
+            return Err(self.foreign(offset, why));
         };
         match self.resumed {
             Some(resumed) if checkpoint > resumed => Err(ChangelogError::Ahead {
                 stream: self.stream.to_owned(),
                 partition: self.partition,
-                offset: record.offset.0,
+                offset: offset.0,
                 checkpoint,
                 resumed,
             }),
@@ -309,11 +316,11 @@ impl Restoring<'_> {
         }
     }
 
-    fn foreign(&self, record: &Record<'_>, why: &str) -> ChangelogError {
+    fn foreign(&self, offset: Offset, why: &str) -> ChangelogError {
         ChangelogError::Foreign {
             stream: self.stream.to_owned(),
             partition: self.partition,
-            offset: record.offset.0,
+            offset: offset.0,
             why: why.to_owned(),
         }
     }

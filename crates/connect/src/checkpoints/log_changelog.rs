@@ -1,29 +1,24 @@
 //! The changelog of a state element in a stream of a log.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Waker;
-use std::thread;
-use std::time::Duration;
 
 use millstream_base::Timestamp;
-use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
-use millstream_log::{
-    CLEANUP_POLICY, COMPACT, KEYED_CLOCK, KEYED_CLOCK_MIN, Log, LogError, Next, Stream,
-    StreamConfig, StreamPartition, Subscription,
+use millstream_flow::{
+    BoxError, Change, Changelog, ChangelogReader, RestoreChange, Sink, SinkStart,
 };
-use millstream_record::{Chunks, Decompressor};
+use millstream_log::{
+    CLEANUP_POLICY, COMPACT, KEYED_CLOCK, KEYED_CLOCK_MIN, Log, LogError, Stream, StreamConfig,
+    StreamPartition,
+};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_stream, of_stream, stream_name,
-    text_of_key,
+    ChangelogError, Encode, PARTITIONS, check_stream, stream_name, text_of_key,
 };
 use super::changelog_clock::{ChangelogClock, lowered, raised, time_of};
+use super::log_reader::LogReader;
 use crate::sink::{SinkError, StreamSink};
-
-/// Bytes that are read at once.
-const READ_BYTES: usize = 1 << 20;
-
-/// The pause before the next try while other readers hold all memory for reads.
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Appends the changes in transactions, and reads them back.
 pub struct LogChangelog {
@@ -63,48 +58,9 @@ impl LogChangelog {
         })
     }
 
-    fn restore_partition(
-        &self,
-        partition: &StreamPartition,
-        resumed: Option<u64>,
-        each: &mut RestoreChange<'_>,
-        unread: &mut Unread,
-    ) -> Result<(), BoxError> {
-        self.check_decided(partition)?;
-        let restoring = Restoring {
-            stream: self.stream.name(),
-            partition: partition.index(),
-            partitions: self.stream.partition_count() as usize,
-            resumed,
-        };
-        restoring.check_start(partition.earliest_offset().0)?;
-        let start = (partition.clone(), partition.earliest_offset());
-        let mut subscription = Subscription::of_partitions([start]);
-        subscription.end_at_head();
-        let mut decompressor = Decompressor::default();
-        loop {
-            let handed = match subscription.next(READ_BYTES)? {
-                Next::Handed(handed) => handed,
-                Next::End => return Ok(()),
-                Next::Busy | Next::Nothing => {
-                    thread::sleep(BUSY_PAUSE);
-                    continue;
-                }
-            };
-            for chunk in Chunks::trusted(&handed.chunks.bytes) {
-                let chunk = chunk?;
-                if chunk.header().attributes.is_control() {
-                    continue;
-                }
-                for record in chunk.records(&mut decompressor)? {
-                    let record = record?;
-                    // The first chunk may begin with deleted records.
-                    if record.offset >= handed.from {
-                        restoring.restore(&record, each, unread)?;
-                    }
-                }
-            }
-        }
+    fn check_all_decided(&self, reader: &LogReader) -> Result<(), BoxError> {
+        let mut partitions = reader.partitions();
+        partitions.try_for_each(|partition| self.check_decided(partition))
     }
 
     /// Fails if a transaction of another program hides changes. Other ranks of this flow may have begun already.
@@ -187,13 +143,18 @@ impl Changelog for LogChangelog {
         {
             set_clock(&self.log, self.stream.name(), time)?;
         }
-        let mut unread = Unread::default();
-        for partition in 0..self.stream.partition_count() {
-            let partition = self.stream.partition(partition)?;
-            let restored = self.restore_partition(&partition, resumed, each, &mut unread);
-            restored.map_err(|error| of_stream(self.stream.name(), error))?;
+        let reader = LogReader::new(&self.stream, resumed)?;
+        self.check_all_decided(&reader)?;
+        reader.read_all(&AtomicBool::new(false), each)
+    }
+
+    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        let reader = LogReader::new(&self.stream, Some(resumed))?;
+        if !reader.is_large() {
+            return Ok(None);
         }
-        Ok(unread.check()?)
+        self.check_all_decided(&reader)?;
+        Ok(Some(Arc::new(reader)))
     }
 
     fn give_up(&mut self) {

@@ -4,6 +4,7 @@ mod changelog;
 mod changelog_clock;
 mod directory;
 mod log_changelog;
+mod log_reader;
 mod objects;
 mod record_stream;
 mod server;

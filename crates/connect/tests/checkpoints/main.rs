@@ -3,6 +3,7 @@
 mod crashes;
 mod directory;
 mod full_disk;
+mod large_state;
 #[path = "../numbers/mod.rs"]
 mod numbers;
 mod places;

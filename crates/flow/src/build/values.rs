@@ -112,6 +112,7 @@ where
             function: Arc::clone(&function),
             label: label.clone(),
             outbox: Some(Outbox::of_channels(writing, &channels)),
+            missing: None,
         });
         flow.stage(&results_name, &results)
     }
@@ -188,6 +189,7 @@ where
             function: Arc::clone(&function),
             label: label.clone(),
             outbox: None,
+            missing: None,
         })
     }
 

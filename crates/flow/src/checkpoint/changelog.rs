@@ -1,11 +1,11 @@
 //! Changelogs: the contract of streams that hold the changes of state elements.
 
+use std::sync::Arc;
+
 use crate::error::BoxError;
 use crate::sinks::sink::Sink;
 use crate::state::change::Change;
-
-/// Takes the key and the value of each change that a changelog restores.
-pub type RestoreChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), BoxError> + 'a;
+use crate::state::changelog_reader::{ChangelogReader, RestoreChange};
 
 /// The durable log of the changes of a state element on one rank: a stream whose records are found by key. It takes
 /// changes as a sink takes results, exactly once by checkpoints, except for these differences:
@@ -37,6 +37,16 @@ pub trait Changelog: Sink<Change> {
         each: &'a mut RestoreChange<'a>,
     ) -> Result<(), BoxError>;
 
+    /// Returns a reader, by which an element gets values as it needs them and the others meanwhile, so that the flow begins
+    /// before they are read; or `None`: then [`restore`](Self::restore) follows. It is called when that would be, with the
+    /// checkpoint that the flow resumes from, for elements that can read so.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore), as far as the faults are known before the changes are read.
+    fn reader(&mut self, _resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        Ok(None)
+    }
+
     /// Discards all changes since the last `prepare`; the writer pushes them again. A changelog with a transaction aborts it,
     /// so that attempts do not pile up in it and no reader waits for its end.
     fn give_up(&mut self) {}
@@ -59,6 +69,10 @@ impl<C: Changelog + ?Sized> Changelog for Box<C> {
         each: &'a mut RestoreChange<'a>,
     ) -> Result<(), BoxError> {
         (**self).restore(resumed, each)
+    }
+
+    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        (**self).reader(resumed)
     }
 
     fn give_up(&mut self) {

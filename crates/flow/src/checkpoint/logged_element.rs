@@ -15,6 +15,7 @@ use crate::error::{BoxError, Failure};
 use crate::sinks::sink::SinkStart;
 use crate::stage::user_code::{Label, catch};
 use crate::state::change::Change;
+use crate::state::loading::LoadThreads;
 use crate::state::logged::{Changes, LoggedState};
 
 /// Changes that are encoded before they are pushed together.
@@ -35,6 +36,8 @@ pub struct LoggedElement {
     change_bytes: AtomicU64,
     /// Set before the flow runs, if the store of checkpoints has changelogs.
     log: OnceLock<OpenLog>,
+    /// Set before the flow runs, if values are read while it does.
+    loading: OnceLock<LoadThreads>,
 }
 
 struct OpenLog {
@@ -57,6 +60,7 @@ impl LoggedElement {
             state,
             change_bytes: AtomicU64::new(0),
             log: OnceLock::new(),
+            loading: OnceLock::new(),
         }
     }
 
@@ -117,10 +121,18 @@ impl LoggedElement {
         self.log().call(|log| log.changelog.recover(start))
     }
 
-    /// Reads the changelog. The element continues from it as of the checkpoint `resumed`. Without one the element stays as
-    /// it is, and the next checkpoint makes the changelog equal to it.
-    pub fn restore(&self, resumed: Option<u64>) -> Result<(), BoxError> {
+    /// Reads the changelog, or begins to, if it is large: then `waker` wakes the workers when values have come. The element
+    /// continues from it as of the checkpoint `resumed`. Without one the element stays as it is, and the next checkpoint
+    /// makes the changelog equal to it.
+    pub fn restore(&self, resumed: Option<u64>, waker: &Waker) -> Result<(), BoxError> {
         let state = &self.state;
+        if let Some(resumed) = resumed.filter(|_| state.is_lazy())
+            && let Some(reader) = self.log().call(|log| log.changelog.reader(resumed))?
+        {
+            let threads = state.read_lazily(reader, waker.clone())?;
+            self.loading.get_or_init(|| threads);
+            return Ok(());
+        }
         self.log().call(|log| {
             log.changelog
                 .restore(resumed, &mut |key, value| match resumed {
@@ -132,6 +144,15 @@ impl LoggedElement {
                         .into()
                     }),
                 })
+        })
+    }
+
+    /// Returns the failure of a value that was to be read while the flow runs.
+    pub fn loading_failure(&self) -> Option<Failure> {
+        let error = self.loading.get()?.failure()?;
+        Some(Failure::Error {
+            operator: Arc::clone(&self.label.0),
+            error: format!("a value cannot be read from its changelog: {error}").into(),
         })
     }
 
@@ -167,7 +188,7 @@ impl LoggedElement {
     /// Checks that the element, which is restored, has the key of the checkpoint's sample.
     pub fn check_restored(&self, sample: &[u8]) -> Result<(), BoxError> {
         let (key, _): (Vec<u8>, Vec<u8>) = postcard::from_bytes(sample)?;
-        match self.state.has(&key) {
+        match self.state.has(&key)? {
             true => Ok(()),
             false => Err(
                 "it lacks a key that the checkpoint has, so records of the state were removed, perhaps with their stream; \

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::task::Waker;
 
 use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
@@ -228,6 +229,7 @@ fn recover_changelogs(
 
 /// Restores the state elements whose changes are in changelogs.
 fn restore_changelogs(graph: &Graph, beginning: Option<&ResumePoint>) -> Result<(), BoxError> {
+    let waker = Waker::from(Arc::clone(&graph.doorbell));
     for element in graph.logged.iter().filter(|element| element.is_open()) {
         let name = element.name();
         let saved = changelog_element(name);
@@ -236,7 +238,7 @@ fn restore_changelogs(graph: &Graph, beginning: Option<&ResumePoint>) -> Result<
             if let Some(head) = resumed.and_then(|it| it.saved.get(&head_element(name)).ok()) {
                 element.restore_head(head)?;
             }
-            element.restore(resumed.map(|it| it.number))?;
+            element.restore(resumed.map(|it| it.number), &waker)?;
             let sample = resumed.and_then(|it| it.saved.get(&sample_element(name)).ok());
             sample.map_or(Ok(()), |sample| element.check_restored(sample))
         });

@@ -51,8 +51,17 @@ impl Workers {
         self.doorbell.ring_all();
     }
 
+    /// Returns a failure that no worker has found: on another rank, or beside the workers.
+    pub(super) fn failure_outside(&self) -> Option<FlowError> {
+        self.failure_elsewhere().or_else(|| {
+            let mut logged = self.logged.iter();
+            let failure = logged.find_map(|element| element.loading_failure());
+            failure.map(|failure| self.error(failure))
+        })
+    }
+
     /// Returns the failure that has ended all ranks, if it was on another one.
-    pub(super) fn failure_elsewhere(&self) -> Option<FlowError> {
+    fn failure_elsewhere(&self) -> Option<FlowError> {
         let (rank, message) = self.ranks.failure()?;
         (rank != self.ranks.rank()).then(|| FlowError::Ranks {
             flow: self.name.clone(),

@@ -107,8 +107,10 @@ fn answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, BoxE
             level,
         } => {
             let state = &**element(name)?;
-            let values = keys.iter().map(|key| value(state, key, *level));
-            StateAnswer::Values(values.collect())
+            let values = keys.iter().map(|key| value(state, key, *level)).collect();
+            // Otherwise a value that cannot be read would look absent.
+            state.is_whole()?;
+            StateAnswer::Values(values)
         }
         StateRequest::Range {
             element: name,
@@ -116,6 +118,7 @@ fn answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, BoxE
             limit,
             level,
         } => {
+            check_whole(&**element(name)?, name)?;
             let state = element(name)?.ordered();
             let state = state.ok_or_else(|| format!("the keys of \"{name}\" have no order"))?;
             StateAnswer::Range(state.scan(range, *limit, *level))
@@ -123,11 +126,26 @@ fn answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, BoxE
         StateRequest::Keys {
             element: name,
             limit,
-        } => StateAnswer::Keys(element(name)?.keys(*limit)),
+        } => {
+            check_whole(&**element(name)?, name)?;
+            StateAnswer::Keys(element(name)?.keys(*limit))
+        }
         StateRequest::Progress { checkpoint } => {
             StateAnswer::Progress(progress(workers, *checkpoint))
         }
     })
+}
+
+/// Fails while not all values are in memory.
+fn check_whole(state: &dyn StateReader, name: &str) -> Result<(), BoxError> {
+    match state.is_whole()? {
+        true => Ok(()),
+        false => Err(format!(
+            "the flow has resumed, and the values of \"{name}\" are still read from its changelog: single keys can be read \
+             already; list keys later"
+        )
+        .into()),
+    }
 }
 
 fn value(state: &dyn StateReader, key: &str, level: ReadLevel) -> Option<StateValue> {

@@ -187,7 +187,7 @@ impl Workers {
             is_blocked = false;
             look = self.doorbell.look();
             now = self.clock.monotonic();
-            if let Some(error) = self.failure_elsewhere() {
+            if let Some(error) = self.failure_outside() {
                 self.fail(error);
                 return Leaving::Ended;
             }

@@ -53,7 +53,7 @@ pub struct ItemLoop<'w, C, T> {
 }
 
 impl<C, T> ItemLoop<'_, C, T> {
-    /// Processes the rest of the items in hand. `enter` notes an item and returns the value to process, `breathe` may
+    /// Processes the rest of the items in hand, or those up to one at which the terminal stops. `enter` notes an item and returns the value to process, `breathe` may
     /// unwind between items, and `keep` gets the rejected ones. Unwinds as well when code that changes state panics.
     pub fn run<In, Item, E>(
         mut self,
@@ -127,6 +127,9 @@ impl<C, T> ItemLoop<'_, C, T> {
                         passed_on.results += 1;
                     });
                     mem::forget(passed_on);
+                    if slice.is_stopped() {
+                        continue;
+                    }
                     progress.items += 1;
                     if first.has_rejected() {
                         return first.rejected.into_inner();
@@ -168,6 +171,7 @@ impl<C, T> ItemLoop<'_, C, T> {
             }
             again.0.reject_unseen(self.name, &*panic);
         }
+        assert!(!slice.is_stopped(), "no operator is before it");
         drop(slice);
         self.progress.items += 1;
         self.progress.results = 0;

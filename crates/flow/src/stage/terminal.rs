@@ -35,6 +35,12 @@ pub trait End: Send + 'static {
         false
     }
 
+    /// Whether it can take the items that the last slice has [left](Slice::is_stopped). Until then it waits for a thread
+    /// outside of the flow, which rings the bell.
+    fn can_go_on(&self) -> bool {
+        true
+    }
+
     /// Gives back the room.
     fn cancel(&mut self);
 
@@ -92,6 +98,13 @@ pub trait Terminal<T: ?Sized>: End {
 /// The results of one slice of input.
 pub trait Slice<T: ?Sized> {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T);
+
+    /// Whether the last item, and those since, were not taken: they come again in another slice, when the end
+    /// [can go on](End::can_go_on). The slice still sees the items behind it. There are no operators before such an end.
+    #[inline(always)]
+    fn is_stopped(&self) -> bool {
+        false
+    }
 
     /// The slice has no more results. An implementation that puts results off processes them now.
     fn end<A: Attempt>(&mut self, _attempt: &A) {}

@@ -1,7 +1,12 @@
 //! The contract of state elements whose changes are noted from checkpoint to checkpoint, and can go to a changelog.
 
+use std::sync::Arc;
+use std::task::Waker;
+
 use crate::error::BoxError;
 use crate::state::change::Change;
+use crate::state::changelog_reader::ChangelogReader;
+use crate::state::loading::LoadThreads;
 
 /// Writes changes.
 pub type WriteChanges<'a> = dyn FnMut(Changes<'_>) -> Result<(), BoxError> + 'a;
@@ -43,6 +48,24 @@ pub trait LoggedState: Send + Sync {
     /// When the key or value cannot be decoded.
     fn restore_change(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), BoxError>;
 
+    /// Whether it can [read its values lazily](Self::read_lazily).
+    fn is_lazy(&self) -> bool {
+        false
+    }
+
+    /// Reads the values that the changelog has while the flow runs, in place of [`restore_change`](Self::restore_change).
+    /// `waker` wakes the workers when values have come, or one cannot be read. Called only if it [can](Self::is_lazy).
+    ///
+    /// # Errors
+    /// When the system has no threads.
+    fn read_lazily(
+        &self,
+        _reader: Arc<dyn ChangelogReader>,
+        _waker: Waker,
+    ) -> Result<LoadThreads, BoxError> {
+        Err("the element reads all changes at once".into())
+    }
+
     /// Notes that the changelog has something of this key, which may differ from the element.
     ///
     /// # Errors
@@ -59,7 +82,10 @@ pub trait LoggedState: Send + Sync {
     fn check_sample(&self, key: &[u8], value: &[u8]) -> Result<(), BoxError>;
 
     /// Whether this rank has a value for the encoded key.
-    fn has(&self, key: &[u8]) -> bool;
+    ///
+    /// # Errors
+    /// When the key cannot be decoded, or the value cannot be read.
+    fn has(&self, key: &[u8]) -> Result<bool, BoxError>;
 
     /// Returns the number of keys that have changed since the last cut. Never waits.
     fn changed_keys(&self) -> usize;

@@ -152,12 +152,12 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
         Ok(())
     }
 
-    fn has(&self, key: &[u8]) -> bool {
+    fn has(&self, key: &[u8]) -> Result<bool, BoxError> {
         let id = decode_key::<EntryId<K>>(key);
-        id.is_ok_and(|id| {
+        Ok(id.is_ok_and(|id| {
             let store = self.store_of(&id).ok().flatten();
             store.is_some_and(|store| store.lock().has(&id))
-        })
+        }))
     }
 
     fn changed_keys(&self) -> usize {

@@ -4,9 +4,12 @@
 //! does not know stages, rings or event time.
 
 pub mod change;
+pub mod changelog_reader;
 pub mod collected;
 pub mod json_text;
 pub mod late;
+pub mod lazy_values;
+pub mod loading;
 pub mod logged;
 pub mod logged_windows;
 pub mod ordered;

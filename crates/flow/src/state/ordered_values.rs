@@ -1,6 +1,6 @@
 //! Values by key, read in the order of their keys and as of the last complete checkpoint.
 
-use std::iter;
+use std::{iter, slice};
 
 use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
@@ -22,7 +22,9 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
     fn read(&self, key: &str, level: ReadLevel) -> Option<StateValue> {
         let found = of_text(key).filter_map(|key: K| {
             let owner = self.shared.owners.clone().of(&key).ok()?;
-            let table = self.shared.lock(self.shared.table_of(owner)?);
+            let table = self.shared.lock_with(self.shared.table_of(owner)?, &key);
+            let mut table = table.ok()?;
+            self.shared.settle(slice::from_mut(&mut table));
             let Found {
                 value,
                 is_committed,
@@ -49,6 +51,9 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
             is_committed: true,
             ..StatePage::default()
         };
+        if self.shared.wait_whole().is_err() {
+            return page;
+        }
         match level {
             ReadLevel::Live => {
                 for table in &self.shared.tables {

@@ -40,6 +40,15 @@ pub trait StateReader: Send + Sync {
         None
     }
 
+    /// Whether all values are in memory: in a flow that has resumed, they may still be read. Until then
+    /// [`get`](Self::get) may have to read a value, and [`keys`](Self::keys) waits.
+    ///
+    /// # Errors
+    /// When a value could not be read. The flow ends with this error; what was read since may be wrong.
+    fn is_whole(&self) -> Result<bool, BoxError> {
+        Ok(true)
+    }
+
     /// Saves the whole element, for a checkpoint.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ const SEGMENTS_MAX: usize = 8;
 pub struct ValueHistory<K, V> {
     /// The oldest first; never empty.
     segments: VecDeque<Segment<K, V>>,
-    /// The number of the last segment, which is never 0.
+    /// The number of the last segment, which is never 0, and never the largest one.
     number: u32,
     /// The number of keys in the last segment.
     changed: Arc<AtomicUsize>,
@@ -153,7 +153,10 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
 
     /// Ends the present segment with a checkpoint.
     pub fn cut(&mut self, checkpoint: u64) {
-        self.number = self.number.wrapping_add(1).max(1);
+        self.number = match self.number + 1 {
+            u32::MAX => 1,
+            number => number,
+        };
         self.segments.push_back(Segment::new(checkpoint));
         self.changed.store(0, Ordering::Relaxed);
         if self.segments.len() > SEGMENTS_MAX {

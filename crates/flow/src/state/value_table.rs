@@ -14,13 +14,20 @@ use serde::Serialize;
 use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
 use crate::windows::{TableSize, owned_bytes};
 
-/// The values of a partition's keys. Their history is noted only if the flow takes checkpoints.
+mod cold;
+
+use cold::{Cold, STAGED};
+
+/// The values of a partition's keys. Their history is noted only if the flow takes checkpoints. After a restore, values may
+/// be missing: see [`cold`].
 pub struct ValueTable<K, V> {
     entries: HashMap<K, Entry<V>>,
     /// The keys of all entries by their canonical bytes, from the first read of a range on.
     index: Option<BTreeMap<Vec<u8>, K>>,
     history: Option<ValueHistory<K, V>>,
     changed: Arc<AtomicUsize>,
+    /// `None` if all values are in memory.
+    cold: Option<Box<Cold<K>>>,
 }
 
 struct Entry<V> {
@@ -44,6 +51,7 @@ impl<K, V> Default for ValueTable<K, V> {
             index: None,
             history: None,
             changed: Arc::default(),
+            cold: None,
         }
     }
 }
@@ -66,11 +74,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.history.is_some()
     }
 
+    /// Returns the value of a [known](Self::is_known) key.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key)?.value.as_ref()
     }
 
-    /// Returns the keys that have a value, in no particular order.
+    /// Returns the keys that have a value, in no particular order. All values are in memory.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries
             .iter()
@@ -137,9 +146,10 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             .flat_map(|index| index.range::<[u8], _>(range.bounds()))
     }
 
-    /// Lets `change` replace, change or remove the value of a key.
+    /// Lets `change` replace, change or remove the value of a key. Returns `None`, without a call, if the key is not
+    /// [known](Self::is_known).
     #[inline]
-    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&mut Option<V>) -> R) -> R
+    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&mut Option<V>) -> R) -> Option<R>
     where
         V: Clone,
     {
@@ -149,6 +159,9 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
                 if let Some(history) = &mut self.history
                     && entry.changed_in != history.number()
                 {
+                    if entry.changed_in == STAGED && self.cold.is_some() {
+                        return None;
+                    }
                     entry.changed_in = history.number();
                     history.note(key, entry.value.clone());
                     may_be_removed = true;
@@ -157,15 +170,16 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
                 if may_be_removed && entry.value.is_none() {
                     self.removed(key);
                 }
-                result
+                Some(result)
             }
+            None if self.cold.as_ref().is_some_and(|it| !it.is_absent(key)) => None,
             None => {
                 let mut value = None;
                 let result = change(&mut value);
                 if value.is_some() {
                     self.insert_changed(key.clone(), value);
                 }
-                result
+                Some(result)
             }
         }
     }
@@ -256,6 +270,9 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             if is_absent && history.former(key).is_none() {
                 self.entries.remove(key);
                 unindex(&mut self.index, key);
+                if let Some(cold) = &mut self.cold {
+                    cold.forget(key.clone());
+                }
             }
         }
         Some(swept)
@@ -309,7 +326,8 @@ mod tests {
     use super::*;
 
     fn set(table: &mut ValueTable<u32, u64>, key: u32, value: Option<u64>) {
-        table.update(&key, |present| *present = value);
+        let updated = table.update(&key, |present| *present = value);
+        updated.expect("it is in memory");
     }
 
     /// Cuts the table, and returns the changes for a changelog, which takes them.

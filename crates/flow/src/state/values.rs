@@ -1,8 +1,9 @@
 //! A value for each key as a state element.
 
-use std::iter;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::{iter, slice};
 
 use millstream_base::key::{decode_key, encode_key};
 use parking_lot::{Mutex, MutexGuard};
@@ -13,6 +14,8 @@ use serde_json::Value as Json;
 use crate::error::BoxError;
 use crate::ranks::owners::{KeyOwners, Owner};
 use crate::state::change::Change;
+use crate::state::changelog_reader::ChangelogReader;
+use crate::state::loading::{LoadThreads, Loading};
 use crate::state::logged::{LoggedState, WriteChanges};
 use crate::state::ordered::OrderedState;
 use crate::state::partial::StateReader;
@@ -40,8 +43,10 @@ pub(super) struct Shared<K, V> {
     pub(super) tables: Vec<SharedTable<K, V>>,
     /// By partition: the number of keys that have changed since the last cut.
     changed: Vec<Arc<AtomicUsize>>,
-    rank: u32,
+    pub(super) rank: u32,
     pub(super) owners: KeyOwners,
+    /// Set if values are read from the changelog while the flow runs.
+    pub(super) loading: OnceLock<Arc<Loading>>,
     /// The last checkpoint that is complete on all ranks. The tables drop older values when a snapshot or a reader visits them.
     complete: AtomicU64,
     /// The number of entries that were read back when they were saved. Written by the thread that saves.
@@ -70,6 +75,7 @@ impl<K: Key, V: Value> Values<K, V> {
             tables,
             rank,
             owners: KeyOwners::new(ranks, partitions),
+            loading: OnceLock::new(),
             complete: AtomicU64::new(0),
             read_again: AtomicUsize::new(0),
         };
@@ -78,11 +84,19 @@ impl<K: Key, V: Value> Values<K, V> {
         }
     }
 
-    /// Returns the present value of a key; `None` if it has none, or another rank owns it.
+    /// Returns the present value of a key; `None` if it has none, or another rank owns it. In a flow that has resumed, this
+    /// may have to read the value, and waits. `None` also if it cannot be read, which ends the flow with an error.
     pub fn get(&self, key: &K) -> Option<V> {
-        let owner = self.shared.owners.clone().of(key).ok()?;
-        let table = self.shared.table_of(owner)?.lock();
-        table.get(key).cloned()
+        self.find(key).ok().flatten()
+    }
+
+    fn find(&self, key: &K) -> Result<Option<V>, BoxError> {
+        let owner = self.shared.owners.clone().of(key)?;
+        let Some(table) = self.shared.table_of(owner) else {
+            return Ok(None);
+        };
+        let table = self.shared.lock_with(table, key)?;
+        Ok(table.get(key).cloned())
     }
 
     /// The tables by partition.
@@ -98,11 +112,11 @@ impl<K: Key, V> Shared<K, V> {
         table: &'a SharedTable<K, V>,
     ) -> MutexGuard<'a, ValueTable<K, V>> {
         let mut table = table.lock();
-        table.complete(self.complete.load(Ordering::Relaxed));
+        self.settle(slice::from_mut(&mut table));
         table
     }
 
-    /// Makes all tables be as of one complete checkpoint.
+    /// Makes all tables be as of one complete checkpoint, the last one.
     pub(super) fn settle(&self, tables: &mut [MutexGuard<'_, ValueTable<K, V>>]) {
         let complete = self.complete.load(Ordering::Relaxed);
         tables.iter_mut().for_each(|table| table.complete(complete));
@@ -127,6 +141,9 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
 
     fn keys(&self, limit: usize) -> Vec<String> {
         let mut keys = Vec::new();
+        if self.shared.wait_whole().is_err() {
+            return keys;
+        }
         for table in &self.shared.tables {
             let table = table.lock();
             let texts = table.iter().filter_map(|(key, _)| text_of(key));
@@ -145,6 +162,10 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
             kind: "values",
             tables: Some(sizes.sum()),
         }
+    }
+
+    fn is_whole(&self) -> Result<bool, BoxError> {
+        self.shared.is_whole()
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {
@@ -194,6 +215,10 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         true
     }
 
+    fn is_lazy(&self) -> bool {
+        true
+    }
+
     fn restore_change(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), BoxError> {
         if let Some(table) = self.shared.table_of(self.shared.owners.of_bytes(key)) {
             let key = decode_key(key)?;
@@ -201,6 +226,14 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             table.lock().restore(key, value);
         }
         Ok(())
+    }
+
+    fn read_lazily(
+        &self,
+        reader: Arc<dyn ChangelogReader>,
+        waker: Waker,
+    ) -> Result<LoadThreads, BoxError> {
+        self.begin_loading(reader, waker)
     }
 
     fn note_changed(&self, key: &[u8]) -> Result<(), BoxError> {
@@ -214,7 +247,7 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         let mut tables = self.shared.tables.iter();
         tables.find_map(|table| {
             let table = table.lock();
-            let (key, value) = table.iter().next()?;
+            let (key, value) = table.sample()?;
             let (key, value) = encode(&(key.clone(), Some(value.clone()))).ok()?;
             Some((key, value?))
         })
@@ -226,8 +259,11 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         Ok(())
     }
 
-    fn has(&self, key: &[u8]) -> bool {
-        decode_key(key).is_ok_and(|key| self.get(&key).is_some())
+    fn has(&self, key: &[u8]) -> Result<bool, BoxError> {
+        match decode_key(key) {
+            Ok(key) => Ok(self.find(&key)?.is_some()),
+            Err(_) => Ok(false),
+        }
     }
 
     fn changed_keys(&self) -> usize {
@@ -288,7 +324,7 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
 }
 
 /// Keys that are looked at while a table is locked, beside the stage that changes it.
-const KEYS_AT_ONCE: usize = 256;
+pub(super) const KEYS_AT_ONCE: usize = 256;
 
 impl<K, V> Shared<K, V> {
     /// Runs a check of a saved entry, if few of them were checked in this run. Returns whether it did.
@@ -421,7 +457,8 @@ mod tests {
         let values = Values::new(0, 1, 1);
         values.note_changes();
         let mut table = values.tables()[0].lock();
-        table.update(&"tea".to_owned(), |present| *present = Some(value));
+        let updated = table.update(&"tea".to_owned(), |present| *present = Some(value));
+        updated.expect("it is in memory");
         drop(table);
         values
     }
@@ -454,7 +491,8 @@ mod tests {
         for checkpoint in 1..4 {
             for key in (0..100).chain(50..100) {
                 let table = &values.tables()[key as usize % 3];
-                table.lock().update(&key, |value| *value = Some(checkpoint));
+                let updated = table.lock().update(&key, |value| *value = Some(checkpoint));
+                updated.expect("it is in memory");
             }
             assert_eq!(values.changed_keys(), 100);
             values.cut(checkpoint);

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::checkpoint::changelog::RestoreChange;
 use crate::sinks::sink::Sink;
+use crate::state::changelog_reader::RestoreChange;
 use crate::state::logged::WriteChanges;
 
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -44,8 +44,8 @@ impl LoggedState for OneChange {
         None
     }
 
-    fn has(&self, _: &[u8]) -> bool {
-        true
+    fn has(&self, _: &[u8]) -> Result<bool, BoxError> {
+        Ok(true)
     }
 
     fn check_sample(&self, _: &[u8], _: &[u8]) -> Result<(), BoxError> {

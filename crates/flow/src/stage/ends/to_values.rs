@@ -1,5 +1,6 @@
 //! Items that change the values of their keys.
 
+use std::mem;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
@@ -23,7 +24,12 @@ pub struct ToValues<K, V, O, F> {
     pub label: Label,
     /// `None` if there are no results.
     pub outbox: Option<Outbox<O>>,
+    /// The key at which the last slice stopped, since its value was not in memory.
+    pub missing: Option<K>,
 }
+
+/// The most keys that a stopped slice wants at once: its first missing one, and some of the items behind it.
+const WANTED_MAX: usize = 1024;
 
 impl<K, V, O, F> End for ToValues<K, V, O, F>
 where
@@ -37,6 +43,15 @@ where
             Some(outbox) => outbox.reserve(results),
             None => Some(results),
         })
+    }
+
+    fn can_go_on(&self) -> bool {
+        let missing = self.missing.as_ref();
+        missing.is_none_or(|key| self.table.lock().is_known(key))
+    }
+
+    fn waits_outside(&self) -> bool {
+        !self.can_go_on()
     }
 
     fn cancel(&mut self) {
@@ -68,11 +83,15 @@ where
     type Slice<'a> = ValueSlice<'a, K, V, O, F>;
 
     fn begin(&mut self) -> ValueSlice<'_, K, V, O, F> {
+        self.missing = None;
         ValueSlice {
             table: self.table.lock(),
             function: &self.function,
             label: &self.label,
             outbox: self.outbox.as_mut(),
+            is_stopped: false,
+            missing: &mut self.missing,
+            wanted: Vec::new(),
         }
     }
 }
@@ -83,6 +102,10 @@ pub struct ValueSlice<'a, K, V, O, F> {
     function: &'a F,
     label: &'a Label,
     outbox: Option<&'a mut Outbox<O>>,
+    is_stopped: bool,
+    missing: &'a mut Option<K>,
+    /// Keys that the loader has to read.
+    wanted: Vec<K>,
 }
 
 impl<K, V, T, O, F> Slice<KeyedItem<K, T>> for ValueSlice<'_, K, V, O, F>
@@ -95,15 +118,47 @@ where
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &KeyedItem<K, T>) {
         let KeyedItem { key, content } = item;
+        if self.is_stopped {
+            return self.want(attempt, key);
+        }
         let (table, outbox) = (&mut self.table, &mut self.outbox);
-        attempt.change(self.label, || {
+        let updated = attempt.change(self.label, || {
             table.update(key, |value| {
                 (self.function)(key, value, content, &mut |result| {
                     if let Some(outbox) = outbox {
                         outbox.put(0, result.clone());
                     }
                 });
-            });
+            })
+        });
+        if updated.is_none() {
+            self.is_stopped = true;
+            self.want(attempt, key);
+        }
+    }
+
+    #[inline(always)]
+    fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    fn end<A: Attempt>(&mut self, _: &A) {
+        if self.is_stopped {
+            self.table.want(mem::take(&mut self.wanted));
+        }
+    }
+}
+
+impl<K: Key, V: Value, O, F> ValueSlice<'_, K, V, O, F> {
+    /// Notes that a key has to be read, if it is not known.
+    #[cold]
+    fn want<A: Attempt>(&mut self, attempt: &A, key: &K) {
+        // A panic of the key's code must not look like one of an item.
+        attempt.change(self.label, || {
+            if self.wanted.len() < WANTED_MAX && !self.table.is_known(key) {
+                self.missing.get_or_insert_with(|| key.clone());
+                self.wanted.push(key.clone());
+            }
         });
     }
 }

@@ -66,13 +66,12 @@ where
             return Ok(Claim::Idle);
         }
         let items = self.budget(context).min(readable);
-        let selectivity = self.counters.selectivity();
-        let expected = (items as f64 * selectivity).ceil() as usize + 1;
+        let expected = self.expected(items);
         let Some(room) = terminal.reserve(expected)? else {
             return Ok(Claim::Blocked);
         };
         let items = match room < expected {
-            true => ((room as f64 / selectivity) as usize).clamp(1, items),
+            true => ((room as f64 / self.counters.selectivity()) as usize).clamp(1, items),
             false => items,
         };
         // The event before the items, whichever instance they belong to.
@@ -102,6 +101,11 @@ where
             Took::End => Claim::End,
             _ => Claim::Idle,
         })
+    }
+
+    /// Returns the number of results for which `items` items need room, and for an event.
+    pub(super) fn expected(&self, items: usize) -> usize {
+        (items as f64 * self.counters.selectivity()).ceil() as usize + 1
     }
 
     /// Returns the number of items that an activation may take.

@@ -52,6 +52,10 @@ pub struct Instance<I, T> {
     /// There are items in hand.
     pub is_working: bool,
     pub progress: BatchProgress,
+    /// The terminal has stopped before the rest of the items in hand. It has no room reserved.
+    pub is_waiting: bool,
+    /// The items in hand whose slice was counted.
+    pub counted: usize,
     /// Items of this activation that are finished and dropped.
     pub dropped: usize,
     pub time: StageTime,
@@ -75,6 +79,8 @@ impl<I, T> Instance<I, T> {
             terminal,
             is_working: false,
             progress: BatchProgress::default(),
+            is_waiting: false,
+            counted: 0,
             dropped: 0,
             held_letters: HeldLetters::default(),
             ended: false,
@@ -85,6 +91,12 @@ impl<I, T> Instance<I, T> {
 }
 
 impl<I: Input, T: End> Instance<I, T> {
+    /// Returns the number of the items in hand.
+    pub fn in_hand(&self) -> usize {
+        let [first, second] = self.input.parts();
+        first.len() + second.len()
+    }
+
     /// Whether it has nothing in hand and nothing left to do that is part of the snapshot `number`.
     pub fn is_at_rest(&self, number: u64) -> bool {
         // A control event or an end that it has yet to pass on would release windows while the snapshot is taken, or

@@ -42,6 +42,7 @@ where
                 Claim::Work => {
                     instance.is_working = true;
                     instance.progress = BatchProgress::default();
+                    instance.counted = 0;
                     instance.dropped = 0;
                 }
                 Claim::Emit(event) => {
@@ -62,9 +63,22 @@ where
                 Claim::End => return self.end(context, instance),
             }
         }
+        if instance.is_waiting {
+            if !instance.terminal.can_go_on() {
+                return Ok(Activation::Idle);
+            }
+            let rest = instance.in_hand() - instance.progress.items;
+            if instance.terminal.reserve(self.expected(rest))?.is_none() {
+                return Ok(Activation::Blocked);
+            }
+            instance.is_waiting = false;
+        }
         instance.time.begin(|| context.clock.now());
         let event = loop {
             self.work(context, instance)?;
+            if instance.progress.items < instance.in_hand() {
+                return self.wait(context, instance, started_ns);
+            }
             let event_behind = instance.event_behind.take();
             let asked_at = self.asked_at(instance);
             let now = || asked_at.unwrap_or_else(|| context.clock.monotonic());
@@ -73,7 +87,7 @@ where
                 break event;
             }
         };
-        let items = instance.dropped + instance.progress.items;
+        let items = instance.dropped + instance.progress.items - instance.counted;
         let results = instance.terminal.commit(instance.input.stamp(), event)?;
         instance.is_working = false;
         let now_ns = context.now_ns();
@@ -86,6 +100,26 @@ where
             self.store_letters(context, &mut instance.held_letters)?;
         }
         Ok(Activation::Done(items))
+    }
+
+    /// Passes on the results of the items before the one at which the terminal has stopped.
+    #[cold]
+    fn wait(
+        &self,
+        context: &Context<'_>,
+        instance: &mut Instance<I, T>,
+        started_ns: u64,
+    ) -> Result<Activation, Failure> {
+        let results = instance.terminal.commit(instance.input.stamp(), None)?;
+        instance.is_waiting = true;
+        let items = instance.progress.items - instance.counted;
+        instance.counted = instance.progress.items;
+        let spent_ns = context.now_ns() - started_ns;
+        self.counters.add_slice(items, results, spent_ns);
+        Ok(match items {
+            0 => Activation::Idle,
+            items => Activation::Done(items),
+        })
     }
 
     /// When a source was asked for the items in hand: just now, which costs no further look at the clock.

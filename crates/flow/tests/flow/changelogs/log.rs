@@ -1,11 +1,17 @@
 //! A changelog in memory that checks how it is called.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::thread;
+use std::time::Duration;
 
 use millstream_base::key::decode_key;
-use millstream_flow::{BoxError, Change, Changelog, Checkpoints, ShardKey, Sink, SinkStart};
+use millstream_flow::{
+    BoxError, Change, Changelog, ChangelogReader, Checkpoints, RestoreChange, ShardKey, Sink,
+    SinkStart,
+};
 
 use crate::checkpoints::MemoryStore;
 
@@ -32,6 +38,7 @@ struct State {
     calls: Vec<String>,
     calls_before: Vec<String>,
     trouble: Trouble,
+    scan: Scan,
     /// The wakers of changelogs that wait for the end of the trouble.
     wakers: Vec<Waker>,
 }
@@ -45,6 +52,20 @@ pub struct Trouble {
     pub is_full: bool,
     /// Nothing arrives.
     pub is_slow: bool,
+}
+
+/// How elements that resume read their values.
+#[derive(Default, Clone, Copy, PartialEq, Debug)]
+pub enum Scan {
+    /// Before the flow begins.
+    #[default]
+    AtOnce,
+    /// While the flow runs, a few in a millisecond.
+    Slow,
+    /// While the flow runs, and only single ones.
+    Held,
+    /// The same, and none can be read.
+    Broken,
 }
 
 /// The changes of an element on all ranks.
@@ -103,6 +124,11 @@ impl LogStore {
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Decides how elements read their values.
+    pub fn scan(&self, scan: Scan) {
+        self.shared.state.lock().unwrap().scan = scan;
     }
 
     /// The number of calls that wait for the end of the trouble.
@@ -306,8 +332,76 @@ impl Changelog for MemoryLog {
         changes.try_for_each(|change| each(&change.key, change.value.as_deref()))
     }
 
+    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        if self.shared.state.lock().unwrap().scan == Scan::AtOnce {
+            return Ok(None);
+        }
+        let mut changes = Vec::new();
+        self.restore(Some(resumed), &mut |key, value| {
+            changes.push((key.to_vec(), value.map(<[u8]>::to_vec)));
+            Ok(())
+        })?;
+        Ok(Some(Arc::new(MemoryReader {
+            shared: Arc::clone(&self.shared),
+            changes,
+        })))
+    }
+
     fn give_up(&mut self) {
         self.open.clear();
         self.is_flushed = true;
+    }
+}
+
+/// Changes that a scan hands over in a millisecond.
+const SCANNED_AT_ONCE: usize = 16;
+
+/// Reads what was committed when the run began, as look-ups do while the transaction of another rank is open.
+struct MemoryReader {
+    shared: Arc<Shared>,
+    changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl MemoryReader {
+    fn scan(&self) -> Result<Scan, BoxError> {
+        match self.shared.state.lock().unwrap().scan {
+            Scan::Broken => Err("it is broken".into()),
+            scan => Ok(scan),
+        }
+    }
+}
+
+impl ChangelogReader for MemoryReader {
+    fn get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
+        self.scan()?;
+        let value = |key: &Vec<u8>| {
+            let mut changes = self.changes.iter().rev();
+            let (_, value) = changes.find(|(changed, _)| changed == key)?;
+            value.clone()
+        };
+        Ok(keys.iter().map(value).collect())
+    }
+
+    fn read_all(
+        &self,
+        is_stopped: &AtomicBool,
+        each: &mut RestoreChange<'_>,
+    ) -> Result<(), BoxError> {
+        for changes in self.changes.chunks(SCANNED_AT_ONCE) {
+            thread::sleep(Duration::from_millis(1));
+            while self.scan()? == Scan::Held {
+                if is_stopped.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            if is_stopped.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            for (key, value) in changes {
+                each(key, value.as_deref())?;
+            }
+        }
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::{Emit, Flow, FlowError, Resume, Running, Values};
 use proptest::prelude::*;
 
-use super::log::{LogStore, Trouble};
+use super::log::{LogStore, Scan, Trouble};
 use super::settings_of;
 use crate::values::{check, read};
 
@@ -131,9 +131,11 @@ proptest! {
         count in 1u32..4,
         deaths in prop::collection::vec((0u32..4, 0u64..30, 0usize..6), 0..5),
         fails in 0usize..6,
+        is_lazy in any::<bool>(),
     ) {
         let began = Instant::now();
         let store = Arc::new(LogStore::default());
+        store.scan(if is_lazy { Scan::Slow } else { Scan::AtOnce });
         for (rank, after_ms, fails) in deaths {
             store.trouble(trouble(fails));
             run(seed, count, &store, Some((rank % count, Duration::from_millis(after_ms))));

@@ -1,0 +1,184 @@
+//! Reads the changes of a state element in a stream of a log: all of them, or those of single keys.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use millstream_base::{Offset, partition_of_key};
+use millstream_flow::{BoxError, ChangelogReader, RestoreChange};
+use millstream_log::{KeyVersion, LogError, Next, Stream, StreamPartition, Subscription};
+use millstream_record::{Chunks, Decompressor};
+
+use super::changelog::{Restoring, Unread, of_stream};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// The pause before the next try while other readers hold all memory for reads, …
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+/// … and the number of tries to read a key.
+const BUSY_TRIES: u32 = 10_000;
+
+/// A changelog of at most as many records and bytes is read before the flow begins: that takes a fraction of a second, and a
+/// record that cannot be read refuses the start.
+const EAGER_RECORDS_MAX: u64 = 1 << 16;
+const EAGER_BYTES_MAX: u64 = 16 << 20;
+
+/// A reader of the changes that were committed when it was made.
+pub struct LogReader {
+    stream: Stream,
+    partitions: Vec<Readable>,
+    /// The checkpoint that the flow resumes from, if it does.
+    resumed: Option<u64>,
+}
+
+/// A partition, up to the last stable offset when the reader was made. Changes behind it are of this run.
+struct Readable {
+    partition: StreamPartition,
+    end: Offset,
+}
+
+impl LogReader {
+    /// Makes a reader, before this run of the flow appends on any rank.
+    ///
+    /// # Errors
+    /// When first records were removed.
+    pub fn new(stream: &Stream, resumed: Option<u64>) -> Result<LogReader, BoxError> {
+        let partitions = (0..stream.partition_count()).map(|partition| {
+            let partition = stream.partition(partition)?;
+            let end = partition.last_stable_offset();
+            Ok(Readable { partition, end })
+        });
+        let partitions = partitions.collect::<Result<_, LogError>>()?;
+        let reader = LogReader {
+            stream: stream.clone(),
+            partitions,
+            resumed,
+        };
+        for partition in reader.partitions() {
+            let earliest = partition.earliest_offset();
+            reader
+                .restoring(partition.index())
+                .check_start(earliest.0)?;
+        }
+        Ok(reader)
+    }
+
+    pub fn partitions(&self) -> impl Iterator<Item = &StreamPartition> {
+        self.partitions.iter().map(|it| &it.partition)
+    }
+
+    /// Whether the changes take long to read.
+    pub fn is_large(&self) -> bool {
+        let (mut records, mut bytes) = (0, 0);
+        for Readable { partition, end } in &self.partitions {
+            let info = partition.info();
+            records += end.0.saturating_sub(info.earliest.0);
+            bytes += info.bytes;
+        }
+        records > EAGER_RECORDS_MAX || bytes > EAGER_BYTES_MAX
+    }
+
+    fn restoring(&self, partition: u32) -> Restoring<'_> {
+        Restoring {
+            stream: self.stream.name(),
+            partition,
+            partitions: self.partitions.len(),
+            resumed: self.resumed,
+        }
+    }
+
+    fn read_partition(
+        &self,
+        Readable { partition, end }: &Readable,
+        is_stopped: &AtomicBool,
+        each: &mut RestoreChange<'_>,
+        unread: &mut Unread,
+    ) -> Result<(), BoxError> {
+        let restoring = self.restoring(partition.index());
+        let start = (partition.clone(), partition.earliest_offset());
+        let mut subscription = Subscription::of_partitions([start]);
+        subscription.end_at_head();
+        let mut decompressor = Decompressor::default();
+        let mut next = partition.earliest_offset();
+        while next < *end && !is_stopped.load(Ordering::Relaxed) {
+            let handed = match subscription.next(READ_BYTES)? {
+                Next::Handed(handed) => handed,
+                Next::End => return Ok(()),
+                Next::Busy | Next::Nothing => {
+                    thread::sleep(BUSY_PAUSE);
+                    continue;
+                }
+            };
+            next = handed.next;
+            for chunk in Chunks::trusted(&handed.chunks.bytes) {
+                let chunk = chunk?;
+                if chunk.header().attributes.is_control() {
+                    continue;
+                }
+                for record in chunk.records(&mut decompressor)? {
+                    let record = record?;
+                    // The first chunk may begin with deleted records.
+                    if record.offset >= handed.from && record.offset < *end {
+                        restoring.restore(&record, each, unread)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
+        let Readable { partition, end } =
+            &self.partitions[partition_of_key(key, self.partitions.len())];
+        let Some(version) = newest(partition, key)? else {
+            return Ok(None);
+        };
+        // Otherwise the run has changed the key meanwhile, so it knows the value.
+        if version.offset < *end {
+            let headers = version.headers.iter();
+            let headers = headers.map(|it| (&it.name[..], it.value.as_deref()));
+            let restoring = self.restoring(partition.index());
+            restoring.check_checkpoint(version.offset, headers)?;
+        }
+        Ok(Some(version.value.to_vec()))
+    }
+}
+
+/// Reads the newest version of a key, again while there is no memory to read it.
+fn newest(partition: &StreamPartition, key: &[u8]) -> Result<Option<KeyVersion>, LogError> {
+    for _ in 1..BUSY_TRIES {
+        match partition.get(key) {
+            Err(LogError::ReadBudget | LogError::DecompressionBusy { .. }) => {
+                thread::sleep(BUSY_PAUSE);
+            }
+            got => return got,
+        }
+    }
+    partition.get(key)
+}
+
+impl ChangelogReader for LogReader {
+    fn get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
+        let values = keys.iter().map(|key| self.get_one(key));
+        let values: Result<_, _> = values.collect();
+        values.map_err(|error| of_stream(self.stream.name(), error))
+    }
+
+    fn read_all(
+        &self,
+        is_stopped: &AtomicBool,
+        each: &mut RestoreChange<'_>,
+    ) -> Result<(), BoxError> {
+        let mut unread = Unread::default();
+        for partition in &self.partitions {
+            let read = self.read_partition(partition, is_stopped, each, &mut unread);
+            read.map_err(|error| of_stream(self.stream.name(), error))?;
+        }
+        match is_stopped.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Ok(unread.check()?),
+        }
+    }
+}
