@@ -100,7 +100,7 @@ pub trait Slice<T: ?Sized> {
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T);
 
     /// Whether the last item, and those since, were not taken: they come again in another slice, when the end
-    /// [can go on](End::can_go_on). The slice still sees the items behind it. There are no operators before such an end.
+    /// [can go on](End::can_go_on). The slice still sees the items behind it. An end that stops has no operators before it.
     #[inline(always)]
     fn is_stopped(&self) -> bool {
         false

@@ -44,7 +44,7 @@ pub trait StateReader: Send + Sync {
     /// [`get`](Self::get) may have to read a value, and [`keys`](Self::keys) waits.
     ///
     /// # Errors
-    /// When a value could not be read. The flow ends with this error; what was read since may be wrong.
+    /// When a value could not be read. The flow ends with this error, and values that were read since may be wrong.
     fn is_whole(&self) -> Result<bool, BoxError> {
         Ok(true)
     }

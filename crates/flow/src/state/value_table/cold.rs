@@ -20,7 +20,7 @@ use crate::state::loading::Loading;
 /// The number of a segment that no history has: the entry is staged, if the table is cold. Else it means nothing.
 pub(super) const STAGED: u32 = u32::MAX;
 
-/// What a table has beside its entries until all values are in memory.
+/// The part of a table beside its entries, until all values are in memory.
 pub struct Cold<K> {
     loading: Arc<Loading>,
     /// Keys that stages wait for, and that the loader has yet to take.

@@ -45,7 +45,7 @@ fn a_flow_that_resumes_counts_on_before_all_values_are_read() {
     hand.give([5, 5, 7, 500, 1008]);
     wait_until_committed(&store, &but(&[(5, 3), (7, 2), (500, 1), (8, 0)]));
     assert!(!values.is_whole().unwrap());
-    // A removed key stays known as such, although the reader has an older value.
+    // The loader does not forget a removed key, although the reader has an older value.
     for round in 1..10 {
         hand.give([9]);
         wait_until_committed(

@@ -356,7 +356,7 @@ impl Changelog for MemoryLog {
 /// Changes that a scan hands over in a millisecond.
 const SCANNED_AT_ONCE: usize = 16;
 
-/// Reads what was committed when the run began, as look-ups do while the transaction of another rank is open.
+/// Reads the changes that were committed when the run began, as look-ups do while the transaction of another rank is open.
 struct MemoryReader {
     shared: Arc<Shared>,
     changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,

@@ -46,7 +46,7 @@ struct Model {
     cursor: ChangeCursor,
     written: u64,
     complete: u64,
-    /// Keys that the loader has taken, with what it has read.
+    /// Keys that the loader has taken, with the values that it has read.
     loads: Vec<(u32, Option<u64>)>,
 }
 
