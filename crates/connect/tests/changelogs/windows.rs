@@ -42,7 +42,7 @@ fn encode(result: &WindowResult<u64, u64>, record: &mut EncodedRecord) {
 fn start(windows: Windows, store: Option<&Arc<dyn Checkpoints>>, results: &Stream) -> Running {
     let checkpoints = store.map(|store| Checkpointing {
         store: Arc::clone(store),
-        interval: Duration::from_millis(5),
+        interval: Some(Duration::from_millis(5)),
         resume: Resume::IfAny,
     });
     let settings = FlowSettings {

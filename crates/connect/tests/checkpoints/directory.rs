@@ -49,7 +49,7 @@ fn settings(store: Arc<dyn Checkpoints>, ranks: &Ranks) -> FlowSettings {
         ranks: ranks.clone(),
         checkpoints: Some(Checkpointing {
             store,
-            interval: Duration::from_millis(2),
+            interval: Some(Duration::from_millis(2)),
             resume: Resume::IfAny,
         }),
         ..FlowSettings::default()

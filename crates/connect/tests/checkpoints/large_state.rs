@@ -41,7 +41,7 @@ fn start(log: &Log) -> Result<(Running, Values<u64, u64>), BoxError> {
     let settings = FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::new(LogCheckpoints::new(log, "shop")),
-            interval: Duration::from_millis(5),
+            interval: Some(Duration::from_millis(5)),
             resume: Resume::IfAny,
         }),
         ..FlowSettings::default()
