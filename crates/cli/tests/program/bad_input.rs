@@ -344,7 +344,12 @@ fn records_that_are_not_events_become_dead_letters_and_are_reported() {
 fn late_events_become_dead_letters_and_are_reported() {
     let dir = tempdir().unwrap();
     let quickstart = ["quickstart", "--for", "300ms", "--http", "127.0.0.1:0"];
-    run(dir.path(), &quickstart).assert_done();
+    // Long enough to release a window beside other programs.
+    run(
+        dir.path(),
+        &["quickstart", "--for", "2s", "--http", "127.0.0.1:0"],
+    )
+    .assert_done();
     // A view in the year 1970. The next run goes on behind the windows of the first one.
     let event = [&[0; 136][..], b"\n"].concat();
     run_with_input(dir.path(), &["produce", "ads"], event).assert_done();

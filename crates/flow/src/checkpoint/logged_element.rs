@@ -144,6 +144,10 @@ impl LoggedElement {
                         .into()
                     }),
                 })
+        })?;
+        catch(|| {
+            state.restored();
+            Ok(())
         })
     }
 

@@ -66,6 +66,9 @@ pub trait LoggedState: Send + Sync {
         Err("the element reads all changes at once".into())
     }
 
+    /// All changes of earlier runs are taken.
+    fn restored(&self) {}
+
     /// Notes that the changelog has something of this key, which may differ from the element.
     ///
     /// # Errors

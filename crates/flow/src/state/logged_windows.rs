@@ -135,6 +135,12 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
         store.lock().restore(&self.spec.aggregate, id, value)
     }
 
+    fn restored(&self) {
+        for store in self.stores() {
+            store.lock().restored(&self.spec.aggregate);
+        }
+    }
+
     fn note_changed(&self, key: &[u8]) -> Result<(), BoxError> {
         let id: EntryId<K> = decode_key(key)?;
         if let Some(store) = self.store_of(&id)? {

@@ -203,6 +203,13 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         }
     }
 
+    /// All entries are restored.
+    pub fn restored<A: Combine<State = S>>(&mut self, aggregate: &A) {
+        if let Open::Sliding(open) = self {
+            open.restored(aggregate);
+        }
+    }
+
     /// Restores an entry, or that it is not there. Returns `false` if these windows have no such entries.
     pub fn restore<A: Combine<State = S>>(
         &mut self,
@@ -225,12 +232,17 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
                     fragment,
                     key,
                 },
-                Some(Entry::Cell(cell)),
+                entry,
             ) => {
-                open.restore_pane(aggregate, (first, pane, fragment), key, cell);
+                let cell = match entry {
+                    Some(Entry::Cell(cell)) => Some(cell),
+                    Some(_) => return false,
+                    None => None,
+                };
+                open.restore_pane((first, pane, fragment), key, cell);
             }
             // It is over, and was not restored.
-            (Open::Sliding(_), EntryId::Pane { .. } | EntryId::Key { .. }, None) => {}
+            (Open::Sliding(_), EntryId::Key { .. }, None) => {}
             (Open::Sliding(open), EntryId::Key { key }, Some(Entry::Panes(panes))) => {
                 open.restore_panes(aggregate, key, panes);
             }

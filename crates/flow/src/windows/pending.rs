@@ -214,6 +214,15 @@ impl<K: Hash + Eq + Clone, S, I: Ord + Copy> Pending<K, S, I> {
         }
     }
 
+    pub fn remove(&mut self, pane: I, key: &K) {
+        if let Some(cells) = self.panes.get_mut(&pane) {
+            cells.remove(key);
+            if cells.is_empty() {
+                self.panes.remove(&pane);
+            }
+        }
+    }
+
     pub fn absorb(&mut self, other: Self) {
         for (pane, cells) in other.panes {
             self.panes.entry(pane).or_default().absorb(cells);
@@ -233,15 +242,6 @@ impl<K: Hash + Eq + Clone, S: Clone> Pending<K, S> {
             None => {
                 self.remove(pane, &key);
                 true
-            }
-        }
-    }
-
-    fn remove(&mut self, pane: i64, key: &K) {
-        if let Some(cells) = self.panes.get_mut(&pane) {
-            cells.remove(key);
-            if cells.is_empty() {
-                self.panes.remove(&pane);
             }
         }
     }

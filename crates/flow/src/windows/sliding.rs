@@ -2,6 +2,7 @@
 
 use std::hash::Hash;
 
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::aggregate::Combine;
@@ -36,6 +37,9 @@ pub(super) struct Sliding<K, S> {
     pub kept: Kept<K, S>,
     /// Keys of a partition that was ahead have released windows before this one: see `absorb`.
     ahead_to: i64,
+    /// Entries that become active once all are restored, since until then a newer one of the same name may follow.
+    #[serde(skip)]
+    restoring: HashMap<EntryId<K>, Cell<S>>,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
@@ -49,6 +53,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             looked_at: 0,
             kept: Kept::default(),
             ahead_to: i64::MIN,
+            restoring: HashMap::default(),
         }
     }
 
@@ -240,23 +245,45 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         }
     }
 
-    /// Restores a pane, which windows from `first` on count.
-    pub fn restore_pane<A: Combine<State = S>>(
+    /// Restores a pane, which windows from `first` on count, or that it is not there.
+    pub fn restore_pane(
         &mut self,
-        aggregate: &A,
         (first, pane, fragment): (i64, i64, u32),
         key: K,
-        cell: Cell<S>,
+        cell: Option<Cell<S>>,
     ) {
         if first >= self.next {
-            let there = PaneCell::new(cell, fragment);
-            self.pending.pane((first, pane)).insert(key, there);
+            match cell {
+                Some(cell) => {
+                    let there = PaneCell::new(cell, fragment);
+                    self.pending.pane((first, pane)).insert(key, there);
+                }
+                None => self.pending.remove((first, pane), &key),
+            }
             return;
         }
-        // The windows before the next one are released.
-        let stacks = self.active.entry(key).or_default();
-        stacks.insert(aggregate, pane, cell);
-        stacks.released_to = self.next;
+        let id = EntryId::Pane {
+            pane,
+            first,
+            fragment,
+            key,
+        };
+        match cell {
+            Some(cell) => self.restoring.insert(id, cell),
+            None => self.restoring.remove(&id),
+        };
+    }
+
+    /// All entries are restored.
+    pub fn restored<A: Combine<State = S>>(&mut self, aggregate: &A) {
+        for (id, cell) in std::mem::take(&mut self.restoring) {
+            if let EntryId::Pane { pane, key, .. } = id {
+                // The windows before the next one are released.
+                let stacks = self.active.entry(key).or_default();
+                stacks.insert(aggregate, pane, cell);
+                stacks.released_to = self.next;
+            }
+        }
     }
 
     /// Restores the panes of a key from a run that noted no changes of them.
@@ -374,6 +401,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             looked_at: 0,
             kept: self.kept.split_off(moves),
             ahead_to: self.ahead_to,
+            restoring: HashMap::default(),
         }
     }
 

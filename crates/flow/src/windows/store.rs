@@ -440,6 +440,11 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         }
     }
 
+    /// All entries are restored.
+    pub(crate) fn restored<A: Combine<State = S>>(&mut self, aggregate: &A) {
+        self.open.restored(aggregate);
+    }
+
     /// Returns `false` if these windows have no such entries.
     fn restore_entry<A>(&mut self, aggregate: &A, id: EntryId<K>, content: Option<Entry<S>>) -> bool
     where

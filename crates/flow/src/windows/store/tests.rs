@@ -23,7 +23,7 @@ const KEYS: u8 = 5;
 /// All keys, in both generations.
 const REMEMBERED: usize = 2 * KEYS as usize;
 
-/// The content of each name in a changelog, and its end.
+/// The content of each name in a checkpoint, and its end.
 type Logged = BTreeMap<Vec<u8>, (Option<Vec<u8>>, Option<i64>)>;
 
 /// A checkpoint that is complete.
@@ -43,7 +43,8 @@ struct Model {
     checkpoint: u64,
     /// The copy, the place and the changes of the checkpoint that is being written.
     writing: Option<(Complete, StoreCursor, Logged)>,
-    logged: Logged,
+    /// In the order in which they were written, so that a name may be there several times.
+    logged: Vec<(Vec<u8>, Option<Vec<u8>>, Option<i64>)>,
     complete: Complete,
 }
 
@@ -67,7 +68,7 @@ impl Model {
             due: None,
             checkpoint: 0,
             writing: None,
-            logged: Logged::new(),
+            logged: Vec::new(),
             complete,
         }
     }
@@ -141,18 +142,23 @@ impl Model {
 
     fn complete(&mut self) {
         if let Some((complete, _, changes)) = self.writing.take() {
-            self.logged.extend(changes);
+            let changes = changes.into_iter();
+            (self.logged).extend(changes.map(|(name, (content, end))| (name, content, end)));
             drop(self.store.written());
             self.complete = complete;
         }
     }
 
-    /// Compaction drops deleted entries, and those that are over by a complete checkpoint.
+    /// Compaction drops entries that were replaced or deleted, and those that are over by a complete checkpoint.
     fn collect_garbage(&mut self) {
         let watermark = self.complete.head.watermark;
         let is_over = |end: Option<i64>| end.is_some_and(|end| end <= watermark);
-        self.logged
-            .retain(|_, (content, end)| content.is_some() && !is_over(*end));
+        let logged = self.logged.iter().enumerate();
+        let newest: BTreeMap<_, _> = logged.map(|(at, (name, ..))| (name.clone(), at)).collect();
+        let mut at = 0..;
+        self.logged.retain(|(name, content, end)| {
+            at.next() == newest.get(name).copied() && content.is_some() && !is_over(*end)
+        });
     }
 
     /// The store is lost, and restored from the changelog.
@@ -160,10 +166,11 @@ impl Model {
         let mut restored = noting(Store::new(self.windows, REMEMBERED));
         restored.resume(&self.complete.head);
         restored.add_totals(self.complete.head);
-        for (name, (content, _)) in &self.logged {
+        for (name, content, _) in &self.logged {
             let id = decode_key(name).unwrap();
             restored.restore(&sum(), id, content.as_deref()).unwrap();
         }
+        restored.restored(&sum());
         let future = self.rng.u64(..);
         let mut copy = self.complete.copy.clone();
         assert_same(&restored, &copy);
