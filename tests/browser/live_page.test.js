@@ -152,7 +152,7 @@ test("figures and counts of campaigns grow", async () => {
 const stagesOf = (page, flow) =>
   page
     .getByRole("region", { name: `Stages of ${flow}`, exact: true })
-    .locator("tbody tr")
+    .locator(".stages tbody tr")
     .evaluateAll((rows) => rows.map((row) => [...row.cells].slice(0, 4).map((cell) => cell.textContent)));
 
 // The text of a flow's fact outside of its stages.
