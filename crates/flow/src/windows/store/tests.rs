@@ -26,6 +26,9 @@ const REMEMBERED: usize = 2 * KEYS as usize;
 /// The content of each name in a checkpoint, and its end.
 type Logged = BTreeMap<Vec<u8>, (Option<Vec<u8>>, Option<i64>)>;
 
+/// A name, its content and its end.
+type Record = (Vec<u8>, Option<Vec<u8>>, Option<i64>);
+
 /// A checkpoint that is complete.
 struct Complete {
     head: StoreHead,
@@ -44,7 +47,7 @@ struct Model {
     /// The copy, the place and the changes of the checkpoint that is being written.
     writing: Option<(Complete, StoreCursor, Logged)>,
     /// In the order in which they were written, so that a name may be there several times.
-    logged: Vec<(Vec<u8>, Option<Vec<u8>>, Option<i64>)>,
+    logged: Vec<Record>,
     complete: Complete,
 }
 
