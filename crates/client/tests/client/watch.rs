@@ -451,10 +451,10 @@ async fn a_watch_that_never_reads_does_not_delay_writers() {
         let mut watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
         table.put("k", "first").await.unwrap();
         check(&mut watch, "k", Some("first")).await;
-        // More than the pool of the node has.
+        // More than the pool of the node has, each value with its own key, so that compaction drops none.
         for number in 0..100 {
             let value = vec![number; 900_000];
-            table.put("k", value).await.unwrap();
+            table.put(vec![number], value).await.unwrap();
         }
         for number in 0..100 {
             let seen = change(&mut watch).await.value.unwrap();
@@ -471,8 +471,12 @@ async fn a_stalled_watch_in_shared_memory_misses_nothing() {
     let table = node.client().keyed("t");
     let way = Way::SharedMemory;
     let mut watch = way.begun(&table, KeyRange::all(), WatchFrom::Now).await;
+    // Each value has its own key, so that compaction drops none.
     for number in 0..40 {
-        table.put("k", vec![number; 900_000]).await.unwrap();
+        table
+            .put(vec![number], vec![number; 900_000])
+            .await
+            .unwrap();
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     for number in 0..40 {
