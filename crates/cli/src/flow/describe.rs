@@ -1,20 +1,22 @@
 //! `millstream flow describe`: the flows of a running program, their checkpoints and their state.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use humantime::format_duration;
 use millstream_base::{ByteSize, nearest};
 use millstream_flow::{CheckpointCounts, LastCheckpoint, StateElement};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use ureq::Agent;
 
 use crate::args::DescribeFlowArgs;
 use crate::console::{Align, Table, count_of, grouped, print, print_json, time};
 
-/// How long the program may take to accept a connection, and then for each step of an answer.
+/// How long the program may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// An answer has at most this many bytes: a flow of a thousand stages takes fewer.
@@ -59,7 +61,10 @@ fn find(args: &DescribeFlowArgs) -> anyhow::Result<Vec<FlowState>> {
     };
     let mut flows = Vec::new();
     for name in asked {
-        let path = format!("/api/v1/flows/{}/metrics", encoded(&name));
+        let path = format!(
+            "/api/v1/flows/{}/metrics",
+            utf8_percent_encode(&name, NON_ALPHANUMERIC)
+        );
         let first: FlowState = get(args.at, &path)?;
         let others: Vec<u32> = first.ranks.iter().skip(1).copied().collect();
         flows.push(first);
@@ -176,54 +181,36 @@ fn table(elements: &[StateElement]) -> Table {
     table
 }
 
-/// Percent-encodes a name for a path.
-fn encoded(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => text.push(byte as char),
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
-}
-
 /// Asks the program. It listens on loopback only, and without TLS.
 fn get<T: for<'a> Deserialize<'a>>(at: SocketAddr, path: &str) -> anyhow::Result<T> {
-    let answer = answer(at, path).with_context(|| {
+    let url = format!("http://{at}{path}");
+    let asked = Agent::config_builder()
+        .timeout_global(Some(ANSWER_TIME_MAX))
+        .http_status_as_error(false)
+        .proxy(None)
+        .build()
+        .new_agent()
+        .get(&url)
+        .call();
+    let mut answer = asked.with_context(|| {
         format!(
             "no program answers at http://{at}/; a program serves its flows with --http ADDRESS, and --at ADDRESS \
              names that address here"
         )
     })?;
-    let is_foreign = || format!("http://{at}{path} is no answer of a flow");
-    let (head, body) = answer.split_once("\r\n\r\n").with_context(is_foreign)?;
-    let status = head.split_whitespace().nth(1).unwrap_or_default();
-    if status != "200" {
+    let status = answer.status();
+    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+    let body = body.read_to_vec().with_context(|| url.clone())?;
+    if !status.is_success() {
         #[derive(Deserialize)]
         struct Refusal {
             error: String,
         }
-        let refusal: Result<Refusal, _> = serde_json::from_str(body);
-        let why = refusal.map_or_else(
-            |_| head.lines().next().unwrap_or_default().to_owned(),
-            |it| it.error,
-        );
-        bail!("http://{at}{path}: {why}");
+        let refusal: Result<Refusal, _> = serde_json::from_slice(&body);
+        let why = refusal.map_or_else(|_| status.to_string(), |it| it.error);
+        bail!("{url}: {why}");
     }
-    serde_json::from_str(body).with_context(is_foreign)
-}
-
-/// Returns the answer with its head. In HTTP/1.0 it ends with the connection.
-fn answer(at: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&at, ANSWER_TIME_MAX)?;
-    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
-    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {at}\r\nAccept: application/json\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut bytes = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8(bytes)?)
+    serde_json::from_slice(&body).with_context(|| format!("{url} is no answer of a flow"))
 }
 
 #[cfg(test)]
@@ -239,13 +226,7 @@ mod tests {
     fn a_checkpoint_is_described_as_far_as_it_is_known() {
         let earlier = LastCheckpoint {
             number: 1_234,
-            kept_at_ms: None,
-            age_seconds: None,
-            seconds: None,
-            pause_seconds: None,
-            bytes: None,
-            changes: None,
-            change_bytes: None,
+            ..LastCheckpoint::default()
         };
         check(earlier, "number 1,234, of an earlier run");
         let own = LastCheckpoint {
@@ -269,11 +250,5 @@ mod tests {
             changes,
             &format!("{written} and 1 change of {}", ByteSize(2_048)),
         );
-    }
-
-    #[test]
-    fn names_are_encoded_for_a_path() {
-        assert_eq!(encoded("a.b-c_1"), "a.b-c_1");
-        assert_eq!(encoded("a b/ü"), "a%20b%2F%C3%BC");
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use millstream_flow::ShardKey;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::checkpoints::{named_shard, shard_name};
 
@@ -73,14 +74,8 @@ pub fn unfinished(rank: u32) -> String {
 /// Returns a state element's name for names of files: bytes other than ASCII letters, digits, `-` and `_` are `%` and two
 /// hexadecimal digits.
 pub fn element_name(element: &str) -> String {
-    let mut name = String::new();
-    for byte in element.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(byte.into()),
-            _ => name += &format!("%{byte:02X}"),
-        }
-    }
-    name
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+    utf8_percent_encode(element, ENCODED).to_string()
 }
 
 impl fmt::Display for StateFile {
