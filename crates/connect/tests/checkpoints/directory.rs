@@ -17,14 +17,13 @@ use millstream_flow::{
 };
 use millstream_sim::{Rng, SimDisk, SimRandom};
 
-use crate::crashes::wait_until;
+use crate::crashes::{KEYS, wait_until};
+use crate::full_disk::{outlast_a_full_disk, sum};
 
 const DIR: &str = "/flows/shop";
 
 /// The numbers of each source.
 const NUMBERS: u64 = 20_000;
-
-const KEYS: u64 = 50;
 
 const WINDOW_MS: i64 = 100;
 
@@ -163,10 +162,6 @@ fn ranks_count_each_number_once_after_a_crash_at_any_operation() {
     }
 }
 
-fn sum(counts: &Values<u64, u64>) -> u64 {
-    (0..KEYS).filter_map(|key| counts.get(&key)).sum()
-}
-
 /// Resumes, and counts up to the end of a round of keys. Checks that nothing was counted twice or not at all.
 fn finish(store: Arc<dyn Checkpoints>, counted: u64) {
     let limit = counted.next_multiple_of(KEYS) + KEYS;
@@ -183,27 +178,8 @@ fn a_flow_continues_while_its_checkpoints_do_not_fit_the_directory() {
         let disk = SimDisk::new(seed);
         let store = Arc::new(open(&disk, 1).unwrap());
         let (running, counts) = count(store, u64::MAX).unwrap();
-        let checkpoints = || running.checkpoints().unwrap();
-        wait_until("a checkpoint is stored", || checkpoints().kept > 1);
-        disk.set_capacity(0);
-        wait_until("checkpoints fail", || checkpoints().failed > 2);
-        let error = checkpoints().error.unwrap_or_default();
-        let expected =
-            "the changelog of state \"users\": cannot write /flows/shop/changes.0.users.";
-        assert!(error.starts_with(expected), "{error}");
-        let before = sum(&counts);
-        wait_until("the flow goes on", || {
-            assert!(!running.is_finished(), "it has failed");
-            sum(&counts) > before + 10_000
-        });
-        disk.set_capacity(u64::MAX);
-        let failed_at = checkpoints().last.unwrap().number;
-        wait_until("checkpoints are stored again", || {
-            checkpoints().last.unwrap().number > failed_at
-        });
-        running.stop();
-        running.join().unwrap();
-        let counted = sum(&counts);
+        let error = "the changelog of state \"users\": cannot write /flows/shop/changes.0.users.";
+        let counted = outlast_a_full_disk(&disk, &running, &counts, error);
         drop((running, counts));
         let left = disk.kill();
         finish(Arc::new(open(&left, 2).unwrap()), counted);

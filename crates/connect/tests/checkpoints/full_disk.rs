@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use millstream_connect::{EncodedRecord, LogCheckpoints, StreamSink};
-use millstream_flow::{Change, Checkpoints, Sink, SinkStart, Values};
+use millstream_flow::{Change, Checkpoints, Running, Sink, SinkStart, Values};
 use millstream_log::{Log, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_sim::SimDisk;
@@ -15,8 +15,38 @@ use millstream_sim::SimDisk;
 use crate::crashes::{KEYS, open, start, wait_until};
 use crate::sinks::read;
 
-fn sum(counts: &Values<u64, u64>) -> u64 {
+/// Returns the number of items that were counted.
+pub fn sum(counts: &Values<u64, u64>) -> u64 {
     (0..KEYS).filter_map(|key| counts.get(&key)).sum()
+}
+
+/// Lets the disk be full for a while: the checkpoints of a flow fail with this error, the flow goes on, and checkpoints
+/// are stored again as soon as there is room. Stops the flow, and returns the number of items that it counted.
+pub fn outlast_a_full_disk(
+    disk: &SimDisk,
+    running: &Running,
+    counts: &Values<u64, u64>,
+    error: &str,
+) -> u64 {
+    let checkpoints = || running.checkpoints().unwrap();
+    wait_until("a checkpoint is stored", || checkpoints().kept > 1);
+    disk.set_capacity(0);
+    wait_until("checkpoints fail", || checkpoints().failed > 2);
+    let found = checkpoints().error.unwrap_or_default();
+    assert!(found.contains(error), "{found}");
+    let before = sum(counts);
+    wait_until("the flow goes on", || {
+        assert!(!running.is_finished(), "it has failed");
+        sum(counts) > before + 10_000
+    });
+    disk.set_capacity(u64::MAX);
+    let failed_at = checkpoints().last.unwrap().number;
+    wait_until("checkpoints are stored again", || {
+        checkpoints().last.unwrap().number > failed_at
+    });
+    running.stop();
+    running.join().unwrap();
+    sum(counts)
 }
 
 fn is_full(log: &Log) -> bool {
@@ -47,25 +77,7 @@ fn a_flow_continues_while_its_checkpoints_do_not_fit_the_disk() {
         let disk = SimDisk::new(seed);
         let log = open(&disk, 1).unwrap();
         let (running, counts) = start(&log, false, u64::MAX).unwrap();
-        let checkpoints = || running.checkpoints().unwrap();
-        wait_until("a checkpoint is stored", || checkpoints().kept > 1);
-        disk.set_capacity(0);
-        wait_until("checkpoints fail", || checkpoints().failed > 2);
-        let error = checkpoints().error.unwrap_or_default();
-        assert!(error.contains("disk is full"), "{error}");
-        let before = sum(&counts);
-        wait_until("the flow goes on", || {
-            assert!(!running.is_finished(), "it has failed");
-            sum(&counts) > before + 10_000
-        });
-        disk.set_capacity(u64::MAX);
-        let failed_at = checkpoints().last.unwrap().number;
-        wait_until("checkpoints are stored again", || {
-            checkpoints().last.unwrap().number > failed_at
-        });
-        running.stop();
-        running.join().unwrap();
-        let counted = sum(&counts);
+        let counted = outlast_a_full_disk(&disk, &running, &counts, "disk is full");
         drop((running, log));
 
         let log = open(&disk.kill(), 2).unwrap();

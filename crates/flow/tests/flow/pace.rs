@@ -1,62 +1,26 @@
 //! Checkpoints without a set interval: cheap ones are taken often, costly ones rarely, and none of an idle flow.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    BoxError, CheckpointCounts, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running,
-    ShardKey,
+    CheckpointCounts, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running,
 };
 
+use crate::checkpoints::MemoryStore;
 use crate::support::{Hand, on_ranks, settings, wait_until};
 
-/// Holds shards in memory, and takes a while to store them.
-#[derive(Default)]
-struct SlowStore {
-    parts: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
-    /// The time to store a shard of each rank.
-    takes: [Duration; 2],
-    is_full: AtomicBool,
-}
-
-impl Checkpoints for SlowStore {
-    fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
-        thread::sleep(self.takes[key.rank as usize]);
-        if self.is_full.load(Ordering::Relaxed) {
-            return Err("the disk is full".into());
-        }
-        self.parts.lock().unwrap().insert(key, part.to_vec());
-        Ok(())
-    }
-
-    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
-        let parts = self.parts.lock().unwrap();
-        Ok(parts.get(&key).ok_or("it is not there")?.clone())
-    }
-
-    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
-        Ok(self.parts.lock().unwrap().keys().copied().collect())
-    }
-
-    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
-        self.parts.lock().unwrap().remove(&key);
-        Ok(())
-    }
-}
-
-fn store(takes_ms: [u64; 2]) -> Arc<SlowStore> {
-    Arc::new(SlowStore {
+fn store(takes_ms: [u64; 2]) -> Arc<MemoryStore> {
+    Arc::new(MemoryStore {
         takes: takes_ms.map(Duration::from_millis),
-        ..SlowStore::default()
+        ..MemoryStore::default()
     })
 }
 
 /// A flow that counts the items of a source. Items of the last rank go to the first one.
-fn start(ranks: &Ranks, store: &Arc<SlowStore>, source: &Hand) -> Running {
+fn start(ranks: &Ranks, store: &Arc<MemoryStore>, source: &Hand) -> Running {
     let checkpoints = Checkpointing {
         store: Arc::clone(store) as Arc<dyn Checkpoints>,
         interval: None,
@@ -90,30 +54,42 @@ fn give(source: &Hand, time: Duration) {
     }
 }
 
-/// Returns the checkpoints in half a second of a busy flow, and the interval at its end.
-fn paced(takes_ms: u64) -> (u64, f64) {
+/// Gives items until a condition holds.
+fn give_until(source: &Hand, what: &str, condition: impl Fn() -> bool) {
+    wait_until(what, || {
+        source.give(0..10);
+        condition()
+    });
+}
+
+#[test]
+fn a_cheap_flow_takes_checkpoints_often() {
     let source = Hand::default();
-    let running = start(&Ranks::alone(), &store([takes_ms, 0]), &source);
+    let running = start(&Ranks::alone(), &store([0, 0]), &source);
+    // With an interval of seconds these would take too long to wait for.
+    give_until(&source, "many checkpoints", || counts(&running).kept > 20);
+    give_until(&source, "a short interval", || {
+        counts(&running).interval_seconds < 0.05
+    });
+    source.end();
+    running.join().unwrap();
+}
+
+#[test]
+fn a_costly_flow_takes_checkpoints_rarely() {
+    let source = Hand::default();
+    let running = start(&Ranks::alone(), &store([40, 0]), &source);
     give(&source, Duration::from_millis(500));
     let CheckpointCounts {
         kept,
-        interval_seconds,
+        interval_seconds: interval,
         ..
     } = counts(&running);
     source.end();
     running.join().unwrap();
-    (kept, interval_seconds)
-}
-
-#[test]
-fn a_cheap_flow_takes_checkpoints_often_and_a_costly_one_rarely() {
-    let (often, short) = paced(0);
-    // Fifty on an idle machine.
-    assert!(often >= 8, "{often} every {short} s");
-    let (rarely, long) = paced(40);
-    assert!(long >= 0.2, "{rarely} every {long} s");
+    assert!(interval >= 0.2, "{kept} every {interval} s");
     // The first one of all, the first one of the run, and those each 200 ms.
-    assert!((2..=5).contains(&rarely), "{rarely} every {long} s");
+    assert!(kept <= 5, "{kept} every {interval} s");
 }
 
 #[test]
@@ -161,21 +137,15 @@ fn checkpoints_become_rare_while_they_fail() {
     let source = Hand::default();
     let store = store([0, 0]);
     let running = start(&Ranks::alone(), &store, &source);
-    store.is_full.store(true, Ordering::Relaxed);
+    store.refuse();
     let interval = || counts(&running).interval_seconds;
-    let give_until = |what, condition: &dyn Fn() -> bool| {
-        wait_until(what, || {
-            source.give(0..10);
-            condition()
-        });
-    };
-    give_until("a longer interval", &|| interval() >= 0.3);
+    give_until(&source, "a longer interval", || interval() >= 0.3);
     // 10, 20, 40, 80, 160 and 320 ms.
     let failed = counts(&running).failed;
     assert!((5..=7).contains(&failed), "{failed}");
     assert_eq!(counts(&running).error.as_deref(), Some("the disk is full"));
-    store.is_full.store(false, Ordering::Relaxed);
-    give_until("a short interval", &|| interval() < 0.05);
+    store.accept();
+    give_until(&source, "a short interval", || interval() < 0.05);
     source.end();
     running.join().unwrap();
 }
