@@ -99,6 +99,7 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
     fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
         let stores = self.stores();
         let heads = stores.iter().map(|store| store.lock().head(checkpoint));
+        // At rest all partitions have observed the same watermarks (F9, F16), so no key has released more than others.
         let store = heads.reduce(|mut sum, head| {
             sum.absorb(head);
             sum

@@ -266,10 +266,9 @@ impl<K: Hash + Eq + Clone, S: Clone> Counted<K, S> {
         if self.purges {
             let rest = self.running.extract_if(|_, _| true);
             for (key, running) in rest {
-                let Running { cell, mark, .. } = running.clone();
                 let id = || EntryId::Key { key: key.clone() };
-                journal.removes(mark, id, || Entry::Running(running));
-                if !give(key, cell) {
+                journal.removes(running.mark, id, || Entry::Running(running.clone()));
+                if !give(key, running.cell) {
                     return;
                 }
             }

@@ -241,9 +241,12 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
                 };
                 open.restore_pane((first, pane, fragment), key, cell);
             }
-            // It is over, and was not restored.
-            (Open::Sliding(_), EntryId::Key { .. }, None) => {}
-            (Open::Sliding(open), EntryId::Key { key }, Some(Entry::Panes(panes))) => {
+            (Open::Sliding(open), EntryId::Key { key }, entry) => {
+                let panes = match entry {
+                    Some(Entry::Panes(panes)) => Some(panes),
+                    Some(_) => return false,
+                    None => None,
+                };
                 open.restore_panes(aggregate, key, panes);
             }
             (Open::Tumbling(Tumbling { kept, .. }), EntryId::Kept { window, key }, entry)

@@ -201,7 +201,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         self.by_key.values().flat_map(|key| key.sessions.iter())
     }
 
-    /// Returns how many sessions were released and are retained for late items.
+    /// Returns the entries and their memory, without that which keys and states own elsewhere.
     pub fn memory(&self) -> TableSize {
         let mut size = TableSize::of(&*self.by_key);
         let watched = self.by_key.values();
@@ -209,6 +209,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sessions<K, S> {
         size
     }
 
+    /// Returns how many sessions were released and are retained for late items.
     pub fn kept(&self) -> usize {
         self.all().filter(|session| !session.has_new).count()
     }

@@ -286,20 +286,18 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         }
     }
 
-    /// Restores the panes of a key from a run that noted no changes of them.
+    /// Restores the panes of a key from a run that noted no changes of them, or that it has none.
     pub fn restore_panes<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
         key: K,
-        mut panes: TwoStacks<S>,
+        panes: Option<TwoStacks<S>>,
     ) {
+        let mut panes = panes.unwrap_or_default();
         panes.evict_before(aggregate, self.grid.first_pane(self.next.into()));
-        if let Some(restored) = self.active.remove(&key) {
-            restored
-                .into_back()
-                .for_each(|(pane, cell)| panes.insert(aggregate, pane, cell));
-        }
-        if !panes.is_empty() {
+        if panes.is_empty() {
+            self.active.remove(&key);
+        } else {
             panes.released_to = panes.released_to.max(self.next);
             self.active.insert(key, panes);
         }
@@ -363,7 +361,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         open.chain(self.kept.keys())
     }
 
-    /// Returns how many windows are retained for late items, once for each key.
+    /// Returns the entries and their memory, without that which keys and states own elsewhere.
     pub fn memory(&self) -> TableSize {
         let mut active = TableSize::of(&*self.active);
         active.add_owned(self.active.values().map(TwoStacks::memory_bytes));
@@ -372,6 +370,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             .sum()
     }
 
+    /// Returns how many windows are retained for late items, once for each key.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }

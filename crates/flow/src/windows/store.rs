@@ -120,8 +120,9 @@ pub(crate) struct StoreHead {
 }
 
 impl StoreHead {
-    /// Adds that of another store of the same windows.
+    /// Adds that of another partition of the same windows, which has the same watermark.
     pub fn absorb(&mut self, other: StoreHead) {
+        debug_assert_eq!(self.watermark, other.watermark, "both are at rest");
         self.watermark = self.watermark.min(other.watermark);
         self.taken_events = self.taken_events.saturating_add(other.taken_events);
         self.late_events = self.late_events.saturating_add(other.late_events);

@@ -120,13 +120,14 @@ impl<K: Hash + Eq + Clone, S: Clone> Tumbling<K, S> {
         self.pending.keys().chain(self.kept.keys())
     }
 
-    /// Returns how many windows are retained for late items, once for each key.
+    /// Returns the entries and their memory, without that which keys and states own elsewhere.
     pub fn memory(&self) -> TableSize {
         [self.pending.memory(), self.kept.memory()]
             .into_iter()
             .sum()
     }
 
+    /// Returns how many windows are retained for late items, once for each key.
     pub fn kept(&self) -> usize {
         self.kept.len()
     }

@@ -126,12 +126,6 @@ impl<S: Clone> TwoStacks<S> {
         rest.total(aggregate)
     }
 
-    /// Returns the panes, if none was evicted yet.
-    pub fn into_back(self) -> impl Iterator<Item = (i64, Cell<S>)> {
-        debug_assert!(self.front.is_empty(), "the older panes are combined");
-        self.back.into_iter()
-    }
-
     pub fn newest(&self) -> Option<i64> {
         let newest = self.back.last().or(self.front.first());
         newest.map(|(pane, _)| *pane)
