@@ -29,9 +29,10 @@
 //! [`LateEvents`](millstream_flow::LateEvents) each), `late_sources` (those of them whose source is known: a
 //! [`LateSource`](millstream_flow::LateSource) each), `waits` (which sources hold back event time, and why: a
 //! [`Wait`](millstream_flow::Wait) each), `checkpoints` (a [`CheckpointCounts`](millstream_flow::CheckpointCounts),
-//! or null if the flow takes none), `elements` (a [`StateElement`](millstream_flow::StateElement) each), `watched_seconds` (how long this server has sampled the
-//! flow) and `throughput`: for every second of the last five minutes `seconds`, when it ended on the
-//! scale of `watched_seconds`, and `items_per_second`, the items that each stage read in it.
+//! or null if the flow takes none), `elements` (a [`StateElement`](millstream_flow::StateElement) each),
+//! `watched_seconds` (how long this server has sampled the flow) and `throughput`: for every second of the last five
+//! minutes `seconds`, when it ended on the scale of `watched_seconds`, and `items_per_second`, the items that each stage
+//! read in it.
 //!
 //! `/state` reads all ranks of a flow, those in other processes, too; `rank=<n>` names one of them. If one does not answer
 //! within 5 seconds, the answer is 503. The entries of an element with a

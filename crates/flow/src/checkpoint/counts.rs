@@ -20,7 +20,7 @@ pub struct CheckpointCounts {
 }
 
 /// The last shard of a checkpoint that a rank has stored. A checkpoint is complete when all ranks have stored theirs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LastCheckpoint {
     /// The checkpoint's number.
     pub number: u64,

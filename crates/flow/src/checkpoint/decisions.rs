@@ -15,8 +15,8 @@
 //! that the last results are committed, too. A rank that has ended stores its shard of each checkpoint that another
 //! rank takes, until all have ended: nothing changes in it any more.
 //!
-//! Rank 0 also decides the [interval](crate::checkpoint::pace) of checkpoints: it learns their costs from the announcements, and announces
-//! the interval to all others.
+//! Rank 0 also decides the [interval](crate::checkpoint::pace) of checkpoints: it learns their costs from the
+//! announcements, and announces the interval to all others.
 //!
 //! This is so in all flows that take checkpoints, also where neither sinks nor changelogs wait for them: by the
 //! announcements a rank knows which of its shards are of no use any more.

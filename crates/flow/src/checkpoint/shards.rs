@@ -107,13 +107,7 @@ impl Shards {
         self.first.store(number, Ordering::Relaxed);
         self.counts.lock().last = (number > 0).then_some(LastCheckpoint {
             number,
-            kept_at_ms: None,
-            age_seconds: None,
-            seconds: None,
-            pause_seconds: None,
-            bytes: None,
-            changes: None,
-            change_bytes: None,
+            ..LastCheckpoint::default()
         });
         // Keys of stores without records have the run 0.
         self.run.store(run.max(1), Ordering::Relaxed);

@@ -134,8 +134,8 @@ pub struct Checkpointing {
     /// The store of the checkpoints.
     pub store: Arc<dyn Checkpoints>,
     /// The time from one checkpoint to the next. Without one it adapts: from 10 ms, or the store's
-    /// [least interval](Checkpoints::interval_min), to 10 s, at least five times the cost of the last checkpoint. That is the pause of the
-    /// sources and the time to store it. Nothing is stored while nothing is processed.
+    /// [least interval](Checkpoints::interval_min), to 10 s, at least five times the cost of the last checkpoint. That is
+    /// the pause of the sources and the time to store it. Nothing is stored while nothing is processed.
     pub interval: Option<Duration>,
     /// Whether the flow resumes from a checkpoint.
     pub resume: Resume,

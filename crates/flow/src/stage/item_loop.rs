@@ -53,8 +53,9 @@ pub struct ItemLoop<'w, C, T> {
 }
 
 impl<C, T> ItemLoop<'_, C, T> {
-    /// Processes the rest of the items in hand, or those up to one at which the terminal stops. `enter` notes an item and returns the value to process, `breathe` may
-    /// unwind between items, and `keep` gets the rejected ones. Unwinds as well when code that changes state panics.
+    /// Processes the rest of the items in hand, or those up to one at which the terminal stops. `enter` notes an item and
+    /// returns the value to process, `breathe` may unwind between items, and `keep` gets the rejected ones. Unwinds as well
+    /// when code that changes state panics.
     pub fn run<In, Item, E>(
         mut self,
         in_hand: [&[In]; 2],
