@@ -39,6 +39,7 @@ pub fn get(durable: bool, numbers: &[u64]) -> Result<Bytes> {
         keys: numbers.iter().map(|number| bytes(&key(*number))).collect(),
         at: Vec::new(),
         hold: None,
+        with_headers: false,
     };
     frame(VERSION, request.into())
 }

@@ -82,9 +82,9 @@ pub use consumer::{
 };
 pub use error::ClientError;
 pub use keyed::{
-    ChangedKey, Expected, FoundKey, Hold, KeyChange, KeyEntry, KeyHistory, KeyScan, KeyVersion,
-    KeyWatch, KeyedStream, NewValue, PastVersion, SecondaryScan, StoredVersion, WatchEvent,
-    WatchFrom, WatchedChange,
+    ChangedKey, Expected, FoundKey, Hold, KeyChange, KeyEntry, KeyHistory, KeyRecord, KeyScan,
+    KeyVersion, KeyWatch, KeyedStream, NewValue, PastVersion, SecondaryScan, StoredVersion,
+    WatchEvent, WatchFrom, WatchedChange,
 };
 pub use offsets::{Isolation, Start, TopicPartition};
 pub use partitioner::Turn;

@@ -25,3 +25,11 @@ impl<T: Decodable + Encodable> Body for T {
         Encodable::encode(self, output.copied(), version).map_err(|error| error.to_string())
     }
 }
+
+/// Fails if a field that the version lacks does not have the value of that version.
+pub(crate) fn needed(is_missing: bool, name: &str, from: i16) -> Result<(), String> {
+    match is_missing {
+        true => Ok(()),
+        false => Err(format!("{name} needs version {from}")),
+    }
+}

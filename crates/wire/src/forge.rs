@@ -53,6 +53,8 @@ pub(crate) struct Forge {
     random: u64,
     numbers_left: usize,
     bytes: BytesMut,
+    /// The version of a native message.
+    version: i16,
 }
 
 /// A message with random values.
@@ -72,7 +74,16 @@ impl Forge {
             random: seed,
             numbers_left: NUMBERS_MAX,
             bytes: BytesMut::new(),
+            version: 0,
         }
+    }
+
+    pub(crate) fn version(&self) -> i16 {
+        self.version
+    }
+
+    pub(crate) fn set_version(&mut self, version: i16) {
+        self.version = version;
     }
 
     /// Returns a random number below `end` (splitmix64).

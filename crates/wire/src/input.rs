@@ -63,6 +63,8 @@ pub(crate) struct Input {
     doubtful: bool,
     /// The reason of a failed read; `None` if bytes are missing.
     fault: Option<String>,
+    /// The version of a native message. Set before it is decoded.
+    version: i16,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +103,17 @@ impl Input {
             shortened: None,
             doubtful: false,
             fault: None,
+            version: 0,
         }
+    }
+
+    /// Returns the version of the native message that is decoded.
+    pub(crate) fn version(&self) -> i16 {
+        self.version
+    }
+
+    pub(crate) fn set_version(&mut self, version: i16) {
+        self.version = version;
     }
 
     /// Decodes one of the generated messages, and leaves the bytes behind it.

@@ -1,7 +1,7 @@
 //! The native requests, for features that Kafka's protocol lacks: reads and writes of streamlets, groups and
 //! segments (kera, tables 6.1 and 6.2), records by key, objects, and push.
 //!
-//! Their keys start at 10000. Each has one version, in the encoding of Kafka's flexible versions.
+//! Their keys start at 10000. All versions have the encoding of Kafka's flexible versions; most requests have only one.
 //! `docs/protocol.md` describes all fields, and a test holds it against the comments here.
 
 mod chunks;
@@ -76,7 +76,9 @@ macro_rules! native {
 }
 use native;
 
-/// Declares messages. On the wire the fields of a message have this order, and tagged fields follow them.
+/// Declares messages. On the wire the fields of a message have this order, and tagged fields follow them. A field with
+/// `[version, value]` exists from this version of the request on, and has this value in older ones. A message that is not
+/// inside another one cannot be encoded in an older version with another value; an inner one leaves the field out.
 macro_rules! messages {
     ($($(#[$attribute:meta])* $name:ident $(: $answer:ident)? { $($fields:tt)* })*) => {
         $($crate::native::message! { $(#[$attribute])* $name $(: $answer)? { $($fields)* } })*
@@ -112,7 +114,7 @@ macro_rules! message {
         }
     };
     ($(#[$attribute:meta])* $name:ident {
-        $($(#[doc = $doc:literal])* $field:ident: $type:ty,)*
+        $($(#[doc = $doc:literal])* $field:ident: $type:ty $([$from:literal, $missing:expr])?,)*
     }) => {
         $(#[$attribute])*
         #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,13 +127,23 @@ macro_rules! message {
                 input: &mut $crate::input::Input,
                 _: &str,
             ) -> Result<$name, $crate::error::Malformed> {
-                $(let $field = $crate::native::Field::decode(input, stringify!($field))?;)*
+                $(
+                    let $field = $(if input.version() < $from {
+                        $missing
+                    } else)? {
+                        $crate::native::Field::decode(input, stringify!($field))?
+                    };
+                )*
                 input.tags()?;
                 Ok($name { $($field,)* })
             }
 
             fn encode(&self, output: &mut $crate::pieces::Output) {
-                $($crate::native::Field::encode(&self.$field, output);)*
+                $(
+                    $(if output.version() >= $from)? {
+                        $crate::native::Field::encode(&self.$field, output);
+                    }
+                )*
                 output.no_tags();
             }
 
@@ -144,21 +156,33 @@ macro_rules! message {
             fn forge(forge: &mut $crate::forge::Forge) -> $name {
                 // A message without fields does not use it otherwise.
                 let _ = &forge;
-                $name {
-                    $($field: $crate::native::Field::forge(forge),)*
-                }
+                $(
+                    let $field = $(if forge.version() < $from {
+                        $missing
+                    } else)? {
+                        $crate::native::Field::forge(forge)
+                    };
+                )*
+                $name { $($field,)* }
             }
         }
 
         impl $crate::body::Body for $name {
             fn decode(
                 input: &mut $crate::input::Input,
-                _: i16,
+                version: i16,
             ) -> Result<$name, $crate::error::Malformed> {
+                input.set_version(version);
                 $crate::native::Field::decode(input, stringify!($name))
             }
 
-            fn encode(&self, output: &mut $crate::pieces::Output, _: i16) -> Result<(), String> {
+            fn encode(&self, output: &mut $crate::pieces::Output, version: i16) -> Result<(), String> {
+                $($(
+                    if version < $from {
+                        $crate::body::needed(self.$field == $missing, stringify!($field), $from)?;
+                    }
+                )?)*
+                output.set_version(version);
                 $crate::native::Field::encode(self, output);
                 Ok(())
             }
@@ -177,7 +201,8 @@ macro_rules! message {
 
         #[cfg(any(test, feature = "forge"))]
         impl $crate::forge::Forged for $name {
-            fn forge(forge: &mut $crate::forge::Forge, _: i16) -> Option<$name> {
+            fn forge(forge: &mut $crate::forge::Forge, version: i16) -> Option<$name> {
+                forge.set_version(version);
                 Some($crate::native::Field::forge(forge))
             }
         }

@@ -124,6 +124,8 @@ pub(crate) struct Output {
     /// The payloads in between, each with its position in `copied`.
     shared: Vec<(usize, Bytes)>,
     shared_bytes: usize,
+    /// The version of a native message. Set before it is encoded.
+    version: i16,
 }
 
 impl Output {
@@ -134,7 +136,17 @@ impl Output {
             copied,
             shared: Vec::new(),
             shared_bytes: 0,
+            version: 0,
         }
+    }
+
+    /// Returns the version of the native message that is encoded.
+    pub(crate) fn version(&self) -> i16 {
+        self.version
+    }
+
+    pub(crate) fn set_version(&mut self, version: i16) {
+        self.version = version;
     }
 
     /// Returns the buffer for all fields except large payloads.

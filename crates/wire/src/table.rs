@@ -105,7 +105,7 @@ macro_rules! apis {
             Subscribe = 10018, $crate::native::SubscribeRequest, $crate::native::SubscribeResponse, 0..=0, 0;
             Receive = 10019, $crate::native::ReceiveRequest, $crate::native::ReceiveResponse, 0..=0, 0;
             Unsubscribe = 10020, $crate::native::UnsubscribeRequest, $crate::native::UnsubscribeResponse, 0..=0, 0;
-            GetKeys = 10021, $crate::native::GetKeysRequest, $crate::native::GetKeysResponse, 0..=0, 0;
+            GetKeys = 10021, $crate::native::GetKeysRequest, $crate::native::GetKeysResponse, 0..=1, 0;
             ScanKeys = 10022, $crate::native::ScanKeysRequest, $crate::native::ScanKeysResponse, 0..=0, 0;
             PutKeys = 10023, $crate::native::PutKeysRequest, $crate::native::PutKeysResponse, 0..=0, 0;
             WatchKeys = 10024, $crate::native::WatchKeysRequest, $crate::native::WatchKeysResponse, 0..=0, 0;

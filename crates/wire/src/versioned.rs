@@ -59,7 +59,7 @@ macro_rules! versioned {
                 fn encode(&self, output: &mut $crate::pieces::Output, version: i16) -> Result<(), String> {
                     $(
                         $(if version < $from {
-                            $($crate::versioned::$needed(self.$field == $missing, stringify!($field), $from)?;)?
+                            $($crate::body::$needed(self.$field == $missing, stringify!($field), $from)?;)?
                         } else)? {
                             $crate::versioned::Versioned::encode(&self.$field, output, version)?;
                         }
@@ -104,14 +104,6 @@ macro_rules! versioned {
     };
 }
 pub(crate) use versioned;
-
-/// Fails if a field that the version lacks does not have the value of that version.
-pub(crate) fn needed(is_missing: bool, name: &str, from: i16) -> Result<(), String> {
-    match is_missing {
-        true => Ok(()),
-        false => Err(format!("{name} needs version {from}")),
-    }
-}
 
 /// Declares types that are encoded like native messages.
 macro_rules! primitive {

@@ -70,6 +70,7 @@ fn get_request(stream: &'static str, keys: &[&str]) -> GetKeysRequest {
         keys: keys.collect(),
         at: Vec::new(),
         hold: None,
+        with_headers: false,
     }
 }
 

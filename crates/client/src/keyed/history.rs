@@ -6,7 +6,7 @@ use bytes::Bytes;
 use millstream_base::{Offset, Timestamp};
 use millstream_wire::native::KeyHistoryRequest;
 
-use super::{KeyVersion, KeyedStream, READ};
+use super::{KeyVersion, KeyedStream, LookUp, READ};
 use crate::client::text;
 use crate::error::ClientError;
 
@@ -65,7 +65,11 @@ impl KeyedStream {
         key: impl AsRef<[u8]>,
         version: Offset,
     ) -> Result<Option<KeyVersion>, ClientError> {
-        let found = self.get_batch(&[key], &[version], None).await?;
+        let look_up = LookUp {
+            at: &[version],
+            ..LookUp::default()
+        };
+        let found = self.get_versions(&[key], look_up).await?;
         Ok(found.into_iter().next().flatten())
     }
 

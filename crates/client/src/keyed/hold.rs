@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_base::{Offset, Timestamp};
 use millstream_wire::native::{ChangeHoldRequest, ListHoldsRequest, ListedHold};
 
-use super::{ALTER, DESCRIBE, KeyVersion, KeyedStream, text};
+use super::{ALTER, DESCRIBE, KeyVersion, KeyedStream, LookUp, text};
 use crate::error::ClientError;
 
 /// A hold of a keyed stream: of each key, compaction keeps the version that it had when the hold was made.
@@ -116,7 +116,11 @@ impl KeyedStream {
         keys: &[K],
         hold: &str,
     ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
-        self.get_batch(keys, &[], Some(hold)).await
+        let look_up = LookUp {
+            hold: Some(hold),
+            ..LookUp::default()
+        };
+        self.get_versions(keys, look_up).await
     }
 }
 

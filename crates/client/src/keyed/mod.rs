@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::{KeyRange, Offset, Timestamp};
 use millstream_wire::Question;
-use millstream_wire::native::{self, GetKeysRequest, KeyToPut};
+use millstream_wire::native::{self, GetKeysRequest, GotKey, KeyHeader, KeyToPut};
 
 use crate::client::{Client, text};
 use crate::error::ClientError;
@@ -84,6 +84,25 @@ pub struct KeyVersion {
     pub expires_at: Option<Timestamp>,
 }
 
+/// The newest version of a key, with the headers of its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// The newest version.
+    pub newest: KeyVersion,
+    /// The headers, in the producer's order.
+    pub headers: Vec<KeyHeader>,
+}
+
+/// Further wishes of a look-up of keys.
+#[derive(Debug, Clone, Copy, Default)]
+struct LookUp<'a> {
+    /// The version of each key at which to look; empty for the newest ones.
+    at: &'a [Offset],
+    /// The hold at which to look.
+    hold: Option<&'a str>,
+    with_headers: bool,
+}
+
 /// The place of a stored version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredVersion {
@@ -126,16 +145,52 @@ impl KeyedStream {
         &self,
         keys: &[K],
     ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
-        self.get_batch(keys, &[], None).await
+        self.get_versions(keys, LookUp::default()).await
     }
 
-    /// Returns the newest versions of keys, or those at the versions `at`, one for each key, or those at a hold.
+    /// As [`get_many`](Self::get_many), with the headers of the records.
+    ///
+    /// # Errors
+    /// As [`get_many`](Self::get_many), and when the server does not know version 1 of GetKeys.
+    pub async fn get_many_records<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> Result<Vec<Option<KeyRecord>>, ClientError> {
+        let look_up = LookUp {
+            with_headers: true,
+            ..LookUp::default()
+        };
+        let found = self.get_batch(keys, look_up).await?;
+        let records = found.into_iter().map(|got| {
+            Some(KeyRecord {
+                newest: version(got.partition, got.newest?),
+                headers: got.headers,
+            })
+        });
+        Ok(records.collect())
+    }
+
+    async fn get_versions<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        look_up: LookUp<'_>,
+    ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
+        let found = self.get_batch(keys, look_up).await?.into_iter();
+        let versions = found.map(|got| Some(version(got.partition, got.newest?)));
+        Ok(versions.collect())
+    }
+
+    /// Looks up keys with as few requests as they fit into.
     async fn get_batch<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
-        at: &[Offset],
-        hold: Option<&str>,
-    ) -> Result<Vec<Option<KeyVersion>>, ClientError> {
+        look_up: LookUp<'_>,
+    ) -> Result<Vec<GotKey>, ClientError> {
+        let LookUp {
+            at,
+            hold,
+            with_headers,
+        } = look_up;
         let mut found = Vec::with_capacity(keys.len());
         while found.len() < keys.len() {
             let rest = &keys[found.len()..];
@@ -148,6 +203,7 @@ impl KeyedStream {
                     .collect(),
                 at: at.iter().skip(found.len()).take(count).copied().collect(),
                 hold: hold.map(text),
+                with_headers,
             };
             let answer = self.ask(request).await?;
             self.check(READ, answer.error_code, answer.error_message.as_deref())?;
@@ -155,8 +211,7 @@ impl KeyedStream {
             self.check_count(answer.keys.len(), 1..=count)?;
             for got in answer.keys {
                 self.check(READ, got.error_code, got.error_message.as_deref())?;
-                let partition = got.partition;
-                found.push(got.newest.map(|newest| version(partition, newest)));
+                found.push(got);
             }
         }
         Ok(found)

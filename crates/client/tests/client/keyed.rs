@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use millstream_base::{Clock, SystemClock, Timestamp};
 use millstream_client::{
-    ClientError, Expected, KeyChange, KeyRange, NewValue, ResponseError, StoredVersion,
+    ClientError, Expected, Header, KeyChange, KeyRange, NewValue, Producer, ProducerConfig,
+    ProducerRecord, ResponseError, StoredVersion,
 };
 use millstream_log::{CLEANUP_POLICY, COMPACT, SECONDARY, StreamConfig};
 
@@ -46,6 +47,62 @@ async fn keys_are_put_found_and_deleted() {
         &b"\xfe"[..]
     );
     assert!(table.get("").await.unwrap().unwrap().value.is_empty());
+}
+
+#[tokio::test]
+async fn records_of_keys_are_found_with_their_headers_in_one_request() {
+    const KEYS: u32 = 1_000;
+    let node = Node::start();
+    let client = node.client();
+    create(&node, "t", 3);
+    // Larger than a value that is sent from its place.
+    let large = vec![7; 2_000];
+    let headers = |key: u32| {
+        let name: &[u8] = if key.is_multiple_of(2) { b"even" } else { b"" };
+        let value = (!key.is_multiple_of(3)).then_some(&large[..2 * key as usize]);
+        let last = Header {
+            name: b"last",
+            value: Some(b"1"),
+        };
+        [Header { name, value }, last]
+    };
+    let producer = Producer::new(&client, ProducerConfig::default());
+    let mut sent = Vec::new();
+    for key in 0..KEYS {
+        let record = ProducerRecord {
+            topic: "t",
+            key: Some(&key.to_be_bytes()),
+            value: Some(b"v"),
+            headers: &headers(key),
+            ..ProducerRecord::default()
+        };
+        sent.push(producer.send(record).await.unwrap());
+    }
+    for delivery in sent {
+        delivery.wait().await.unwrap();
+    }
+    let keys: Vec<_> = (0..KEYS + 1).map(u32::to_be_bytes).collect();
+    let table = client.keyed("t");
+    let found = table.get_many_records(&keys).await.unwrap();
+    let plain = table.get_many(&keys).await.unwrap();
+    assert_eq!(found.len(), keys.len());
+    assert_eq!(
+        (&found[KEYS as usize], &plain[KEYS as usize]),
+        (&None, &None)
+    );
+    for (key, (found, plain)) in (0..KEYS).zip(found.into_iter().zip(plain)) {
+        let found = found.unwrap();
+        assert_eq!(Some(found.newest), plain);
+        let found = found.headers.iter();
+        let found: Vec<_> = found
+            .map(|it| (&it.name[..], it.value.as_deref()))
+            .collect();
+        assert_eq!(
+            found,
+            headers(key).map(|it| (it.name, it.value)),
+            "key {key}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -83,6 +83,8 @@ native! {
         /// A hold of the stream: the answer has the versions that the keys had when it was made. Null without one, and else `at` is
         /// empty.
         hold: Option<StrBytes>,
+        /// Whether the answer has the headers of the records; from version 1 on.
+        with_headers: bool [1, false],
     }
 
     /// Answers [`GetKeysRequest`].
@@ -103,6 +105,16 @@ native! {
         partition: u32,
         /// The newest version, or the newest one that is not behind the version of the request; null if the key is absent there.
         newest: Option<KeyVersion>,
+        /// The headers of its record in the producer's order, if the request asked for them; from version 1 on.
+        headers: Vec<KeyHeader> [1, Vec::new()],
+    }
+
+    /// A header of a record.
+    KeyHeader {
+        /// The name; by convention UTF-8.
+        name: Bytes,
+        /// The value.
+        value: Option<Bytes>,
     }
 
     /// Returns the stored, committed versions of a key, newest first.

@@ -224,6 +224,7 @@ fn requests() -> Vec<Request> {
             keys: vec![Bytes::from_static(b"ann"), Bytes::new()],
             at: vec![Offset(200), Offset(3)],
             hold: Some("before".into()),
+            with_headers: false,
         }
         .into(),
         ScanKeysRequest {
@@ -510,12 +511,14 @@ fn responses() -> Vec<Response> {
                     error_message: None,
                     partition: 3,
                     newest: Some(key_version()),
+                    headers: Vec::new(),
                 },
                 GotKey {
                     error_code,
                     error_message: wrong(),
                     partition: 0,
                     newest: None,
+                    headers: Vec::new(),
                 },
             ],
             ..GetKeysResponse::default()
@@ -639,6 +642,66 @@ fn native_messages_have_their_golden_bytes() {
         assert_eq!(decode_response(header.api, 0, frame), Ok((1, response)));
     }
     assert_eq!(written, GOLDEN);
+}
+
+/// The messages of version 1 with what version 0 lacks.
+fn with_headers() -> (Request, Response) {
+    let request = GetKeysRequest {
+        stream: "users".into(),
+        keys: vec![Bytes::from_static(b"ann")],
+        at: Vec::new(),
+        hold: None,
+        with_headers: true,
+    };
+    let got = GotKey {
+        error_code: 0,
+        error_message: None,
+        partition: 3,
+        newest: Some(key_version()),
+        headers: vec![
+            KeyHeader {
+                name: Bytes::from_static(b"checkpoint"),
+                value: Some(Bytes::from_static(b"7")),
+            },
+            KeyHeader {
+                name: Bytes::from_static(b"none"),
+                value: None,
+            },
+        ],
+    };
+    let response = GetKeysResponse {
+        keys: vec![got],
+        ..GetKeysResponse::default()
+    };
+    (request.into(), response.into())
+}
+
+#[test]
+fn the_headers_of_keys_have_their_golden_bytes_from_version_1_on() {
+    let (request, response) = with_headers();
+    let header = |version| RequestHeader {
+        api: crate::ApiKey::GetKeys,
+        version,
+        correlation_id: 1,
+        client_id: None,
+    };
+    let frame = body(encode_request(&header(1), &request).unwrap());
+    assert_eq!(
+        hex(&frame[REQUEST_HEADER_BYTES..]),
+        "0675736572730204616e6e01000100"
+    );
+    assert_eq!(decode_request(frame), Ok((header(1), request.clone())));
+    let frame = body(encode_response(&header(1), &response).unwrap());
+    assert_eq!(
+        hex(&frame[RESPONSE_HEADER_BYTES..]),
+        "0000000000000002000000000000030100000000000000c8ffffffffffffffff037b7d01000000000000012c00030b636865636b706f696e7402370005"
+            .to_owned()
+            + "6e6f6e6500000000"
+    );
+    assert_eq!(decode_response(header(1).api, 1, frame), Ok((1, response)));
+    let error = encode_request(&header(0), &request).unwrap_err();
+    let expected = "with_headers needs version 1";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 #[test]

@@ -101,6 +101,7 @@ pub fn native_cases(stream: StreamId) -> Vec<Case> {
         keys: vec![Bytes::from_static(b"key")],
         at: Vec::new(),
         hold: None,
+        with_headers: false,
     };
     let history = KeyHistoryRequest {
         stream: name(),

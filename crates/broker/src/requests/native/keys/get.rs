@@ -1,6 +1,7 @@
 //! Looks up keys.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ use bytes::Bytes;
 use millstream_base::{Offset, partition_of_key};
 use millstream_log::{Log, Stream, StreamPartition};
 use millstream_wire::ResponseError;
-use millstream_wire::native::{GetKeysRequest, GetKeysResponse, GotKey};
+use millstream_wire::native::{GetKeysRequest, GetKeysResponse, GotKey, KeyHeader};
 
 use super::look_up::{
-    ANSWER_BYTES, AnswerBytes, COPIED_BYTES_MAX, KEY_OVERHEAD_BYTES, LookUp, Unread, answer,
-    refused_read,
+    ANSWER_BYTES, AnswerBytes, COPIED_BYTES_MAX, HEADER_OVERHEAD_BYTES, KEY_OVERHEAD_BYTES, LookUp,
+    Unread, answer, refused_read,
 };
 use super::{KEYS_MAX, check_key, wire_version};
 use crate::answer_memory::{AnswerRoom, Part};
@@ -62,6 +63,7 @@ fn get(broker: &Arc<Broker>, client: &Client, request: GetKeysRequest) -> Reply 
         keys: request.keys,
         at: request.at,
         hold: request.hold.map(|hold| hold.to_string()),
+        with_headers: request.with_headers,
         log: broker.log().clone(),
         values_max: client.answer_bytes_max().min(COPIED_BYTES_MAX),
     });
@@ -110,6 +112,8 @@ struct Wanted {
     at: Vec<Offset>,
     /// The hold at which to look.
     hold: Option<String>,
+    /// Whether the answer has the headers of the records.
+    with_headers: bool,
     log: Log,
     /// About the most bytes of values in the answer.
     values_max: usize,
@@ -174,16 +178,21 @@ fn look_up<E: From<Unread>>(
         if !keys.is_empty() && end.is_some_and(|end| now() >= end) {
             break;
         }
-        let got = got_key(wanted.partition(key), find(wanted, n)?);
-        let value: &[u8] = got.newest.as_ref().map_or(&[], |newest| &newest.value);
+        let mut got = got_key(wanted.partition(key), find(wanted, n)?);
+        if !wanted.with_headers {
+            got.headers.clear();
+        }
         let message = got
             .error_message
             .as_ref()
             .map_or(0, |message| message.len());
         let mut needed = bytes;
         needed.add(3 * message);
-        needed.add_value(value);
-        values += value.len();
+        needed.add(got.headers.len() * HEADER_OVERHEAD_BYTES);
+        for bytes in bytes_of(&mut got) {
+            needed.add_value(bytes);
+            values += bytes.len();
+        }
         let has_room = values <= wanted.values_max || keys.is_empty();
         if !has_room || !room.grow(needed.total()) {
             match keys.is_empty() {
@@ -195,12 +204,18 @@ fn look_up<E: From<Unread>>(
         bytes = needed;
         keys.push(got);
     }
-    let newest = keys.iter_mut().filter_map(|key| key.newest.as_mut());
-    bytes.take(room, newest.map(|newest| &mut newest.value))?;
+    bytes.take(room, keys.iter_mut().flat_map(bytes_of))?;
     Ok(GetKeysResponse {
         keys,
         ..GetKeysResponse::default()
     })
+}
+
+/// Returns the bytes that the log has of a key: its value, and the names and values of its headers.
+fn bytes_of(got: &mut GotKey) -> impl Iterator<Item = &mut Bytes> {
+    let value = got.newest.iter_mut().map(|newest| &mut newest.value);
+    let headers = got.headers.iter_mut();
+    value.chain(headers.flat_map(|header| iter::once(&mut header.name).chain(&mut header.value)))
 }
 
 fn find(wanted: &Wanted, n: usize) -> Found {
@@ -229,9 +244,19 @@ fn got_key(partition: u32, found: Found) -> GotKey {
         error_message: None,
         partition,
         newest: None,
+        headers: Vec::new(),
     };
     match found {
-        Ok(newest) => got.newest = newest.map(wire_version),
+        Ok(None) => {}
+        Ok(Some(mut newest)) => {
+            let headers = std::mem::take(&mut newest.headers).into_iter();
+            let headers = headers.map(|header| KeyHeader {
+                name: header.name,
+                value: header.value,
+            });
+            got.headers = headers.collect();
+            got.newest = Some(wire_version(newest));
+        }
         Err(refused) => {
             got.error_code = refused.code();
             got.error_message = refused.message();

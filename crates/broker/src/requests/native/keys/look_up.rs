@@ -24,6 +24,9 @@ pub const ANSWER_BYTES: usize = 2 << 10;
 /// The memory of a key in an answer, beside its bytes and its value's: numbers, and a piece that is written from its place.
 pub const KEY_OVERHEAD_BYTES: usize = 512;
 
+/// The memory of a header in an answer, beside its bytes.
+pub const HEADER_OVERHEAD_BYTES: usize = 256;
+
 /// A look-up whose request is valid.
 pub trait LookUp: Send + Sync + 'static {
     type Answer: Answer + Into<Response> + Send + 'static;
@@ -133,7 +136,7 @@ impl AnswerBytes {
         self.rest += bytes;
     }
 
-    /// Adds the value of a key or of a version.
+    /// Adds the value of a key, a version or a header.
     pub fn add_value(&mut self, value: &[u8]) {
         match value.len() {
             large @ SHARED_BYTES_MIN.. => self.values += large,
