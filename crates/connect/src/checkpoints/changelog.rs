@@ -13,6 +13,16 @@ use crate::sink::EncodedRecord;
 /// The number of partitions of a new changelog. Ranks share all of them, so it does not bound their number.
 pub const PARTITIONS: u32 = 4;
 
+/// A changelog of at most as many records and bytes is read before the flow begins: that takes a fraction of a second, and a
+/// record that cannot be read refuses the start.
+const EAGER_RECORDS_MAX: u64 = 1 << 16;
+const EAGER_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether changes of this number and these bytes take long to read.
+pub fn is_large(records: u64, bytes: u64) -> bool {
+    records > EAGER_RECORDS_MAX || bytes > EAGER_BYTES_MAX
+}
+
 /// Encodes a change as a record.
 pub type Encode = fn(&Change, &mut EncodedRecord);
 

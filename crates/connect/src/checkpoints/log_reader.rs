@@ -9,7 +9,7 @@ use millstream_flow::{BoxError, ChangelogReader, RestoreChange};
 use millstream_log::{KeyVersion, LogError, Next, Stream, StreamPartition, Subscription};
 use millstream_record::{Chunks, Decompressor};
 
-use super::changelog::{Restoring, Unread, of_stream};
+use super::changelog::{Restoring, Unread, is_large, of_stream};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -19,11 +19,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// … and the number of tries to read a key.
 const BUSY_TRIES: u32 = 10_000;
-
-/// A changelog of at most as many records and bytes is read before the flow begins: that takes a fraction of a second, and a
-/// record that cannot be read refuses the start.
-const EAGER_RECORDS_MAX: u64 = 1 << 16;
-const EAGER_BYTES_MAX: u64 = 16 << 20;
 
 /// A reader of the changes that were committed when it was made.
 pub struct LogReader {
@@ -77,7 +72,7 @@ impl LogReader {
             records += end.0.saturating_sub(info.earliest.0);
             bytes += info.bytes;
         }
-        records > EAGER_RECORDS_MAX || bytes > EAGER_BYTES_MAX
+        is_large(records, bytes)
     }
 
     fn restoring(&self, partition: u32) -> Restoring<'_> {
@@ -160,7 +155,11 @@ fn newest(partition: &StreamPartition, key: &[u8]) -> Result<Option<KeyVersion>,
 }
 
 impl ChangelogReader for LogReader {
-    fn get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
+    fn get(
+        &self,
+        keys: &[Vec<u8>],
+        _is_stopped: &AtomicBool,
+    ) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
         let values = keys.iter().map(|key| self.get_one(key));
         let values: Result<_, _> = values.collect();
         values.map_err(|error| of_stream(self.stream.name(), error))

@@ -9,6 +9,7 @@ mod objects;
 mod record_stream;
 mod server;
 mod server_changelog;
+mod server_reader;
 mod server_records;
 
 use millstream_flow::{BoxError, ShardKey};

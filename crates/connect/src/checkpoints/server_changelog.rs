@@ -1,36 +1,28 @@
 //! The changelog of a state element in a stream of a server.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 
-use millstream_base::{ByteSize, Offset, Timestamp};
+use millstream_base::{ByteSize, Timestamp};
 use millstream_client::native::{FurtherSetting, StreamSettings};
 use millstream_client::{
-    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation,
-    ProducerConfig, ResponseError, Start, StrBytes, TopicPartition,
+    Client, ClientConfig, ClientError, ProducerConfig, ResponseError, StrBytes,
 };
-use millstream_flow::{BoxError, Change, Changelog, RestoreChange, Sink, SinkStart};
+use millstream_flow::{
+    BoxError, Change, Changelog, ChangelogReader, RestoreChange, Sink, SinkStart,
+};
 use millstream_log::{CLEANUP_POLICY, COMPACT, KEYED_CLOCK, KEYED_CLOCK_MIN, StreamConfig};
 
 use super::changelog::{
-    ChangelogError, Encode, PARTITIONS, Restoring, Unread, check_settings, of_stream, stream_name,
-    text_of_key,
+    ChangelogError, Encode, PARTITIONS, check_settings, of_stream, stream_name, text_of_key,
 };
 use super::changelog_clock::{ChangelogClock, lowered, raised, time_of};
+use super::server_reader::ServerReader;
 use super::server_records;
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
 use crate::sink::{ServerSink, ServerSinkError};
-
-/// The number of times that the server is asked whether the transactions of other producers have ended, …
-const UNDECIDED_TRIES: u32 = 50;
-
-/// … and the pause between two questions.
-const UNDECIDED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The setting that says when a producer is answered.
 const DURABILITY: &str = "millstream.durability";
@@ -124,122 +116,9 @@ impl ServerChangelog {
         }
     }
 
-    async fn restore_all(
-        &self,
-        resumed: Option<u64>,
-        each: &mut RestoreChange<'_>,
-    ) -> Result<(), BoxError> {
-        let topic = self.client.topic(&self.stream).await?;
-        let places: Vec<TopicPartition> = topic.partitions().collect();
-        let ends = self.ends(&places).await?;
-        let starts: Vec<_> = places
-            .iter()
-            .map(|place| (place.clone(), Start::Earliest))
-            .collect();
-        let config = ConsumerConfig {
-            // Missing changes are an error.
-            reset: None,
-            ..ConsumerConfig::default()
-        };
-        let mut consumer = Consumer::assigned(&self.client, config, &starts).await?;
-        let restoring = |partition: i32| Restoring {
-            stream: &self.stream,
-            partition: partition.unsigned_abs(),
-            partitions: places.len(),
-            resumed,
-        };
-        let positions = consumer.positions();
-        for (place, position) in &positions {
-            restoring(place.partition).check_start(position.0)?;
-        }
-        let mut left: BTreeMap<i32, Offset> = positions
-            .into_iter()
-            .filter_map(|(place, position)| {
-                let end = *ends.get(&place)?;
-                (position < end).then_some((place.partition, end))
-            })
-            .collect();
-        let mut decompressor = Decompressor::default();
-        let mut unread = Unread::default();
-        while !left.is_empty() {
-            let fetched = consumer.next().await?;
-            let Some(end) = left.get(&fetched.partition()).copied() else {
-                continue;
-            };
-            let restoring = restoring(fetched.partition());
-            let mut restored = Ok(());
-            fetched.each(&mut decompressor, |record| {
-                if record.offset < end {
-                    restored = restoring.restore(record, each, &mut unread);
-                }
-                match restored {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                }
-            })?;
-            restored?;
-            if fetched.next() >= end {
-                left.remove(&fetched.partition());
-            }
-        }
-        Ok(unread.check()?)
-    }
-
-    /// Returns the ends of the committed changes. Fails if a transaction of another program hides changes; other ranks of
-    /// this flow may have begun already.
-    async fn ends(
-        &self,
-        places: &[TopicPartition],
-    ) -> Result<BTreeMap<TopicPartition, Offset>, BoxError> {
-        let asked: Vec<_> = places
-            .iter()
-            .map(|place| (place.clone(), Start::Latest))
-            .collect();
-        let mut undecided = None;
-        for _ in 0..UNDECIDED_TRIES {
-            // In this order, so that new records look undecided, and not the other way round.
-            let committed = self.client.offsets(&asked, Isolation::Committed).await?;
-            let all = self.client.offsets(&asked, Isolation::Uncommitted).await?;
-            let open = places
-                .iter()
-                .find(|place| committed.get(place) < all.get(place));
-            let Some(open) = open else {
-                return Ok(committed.into_iter().collect());
-            };
-            let transactions = self.client.transactions().await?;
-            let here = transactions.iter().filter(|it| {
-                it.is_open() && it.partitions.iter().any(|place| place.topic == open.topic)
-            });
-            let (own, others): (Vec<_>, Vec<_>) = here.partition(|it| self.is_own(&it.id));
-            if let Some(other) = others.first() {
-                return Err(self.undecided(open, &other.id).into());
-            }
-            if !own.is_empty() {
-                return Ok(committed.into_iter().collect());
-            }
-            undecided = Some(open.clone());
-            tokio::time::sleep(UNDECIDED_PAUSE).await;
-        }
-        let open = undecided.unwrap_or_else(|| TopicPartition {
-            topic: Arc::clone(&self.stream),
-            partition: 0,
-        });
-        Err(self.undecided(&open, "another user").into())
-    }
-
-    fn is_own(&self, id: &str) -> bool {
-        let parsed = FlowTransactionId::parse(id);
-        parsed
-            .zip(self.id.as_ref())
-            .is_some_and(|(one, own)| (&one.flow, &one.sink) == (&own.flow, &own.sink))
-    }
-
-    fn undecided(&self, place: &TopicPartition, producer: &str) -> ChangelogError {
-        ChangelogError::Undecided {
-            stream: self.stream.to_string(),
-            partition: place.partition.unsigned_abs(),
-            producer: producer.to_owned(),
-        }
+    async fn reader_of(&self, resumed: Option<u64>) -> Result<ServerReader, BoxError> {
+        let own = self.id.as_ref();
+        ServerReader::new(&self.client, &self.network, &self.stream, own, resumed).await
     }
 }
 
@@ -297,9 +176,18 @@ impl Changelog for ServerChangelog {
             if resumed.is_none() {
                 begin_clock(&self.client, &self.stream).await?;
             }
-            self.restore_all(resumed, each).await
+            self.reader_of(resumed).await?.read(each).await
         });
         restored.map_err(|error| of_stream(&self.stream, error))
+    }
+
+    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        let reader = self.network.wait(async {
+            let reader = self.reader_of(Some(resumed)).await?;
+            let is_large = reader.is_large().await?;
+            Ok(is_large.then(|| Arc::new(reader) as _))
+        });
+        reader.map_err(|error| of_stream(&self.stream, error))
     }
 
     fn give_up(&mut self) {

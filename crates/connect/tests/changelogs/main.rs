@@ -4,6 +4,8 @@ mod anew;
 mod clocks;
 mod contract;
 mod flows;
+mod killed_server;
+mod lazy;
 mod refused;
 mod starts;
 mod streams;

@@ -16,7 +16,7 @@ use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer, Transact
 use tempfile::TempDir;
 
 /// The longest wait for a changelog.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 pub type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -57,7 +57,7 @@ impl<K: Key, V: Value> Shared<K, V> {
         }
         drop(locked);
         let loading = self.loading.get().expect("the table is cold");
-        let value = read(loading, slice::from_ref(key));
+        let value = read(loading, slice::from_ref(key), &AtomicBool::new(false));
         let value = value.inspect_err(|error| loading.fail(error))?;
         let mut locked = table.lock();
         if let Some(value) = value.into_iter().flatten().next() {
@@ -94,7 +94,13 @@ impl<K: Key, V: Value> Shared<K, V> {
                 if wanted.is_empty() {
                     continue;
                 }
-                let Some(values) = read(loading, &wanted)? else {
+                let is_stopped = loading.is_stopped();
+                let values = read(loading, &wanted, is_stopped);
+                // The read may have ended early.
+                if is_stopped.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let Some(values) = values? else {
                     return Ok(());
                 };
                 let mut locked = table.lock();
@@ -153,6 +159,7 @@ fn stage<K: Key, V: Value>(table: &SharedTable<K, V>, batch: &mut Vec<(K, Option
 fn read<K: Key, V: Value>(
     loading: &Loading,
     keys: &[K],
+    is_stopped: &AtomicBool,
 ) -> Result<Option<Vec<Option<V>>>, BoxError> {
     let Some(reader) = loading.reader()? else {
         return Ok(None);
@@ -162,7 +169,7 @@ fn read<K: Key, V: Value>(
         encode_key(key, &mut bytes).map(|()| bytes)
     });
     let encoded: Vec<Vec<u8>> = encoded.collect::<Result<_, _>>()?;
-    let values = reader.get(&encoded)?;
+    let values = reader.get(&encoded, is_stopped)?;
     if values.len() != keys.len() {
         return Err(format!(
             "the changelog was asked for {} keys and returned {} values",

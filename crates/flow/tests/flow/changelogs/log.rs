@@ -372,7 +372,11 @@ impl MemoryReader {
 }
 
 impl ChangelogReader for MemoryReader {
-    fn get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
+    fn get(
+        &self,
+        keys: &[Vec<u8>],
+        _is_stopped: &AtomicBool,
+    ) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
         self.scan()?;
         let value = |key: &Vec<u8>| {
             let mut changes = self.changes.iter().rev();

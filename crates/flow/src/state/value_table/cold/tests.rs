@@ -15,7 +15,7 @@ type Map = BTreeMap<u32, u64>;
 struct NoReader;
 
 impl ChangelogReader for NoReader {
-    fn get(&self, _: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
+    fn get(&self, _: &[Vec<u8>], _: &AtomicBool) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
         unreachable!()
     }
 
