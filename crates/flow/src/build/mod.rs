@@ -6,6 +6,7 @@
 
 pub mod boxed;
 pub mod collecting;
+pub mod elements;
 pub mod ends;
 pub mod entry;
 pub mod flow;

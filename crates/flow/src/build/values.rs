@@ -1,4 +1,4 @@
-//! A value for each key, and the operators that change it.
+//! The operators that change state elements by key.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -8,7 +8,6 @@ use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::keyed::Keyed;
 use crate::build::operators::Operators;
-use crate::checkpoint::logged_element::LoggedElement;
 use crate::ranks::message::Message;
 use crate::ranks::owners::KeyOwners;
 use crate::stage::chain::{Chain, Emit, Same};
@@ -19,23 +18,9 @@ use crate::stage::ends::to_ranks::ToRanks;
 use crate::stage::ends::to_rings::ToRings;
 use crate::stage::ends::to_values::ToValues;
 use crate::stage::ring_input::RingInput;
+use crate::state::element::Element;
 use crate::state::values::{Value, Values};
 use crate::windows::Key;
-
-impl Flow {
-    /// Adds a state element that is readable under `name`: a value for each key. In a checkpoint it is whole, or,
-    /// where the store of checkpoints has [changelogs](crate::Checkpoints::changelog), only the keys that have changed
-    /// since the checkpoint before.
-    pub fn values<K: Key, V: Value>(&self, name: &str) -> Values<K, V> {
-        let ranks = &self.settings.ranks;
-        let partitions = self.settings.workers.get();
-        let values = Values::new(ranks.rank(), ranks.count(), partitions);
-        self.add_state(name, values.clone());
-        let logged = LoggedElement::new(name, Arc::new(values.clone()));
-        self.plan().graph.logged.push(Arc::new(logged));
-        values
-    }
-}
 
 impl<I, C, T, K, F> Keyed<I, C, F>
 where
@@ -45,12 +30,13 @@ where
     K: Key,
     F: Fn(&T) -> K + Send + Sync + 'static,
 {
-    /// Calls `function` for each item, with the value of the item's key: `None` if the key has none. The function may
-    /// set, change or remove the value, and emit results. Items go to the rank and partition that own their key. A stage
+    /// Calls `function` for each item, with the content of the item's key in a state element: of [`Values`] the value, which
+    /// is `None` if the key has none; of [`Maps`](crate::Maps) the map, as [`MapOf`](crate::MapOf); of others likewise.
+    /// The function may change the content, and emit results. Items go to the rank and partition that own their key. A stage
     /// of its own, named `name`.
     ///
     /// Items of one key come in their order. Several operators may change one element. A panic of `function` fails the
-    /// flow, since the value may be half changed; so the function should be sure of its item, and operators before it should
+    /// flow, since the content may be half changed; so the function should be sure of its item, and operators before it should
     /// reject items that it cannot process.
     ///
     /// ```
@@ -88,26 +74,27 @@ where
     /// assert_eq!(running.state("failures").and_then(|state| state.get("ann")).unwrap(), 3);
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
-    pub fn update<V, O, G>(
+    pub fn update<E, O, G>(
         self,
         name: &str,
-        values: &Values<K, V>,
+        element: &E,
         function: G,
     ) -> Operators<RingInput<O>, Same>
     where
         T: Message,
-        V: Value,
+        E: Element<K>,
         O: Clone + Send + 'static,
-        G: Fn(&K, &mut Option<V>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+        G: Fn(&K, &mut E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
     {
         let results_name = format!("{name}/results");
         let results = self.operators.flow.channel(&results_name);
         let channels = [results.clone()];
-        let owned = self.exchange(name, values, T::clone);
+        let owned = self.exchange(name, element.tables().len(), T::clone);
         let label = owned.label("update");
         let function = Arc::new(function);
-        let mut tables = values.tables().iter();
+        let mut tables = element.tables().iter();
         let flow = owned.end(&[&results.state], |writing| ToValues {
+            element: element.clone(),
             table: Arc::clone(tables.next().expect("there is a table for each partition")),
             function: Arc::clone(&function),
             label: label.clone(),
@@ -176,7 +163,7 @@ where
         M: Message + Clone,
         G: Fn(&mut V, &M) + Send + Sync + 'static,
     {
-        let owned = self.exchange(name, values, content);
+        let owned = self.exchange(name, values.tables().len(), content);
         let label = owned.label(kind);
         let function =
             move |_: &K, value: &mut Option<V>, item: &M, _: &mut Emit<'_, Infallible>| {
@@ -185,6 +172,7 @@ where
         let function = Arc::new(function);
         let mut tables = values.tables().iter();
         owned.end(&[], |_| ToValues {
+            element: values.clone(),
             table: Arc::clone(tables.next().expect("there is a table for each partition")),
             function: Arc::clone(&function),
             label: label.clone(),
@@ -193,17 +181,16 @@ where
         })
     }
 
-    /// Ends the stage in an exchange, and begins the stage `name` with an instance for each partition of the values.
-    fn exchange<V: Value, M: Message + Clone>(
+    /// Ends the stage in an exchange, and begins the stage `name` with an instance for each partition.
+    fn exchange<M: Message + Clone>(
         self,
         name: &str,
-        values: &Values<K, V>,
+        partitions: usize,
         content: impl Fn(&T) -> M + Clone + Send + 'static,
     ) -> Operators<RingInput<KeyedItem<K, M>>, Same> {
         let Keyed {
             mut operators, key, ..
         } = self;
-        let partitions = values.tables().len();
         let (rings, channel) = operators.flow.rings::<KeyedItem<K, M>>(name, partitions);
         let exchange_ends = operators.exchange_ends::<KeyedItem<K, M>>(name);
         let owners = KeyOwners::new(exchange_ends.ranks, partitions);

@@ -123,7 +123,7 @@ impl<K: Key, V: Value> Shared<K, V> {
         let mut batches: Vec<Vec<(K, Option<V>)>> = Vec::new();
         batches.resize_with(self.tables.len(), Vec::new);
         reader.read_all(is_stopped, &mut |key, value| {
-            let owner = self.owners.of_bytes(key);
+            let owner = self.owner_of_bytes(key)?;
             if owner.rank == self.rank {
                 let batch = &mut batches[owner.partition];
                 batch.push((decode_key(key)?, decode(value)?));

@@ -4,7 +4,6 @@ use std::{iter, slice};
 
 use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
-use parking_lot::MutexGuard;
 
 use crate::state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue};
 use crate::state::value_table::{Found, ValueTable};
@@ -21,7 +20,7 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
 
     fn read(&self, key: &str, level: ReadLevel) -> Option<StateValue> {
         let found = of_text(key).filter_map(|key: K| {
-            let owner = self.shared.owners.clone().of(&key).ok()?;
+            let owner = self.shared.owner_of(&key).ok()?;
             let table = self.shared.lock_with(self.shared.table_of(owner)?, &key);
             let mut table = table.ok()?;
             self.shared.settle(slice::from_mut(&mut table));
@@ -57,7 +56,7 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
         match level {
             ReadLevel::Live => {
                 for table in &self.shared.tables {
-                    take(&mut self.shared.lock(table), range, limit, level, &mut rows);
+                    take(&self.shared.lock(table), range, limit, level, &mut rows);
                 }
             }
             ReadLevel::Committed => {
@@ -68,7 +67,7 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
                 // Another checkpoint may have been completed between two locks.
                 self.shared.settle(&mut tables);
                 page.checkpoint = tables.first().and_then(|table| table.checkpoint());
-                for table in &mut tables {
+                for table in &tables {
                     take(table, range, limit, level, &mut rows);
                 }
             }
@@ -109,13 +108,12 @@ fn find<'a, K: Key, V>(table: &'a ValueTable<K, V>, key: &K, level: ReadLevel) -
 
 /// Takes keys of a range until there is one more value than `limit`.
 fn take<K: Key, V: Value>(
-    table: &mut MutexGuard<'_, ValueTable<K, V>>,
+    table: &ValueTable<K, V>,
     range: &KeyRange,
     limit: usize,
     level: ReadLevel,
     rows: &mut Vec<Row<V>>,
 ) {
-    table.index_keys();
     let mut values = 0;
     let mut keys = table.range(range);
     let next = iter::from_fn(|| {

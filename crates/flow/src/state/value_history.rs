@@ -86,16 +86,16 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     }
 
     /// Notes the value of a key that has not changed yet in the present segment.
-    pub fn note(&mut self, key: &K, former: Option<V>) {
+    pub fn note(&mut self, key: K, former: Option<V>) {
         let last = self.segments.back_mut().expect("there is a segment");
-        last.former.insert(key.clone(), former);
+        last.former.insert(key, former);
         self.changed.store(last.former.len(), Ordering::Relaxed);
     }
 
     /// Notes that a key has lost its value.
-    pub fn note_removed(&mut self, key: &K) {
+    pub fn note_removed(&mut self, key: K) {
         let last = self.segments.back_mut().expect("there is a segment");
-        last.removed.push(key.clone());
+        last.removed.push(key);
     }
 
     /// Returns the value at the last complete checkpoint of a key that has changed since then; `None` for other keys.

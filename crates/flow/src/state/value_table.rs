@@ -1,5 +1,6 @@
 //! The values of the keys of one partition, now and at the last complete checkpoint.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::iter;
@@ -11,6 +12,7 @@ use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
 use serde::Serialize;
 
+use crate::state::key_ref::KeyRef;
 use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
 use crate::windows::{TableSize, owned_bytes};
 
@@ -23,12 +25,14 @@ use cold::{Cold, STAGED};
 pub struct ValueTable<K, V> {
     entries: HashMap<K, Entry<V>>,
     /// The keys of all entries by their canonical bytes, from the first read of a range on.
-    index: Option<BTreeMap<Vec<u8>, K>>,
+    index: OnceCell<Index<K>>,
     history: Option<ValueHistory<K, V>>,
     changed: Arc<AtomicUsize>,
     /// `None` if all values are in memory.
     cold: Option<Box<Cold<K>>>,
 }
+
+type Index<K> = BTreeMap<Vec<u8>, K>;
 
 struct Entry<V> {
     /// `None` for a key that was removed since the last complete checkpoint, if the history is noted.
@@ -48,7 +52,7 @@ impl<K, V> Default for ValueTable<K, V> {
     fn default() -> Self {
         ValueTable {
             entries: HashMap::new(),
-            index: None,
+            index: OnceCell::new(),
             history: None,
             changed: Arc::default(),
             cold: None,
@@ -75,7 +79,8 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     }
 
     /// Returns the value of a [known](Self::is_known) key.
-    pub fn get(&self, key: &K) -> Option<&V> {
+    #[inline]
+    pub fn get(&self, key: &impl KeyRef<K>) -> Option<&V> {
         self.entries.get(key)?.value.as_ref()
     }
 
@@ -96,7 +101,8 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             self.iter()
                 .map(|(key, value)| owned_bytes(key) + owned_bytes(value)),
         );
-        let keys = self.index.iter().flat_map(|index| index.iter().take(1));
+        let keys = self.index.get().into_iter();
+        let keys = keys.flat_map(|index| index.iter().take(1));
         let indexed = keys.map(|(bytes, key)| bytes.len() + size_of_val(key) + size_of_val(bytes));
         size.bytes += indexed.sum::<usize>() as u64 * size.entries;
         size
@@ -127,29 +133,30 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Builds the index that [`range`](Self::range) reads, if there is none.
-    pub fn index_keys(&mut self) {
-        if self.index.is_none() {
+    /// Returns the keys of a range by their canonical bytes; keys without a value are among them. The first call builds an
+    /// index of all keys.
+    pub fn range<'a>(
+        &'a self,
+        range: &KeyRange,
+    ) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a K)> + use<'a, K, V> {
+        let index = self.index.get_or_init(|| {
             let keys = self.entries.keys();
             // The key has an owner, so it has canonical bytes.
             let keys = keys.filter_map(|key| Some((bytes_of(key)?, key.clone())));
-            self.index = Some(keys.collect());
-        }
-    }
-
-    /// Returns the keys of a range by their canonical bytes; keys without a value are among them. Nothing without an
-    /// [index](Self::index_keys).
-    pub fn range(&self, range: &KeyRange) -> impl Iterator<Item = (&Vec<u8>, &K)> {
-        let index = self.index.as_ref().filter(|_| !range.is_empty());
-        index
-            .into_iter()
-            .flat_map(|index| index.range::<[u8], _>(range.bounds()))
+            keys.collect()
+        });
+        let entries = (!range.is_empty()).then(|| index.range::<[u8], _>(range.bounds()));
+        entries.into_iter().flatten()
     }
 
     /// Lets `change` replace, change or remove the value of a key. Returns `None`, without a call, if the key is not
     /// [known](Self::is_known).
     #[inline]
-    pub fn update<R>(&mut self, key: &K, change: impl FnOnce(&mut Option<V>) -> R) -> Option<R>
+    pub fn update<R>(
+        &mut self,
+        key: &impl KeyRef<K>,
+        change: impl FnOnce(&mut Option<V>) -> R,
+    ) -> Option<R>
     where
         V: Clone,
     {
@@ -163,12 +170,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
                         return None;
                     }
                     entry.changed_in = history.number();
-                    history.note(key, entry.value.clone());
+                    history.note(key.to_key(), entry.value.clone());
                     may_be_removed = true;
                 }
                 let result = change(&mut entry.value);
                 if may_be_removed && entry.value.is_none() {
-                    self.removed(key);
+                    self.removed(key.to_key());
                 }
                 Some(result)
             }
@@ -177,15 +184,33 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
                 let mut value = None;
                 let result = change(&mut value);
                 if value.is_some() {
-                    self.insert_changed(key.clone(), value);
+                    self.insert_changed(key.to_key(), value);
                 }
                 Some(result)
             }
         }
     }
 
+    /// Returns the value of a key, to be changed; `None` if it has none. All values are in memory.
+    #[inline]
+    pub fn get_mut(&mut self, key: &impl KeyRef<K>) -> Option<&mut V>
+    where
+        V: Clone,
+    {
+        let entry = self.entries.get_mut(key)?;
+        if let Some(history) = &mut self.history
+            && entry.changed_in != history.number()
+            && entry.value.is_some()
+        {
+            entry.changed_in = history.number();
+            history.note(key.to_key(), entry.value.clone());
+        }
+        entry.value.as_mut()
+    }
+
     /// Sets or removes the value that a key had at the last checkpoint.
     pub fn restore(&mut self, key: K, value: Option<V>) {
+        self.index.take();
         match value {
             Some(_) => {
                 let changed_in = 0;
@@ -207,10 +232,10 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             Some(entry) if entry.changed_in == history.number() => {}
             Some(entry) => {
                 entry.changed_in = history.number();
-                history.note(&key, entry.value.clone());
+                history.note(key, entry.value.clone());
             }
             None => {
-                history.note_removed(&key);
+                history.note_removed(key.clone());
                 self.insert_changed(key, None);
             }
         }
@@ -280,12 +305,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
 
     /// The key has no value any more.
     #[cold]
-    fn removed(&mut self, key: &K) {
+    fn removed(&mut self, key: K) {
         match &mut self.history {
             Some(history) => history.note_removed(key),
             None => {
-                self.entries.remove(key);
-                unindex(&mut self.index, key);
+                self.entries.remove(&key);
+                unindex(&mut self.index, &key);
             }
         }
     }
@@ -294,9 +319,9 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         let mut changed_in = 0;
         if let Some(history) = &mut self.history {
             changed_in = history.number();
-            history.note(&key, None);
+            history.note(key.clone(), None);
         }
-        if let Some(index) = &mut self.index
+        if let Some(index) = self.index.get_mut()
             && let Some(bytes) = bytes_of(&key)
         {
             index.insert(bytes, key.clone());
@@ -311,8 +336,8 @@ fn bytes_of<K: Serialize>(key: &K) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn unindex<K: Serialize>(index: &mut Option<BTreeMap<Vec<u8>, K>>, key: &K) {
-    if let Some(index) = index
+fn unindex<K: Serialize>(index: &mut OnceCell<Index<K>>, key: &K) {
+    if let Some(index) = index.get_mut()
         && let Some(bytes) = bytes_of(key)
     {
         index.remove(&bytes);

@@ -15,6 +15,7 @@ use crate::error::BoxError;
 use crate::ranks::owners::{KeyOwners, Owner};
 use crate::state::change::Change;
 use crate::state::changelog_reader::ChangelogReader;
+use crate::state::element::Element;
 use crate::state::loading::{LoadThreads, Loading};
 use crate::state::logged::{LoggedState, WriteChanges};
 use crate::state::ordered::OrderedState;
@@ -44,7 +45,8 @@ pub(super) struct Shared<K, V> {
     /// By partition: the number of keys that have changed since the last cut.
     changed: Vec<Arc<AtomicUsize>>,
     pub(super) rank: u32,
-    pub(super) owners: KeyOwners,
+    owners: KeyOwners,
+    layout: Layout<K>,
     /// Set if values are read from the changelog while the flow runs.
     pub(super) loading: OnceLock<Arc<Loading>>,
     /// The last checkpoint that is complete on all ranks. The tables drop older values when a snapshot or a reader visits them.
@@ -52,6 +54,9 @@ pub(super) struct Shared<K, V> {
     /// The number of entries that were read back when they were saved. Written by the thread that saves.
     read_again: AtomicUsize,
 }
+
+/// The kind of [`Values`].
+pub const VALUES: &str = "values";
 
 /// Locked by a stage for the time of a slice, and by readers of the state.
 pub type SharedTable<K, V> = Arc<Mutex<ValueTable<K, V>>>;
@@ -64,9 +69,47 @@ impl<K, V> Clone for Values<K, V> {
     }
 }
 
+/// The kind of an element, and how it finds the owners of its keys.
+#[derive(Clone, Copy)]
+pub struct Layout<K> {
+    /// The kind, such as `values`.
+    pub kind: &'static str,
+    /// Whether values may be read while the flow runs.
+    is_lazy: bool,
+    owner_of: fn(&mut KeyOwners, &K) -> Result<Owner, BoxError>,
+    owner_of_bytes: fn(&mut KeyOwners, &[u8]) -> Result<Owner, BoxError>,
+}
+
+impl<K: Key> Layout<K> {
+    /// Keys that are owned one by one.
+    pub const fn of_keys(kind: &'static str) -> Self {
+        Layout {
+            kind,
+            is_lazy: true,
+            owner_of: |owners, key| Ok(owners.of(key)?),
+            owner_of_bytes: |owners, bytes| Ok(owners.of_bytes(bytes)),
+        }
+    }
+}
+
+impl<K: Key, F: Key> Layout<(K, F)> {
+    /// Entries of keys: all entries of a key are where the key is.
+    pub const fn of_entries(kind: &'static str) -> Self {
+        Layout {
+            kind,
+            is_lazy: false,
+            owner_of: |owners, (key, _)| Ok(owners.of(key)?),
+            owner_of_bytes: |owners, bytes| {
+                let (key, _): (K, F) = decode_key(bytes)?;
+                Ok(owners.of(&key)?)
+            },
+        }
+    }
+}
+
 impl<K: Key, V: Value> Values<K, V> {
     /// An element of `partitions` partitions on each of `ranks` ranks, as `rank` has it.
-    pub(crate) fn new(rank: u32, ranks: u32, partitions: usize) -> Self {
+    pub(crate) fn new(layout: Layout<K>, rank: u32, ranks: u32, partitions: usize) -> Self {
         let tables = (0..partitions).map(|_| SharedTable::default());
         let tables: Vec<_> = tables.collect();
         let changed = tables.iter();
@@ -75,6 +118,7 @@ impl<K: Key, V: Value> Values<K, V> {
             tables,
             rank,
             owners: KeyOwners::new(ranks, partitions),
+            layout,
             loading: OnceLock::new(),
             complete: AtomicU64::new(0),
             read_again: AtomicUsize::new(0),
@@ -91,7 +135,7 @@ impl<K: Key, V: Value> Values<K, V> {
     }
 
     fn find(&self, key: &K) -> Result<Option<V>, BoxError> {
-        let owner = self.shared.owners.clone().of(key)?;
+        let owner = self.shared.owner_of(key)?;
         let Some(table) = self.shared.table_of(owner) else {
             return Ok(None);
         };
@@ -99,9 +143,41 @@ impl<K: Key, V: Value> Values<K, V> {
         Ok(table.get(key).cloned())
     }
 
-    /// The tables by partition.
-    pub(crate) fn tables(&self) -> &[SharedTable<K, V>] {
+    /// Locks the table that has a key with this owner; `None` if that is on another rank.
+    pub(super) fn lock_of(&self, owner: Owner) -> Option<MutexGuard<'_, ValueTable<K, V>>> {
+        self.shared.table_of(owner).map(|table| table.lock())
+    }
+
+    /// The owners of all keys.
+    pub(super) fn owners(&self) -> KeyOwners {
+        self.shared.owners.clone()
+    }
+}
+
+impl<K: Key, V: Value> Element<K> for Values<K, V> {
+    type Content<'a> = Option<V>;
+    type Table = ValueTable<K, V>;
+
+    fn tables(&self) -> &[SharedTable<K, V>] {
         &self.shared.tables
+    }
+
+    fn is_known(table: &Self::Table, key: &K) -> bool {
+        table.is_known(key)
+    }
+
+    fn want(table: &mut Self::Table, keys: Vec<K>) {
+        table.want(keys);
+    }
+
+    #[inline]
+    fn change<R>(
+        &self,
+        table: &mut Self::Table,
+        key: &K,
+        change: impl FnOnce(&mut Option<V>) -> R,
+    ) -> Option<R> {
+        table.update(key, change)
     }
 }
 
@@ -124,6 +200,16 @@ impl<K: Key, V> Shared<K, V> {
 }
 
 impl<K, V> Shared<K, V> {
+    /// Returns the owner of a key.
+    pub(super) fn owner_of(&self, key: &K) -> Result<Owner, BoxError> {
+        (self.layout.owner_of)(&mut self.owners.clone(), key)
+    }
+
+    /// Returns the owner of the key that has these bytes.
+    pub(super) fn owner_of_bytes(&self, key: &[u8]) -> Result<Owner, BoxError> {
+        (self.layout.owner_of_bytes)(&mut self.owners.clone(), key)
+    }
+
     /// Returns the table of an owner's keys, if that is on this rank.
     pub(super) fn table_of(&self, owner: Owner) -> Option<&SharedTable<K, V>> {
         match owner.rank == self.rank {
@@ -159,7 +245,7 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
     fn size(&self) -> StateSize {
         let sizes = self.shared.tables.iter().map(|table| table.lock().memory());
         StateSize {
-            kind: "values",
+            kind: self.shared.layout.kind,
             tables: Some(sizes.sum()),
         }
     }
@@ -181,7 +267,11 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
     }
 
     fn types(&self) -> String {
-        std::any::type_name::<(K, V)>().to_owned()
+        let types = std::any::type_name::<(K, V)>();
+        match self.shared.layout.kind {
+            VALUES => types.to_owned(),
+            kind => format!("{kind} {types}"),
+        }
     }
 
     /// There may be more or fewer partitions than there were.
@@ -189,7 +279,7 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
         let entries: Vec<(K, V)> = postcard::from_bytes(saved)?;
         let mut owners = self.shared.owners.clone();
         for (key, value) in entries {
-            let owner = owners.of(&key)?;
+            let owner = (self.shared.layout.owner_of)(&mut owners, &key)?;
             let table = self.shared.table_of(owner);
             let mut table = table.ok_or("it has keys of another rank")?.lock();
             match table.notes_changes() {
@@ -216,11 +306,11 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     }
 
     fn is_lazy(&self) -> bool {
-        true
+        self.shared.layout.is_lazy
     }
 
     fn restore_change(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), BoxError> {
-        if let Some(table) = self.shared.table_of(self.shared.owners.of_bytes(key)) {
+        if let Some(table) = self.shared.table_of(self.shared.owner_of_bytes(key)?) {
             let key = decode_key(key)?;
             let value = value.map(serde_json::from_slice).transpose()?;
             table.lock().restore(key, value);
@@ -237,7 +327,7 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     }
 
     fn note_changed(&self, key: &[u8]) -> Result<(), BoxError> {
-        if let Some(table) = self.shared.table_of(self.shared.owners.of_bytes(key)) {
+        if let Some(table) = self.shared.table_of(self.shared.owner_of_bytes(key)?) {
             table.lock().note_changed(decode_key(key)?);
         }
         Ok(())
@@ -454,7 +544,7 @@ mod tests {
     }
 
     fn one<V: Value>(value: V) -> Values<String, V> {
-        let values = Values::new(0, 1, 1);
+        let values = Values::new(Layout::of_keys(VALUES), 0, 1, 1);
         values.note_changes();
         let mut table = values.tables()[0].lock();
         let updated = table.update(&"tea".to_owned(), |present| *present = Some(value));
@@ -486,7 +576,7 @@ mod tests {
 
     #[test]
     fn changed_keys_are_counted_from_snapshot_to_snapshot() {
-        let values = Values::<u64, u64>::new(0, 1, 3);
+        let values = Values::<u64, u64>::new(Layout::of_keys(VALUES), 0, 1, 3);
         values.note_changes();
         for checkpoint in 1..4 {
             for key in (0..100).chain(50..100) {
@@ -516,7 +606,7 @@ mod tests {
 
     #[test]
     fn a_number_round_trips_through_json() {
-        let values = Values::<u64, f64>::new(0, 1, 1);
+        let values = Values::<u64, f64>::new(Layout::of_keys(VALUES), 0, 1, 1);
         for (key, bits) in (0..1000_u64).map(|n| (n, n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) {
             let value = f64::from_bits(bits);
             if value.is_finite() {

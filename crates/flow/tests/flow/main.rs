@@ -6,6 +6,7 @@ mod changelogs;
 mod checkpoints;
 mod collected;
 mod committed;
+mod elements;
 mod ends;
 mod engine;
 mod fit;

@@ -1,9 +1,9 @@
-//! Items that change the values of their keys.
+//! Items that change the content of their keys in a state element.
 
 use std::mem;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Failure;
 use crate::stage::attempt::Attempt;
@@ -12,14 +12,14 @@ use crate::stage::ends::keyed_item::KeyedItem;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
-use crate::state::value_table::ValueTable;
-use crate::state::values::{SharedTable, Value};
+use crate::state::element::Element;
 use crate::time::control_event::ControlEvent;
 use crate::windows::Key;
 
-/// The end in the values of one partition, which may give results to the next stage.
-pub struct ToValues<K, V, O, F> {
-    pub table: SharedTable<K, V>,
+/// The end in one partition of a state element, which may give results to the next stage.
+pub struct ToValues<K, E: Element<K>, O, F> {
+    pub element: E,
+    pub table: Arc<Mutex<E::Table>>,
     pub function: Arc<F>,
     pub label: Label,
     /// `None` if there are no results.
@@ -31,10 +31,10 @@ pub struct ToValues<K, V, O, F> {
 /// The most keys that a stopped slice wants at once: its first missing one, and some of the items behind it.
 const WANTED_MAX: usize = 1024;
 
-impl<K, V, O, F> End for ToValues<K, V, O, F>
+impl<K, E, O, F> End for ToValues<K, E, O, F>
 where
     K: Key,
-    V: Value,
+    E: Element<K>,
     O: Send + 'static,
     F: Send + Sync + 'static,
 {
@@ -47,7 +47,7 @@ where
 
     fn can_go_on(&self) -> bool {
         let missing = self.missing.as_ref();
-        missing.is_none_or(|key| self.table.lock().is_known(key))
+        missing.is_none_or(|key| E::is_known(&self.table.lock(), key))
     }
 
     fn waits_outside(&self) -> bool {
@@ -73,18 +73,19 @@ where
     }
 }
 
-impl<K, V, T, O, F> Terminal<KeyedItem<K, T>> for ToValues<K, V, O, F>
+impl<K, E, T, O, F> Terminal<KeyedItem<K, T>> for ToValues<K, E, O, F>
 where
     K: Key,
-    V: Value,
+    E: Element<K>,
     O: Clone + Send + 'static,
-    F: Fn(&K, &mut Option<V>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+    F: Fn(&K, &mut E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
 {
-    type Slice<'a> = ValueSlice<'a, K, V, O, F>;
+    type Slice<'a> = ValueSlice<'a, K, E, O, F>;
 
-    fn begin(&mut self) -> ValueSlice<'_, K, V, O, F> {
+    fn begin(&mut self) -> ValueSlice<'_, K, E, O, F> {
         self.missing = None;
         ValueSlice {
+            element: &self.element,
             table: self.table.lock(),
             function: &self.function,
             label: &self.label,
@@ -97,8 +98,9 @@ where
 }
 
 /// Holds the partition's lock for the time of one slice.
-pub struct ValueSlice<'a, K, V, O, F> {
-    table: MutexGuard<'a, ValueTable<K, V>>,
+pub struct ValueSlice<'a, K, E: Element<K>, O, F> {
+    element: &'a E,
+    table: MutexGuard<'a, E::Table>,
     function: &'a F,
     label: &'a Label,
     outbox: Option<&'a mut Outbox<O>>,
@@ -108,12 +110,12 @@ pub struct ValueSlice<'a, K, V, O, F> {
     wanted: Vec<K>,
 }
 
-impl<K, V, T, O, F> Slice<KeyedItem<K, T>> for ValueSlice<'_, K, V, O, F>
+impl<K, E, T, O, F> Slice<KeyedItem<K, T>> for ValueSlice<'_, K, E, O, F>
 where
     K: Key,
-    V: Value,
+    E: Element<K>,
     O: Clone,
-    F: Fn(&K, &mut Option<V>, &T, &mut Emit<'_, O>),
+    F: Fn(&K, &mut E::Content<'_>, &T, &mut Emit<'_, O>),
 {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &KeyedItem<K, T>) {
@@ -123,8 +125,8 @@ where
         }
         let (table, outbox) = (&mut self.table, &mut self.outbox);
         let updated = attempt.change(self.label, || {
-            table.update(key, |value| {
-                (self.function)(key, value, content, &mut |result| {
+            self.element.change(table, key, |present| {
+                (self.function)(key, present, content, &mut |result| {
                     if let Some(outbox) = outbox {
                         outbox.put(0, result.clone());
                     }
@@ -144,18 +146,18 @@ where
 
     fn end<A: Attempt>(&mut self, _: &A) {
         if self.is_stopped {
-            self.table.want(mem::take(&mut self.wanted));
+            E::want(&mut self.table, mem::take(&mut self.wanted));
         }
     }
 }
 
-impl<K: Key, V: Value, O, F> ValueSlice<'_, K, V, O, F> {
+impl<K: Key, E: Element<K>, O, F> ValueSlice<'_, K, E, O, F> {
     /// Notes that a key has to be read, if it is not known.
     #[cold]
     fn want<A: Attempt>(&mut self, attempt: &A, key: &K) {
         // A panic of the key's code must not look like one of an item.
         attempt.change(self.label, || {
-            if self.wanted.len() < WANTED_MAX && !self.table.is_known(key) {
+            if self.wanted.len() < WANTED_MAX && !E::is_known(&self.table, key) {
                 self.missing.get_or_insert_with(|| key.clone());
                 self.wanted.push(key.clone());
             }

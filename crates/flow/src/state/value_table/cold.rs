@@ -5,16 +5,17 @@
 //! are not read. A key that has changed in this run stays known. So the newest committed change of any other key is of an
 //! earlier run, and a value that was loaded for it cannot be old, however late it comes.
 
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::mem;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use hashbrown::HashSet;
 use indexmap::IndexSet;
 use serde::Serialize;
 
 use super::{Entry, ValueTable};
+use crate::state::key_ref::KeyRef;
 use crate::state::loading::Loading;
 
 /// The number of a segment that no history has: the entry is staged, if the table is cold. Else it means nothing.
@@ -31,8 +32,8 @@ pub struct Cold<K> {
     sample: Option<K>,
 }
 
-impl<K: Hash + Eq> Cold<K> {
-    pub(super) fn is_absent(&self, key: &K) -> bool {
+impl<K: Hash + Eq + Clone> Cold<K> {
+    pub(super) fn is_absent(&self, key: &impl KeyRef<K>) -> bool {
         self.absent.contains(key)
     }
 
