@@ -3,6 +3,7 @@
 mod anew;
 mod clocks;
 mod contract;
+mod elements;
 mod flows;
 mod killed_server;
 mod lazy;
