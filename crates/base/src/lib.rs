@@ -13,6 +13,7 @@ pub mod key;
 mod key_range;
 mod key_snapshot;
 mod line_limit;
+pub mod machine;
 mod murmur;
 mod nearest;
 pub mod network;

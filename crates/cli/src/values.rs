@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use humantime::DurationError;
+use millstream_base::machine::memory_bytes;
 use millstream_base::{ByteSize, Offset};
 use millstream_broker::security::Principal;
 use millstream_broker::{KeySource, ListenerConfig, Protocol};
@@ -98,8 +99,7 @@ pub fn record_size(text: &str) -> Result<ByteSize, String> {
 /// Parses the size of the pool, which must fit into memory.
 pub fn pool(text: &str) -> Result<ByteSize, String> {
     let size = size_from(ByteSize(POOL_BYTES_MIN))(text)?;
-    let memory = rustix::system::sysinfo();
-    let memory = ByteSize(memory.totalram.saturating_mul(memory.mem_unit.into()));
+    let memory = ByteSize(memory_bytes());
     match size <= memory {
         true => Ok(size),
         false => Err(format!(

@@ -148,11 +148,11 @@ impl Changelog for LogChangelog {
         reader.read_all(&AtomicBool::new(false), each)
     }
 
-    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
-        let reader = LogReader::new(&self.stream, Some(resumed))?;
-        if !reader.is_large() {
-            return Ok(None);
-        }
+    fn reader(
+        &mut self,
+        resumed: Option<u64>,
+    ) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        let reader = LogReader::new(&self.stream, resumed)?;
         self.check_all_decided(&reader)?;
         Ok(Some(Arc::new(reader)))
     }

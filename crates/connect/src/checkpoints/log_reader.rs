@@ -1,12 +1,12 @@
 //! Reads the changes of a state element in a stream of a log: all of them, or those of single keys.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{iter, thread};
 
-use millstream_base::{Offset, partition_of_key};
-use millstream_flow::{BoxError, ChangelogReader, RestoreChange};
-use millstream_log::{KeyVersion, LogError, Next, Stream, StreamPartition, Subscription};
+use millstream_base::{KeyRange, Offset, partition_of_key};
+use millstream_flow::{BoxError, ChangelogReader, RestoreChange, ValuePage};
+use millstream_log::{KeyEntry, KeyVersion, LogError, Next, Stream, StreamPartition, Subscription};
 use millstream_record::{Chunks, Decompressor};
 
 use super::changelog::{Restoring, Unread, is_large, of_stream};
@@ -64,17 +64,6 @@ impl LogReader {
         self.partitions.iter().map(|it| &it.partition)
     }
 
-    /// Whether the changes take long to read.
-    pub fn is_large(&self) -> bool {
-        let (mut records, mut bytes) = (0, 0);
-        for Readable { partition, end } in &self.partitions {
-            let info = partition.info();
-            records += end.0.saturating_sub(info.earliest.0);
-            bytes += info.bytes;
-        }
-        is_large(records, bytes)
-    }
-
     fn restoring(&self, partition: u32) -> Restoring<'_> {
         Restoring {
             stream: self.stream.name(),
@@ -127,34 +116,86 @@ impl LogReader {
     fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
         let Readable { partition, end } =
             &self.partitions[partition_of_key(key, self.partitions.len())];
-        let Some(version) = newest(partition, key)? else {
+        let Some(version) = again(|| partition.get(key))? else {
             return Ok(None);
         };
-        // Otherwise the run has changed the key meanwhile, so it knows the value.
-        if version.offset < *end {
+        self.check(partition, *end, &version)?;
+        Ok(Some(version.value.to_vec()))
+    }
+
+    /// Checks a change that was there when the reader was made. Later ones are of this run.
+    fn check(
+        &self,
+        partition: &StreamPartition,
+        end: Offset,
+        version: &KeyVersion,
+    ) -> Result<(), BoxError> {
+        if version.offset < end {
             let headers = version.headers.iter();
             let headers = headers.map(|it| (&it.name[..], it.value.as_deref()));
             let restoring = self.restoring(partition.index());
             restoring.check_checkpoint(version.offset, headers)?;
         }
-        Ok(Some(version.value.to_vec()))
+        Ok(())
+    }
+
+    fn range_of_all(&self, range: &KeyRange, limit: usize) -> Result<ValuePage, BoxError> {
+        let mut page = ValuePage::default();
+        for Readable { partition, end } in &self.partitions {
+            let scan = again(|| partition.scan(range, limit, READ_BYTES))?;
+            for KeyEntry { key, version } in scan.entries {
+                self.check(partition, *end, &version)?;
+                page.values.push((key, version.value.to_vec()));
+            }
+            // What follows the first key that one of the partitions has left out is read later.
+            page.next = match (page.next, scan.next) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        page.values.sort_unstable();
+        let is_behind =
+            |(key, _): &(Vec<u8>, _)| page.next.as_ref().is_some_and(|next| key >= next);
+        let mut len = page.values.len();
+        len -= page
+            .values
+            .iter()
+            .rev()
+            .take_while(|it| is_behind(it))
+            .count();
+        if len > limit {
+            page.next = Some(page.values[limit].0.clone());
+            len = limit;
+        }
+        page.values.truncate(len);
+        Ok(page)
     }
 }
 
-/// Reads the newest version of a key, again while there is no memory to read it.
-fn newest(partition: &StreamPartition, key: &[u8]) -> Result<Option<KeyVersion>, LogError> {
+/// Reads keys, again while there is no memory to read them.
+fn again<R>(read: impl Fn() -> Result<R, LogError>) -> Result<R, LogError> {
     for _ in 1..BUSY_TRIES {
-        match partition.get(key) {
+        match read() {
             Err(LogError::ReadBudget | LogError::DecompressionBusy { .. }) => {
                 thread::sleep(BUSY_PAUSE);
             }
-            got => return got,
+            done => return done,
         }
     }
-    partition.get(key)
+    read()
 }
 
 impl ChangelogReader for LogReader {
+    fn is_large(&self) -> bool {
+        let (mut records, mut bytes) = (0, 0);
+        for Readable { partition, end } in &self.partitions {
+            let info = partition.info();
+            records += end.0.saturating_sub(info.earliest.0);
+            bytes += info.bytes;
+        }
+        is_large(records, bytes)
+    }
+
     fn get(
         &self,
         keys: &[Vec<u8>],
@@ -179,5 +220,25 @@ impl ChangelogReader for LogReader {
             true => Ok(()),
             false => Ok(unread.check()?),
         }
+    }
+
+    fn range(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        _is_stopped: &AtomicBool,
+    ) -> Result<ValuePage, BoxError> {
+        let page = self.range_of_all(range, limit);
+        page.map_err(|error| of_stream(self.stream.name(), error))
+    }
+
+    fn ends(&self, _is_stopped: &AtomicBool) -> Result<Vec<u64>, BoxError> {
+        let partitions = self.partitions();
+        Ok(partitions.map(|it| it.high_watermark().0).collect())
+    }
+
+    fn is_stable(&self, ends: &[u64], _is_stopped: &AtomicBool) -> Result<bool, BoxError> {
+        let mut partitions = iter::zip(self.partitions(), ends);
+        Ok(partitions.all(|(partition, end)| partition.last_stable_offset().0 >= *end))
     }
 }

@@ -181,13 +181,13 @@ impl Changelog for ServerChangelog {
         restored.map_err(|error| of_stream(&self.stream, error))
     }
 
-    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
-        let reader = self.network.wait(async {
-            let reader = self.reader_of(Some(resumed)).await?;
-            let is_large = reader.is_large().await?;
-            Ok(is_large.then(|| Arc::new(reader) as _))
-        });
-        reader.map_err(|error| of_stream(&self.stream, error))
+    fn reader(
+        &mut self,
+        resumed: Option<u64>,
+    ) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        let reader = self.network.wait(self.reader_of(resumed));
+        let reader = reader.map_err(|error| of_stream(&self.stream, error))?;
+        Ok(Some(Arc::new(reader)))
     }
 
     fn give_up(&mut self) {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use millstream_base::{Offset, partition_of_key};
+use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_client::{
     Client, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation, KeyRecord,
     ResponseError, Start, TopicPartition,
 };
-use millstream_flow::{BoxError, ChangelogReader, RestoreChange};
+use millstream_flow::{BoxError, ChangelogReader, RestoreChange, ValuePage};
 use tokio::time::{sleep, timeout};
 
 use super::changelog::{ChangelogError, Restoring, Unread, is_large, of_stream};
@@ -31,6 +31,9 @@ const STOP_PAUSE: Duration = Duration::from_millis(100);
 /// Keys that are looked up, and after a lost connection looked up again, together.
 const KEYS_AT_ONCE: usize = 1024;
 
+/// The bytes of values at which a page of a range ends.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
 /// A reader of the changes that were committed when it was made.
 pub struct ServerReader {
     /// Its connections are its own: nothing waits for its answers.
@@ -41,6 +44,7 @@ pub struct ServerReader {
     partitions: Vec<(TopicPartition, Offset)>,
     /// The checkpoint that the flow resumes from, if it does.
     resumed: Option<u64>,
+    is_large: bool,
 }
 
 impl ServerReader {
@@ -65,24 +69,22 @@ impl ServerReader {
             let end = ends.get(&place).copied().unwrap_or_default();
             (place, end)
         });
-        let reader = ServerReader {
+        let mut reader = ServerReader {
             network: Arc::clone(network),
             stream: Arc::clone(stream),
             partitions: partitions.collect(),
             resumed,
+            is_large: false,
             client,
         };
         for (place, earliest) in &earliest {
             reader.restoring(place).check_start(earliest.0)?;
         }
+        reader.is_large = reader.has_many_changes().await?;
         Ok(reader)
     }
 
-    /// Whether the changes take long to read.
-    ///
-    /// # Errors
-    /// When the server does not answer.
-    pub async fn is_large(&self) -> Result<bool, ClientError> {
+    async fn has_many_changes(&self) -> Result<bool, ClientError> {
         let records = self.partitions.iter().map(|(_, end)| end.0).sum();
         if is_large(records, 0) {
             return Ok(true);
@@ -154,9 +156,46 @@ impl ServerReader {
         Ok(values)
     }
 
+    async fn range_of_all(&self, range: &KeyRange, limit: usize) -> Result<ValuePage, BoxError> {
+        let mut page = ValuePage::default();
+        let mut bytes = 0;
+        let mut scan = self.client.keyed(&self.stream).scan(range.clone());
+        while let Some(entry) = scan.next().await? {
+            if page.values.len() == limit || bytes > PAGE_BYTES_MAX {
+                page.next = Some(entry.key.to_vec());
+                break;
+            }
+            bytes += entry.newest.value.len();
+            let value = entry.newest.value.to_vec();
+            page.values.push((entry.key.to_vec(), value));
+        }
+        Ok(page)
+    }
+
+    /// Returns the ends of the partitions, in their order.
+    async fn ends_of(&self, isolation: Isolation) -> Result<Vec<u64>, BoxError> {
+        let places = self.partitions.iter().map(|(place, _)| place);
+        let asked = at_all(places.clone(), Start::Latest);
+        let ends = self.client.offsets(&asked, isolation).await?;
+        Ok(places
+            .map(|it| ends.get(it).map_or(0, |end| end.0))
+            .collect())
+    }
+
+    /// Waits for an answer of the server.
+    fn wait<T>(
+        &self,
+        is_stopped: &AtomicBool,
+        work: impl Future<Output = Result<T, BoxError>>,
+    ) -> Result<T, BoxError> {
+        let done = self.network.wait(unless_stopped(is_stopped, work));
+        let done = done.map_err(|error| of_stream(&self.stream, error))?;
+        done.ok_or_else(|| "the read was stopped".into())
+    }
+
     fn value(&self, key: &[u8], found: KeyRecord) -> Result<Vec<u8>, ChangelogError> {
         let (place, end) = &self.partitions[partition_of_key(key, self.partitions.len())];
-        // Otherwise the run has changed the key meanwhile, so it knows the value.
+        // Later ones are of this run.
         if found.newest.version < *end {
             let headers = found.headers.iter();
             let headers = headers.map(|it| (&it.name[..], it.value.as_deref()));
@@ -190,15 +229,16 @@ impl ServerReader {
 }
 
 impl ChangelogReader for ServerReader {
+    fn is_large(&self) -> bool {
+        self.is_large
+    }
+
     fn get(
         &self,
         keys: &[Vec<u8>],
         is_stopped: &AtomicBool,
     ) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
-        let values = unless_stopped(is_stopped, self.get_all(keys));
-        let values = self.network.wait(values);
-        let values = values.map_err(|error| of_stream(&self.stream, error))?;
-        values.ok_or_else(|| "the read was stopped".into())
+        self.wait(is_stopped, self.get_all(keys))
     }
 
     fn read_all(
@@ -211,6 +251,24 @@ impl ChangelogReader for ServerReader {
             .wait(unless_stopped(is_stopped, self.read(each)));
         read.map(drop)
             .map_err(|error| of_stream(&self.stream, error))
+    }
+
+    fn range(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        is_stopped: &AtomicBool,
+    ) -> Result<ValuePage, BoxError> {
+        self.wait(is_stopped, self.range_of_all(range, limit))
+    }
+
+    fn ends(&self, is_stopped: &AtomicBool) -> Result<Vec<u64>, BoxError> {
+        self.wait(is_stopped, self.ends_of(Isolation::Uncommitted))
+    }
+
+    fn is_stable(&self, ends: &[u64], is_stopped: &AtomicBool) -> Result<bool, BoxError> {
+        let stable = self.wait(is_stopped, self.ends_of(Isolation::Committed))?;
+        Ok(stable.iter().zip(ends).all(|(stable, end)| stable >= end))
     }
 }
 

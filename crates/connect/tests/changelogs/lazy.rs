@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use millstream_base::partition_of_key;
+use millstream_base::{KeyRange, partition_of_key};
 use millstream_flow::{BoxError, ChangelogReader};
 
 use crate::support::{Table, WAIT_MAX, World, for_both};
@@ -59,13 +59,30 @@ fn read_all(reader: &Reader, is_stopped: bool) -> Result<Table, BoxError> {
     Ok(table)
 }
 
+/// Reads a range in pages, whose keys have to ascend.
+fn read_range(reader: &Arc<dyn ChangelogReader>, mut range: KeyRange) -> Table {
+    let mut table = Table::new();
+    loop {
+        let page = reader.range(&range, 700, &AtomicBool::new(false)).unwrap();
+        for (key, value) in page.values {
+            assert!(table.last_key_value().is_none_or(|(last, _)| *last < key));
+            table.insert(key, value);
+        }
+        match page.next {
+            Some(next) => range.from = next,
+            None => return table,
+        }
+    }
+}
+
 #[test]
 fn single_values_and_all_values_are_as_a_restore_finds_them() {
     for_both(|world| {
         let (prepared, expected) = fill(world);
         let mut run = world.begin(Some(&prepared));
-        let reader = run.0.reader(2).unwrap().expect("it is large");
+        let reader = run.0.reader(Some(2)).unwrap().unwrap();
         // Some keys have no value.
+        assert!(reader.is_large());
         let keys: Vec<Vec<u8>> = (0..KEYS + 10).rev().map(key).collect();
         for (key, value) in keys.iter().zip(get(&reader, &keys).unwrap()) {
             assert_eq!(value.as_ref(), expected.get(key), "key {key:?}");
@@ -74,6 +91,14 @@ fn single_values_and_all_values_are_as_a_restore_finds_them() {
         assert!(world.begin(Some(&prepared)).restore_at(2).unwrap() == expected);
         assert_eq!(get(&reader, &[]).unwrap(), []);
         assert_eq!(read_all(&reader, true).unwrap(), Table::new());
+        assert!(read_range(&reader, KeyRange::all()) == expected);
+        let range = KeyRange::new(key(7), Some(key(1_007)));
+        let of_range = expected.range::<[u8], _>(range.bounds());
+        assert!(
+            of_range
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .eq(read_range(&reader, range.clone()))
+        );
         // Later changes are not read with the others, and are found by key.
         let mut run = world.begin(Some(&prepared));
         run.store(3, &[(&key(1), Some(b"later"))]);
@@ -91,7 +116,7 @@ fn a_small_changelog_is_read_before_the_flow_begins() {
         let mut run = world.begin(None);
         let prepared = run.store(1, &[(b"ada", Some(b"1"))]);
         let mut run = world.begin(Some(&prepared));
-        assert!(run.0.reader(1).unwrap().is_none());
+        assert!(!run.0.reader(Some(1)).unwrap().unwrap().is_large());
     });
 }
 
@@ -103,7 +128,7 @@ fn a_change_that_does_not_belong_to_the_state_is_named_when_it_is_read() {
         let place = partition_of_key(&key(9), partitions.partition_count() as usize) as u32;
         let mut run = world.begin(Some(&prepared));
         // These changes are ahead of the checkpoint that the flow resumes from.
-        let reader = run.0.reader(1).unwrap().unwrap();
+        let reader = run.0.reader(Some(1)).unwrap().unwrap();
         let ahead = "the change is of checkpoint 2, and the flow resumes from checkpoint 1";
         let error = get(&reader, &[key(1), key(14)]).unwrap_err().to_string();
         assert!(error.contains(ahead), "{error}");
@@ -116,7 +141,7 @@ fn a_change_that_does_not_belong_to_the_state_is_named_when_it_is_read() {
         );
 
         world.append(place, Some(&key(9)), None);
-        let reader = run.0.reader(2).unwrap().unwrap();
+        let reader = run.0.reader(Some(2)).unwrap().unwrap();
         let foreign = format!("stream shop.state.users, partition {place}, offset ");
         for error in [
             get(&reader, &[key(9)]).unwrap_err(),
@@ -129,6 +154,30 @@ fn a_change_that_does_not_belong_to_the_state_is_named_when_it_is_read() {
         assert_eq!(
             get(&reader, &[key(8)]).unwrap(),
             [expected.get(&key(8)).cloned()]
+        );
+    });
+}
+
+#[test]
+fn changes_are_stable_when_the_transactions_of_all_ranks_have_ended() {
+    for_both(|world| {
+        let never = &AtomicBool::new(false);
+        let mut run = world.begin(None);
+        let reader = run.0.reader(None).unwrap().unwrap();
+        run.push(&[(b"ada", Some(b"1"))]).unwrap();
+        run.0.prepare(1).unwrap();
+        let ends = reader.ends(never).unwrap();
+        assert!(ends.iter().sum::<u64>() > 0);
+        assert!(!reader.is_stable(&ends, never).unwrap());
+        assert_eq!(get(&reader, &[b"ada".to_vec()]).unwrap(), [None]);
+        run.commit(1);
+        let began = Instant::now();
+        while !reader.is_stable(&ends, never).unwrap() {
+            assert!(began.elapsed() < WAIT_MAX, "the changes are not stable");
+        }
+        assert_eq!(
+            get(&reader, &[b"ada".to_vec()]).unwrap(),
+            [Some(b"1".to_vec())]
         );
     });
 }

@@ -7,7 +7,7 @@ use crate::checkpoint::logged_element::LoggedElement;
 use crate::state::counters::Counters;
 use crate::state::maps::Maps;
 use crate::state::sets::Sets;
-use crate::state::values::{Layout, VALUES, Value, Values};
+use crate::state::values::{Layout, Place, VALUES, Value, Values};
 use crate::windows::Key;
 
 impl Flow {
@@ -15,8 +15,7 @@ impl Flow {
     /// where the store of checkpoints has [changelogs](crate::Checkpoints::changelog), only the keys that have changed
     /// since the checkpoint before.
     pub fn values<K: Key, V: Value>(&self, name: &str) -> Values<K, V> {
-        let (rank, ranks, partitions) = self.partitioned();
-        let values = Values::new(Layout::of_keys(VALUES), rank, ranks, partitions);
+        let values = Values::new(Layout::of_keys(VALUES), &self.place());
         self.add_values(name, &values);
         values
     }
@@ -54,8 +53,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn maps<K: Key, F: Key, V: Value>(&self, name: &str) -> Maps<K, F, V> {
-        let (rank, ranks, partitions) = self.partitioned();
-        let maps = Maps::new(rank, ranks, partitions);
+        let maps = Maps::new(&self.place());
         self.add_values(name, &maps.values);
         maps
     }
@@ -84,8 +82,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn sets<K: Key, T: Key>(&self, name: &str) -> Sets<K, T> {
-        let (rank, ranks, partitions) = self.partitioned();
-        let sets = Sets::new(rank, ranks, partitions);
+        let sets = Sets::new(&self.place());
         self.add_values(name, &sets.maps.values);
         sets
     }
@@ -116,16 +113,19 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn counters<K: Key>(&self, name: &str) -> Counters<K> {
-        let (rank, ranks, partitions) = self.partitioned();
-        let counters = Counters::new(rank, ranks, partitions);
+        let counters = Counters::new(&self.place());
         self.add_values(name, &counters.values);
         counters
     }
 
-    /// Returns this rank, the number of ranks, and the number of partitions on each.
-    fn partitioned(&self) -> (u32, u32, usize) {
+    fn place(&self) -> Place {
         let ranks = &self.settings.ranks;
-        (ranks.rank(), ranks.count(), self.settings.workers.get())
+        Place {
+            rank: ranks.rank(),
+            ranks: ranks.count(),
+            partitions: self.settings.workers.get(),
+            memory: Arc::clone(&self.settings.state_memory),
+        }
     }
 
     /// Lets readers and checkpoints see an element.

@@ -26,7 +26,8 @@ pub trait Changelog: Sink<Change> {
     /// ones of the same key. Keys of all ranks are among them; the caller keeps its own. `resumed` is the checkpoint that
     /// the flow resumes from, if its changes are here; without one, the caller will replace all changes here.
     ///
-    /// Called once, after [`recover`](Sink::recover) on all ranks and before any [`push`](Sink::push). It may wait.
+    /// Called at most once, after [`recover`](Sink::recover) on all ranks and before any [`push`](Sink::push): not where a
+    /// [`reader`](Self::reader) reads them while the flow runs. It may wait.
     ///
     /// # Errors
     /// When the changes cannot be read, other programs removed or added some, or the last one of a key is of a later
@@ -37,13 +38,15 @@ pub trait Changelog: Sink<Change> {
         each: &'a mut RestoreChange<'a>,
     ) -> Result<(), BoxError>;
 
-    /// Returns a reader, by which an element gets values as it needs them and the others meanwhile, so that the flow begins
-    /// before they are read; or `None`: then [`restore`](Self::restore) follows. It is called when that would be, with the
-    /// checkpoint that the flow resumes from, for elements that can read so.
+    /// Returns a reader, by which an element gets values that are not in memory; `None` if they all have to be. It is called
+    /// before [`restore`](Self::restore), with the same checkpoint, for elements that can read so.
     ///
     /// # Errors
     /// As [`restore`](Self::restore), as far as the faults are known before the changes are read.
-    fn reader(&mut self, _resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+    fn reader(
+        &mut self,
+        _resumed: Option<u64>,
+    ) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
         Ok(None)
     }
 
@@ -71,7 +74,10 @@ impl<C: Changelog + ?Sized> Changelog for Box<C> {
         (**self).restore(resumed, each)
     }
 
-    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+    fn reader(
+        &mut self,
+        resumed: Option<u64>,
+    ) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
         (**self).reader(resumed)
     }
 

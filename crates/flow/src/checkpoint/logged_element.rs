@@ -93,7 +93,8 @@ impl LoggedElement {
     pub fn has_many_changes(&self) -> bool {
         let changed = self.state.changed_keys();
         let bytes = changed as u64 * self.change_bytes.load(Ordering::Relaxed);
-        changed >= CHANGED_KEYS_MAX || bytes >= CHANGED_BYTES_MAX
+        let bytes_max = CHANGED_BYTES_MAX.min(self.state.changed_bytes_max());
+        changed >= CHANGED_KEYS_MAX || bytes >= bytes_max
     }
 
     /// A checkpoint of the whole element is taken.
@@ -126,11 +127,16 @@ impl LoggedElement {
     /// makes the changelog equal to it.
     pub fn restore(&self, resumed: Option<u64>, waker: &Waker) -> Result<(), BoxError> {
         let state = &self.state;
-        if let Some(resumed) = resumed.filter(|_| state.is_lazy())
-            && let Some(reader) = self.log().call(|log| log.changelog.reader(resumed))?
-        {
-            let threads = state.read_lazily(reader, waker.clone())?;
+        let mut reader = None;
+        if state.is_lazy() {
+            reader = self.log().call(|log| log.changelog.reader(resumed))?;
+        }
+        let is_scanned = resumed.is_some() && reader.as_ref().is_some_and(|it| it.is_large());
+        if let Some(reader) = reader {
+            let threads = state.read_lazily(reader, is_scanned, waker.clone())?;
             self.loading.get_or_init(|| threads);
+        }
+        if is_scanned {
             return Ok(());
         }
         self.log().call(|log| {

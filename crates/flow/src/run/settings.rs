@@ -11,6 +11,7 @@ use millstream_exchange::Ranks;
 use crate::checkpoint::store::Checkpointing;
 use crate::run::scheduler::{Priority, Scheduler};
 use crate::sinks::dead_letter::DeadLetters;
+use crate::state::memory::StateMemory;
 
 /// The settings of a flow. The defaults are right for most.
 #[derive(Clone)]
@@ -39,6 +40,9 @@ pub struct FlowSettings {
     pub clock: Arc<dyn Clock>,
     /// Takes checkpoints from time to time, from which a later run resumes; off by default.
     pub checkpoints: Option<Checkpointing>,
+    /// The memory for values of state. Where it is short, values that were not used for long stay in their changelogs alone
+    /// until they are needed. All flows of the process share a quarter of its memory by default.
+    pub state_memory: Arc<StateMemory>,
     /// Anything else that must be the same on all ranks, such as the program's version and arguments.
     pub program: String,
     /// This rank among the ranks on which the same graph runs; by default it is the only one.
@@ -70,6 +74,7 @@ impl Default for FlowSettings {
             dead_letters: None,
             clock: Arc::new(SystemClock::default()),
             checkpoints: None,
+            state_memory: StateMemory::of_process(),
             program: String::new(),
             ranks: Ranks::alone(),
         }

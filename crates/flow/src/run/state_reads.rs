@@ -118,34 +118,26 @@ fn answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, BoxE
             limit,
             level,
         } => {
-            check_whole(&**element(name)?, name)?;
-            let state = element(name)?.ordered();
-            let state = state.ok_or_else(|| format!("the keys of \"{name}\" have no order"))?;
-            StateAnswer::Range(state.scan(range, *limit, *level))
+            let state = &**element(name)?;
+            let ordered = state.ordered();
+            let ordered = ordered.ok_or_else(|| format!("the keys of \"{name}\" have no order"))?;
+            let page = ordered.scan(range, *limit, *level);
+            state.is_whole()?;
+            StateAnswer::Range(page)
         }
         StateRequest::Keys {
             element: name,
             limit,
         } => {
-            check_whole(&**element(name)?, name)?;
-            StateAnswer::Keys(element(name)?.keys(*limit))
+            let state = &**element(name)?;
+            let keys = state.keys(*limit);
+            state.is_whole()?;
+            StateAnswer::Keys(keys)
         }
         StateRequest::Progress { checkpoint } => {
             StateAnswer::Progress(progress(workers, *checkpoint))
         }
     })
-}
-
-/// Fails while not all values are in memory.
-fn check_whole(state: &dyn StateReader, name: &str) -> Result<(), BoxError> {
-    match state.is_whole()? {
-        true => Ok(()),
-        false => Err(format!(
-            "the flow has resumed, and the values of \"{name}\" are still read from its changelog: single keys can be read \
-             already; list keys later"
-        )
-        .into()),
-    }
 }
 
 fn value(state: &dyn StateReader, key: &str, level: ReadLevel) -> Option<StateValue> {

@@ -2,7 +2,7 @@
 
 use crate::state::element::Element;
 use crate::state::value_table::ValueTable;
-use crate::state::values::{Layout, SharedTable, Values};
+use crate::state::values::{Layout, Place, SharedTable, Values};
 use crate::windows::Key;
 
 /// A state element with a counter for each key, an `i64` that begins at 0. A counter at 0 takes no memory, and to readers
@@ -21,9 +21,9 @@ impl<K> Clone for Counters<K> {
 }
 
 impl<K: Key> Counters<K> {
-    pub(crate) fn new(rank: u32, ranks: u32, partitions: usize) -> Self {
+    pub(crate) fn new(place: &Place) -> Self {
         Counters {
-            values: Values::new(Layout::of_keys("counters"), rank, ranks, partitions),
+            values: Values::new(Layout::of_keys("counters"), place),
         }
     }
 

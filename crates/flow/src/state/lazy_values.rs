@@ -1,6 +1,7 @@
-//! The values of an element that has resumed, read from its changelog while the flow runs: those that are asked for, and
-//! the others meanwhile.
+//! The values of an element that are in its changelog and not in memory. After a restore they are read while the flow runs: those
+//! that are asked for, and the others meanwhile. Where memory is short, clean ones leave it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
@@ -16,27 +17,48 @@ use crate::state::value_table::ValueTable;
 use crate::state::values::{KEYS_AT_ONCE, Shared, SharedTable, Value, Values};
 use crate::windows::Key;
 
+/// Buckets of a table that the hand passes while the table is locked.
+const BUCKETS_AT_ONCE: usize = 1024;
+
+/// Checkpoints that are noted until look-ups find their changes; beyond it, the last one takes the place of others.
+const WRITTEN_MAX: usize = 16;
+
+/// The checkpoints that look-ups find.
+#[derive(Default)]
+pub(super) struct Visible {
+    /// Checkpoints that the changelog has, the oldest first, with its ends then: look-ups find the changes of a complete
+    /// checkpoint once the changelog is stable up to these ends.
+    written: VecDeque<(u64, Vec<u64>)>,
+    /// The last checkpoint whose changes all look-ups find; 0 for those of earlier runs.
+    checkpoint: u64,
+    /// The last checkpoint at which too few values could leave.
+    exhausted: Option<u64>,
+}
+
 impl<K: Key, V: Value> Values<K, V> {
-    /// Begins to read the values, which are in the changelog. `waker` wakes the stages.
+    /// Reads values from the changelog as they are asked for, and with a `scan` the others meanwhile. `waker` wakes the
+    /// stages.
     pub(super) fn begin_loading(
         &self,
         reader: Arc<dyn ChangelogReader>,
+        scan: bool,
         waker: Waker,
     ) -> Result<LoadThreads, BoxError> {
         let loading = Arc::new(Loading::new(reader, waker));
         self.shared.loading.get_or_init(|| Arc::clone(&loading));
-        for table in &self.shared.tables {
-            table.lock().begin_cold(&loading);
-        }
         let mut threads = LoadThreads::new(loading);
         let shared = Arc::clone(&self.shared);
         threads.spawn("millstream-load", move |loading| {
             shared.load_wanted(loading)
         })?;
-        let shared = Arc::clone(&self.shared);
-        threads.spawn("millstream-scan", move |loading| {
-            shared.load_all(loading, loading.is_stopped())
-        })?;
+        if scan {
+            for table in &self.shared.tables {
+                let loading = self.shared.loading.get().expect("it was set");
+                table.lock().begin_cold(loading);
+            }
+            let shared = Arc::clone(&self.shared);
+            threads.spawn("millstream-scan", move |loading| shared.load_all(loading))?;
+        }
         Ok(threads)
     }
 }
@@ -51,89 +73,102 @@ impl<K: Key, V: Value> Shared<K, V> {
         table: &'a SharedTable<K, V>,
         key: &K,
     ) -> Result<MutexGuard<'a, ValueTable<K, V>>, BoxError> {
-        let locked = table.lock();
-        if locked.is_known(key) {
-            return Ok(locked);
-        }
-        drop(locked);
-        let loading = self.loading.get().expect("the table is cold");
-        let value = read(loading, slice::from_ref(key), &AtomicBool::new(false));
-        let value = value.inspect_err(|error| loading.fail(error))?;
-        let mut locked = table.lock();
-        if let Some(value) = value.into_iter().flatten().next() {
-            locked.load(key.clone(), value);
-        }
-        Ok(locked)
-    }
-
-    /// Waits until all values are in memory. If the flow was dropped before, this reads them.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub(super) fn wait_whole(&self) -> Result<(), BoxError> {
-        match self.loading.get() {
-            Some(loading) if !loading.wait_whole() => {
-                let loaded = self.load_all(loading, &AtomicBool::new(false));
-                loaded.inspect_err(|error| loading.fail(error))
+        loop {
+            let mut locked = table.lock();
+            if locked.is_known(key) {
+                return Ok(locked);
             }
-            _ => Ok(()),
+            let Some(lookup) = locked.begin_lookup() else {
+                return Ok(locked);
+            };
+            drop(locked);
+            let loading = self.loading.get().expect("the table is cold");
+            let value = read(loading, slice::from_ref(key), &AtomicBool::new(false));
+            let value = value.inspect_err(|error| loading.fail(error))?;
+            // Before the table is locked: evictions wait for it.
+            self.relieve();
+            let mut locked = table.lock();
+            locked.load(lookup, iter::zip([key.clone()], value));
+            // A stage may wait for the key, too.
+            loading.wake();
+            if locked.is_known(key) {
+                return Ok(locked);
+            }
         }
     }
 
     /// Whether all values are in memory.
+    ///
+    /// # Errors
+    /// When a value could not be read.
     pub(super) fn is_whole(&self) -> Result<bool, BoxError> {
-        let reader = self.loading.get().map(|loading| loading.reader());
-        Ok(reader.transpose()?.flatten().is_none())
+        match self.failure() {
+            Some(error) => Err(error),
+            None => Ok(!self.is_cold()),
+        }
+    }
+
+    pub(super) fn failure(&self) -> Option<BoxError> {
+        self.loading.get()?.failure()
+    }
+
+    /// Whether values may be in the changelog alone.
+    pub(super) fn is_cold(&self) -> bool {
+        self.loading.get().is_some() && self.tables.iter().any(|table| table.lock().is_cold())
     }
 
     /// Loads the keys that stages wait for.
     fn load_wanted(&self, loading: &Loading) -> Result<(), BoxError> {
         while loading.wait_wanted() {
             for table in &self.tables {
-                let wanted = table.lock().take_wanted();
-                if wanted.is_empty() {
+                let taken = { table.lock().take_wanted() };
+                let Some((wanted, lookup)) = taken else {
                     continue;
-                }
-                let is_stopped = loading.is_stopped();
-                let values = read(loading, &wanted, is_stopped);
-                // The read may have ended early.
-                if is_stopped.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                let Some(values) = values? else {
-                    return Ok(());
                 };
-                let mut locked = table.lock();
-                for (key, value) in iter::zip(wanted, values) {
-                    locked.load(key, value);
+                let values = read(loading, &wanted, loading.is_stopped());
+                // The read may have ended early.
+                if loading.has_stopped() {
+                    return Ok(());
                 }
-                drop(locked);
+                let values = values?;
+                // Before they are loaded, so that stages find them.
+                self.relieve();
+                table.lock().load(lookup, iter::zip(wanted, values));
                 loading.wake();
             }
         }
         Ok(())
     }
 
-    /// Stages all values.
-    fn load_all(&self, loading: &Loading, is_stopped: &AtomicBool) -> Result<(), BoxError> {
-        let _scan = loading.begin_scan();
-        let Some(reader) = loading.reader()? else {
-            return Ok(());
-        };
+    /// Stages all values, unless memory has no room for them.
+    fn load_all(&self, loading: &Loading) -> Result<(), BoxError> {
         let mut batches: Vec<Vec<(K, Option<V>)>> = Vec::new();
         batches.resize_with(self.tables.len(), Vec::new);
-        reader.read_all(is_stopped, &mut |key, value| {
+        let has_to_end = loading.scan_has_to_end();
+        let mut staged = 0;
+        loading.reader().read_all(has_to_end, &mut |key, value| {
             let owner = self.owner_of_bytes(key)?;
             if owner.rank == self.rank {
                 let batch = &mut batches[owner.partition];
                 batch.push((decode_key(key)?, decode(value)?));
                 if batch.len() == KEYS_AT_ONCE {
                     stage(&self.tables[owner.partition], batch);
+                    staged += 1;
+                    if staged % self.tables.len() == 0 {
+                        self.relieve();
+                    }
                 }
             }
             Ok(())
         })?;
-        if is_stopped.load(Ordering::Relaxed) {
+        if loading.has_stopped() {
+            return Ok(());
+        }
+        if has_to_end.load(Ordering::Relaxed) {
+            for table in &self.tables {
+                table.lock().give_up_staging();
+            }
+            self.relieve();
             return Ok(());
         }
         for (table, batch) in iter::zip(&self.tables, &mut batches) {
@@ -143,9 +178,110 @@ impl<K: Key, V: Value> Shared<K, V> {
             let forgotten = { table.lock().become_whole() };
             drop(forgotten);
         }
-        loading.finish();
+        loading.wake();
         Ok(())
     }
+
+    /// The changelog has the changes before a checkpoint.
+    pub(super) fn note_written(&self, checkpoint: u64) {
+        let Some(loading) = self.loading.get().filter(|_| self.memory.is_scarce()) else {
+            return;
+        };
+        match loading.reader().ends(loading.is_stopped()) {
+            Ok(ends) => {
+                let written = &mut self.visible.lock().written;
+                written.truncate(WRITTEN_MAX);
+                written.push_back((checkpoint, ends));
+            }
+            Err(error) => loading.fail(&error),
+        }
+    }
+
+    /// Evicts values if the state takes too much memory, as far as look-ups find them. A scan under way has to end first.
+    pub(super) fn relieve(&self) {
+        let Some(loading) = self.loading.get() else {
+            return;
+        };
+        // Another thread evicts already.
+        let Some(mut visible) = self.visible.try_lock() else {
+            return;
+        };
+        let sizes: Vec<(u64, u64)> = self
+            .tables
+            .iter()
+            .map(|table| size(&table.lock()))
+            .collect();
+        let used: u64 = sizes.iter().map(|(entries, bytes)| entries * bytes).sum();
+        let excess = self.memory.note(used);
+        if excess == 0 {
+            return;
+        }
+        loading.give_up_scan();
+        if self.tables.iter().any(|table| table.lock().is_staging()) {
+            return;
+        }
+        let complete = self.complete.load(Ordering::Relaxed);
+        if let Err(error) = visible.advance(complete, loading) {
+            loading.fail(&error);
+            return;
+        }
+        if visible.exhausted == Some(visible.checkpoint) {
+            return;
+        }
+        for (table, (entries, bytes)) in iter::zip(&self.tables, sizes) {
+            let share = u128::from(entries * bytes) * u128::from(excess) / u128::from(used);
+            let wanted = (share as u64).div_ceil(bytes) as usize;
+            if !evict(table, visible.checkpoint, loading, wanted) {
+                visible.exhausted = Some(visible.checkpoint);
+            }
+        }
+        let sizes = self.tables.iter().map(|table| size(&table.lock()));
+        self.memory
+            .note(sizes.map(|(entries, bytes)| entries * bytes).sum());
+    }
+}
+
+/// Evicts entries. Returns whether there were enough: a value that was used leaves in the second round of the hand.
+fn evict<K: Key, V: Value>(
+    table: &SharedTable<K, V>,
+    visible: u64,
+    loading: &Arc<Loading>,
+    mut wanted: usize,
+) -> bool {
+    let slices = (2 * table.lock().buckets()).div_ceil(BUCKETS_AT_ONCE);
+    for _ in 0..slices {
+        if wanted == 0 {
+            break;
+        }
+        // Dropped when the table is unlocked.
+        let evicted = {
+            table
+                .lock()
+                .evict(visible, loading, BUCKETS_AT_ONCE, wanted)
+        };
+        wanted -= evicted.len();
+    }
+    wanted == 0
+}
+
+impl Visible {
+    /// Finds the last checkpoint up to `complete` whose changes look-ups find.
+    fn advance(&mut self, complete: u64, loading: &Loading) -> Result<(), BoxError> {
+        while let Some((checkpoint, ends)) = self.written.front()
+            && *checkpoint <= complete
+            && loading.reader().is_stable(ends, loading.is_stopped())?
+            && !loading.has_stopped()
+        {
+            self.checkpoint = *checkpoint;
+            self.written.pop_front();
+        }
+        Ok(())
+    }
+}
+
+/// Returns the number of entries, and the memory of each.
+fn size<K: Key, V: Value>(table: &ValueTable<K, V>) -> (u64, u64) {
+    (table.len() as u64, table.entry_bytes())
 }
 
 fn stage<K: Key, V: Value>(table: &SharedTable<K, V>, batch: &mut Vec<(K, Option<V>)>) {
@@ -155,21 +291,18 @@ fn stage<K: Key, V: Value>(table: &SharedTable<K, V>, batch: &mut Vec<(K, Option
     }
 }
 
-/// Reads the values of keys that were not known; `None` once all values are in memory.
+/// Reads the values of keys that were not known: any, when `is_stopped` is set.
 fn read<K: Key, V: Value>(
     loading: &Loading,
     keys: &[K],
     is_stopped: &AtomicBool,
-) -> Result<Option<Vec<Option<V>>>, BoxError> {
-    let Some(reader) = loading.reader()? else {
-        return Ok(None);
-    };
+) -> Result<Vec<Option<V>>, BoxError> {
     let encoded = keys.iter().map(|key| {
         let mut bytes = Vec::new();
         encode_key(key, &mut bytes).map(|()| bytes)
     });
     let encoded: Vec<Vec<u8>> = encoded.collect::<Result<_, _>>()?;
-    let values = reader.get(&encoded, is_stopped)?;
+    let values = loading.reader().get(&encoded, is_stopped)?;
     if values.len() != keys.len() {
         return Err(format!(
             "the changelog was asked for {} keys and returned {} values",
@@ -179,7 +312,7 @@ fn read<K: Key, V: Value>(
         .into());
     }
     let values = values.iter().map(|value| decode(value.as_deref()));
-    values.collect::<Result<_, _>>().map(Some)
+    values.collect()
 }
 
 fn decode<V: Value>(value: Option<&[u8]>) -> Result<Option<V>, BoxError> {

@@ -1,4 +1,4 @@
-//! The reading of values while a flow that has resumed runs: what the loader, the stages and the readers of state share.
+//! The reading of values from a changelog while a flow runs: what the loader, the stages and the readers of state share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,32 +6,32 @@ use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::{io, mem};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::BoxError;
 use crate::state::changelog_reader::ChangelogReader;
 
-/// The progress of an element whose values are read while the flow runs. Its lock is taken while a table is locked, and no
-/// other lock while it is held.
+/// The reads of an element whose values are in a changelog, too. Its lock is taken while a table is locked, and no other lock
+/// while it is held.
 pub struct Loading {
+    reader: Arc<dyn ChangelogReader>,
     progress: Mutex<Progress>,
     /// Notified at each change of the progress.
     changed: Condvar,
-    /// Held by the thread that stages all values.
-    scanning: Mutex<()>,
-    /// Stored with the progress: the scan asks often.
+    /// Stored with the progress: the threads have to end.
     is_stopped: AtomicBool,
+    /// The scan has to end: for that reason, or since memory has no room for all values.
+    scan_has_to_end: AtomicBool,
     /// Stored when there is a failure: workers ask often.
     has_failed: AtomicBool,
     /// The flow's bell.
     waker: Waker,
 }
 
+#[derive(Default)]
 struct Progress {
     /// A stage wants keys.
     is_wanted: bool,
-    /// `None` once all values are in memory.
-    reader: Option<Arc<dyn ChangelogReader>>,
     /// The first error.
     failure: Option<String>,
 }
@@ -40,17 +40,19 @@ impl Loading {
     /// Begins to read from `reader`; `waker` wakes the stages.
     pub fn new(reader: Arc<dyn ChangelogReader>, waker: Waker) -> Loading {
         Loading {
-            progress: Mutex::new(Progress {
-                is_wanted: false,
-                reader: Some(reader),
-                failure: None,
-            }),
+            reader,
+            progress: Mutex::default(),
             changed: Condvar::new(),
-            scanning: Mutex::default(),
             is_stopped: AtomicBool::new(false),
+            scan_has_to_end: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             waker,
         }
+    }
+
+    /// Returns the reader.
+    pub fn reader(&self) -> &dyn ChangelogReader {
+        &*self.reader
     }
 
     /// Tells the loader that a table wants keys.
@@ -59,11 +61,11 @@ impl Loading {
         self.changed.notify_all();
     }
 
-    /// Waits until a table wants keys; `false` when there is nothing more to load.
+    /// Waits until a table wants keys; `false` when the loader has to end.
     pub fn wait_wanted(&self) -> bool {
         let mut progress = self.progress.lock();
         loop {
-            if self.has_ended(&progress) {
+            if progress.failure.is_some() || self.is_stopped.load(Ordering::Relaxed) {
                 return false;
             }
             if mem::take(&mut progress.is_wanted) {
@@ -73,35 +75,19 @@ impl Loading {
         }
     }
 
-    fn has_ended(&self, progress: &Progress) -> bool {
-        progress.reader.is_none()
-            || progress.failure.is_some()
-            || self.is_stopped.load(Ordering::Relaxed)
-    }
-
-    /// Returns the reader; `None` once all values are in memory.
-    ///
-    /// # Errors
-    /// The failure of an earlier read.
-    pub fn reader(&self) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
-        let progress = self.progress.lock();
-        match &progress.failure {
-            Some(failure) => Err(failure.clone().into()),
-            None => Ok(progress.reader.clone()),
-        }
-    }
-
     /// Wakes the stages.
     pub fn wake(&self) {
         self.waker.wake_by_ref();
     }
 
-    /// All values are in memory.
-    pub fn finish(&self) {
-        let reader = self.progress.lock().reader.take();
-        self.changed.notify_all();
-        self.wake();
-        drop(reader);
+    /// Ends the scan.
+    pub fn give_up_scan(&self) {
+        self.scan_has_to_end.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the scan has to end.
+    pub fn scan_has_to_end(&self) -> &AtomicBool {
+        &self.scan_has_to_end
     }
 
     /// Notes an error, unless an earlier one was noted. A worker ends the flow with it.
@@ -117,36 +103,28 @@ impl Loading {
     /// Returns the error that was noted.
     pub fn failure(&self) -> Option<BoxError> {
         match self.has_failed.load(Ordering::Relaxed) {
-            true => self.reader().err(),
+            true => self.progress.lock().failure.clone().map(BoxError::from),
             false => None,
         }
-    }
-
-    /// Waits until no other thread stages all values.
-    pub fn begin_scan(&self) -> MutexGuard<'_, ()> {
-        self.scanning.lock()
     }
 
     /// Ends the threads that read.
     pub fn stop(&self) {
         let progress = self.progress.lock();
         self.is_stopped.store(true, Ordering::Relaxed);
+        self.give_up_scan();
         drop(progress);
         self.changed.notify_all();
     }
 
-    /// Whether the threads that read have to end.
+    /// Whether the threads have to end.
     pub fn is_stopped(&self) -> &AtomicBool {
         &self.is_stopped
     }
 
-    /// Waits until all values are in memory; `false` if no thread reads them any more.
-    pub fn wait_whole(&self) -> bool {
-        let mut progress = self.progress.lock();
-        while !self.has_ended(&progress) {
-            self.changed.wait(&mut progress);
-        }
-        progress.reader.is_none()
+    /// Whether the threads have to end.
+    pub fn has_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
     }
 }
 

@@ -53,14 +53,16 @@ pub trait LoggedState: Send + Sync {
         false
     }
 
-    /// Reads the values that the changelog has while the flow runs, in place of [`restore_change`](Self::restore_change).
-    /// `waker` wakes the workers when values have come, or one cannot be read. Called only if it [can](Self::is_lazy).
+    /// From now on, the element may read values that the changelog has while the flow runs. With a `scan` it has none yet, and
+    /// reads all, in place of [`restore_change`](Self::restore_change). `waker` wakes the workers when values have come, or
+    /// one cannot be read. Called only if it [can](Self::is_lazy).
     ///
     /// # Errors
     /// When the system has no threads.
     fn read_lazily(
         &self,
         _reader: Arc<dyn ChangelogReader>,
+        _scan: bool,
         _waker: Waker,
     ) -> Result<LoadThreads, BoxError> {
         Err("the element reads all changes at once".into())
@@ -116,6 +118,12 @@ pub trait LoggedState: Send + Sync {
     /// The changelog has all changes before this checkpoint: they are written and prepared.
     fn written(&self, checkpoint: u64);
 
-    /// Frees the memory of changes before the last complete checkpoint, while the element goes on to change.
+    /// Frees the memory of changes before the last complete checkpoint, and of values that memory has no room for, while the
+    /// element goes on to change.
     fn sweep(&self);
+
+    /// Returns the bytes of changes that make a checkpoint due.
+    fn changed_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
 }

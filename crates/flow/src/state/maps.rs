@@ -9,7 +9,7 @@ use parking_lot::MutexGuard;
 use crate::state::element::Element;
 use crate::state::key_ref::PairRef;
 use crate::state::value_table::ValueTable;
-use crate::state::values::{Layout, SharedTable, Value, Values};
+use crate::state::values::{Layout, Place, SharedTable, Value, Values};
 use crate::windows::Key;
 
 /// A state element with a map for each key `K`, from fields `F` to values `V`; in Flink a `MapState`. A clone is another
@@ -31,13 +31,13 @@ impl<K, F, V> Clone for Maps<K, F, V> {
 }
 
 impl<K: Key, F: Key, V: Value> Maps<K, F, V> {
-    pub(crate) fn new(rank: u32, ranks: u32, partitions: usize) -> Self {
-        Maps::of_kind("maps", rank, ranks, partitions)
+    pub(crate) fn new(place: &Place) -> Self {
+        Maps::of_kind("maps", place)
     }
 
-    pub(crate) fn of_kind(kind: &'static str, rank: u32, ranks: u32, partitions: usize) -> Self {
+    pub(crate) fn of_kind(kind: &'static str, place: &Place) -> Self {
         Maps {
-            values: Values::new(Layout::of_entries(kind), rank, ranks, partitions),
+            values: Values::new(Layout::of_entries(kind), place),
         }
     }
 

@@ -16,6 +16,7 @@ pub mod loading;
 pub mod logged;
 pub mod logged_windows;
 pub mod maps;
+pub mod memory;
 pub mod ordered;
 pub mod ordered_values;
 pub mod partial;

@@ -1,13 +1,15 @@
 //! Values by key, read in the order of their keys and as of the last complete checkpoint.
 
-use std::{iter, slice};
+use std::sync::atomic::AtomicBool;
+use std::{mem, slice};
 
 use millstream_base::KeyRange;
-use millstream_base::key::encode_key;
+use millstream_base::key::{decode_key, encode_key};
 
+use crate::error::BoxError;
 use crate::state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue};
 use crate::state::value_table::{Found, ValueTable};
-use crate::state::values::{Value, Values};
+use crate::state::values::{Shared, Value, Values};
 use crate::windows::{Key, of_text, text_of};
 
 impl<K: Key, V: Value> OrderedState for Values<K, V> {
@@ -45,33 +47,83 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
     }
 
     fn scan(&self, range: &KeyRange, limit: usize, level: ReadLevel) -> StatePage {
-        let mut rows = Vec::new();
+        let mut range = range.clone();
+        let mut is_committed = true;
+        loop {
+            let Some((mut page, next)) = self.shared.scan(&range, limit, level) else {
+                continue;
+            };
+            page.is_committed &= is_committed;
+            match next.filter(|_| page.entries.is_empty()) {
+                // The changelog still has keys here, of which none has a value any more.
+                Some(next) if limit > 0 => range.from = next,
+                _ => return page,
+            }
+            is_committed = page.is_committed;
+        }
+    }
+}
+
+impl<K: Key, V: Value> Shared<K, V> {
+    /// Reads a range as [`OrderedState::scan`] does, or its first part: then it returns the key at which it goes on, too.
+    /// Returns `None` if values have left memory meanwhile that it would have missed.
+    fn scan(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        level: ReadLevel,
+    ) -> Option<(StatePage, Option<Vec<u8>>)> {
         let mut page = StatePage {
             is_committed: true,
             ..StatePage::default()
         };
-        if self.shared.wait_whole().is_err() {
-            return page;
+        let lookups = self.tables.iter();
+        let lookups: Vec<_> = lookups.map(|table| table.lock().begin_lookup()).collect();
+        let mut logged = Logged::default();
+        if lookups.iter().any(Option::is_some) {
+            match self.read_range(range, limit) {
+                Ok(read) => logged = read,
+                // The flow ends with the error.
+                Err(_) => return Some((page, None)),
+            }
         }
+        let range = &KeyRange {
+            from: range.from.clone(),
+            until: logged.next.clone().or_else(|| range.until.clone()),
+        };
+        let mut rows = Vec::new();
+        let mut is_missed = false;
+        let mut take = |partition: usize, table: &mut ValueTable<K, V>| {
+            is_missed |= table.is_cold() && lookups[partition].is_none();
+            let logged = logged.values.get_mut(partition).map(mem::take);
+            take_rows(table, range, limit, level, logged, &mut rows);
+            if let Some(lookup) = lookups[partition] {
+                table.end_lookup(lookup);
+            }
+        };
         match level {
             ReadLevel::Live => {
-                for table in &self.shared.tables {
-                    take(&self.shared.lock(table), range, limit, level, &mut rows);
+                for (partition, table) in self.tables.iter().enumerate() {
+                    take(partition, &mut self.lock(table));
                 }
             }
             ReadLevel::Committed => {
                 // All at once, so that no table forgets the checkpoint meanwhile. A stage locks only one table, so this
                 // waits for none that waits for it.
-                let tables = self.shared.tables.iter();
-                let mut tables: Vec<_> = tables.map(|table| self.shared.lock(table)).collect();
+                let tables = self.tables.iter();
+                let mut tables: Vec<_> = tables.map(|table| self.lock(table)).collect();
                 // Another checkpoint may have been completed between two locks.
-                self.shared.settle(&mut tables);
+                self.settle(&mut tables);
                 page.checkpoint = tables.first().and_then(|table| table.checkpoint());
-                for table in &tables {
-                    take(table, range, limit, level, &mut rows);
+                for (partition, table) in tables.iter_mut().enumerate() {
+                    take(partition, table);
                 }
             }
         }
+        if is_missed {
+            return None;
+        }
+        page.has_more = logged.next.is_some();
         rows.sort_unstable_by(|one, other| one.bytes.cmp(&other.bytes));
         for row in rows {
             if page.entries.len() == limit && row.value.is_some() {
@@ -86,7 +138,7 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
                 value,
             }));
         }
-        page
+        Some((page, logged.next))
     }
 }
 
@@ -106,30 +158,98 @@ fn find<'a, K: Key, V>(table: &'a ValueTable<K, V>, key: &K, level: ReadLevel) -
     }
 }
 
-/// Takes keys of a range until there is one more value than `limit`.
-fn take<K: Key, V: Value>(
-    table: &ValueTable<K, V>,
+/// Keys of a range that the changelog has.
+struct Logged<V> {
+    /// By partition; in the order of the keys.
+    values: Vec<Vec<(Vec<u8>, V)>>,
+    /// The first key that was not read.
+    next: Option<Vec<u8>>,
+}
+
+impl<V> Default for Logged<V> {
+    fn default() -> Self {
+        Logged {
+            values: Vec::new(),
+            next: None,
+        }
+    }
+}
+
+impl<K: Key, V: Value> Shared<K, V> {
+    /// Reads keys of a range that this rank owns from the changelog, until there are more than `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read, which ends the flow.
+    fn read_range(&self, range: &KeyRange, limit: usize) -> Result<Logged<V>, BoxError> {
+        let loading = self.loading.get().expect("a table is cold");
+        let mut logged = Logged {
+            values: Vec::new(),
+            next: Some(range.from.clone()),
+        };
+        logged.values.resize_with(self.tables.len(), Vec::new);
+        let mut count = 0;
+        while let Some(from) = logged.next.take_if(|_| count <= limit) {
+            let rest = KeyRange {
+                from,
+                until: range.until.clone(),
+            };
+            let page =
+                loading
+                    .reader()
+                    .range(&rest, limit.saturating_add(1), &AtomicBool::new(false));
+            let page = page.inspect_err(|error| loading.fail(error))?;
+            for (key, value) in page.values {
+                let owner = self.owner_of_bytes(&key)?;
+                if owner.rank == self.rank {
+                    let value = serde_json::from_slice(&value);
+                    let value =
+                        value.inspect_err(|error| loading.fail(&error.to_string().into()))?;
+                    logged.values[owner.partition].push((key, value));
+                    count += 1;
+                }
+            }
+            logged.next = page.next;
+        }
+        Ok(logged)
+    }
+}
+
+/// Takes keys of a range, in memory and from the changelog, until there is one more value than `limit`.
+fn take_rows<K: Key, V: Value>(
+    table: &mut ValueTable<K, V>,
     range: &KeyRange,
     limit: usize,
     level: ReadLevel,
+    logged: Option<Vec<(Vec<u8>, V)>>,
     rows: &mut Vec<Row<V>>,
 ) {
     let mut values = 0;
-    let mut keys = table.range(range);
-    let next = iter::from_fn(|| {
-        if values > limit {
-            return None;
-        }
-        let (bytes, key) = keys.next()?;
+    let keys = table.range(range).filter(|(_, key)| table.is_known(*key));
+    for (bytes, key) in keys {
         let found = find(table, key, level);
-        let row = text_of(key).map(|text| Row {
+        let Some(text) = text_of(key) else {
+            continue;
+        };
+        values += usize::from(found.value.is_some());
+        rows.push(Row {
             key: text,
             bytes: bytes.clone(),
             value: found.value.cloned(),
             is_committed: found.is_committed,
         });
-        values += usize::from(row.as_ref().is_some_and(|row| row.value.is_some()));
-        Some(row)
+        if values > limit {
+            break;
+        }
+    }
+    let logged = logged.into_iter().flatten().filter_map(|(bytes, value)| {
+        let key: K = decode_key(&bytes).ok()?;
+        let row = Row {
+            key: text_of(&key)?,
+            bytes,
+            value: Some(value),
+            is_committed: true,
+        };
+        (!table.is_known(&key)).then_some(row)
     });
-    rows.extend(next.flatten());
+    rows.extend(logged);
 }

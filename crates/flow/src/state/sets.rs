@@ -3,7 +3,7 @@
 use crate::state::element::Element;
 use crate::state::maps::{MapOf, Maps};
 use crate::state::value_table::ValueTable;
-use crate::state::values::SharedTable;
+use crate::state::values::{Place, SharedTable};
 use crate::windows::Key;
 
 /// A state element with a set of elements `T` for each key `K`. Otherwise as [`Maps`]: to readers by text, an element of a
@@ -23,9 +23,9 @@ impl<K, T> Clone for Sets<K, T> {
 }
 
 impl<K: Key, T: Key> Sets<K, T> {
-    pub(crate) fn new(rank: u32, ranks: u32, partitions: usize) -> Self {
+    pub(crate) fn new(place: &Place) -> Self {
         Sets {
-            maps: Maps::of_kind("sets", rank, ranks, partitions),
+            maps: Maps::of_kind("sets", place),
         }
     }
 

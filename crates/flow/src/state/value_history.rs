@@ -18,10 +18,10 @@ const SEGMENTS_MAX: usize = 8;
 pub struct ValueHistory<K, V> {
     /// The oldest first; never empty.
     segments: VecDeque<Segment<K, V>>,
-    /// The number of the last segment, which is never 0, and never the largest one.
-    number: u32,
     /// The number of keys in the last segment.
     changed: Arc<AtomicUsize>,
+    /// The number of the last segment.
+    number: u64,
     /// The changelog has the changes up to this checkpoint. Stays 0 without a changelog.
     written: u64,
     /// Segments before the last complete checkpoint, until [`sweep`](Self::sweep) takes them.
@@ -29,6 +29,8 @@ pub struct ValueHistory<K, V> {
 }
 
 struct Segment<K, V> {
+    /// Segments are numbered from 1 on. Where several were joined, it is the number of the first.
+    number: u64,
     /// The checkpoint at which it begins; 0 for the beginning of the run.
     since: u64,
     /// In the order of the changes, so that a writer continues where it was.
@@ -41,8 +43,9 @@ struct Segment<K, V> {
 pub type Former<K, V> = IndexMap<K, Option<V>, RandomState>;
 
 impl<K, V> Segment<K, V> {
-    fn new(since: u64) -> Self {
+    fn new(number: u64, since: u64) -> Self {
         Segment {
+            number,
             since,
             former: Former::default(),
             removed: Vec::new(),
@@ -67,7 +70,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     /// An empty history, which shows in `changed` how many keys have changed in the present segment.
     pub fn new(changed: &Arc<AtomicUsize>) -> Self {
         ValueHistory {
-            segments: VecDeque::from([Segment::new(0)]),
+            segments: VecDeque::from([Segment::new(1, 0)]),
             number: 1,
             changed: Arc::clone(changed),
             written: 0,
@@ -76,8 +79,16 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     }
 
     /// Returns the number of the segment that changes belong to now.
-    pub fn number(&self) -> u32 {
+    pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Returns the number of the segment that begins at a checkpoint, or before: all changes with lower numbers were made
+    /// before the checkpoint. `None` if the changes around it are not told apart any more.
+    pub fn number_at(&self, checkpoint: u64) -> Option<u64> {
+        let segments = self.segments.iter().rev();
+        let mut before = segments.skip_while(|segment| segment.since > checkpoint);
+        before.next().map(|segment| segment.number)
     }
 
     /// Returns the checkpoint whose values [`former`](Self::former) leads to; 0 for the beginning of the run.
@@ -153,11 +164,9 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
 
     /// Ends the present segment with a checkpoint.
     pub fn cut(&mut self, checkpoint: u64) {
-        self.number = match self.number + 1 {
-            u32::MAX => 1,
-            number => number,
-        };
-        self.segments.push_back(Segment::new(checkpoint));
+        self.number += 1;
+        self.segments
+            .push_back(Segment::new(self.number, checkpoint));
         self.changed.store(0, Ordering::Relaxed);
         if self.segments.len() > SEGMENTS_MAX {
             self.join_oldest();
@@ -193,6 +202,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         else {
             return;
         };
+        next.number = oldest.number;
         next.since = oldest.since;
         next.former.extend(oldest.former);
         next.removed.extend(oldest.removed);

@@ -7,7 +7,6 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use hashbrown::HashMap;
 use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
 use serde::Serialize;
@@ -17,29 +16,29 @@ use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
 use crate::windows::{TableSize, owned_bytes};
 
 mod cold;
+mod slots;
+mod stamp;
 
-use cold::{Cold, STAGED};
+use cold::{Cold, Lookups};
+pub use slots::Slot;
+use slots::Slots;
+use stamp::Stamp;
 
-/// The values of a partition's keys. Their history is noted only if the flow takes checkpoints. After a restore, values may
-/// be missing: see [`cold`].
+/// The values of a partition's keys. Their history is noted only if the flow takes checkpoints. Values may be in the changelog
+/// alone: see [`cold`].
 pub struct ValueTable<K, V> {
-    entries: HashMap<K, Entry<V>>,
-    /// The keys of all entries by their canonical bytes, from the first read of a range on.
+    /// A key without a value was removed since the last complete checkpoint, or is one of a cold table.
+    slots: Slots<K, V>,
+    /// The keys of all slots by their canonical bytes, from the first read of a range on.
     index: OnceCell<Index<K>>,
     history: Option<ValueHistory<K, V>>,
     changed: Arc<AtomicUsize>,
     /// `None` if all values are in memory.
     cold: Option<Box<Cold<K>>>,
+    lookups: Lookups,
 }
 
 type Index<K> = BTreeMap<Vec<u8>, K>;
-
-struct Entry<V> {
-    /// `None` for a key that was removed since the last complete checkpoint, if the history is noted.
-    value: Option<V>,
-    /// The number of the segment of the history that the last change belongs to; 0 for none.
-    changed_in: u32,
-}
 
 /// A value as a reader finds it.
 pub struct Found<'a, V> {
@@ -51,11 +50,12 @@ pub struct Found<'a, V> {
 impl<K, V> Default for ValueTable<K, V> {
     fn default() -> Self {
         ValueTable {
-            entries: HashMap::new(),
+            slots: Slots::default(),
             index: OnceCell::new(),
             history: None,
             changed: Arc::default(),
             cold: None,
+            lookups: Lookups::new(),
         }
     }
 }
@@ -81,14 +81,13 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     /// Returns the value of a [known](Self::is_known) key.
     #[inline]
     pub fn get(&self, key: &impl KeyRef<K>) -> Option<&V> {
-        self.entries.get(key)?.value.as_ref()
+        self.slots.get(key)?.value.as_ref()
     }
 
     /// Returns the keys that have a value, in no particular order. All values are in memory.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.entries
-            .iter()
-            .filter_map(|(key, entry)| Some((key, entry.value.as_ref()?)))
+        let slots = self.slots.iter();
+        slots.filter_map(|slot| Some((&slot.key, slot.value.as_ref()?)))
     }
 
     /// Returns the entries and their memory, by estimate. Looks at a few of them.
@@ -96,16 +95,41 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     where
         V: Serialize,
     {
-        let mut size = TableSize::of(&self.entries);
-        size.add_owned(
-            self.iter()
-                .map(|(key, value)| owned_bytes(key) + owned_bytes(value)),
-        );
+        let mut size = self.slots.size();
+        size.bytes += self.owned_bytes() * size.entries;
+        size
+    }
+
+    /// Returns the memory of an entry, by estimate, in a table that is as full as such tables are on average.
+    pub fn entry_bytes(&self) -> u64
+    where
+        V: Serialize,
+    {
+        size_of::<Slot<K, V>>() as u64 * 3 / 2 + self.owned_bytes()
+    }
+
+    /// Returns the buckets that the hand passes in a round.
+    pub fn buckets(&self) -> usize {
+        self.slots.buckets()
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the memory that an entry owns beside its slot, on average.
+    fn owned_bytes(&self) -> u64
+    where
+        V: Serialize,
+    {
+        let mut size = TableSize::of_list::<()>(1, 0);
+        let owned = |(key, value)| owned_bytes(key) + owned_bytes(value);
+        size.add_owned(self.iter().map(owned));
         let keys = self.index.get().into_iter();
         let keys = keys.flat_map(|index| index.iter().take(1));
         let indexed = keys.map(|(bytes, key)| bytes.len() + size_of_val(key) + size_of_val(bytes));
-        size.bytes += indexed.sum::<usize>() as u64 * size.entries;
-        size
+        size.bytes + indexed.sum::<usize>() as u64
     }
 
     /// Returns the checkpoint of [`committed`](Self::committed) values; 0 for the beginning of the run, `None` if there are
@@ -114,7 +138,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.history.as_ref().map(ValueHistory::checkpoint)
     }
 
-    /// Finds the present value of a key.
+    /// Finds the present value of a known key.
     pub fn live(&self, key: &K) -> Found<'_, V> {
         let history = self.history.as_ref();
         Found {
@@ -123,7 +147,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Finds the value of a key at the last complete checkpoint.
+    /// Finds the value of a known key at the last complete checkpoint.
     pub fn committed(&self, key: &K) -> Found<'_, V> {
         let history = self.history.as_ref();
         let former = history.and_then(|history| history.former(key));
@@ -133,14 +157,14 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Returns the keys of a range by their canonical bytes; keys without a value are among them. The first call builds an
-    /// index of all keys.
+    /// Returns the keys of a range by their canonical bytes; keys without a value, and those that are not known, are among
+    /// them. The first call builds an index of all keys.
     pub fn range<'a>(
         &'a self,
         range: &KeyRange,
     ) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a K)> + use<'a, K, V> {
         let index = self.index.get_or_init(|| {
-            let keys = self.entries.keys();
+            let keys = self.slots.iter().map(|slot| &slot.key);
             // The key has an owner, so it has canonical bytes.
             let keys = keys.filter_map(|key| Some((bytes_of(key)?, key.clone())));
             keys.collect()
@@ -160,26 +184,28 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     where
         V: Clone,
     {
-        match self.entries.get_mut(key) {
-            Some(entry) => {
-                let mut may_be_removed = entry.value.is_some();
+        match self.slots.get_mut(key) {
+            Some(slot) => {
+                let mut may_be_removed = slot.value.is_some();
                 if let Some(history) = &mut self.history
-                    && entry.changed_in != history.number()
+                    && slot.stamp != Stamp::changed_in(history.number())
                 {
-                    if entry.changed_in == STAGED && self.cold.is_some() {
+                    if slot.stamp == Stamp::STAGED && cold::has_staged(&self.cold) {
                         return None;
                     }
-                    entry.changed_in = history.number();
-                    history.note(key.to_key(), entry.value.clone());
-                    may_be_removed = true;
+                    if slot.stamp.number() != history.number() {
+                        history.note(key.to_key(), slot.value.clone());
+                        may_be_removed = true;
+                    }
+                    slot.stamp = Stamp::changed_in(history.number());
                 }
-                let result = change(&mut entry.value);
-                if may_be_removed && entry.value.is_none() {
+                let result = change(&mut slot.value);
+                if may_be_removed && slot.value.is_none() {
                     self.removed(key.to_key());
                 }
                 Some(result)
             }
-            None if self.cold.as_ref().is_some_and(|it| !it.is_absent(key)) => None,
+            None if self.cold.is_some() => None,
             None => {
                 let mut value = None;
                 let result = change(&mut value);
@@ -197,26 +223,22 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     where
         V: Clone,
     {
-        let entry = self.entries.get_mut(key)?;
+        let slot = self.slots.get_mut(key)?;
         if let Some(history) = &mut self.history
-            && entry.changed_in != history.number()
-            && entry.value.is_some()
+            && slot.stamp.number() != history.number()
+            && slot.value.is_some()
         {
-            entry.changed_in = history.number();
-            history.note(key.to_key(), entry.value.clone());
+            slot.stamp = Stamp::changed_in(history.number());
+            history.note(key.to_key(), slot.value.clone());
         }
-        entry.value.as_mut()
+        slot.value.as_mut()
     }
 
     /// Sets or removes the value that a key had at the last checkpoint.
     pub fn restore(&mut self, key: K, value: Option<V>) {
-        self.index.take();
         match value {
-            Some(_) => {
-                let changed_in = 0;
-                self.entries.insert(key, Entry { value, changed_in });
-            }
-            None => drop(self.entries.remove(&key)),
+            Some(_) => self.insert(key, value, Stamp::CLEAN),
+            None => self.remove(&key),
         }
     }
 
@@ -228,11 +250,11 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         let Some(history) = &mut self.history else {
             return;
         };
-        match self.entries.get_mut(&key) {
-            Some(entry) if entry.changed_in == history.number() => {}
-            Some(entry) => {
-                entry.changed_in = history.number();
-                history.note(key, entry.value.clone());
+        match self.slots.get_mut(&key) {
+            Some(slot) if slot.stamp.number() == history.number() => {}
+            Some(slot) => {
+                slot.stamp = Stamp::changed_in(history.number());
+                history.note(key, slot.value.clone());
             }
             None => {
                 history.note_removed(key.clone());
@@ -290,14 +312,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     pub fn sweep(&mut self, limit: usize) -> Option<Swept<K, V>> {
         let history = self.history.as_mut()?;
         let swept = history.sweep(limit)?;
-        for key in &swept.0 {
-            let is_absent = self.entries.get(key).is_some_and(|it| it.value.is_none());
+        // A cold table has to know that the key has no value.
+        for key in swept.0.iter().filter(|_| self.cold.is_none()) {
+            let is_absent = self.slots.get(key).is_some_and(|it| it.value.is_none());
             if is_absent && history.former(key).is_none() {
-                self.entries.remove(key);
+                self.slots.remove(key);
                 unindex(&mut self.index, key);
-                if let Some(cold) = &mut self.cold {
-                    cold.forget(key.clone());
-                }
             }
         }
         Some(swept)
@@ -308,25 +328,31 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     fn removed(&mut self, key: K) {
         match &mut self.history {
             Some(history) => history.note_removed(key),
-            None => {
-                self.entries.remove(&key);
-                unindex(&mut self.index, &key);
-            }
+            None => self.remove(&key),
         }
     }
 
     fn insert_changed(&mut self, key: K, value: Option<V>) {
-        let mut changed_in = 0;
+        let mut stamp = Stamp::CLEAN;
         if let Some(history) = &mut self.history {
-            changed_in = history.number();
+            stamp = Stamp::changed_in(history.number());
             history.note(key.clone(), None);
         }
+        self.insert(key, value, stamp);
+    }
+
+    fn insert(&mut self, key: K, value: Option<V>, stamp: Stamp) {
         if let Some(index) = self.index.get_mut()
             && let Some(bytes) = bytes_of(&key)
         {
             index.insert(bytes, key.clone());
         }
-        self.entries.insert(key, Entry { value, changed_in });
+        self.slots.insert(Slot { key, value, stamp });
+    }
+
+    fn remove(&mut self, key: &K) {
+        self.slots.remove(key);
+        unindex(&mut self.index, key);
     }
 }
 
@@ -391,7 +417,7 @@ mod tests {
         assert_eq!(table.get(&1), Some(&10));
         table.complete(2);
         sweep(&mut table);
-        assert_eq!(table.entries.len(), 2, "removed keys take no memory");
+        assert_eq!(table.slots.len(), 2, "removed keys take no memory");
         set(&mut table, 2, Some(22));
         assert_eq!(take_changes(&mut table, 3), [(2, Some(22))]);
         assert_eq!(take_changes(&mut table, 4), []);
@@ -414,7 +440,7 @@ mod tests {
         let mut table = ValueTable::default();
         set(&mut table, 1, Some(10));
         set(&mut table, 1, None);
-        assert!(table.entries.is_empty());
+        assert!(table.slots.is_empty());
     }
 
     /// A table, and plain maps beside it.
@@ -537,7 +563,7 @@ mod tests {
                 model.complete();
             }
             sweep(&mut model.table);
-            assert_eq!(model.table.entries.len(), model.now.len());
+            assert_eq!(model.table.slots.len(), model.now.len());
         }
     }
 }

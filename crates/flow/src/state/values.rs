@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::{iter, slice};
 
+use millstream_base::KeyRange;
 use millstream_base::key::{decode_key, encode_key};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -16,9 +17,11 @@ use crate::ranks::owners::{KeyOwners, Owner};
 use crate::state::change::Change;
 use crate::state::changelog_reader::ChangelogReader;
 use crate::state::element::Element;
+use crate::state::lazy_values::Visible;
 use crate::state::loading::{LoadThreads, Loading};
 use crate::state::logged::{LoggedState, WriteChanges};
-use crate::state::ordered::OrderedState;
+use crate::state::memory::{StateMemory, UsedMemory};
+use crate::state::ordered::{OrderedState, ReadLevel};
 use crate::state::partial::StateReader;
 use crate::state::size::StateSize;
 use crate::state::value_history::ChangeCursor;
@@ -47,10 +50,13 @@ pub(super) struct Shared<K, V> {
     pub(super) rank: u32,
     owners: KeyOwners,
     layout: Layout<K>,
-    /// Set if values are read from the changelog while the flow runs.
+    /// Set if values can be read from the changelog while the flow runs.
     pub(super) loading: OnceLock<Arc<Loading>>,
+    /// Locked by the thread that evicts values.
+    pub(super) visible: Mutex<Visible>,
+    pub(super) memory: UsedMemory,
     /// The last checkpoint that is complete on all ranks. The tables drop older values when a snapshot or a reader visits them.
-    complete: AtomicU64,
+    pub(super) complete: AtomicU64,
     /// The number of entries that were read back when they were saved. Written by the thread that saves.
     read_again: AtomicUsize,
 }
@@ -67,6 +73,15 @@ impl<K, V> Clone for Values<K, V> {
             shared: Arc::clone(&self.shared),
         }
     }
+}
+
+/// The place of an element: `partitions` partitions on each of `ranks` ranks, as `rank` has them.
+pub struct Place {
+    pub rank: u32,
+    pub ranks: u32,
+    pub partitions: usize,
+    /// The bound of its memory.
+    pub memory: Arc<StateMemory>,
 }
 
 /// The kind of an element, and how it finds the owners of its keys.
@@ -108,8 +123,14 @@ impl<K: Key, F: Key> Layout<(K, F)> {
 }
 
 impl<K: Key, V: Value> Values<K, V> {
-    /// An element of `partitions` partitions on each of `ranks` ranks, as `rank` has it.
-    pub(crate) fn new(layout: Layout<K>, rank: u32, ranks: u32, partitions: usize) -> Self {
+    /// An element at this place.
+    pub(crate) fn new(layout: Layout<K>, place: &Place) -> Self {
+        let Place {
+            rank,
+            ranks,
+            partitions,
+            ref memory,
+        } = *place;
         let tables = (0..partitions).map(|_| SharedTable::default());
         let tables: Vec<_> = tables.collect();
         let changed = tables.iter();
@@ -120,6 +141,8 @@ impl<K: Key, V: Value> Values<K, V> {
             owners: KeyOwners::new(ranks, partitions),
             layout,
             loading: OnceLock::new(),
+            visible: Mutex::default(),
+            memory: UsedMemory::new(memory),
             complete: AtomicU64::new(0),
             read_again: AtomicUsize::new(0),
         };
@@ -226,10 +249,11 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
     }
 
     fn keys(&self, limit: usize) -> Vec<String> {
-        let mut keys = Vec::new();
-        if self.shared.wait_whole().is_err() {
-            return keys;
+        if self.shared.is_cold() {
+            let page = self.scan(&KeyRange::all(), limit, ReadLevel::Live);
+            return page.entries.into_iter().map(|entry| entry.key).collect();
         }
+        let mut keys = Vec::new();
         for table in &self.shared.tables {
             let table = table.lock();
             let texts = table.iter().filter_map(|(key, _)| text_of(key));
@@ -321,9 +345,10 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     fn read_lazily(
         &self,
         reader: Arc<dyn ChangelogReader>,
+        scan: bool,
         waker: Waker,
     ) -> Result<LoadThreads, BoxError> {
-        self.begin_loading(reader, waker)
+        self.begin_loading(reader, scan, waker)
     }
 
     fn note_changed(&self, key: &[u8]) -> Result<(), BoxError> {
@@ -403,6 +428,11 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         for table in &self.shared.tables {
             table.lock().written(checkpoint);
         }
+        self.shared.note_written(checkpoint);
+    }
+
+    fn changed_bytes_max(&self) -> u64 {
+        self.shared.memory.bytes_max() / CHANGED_SHARE
     }
 
     fn sweep(&self) {
@@ -410,8 +440,12 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             // Each slice is dropped when the table is unlocked.
             while let Some(_swept) = { table.lock().sweep(KEYS_AT_ONCE) } {}
         }
+        self.shared.relieve();
     }
 }
+
+/// The part of the memory for state that values which have changed since the last checkpoint may take.
+const CHANGED_SHARE: u64 = 4;
 
 /// Keys that are looked at while a table is locked, beside the stage that changes it.
 pub(super) const KEYS_AT_ONCE: usize = 256;
@@ -543,8 +577,17 @@ mod tests {
         total: Option<u64>,
     }
 
+    fn place(partitions: usize) -> Place {
+        Place {
+            rank: 0,
+            ranks: 1,
+            partitions,
+            memory: StateMemory::of_process(),
+        }
+    }
+
     fn one<V: Value>(value: V) -> Values<String, V> {
-        let values = Values::new(Layout::of_keys(VALUES), 0, 1, 1);
+        let values = Values::new(Layout::of_keys(VALUES), &place(1));
         values.note_changes();
         let mut table = values.tables()[0].lock();
         let updated = table.update(&"tea".to_owned(), |present| *present = Some(value));
@@ -576,7 +619,7 @@ mod tests {
 
     #[test]
     fn changed_keys_are_counted_from_snapshot_to_snapshot() {
-        let values = Values::<u64, u64>::new(Layout::of_keys(VALUES), 0, 1, 3);
+        let values = Values::<u64, u64>::new(Layout::of_keys(VALUES), &place(3));
         values.note_changes();
         for checkpoint in 1..4 {
             for key in (0..100).chain(50..100) {
@@ -606,7 +649,7 @@ mod tests {
 
     #[test]
     fn a_number_round_trips_through_json() {
-        let values = Values::<u64, f64>::new(Layout::of_keys(VALUES), 0, 1, 1);
+        let values = Values::<u64, f64>::new(Layout::of_keys(VALUES), &place(1));
         for (key, bits) in (0..1000_u64).map(|n| (n, n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) {
             let value = f64::from_bits(bits);
             if value.is_finite() {

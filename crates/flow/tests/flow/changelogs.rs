@@ -1,6 +1,7 @@
 //! State elements whose changes go to changelogs: only changes that checkpoints have committed outlast a crash.
 
 mod changed;
+mod evicted;
 mod lazy;
 pub mod log;
 mod random;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use millstream_base::ByteSize;
+use millstream_base::machine::memory_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LogError, Result};
@@ -79,11 +80,9 @@ pub enum Background {
 impl LogConfig {
     /// The defaults, for the log in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> LogConfig {
-        let memory = rustix::system::sysinfo();
-        let memory_bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
         LogConfig::with_pool(
             dir,
-            ByteSize((memory_bytes / 16).clamp(64 << 20, POOL_BYTES_DEFAULT_MAX)),
+            ByteSize((memory_bytes() / 16).clamp(64 << 20, POOL_BYTES_DEFAULT_MAX)),
         )
     }
 

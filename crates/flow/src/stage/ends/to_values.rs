@@ -46,8 +46,16 @@ where
     }
 
     fn can_go_on(&self) -> bool {
-        let missing = self.missing.as_ref();
-        missing.is_none_or(|key| E::is_known(&self.table.lock(), key))
+        let Some(key) = &self.missing else {
+            return true;
+        };
+        let mut table = self.table.lock();
+        let is_known = E::is_known(&table, key);
+        if !is_known {
+            // It may have been loaded, and evicted again.
+            E::want(&mut table, vec![key.clone()]);
+        }
+        is_known
     }
 
     fn waits_outside(&self) -> bool {

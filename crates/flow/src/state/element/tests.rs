@@ -10,7 +10,9 @@ use fastrand::Rng;
 use super::Element;
 use crate::ranks::owners::KeyOwners;
 use crate::state::logged::LoggedState;
+use crate::state::memory::StateMemory;
 use crate::state::partial::StateReader;
+use crate::state::values::Place;
 use crate::windows::Key;
 
 /// A kind of elements, and the plain collections beside it.
@@ -19,8 +21,7 @@ trait Subject {
     type Element: Element<Self::Key>;
     type Plain: Clone + PartialEq + Debug + Default;
 
-    /// An element of `partitions` partitions, as one of `ranks` ranks has it.
-    fn element(rank: u32, ranks: u32, partitions: usize) -> Self::Element;
+    fn element(place: &Place) -> Self::Element;
     fn state(element: &Self::Element) -> &dyn State;
 
     /// Makes a random change of both, and compares their answers.
@@ -52,6 +53,15 @@ fn change<E: Element<u64>, R>(
     changed.expect("it is in memory")
 }
 
+fn place(rank: u32, ranks: u32, partitions: usize) -> Place {
+    Place {
+        rank,
+        ranks,
+        partitions,
+        memory: StateMemory::of_process(),
+    }
+}
+
 type Changelog = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// An element with a changelog.
@@ -67,7 +77,7 @@ struct Run<S: Subject> {
 
 impl<S: Subject> Run<S> {
     fn begin(committed: (Changelog, S::Plain), partitions: usize) -> Self {
-        let element = S::element(0, 1, partitions);
+        let element = S::element(&place(0, 1, partitions));
         let state = S::state(&element);
         state.note_changes();
         for (key, value) in &committed.0 {
@@ -148,7 +158,7 @@ fn check_random_runs<S: Subject>() {
         }
         // Whole, for a checkpoint without a changelog.
         let saved = S::state(&run.element).save().unwrap();
-        let other = S::element(0, 1, 2);
+        let other = S::element(&place(0, 1, 2));
         S::state(&other).restore(&saved).unwrap();
         assert_eq!(S::read(&other), run.plain);
         // A changelog for other ranks.
@@ -159,7 +169,7 @@ fn check_random_runs<S: Subject>() {
         let (changelog, plain) = run.committed;
         let mut joined = S::Plain::default();
         for rank in 0..3 {
-            let element = S::element(rank, 3, 2);
+            let element = S::element(&place(rank, 3, 2));
             for (key, value) in &changelog {
                 S::state(&element).restore_change(key, Some(value)).unwrap();
             }

@@ -1,106 +1,147 @@
-//! A table that does not have all values in memory, after a restore: the others are in the changelog.
+//! A table that does not have all values in memory: the others are in the changelog. After a restore they were not read yet;
+//! later, clean ones that were not used for long are *evicted* where memory is short.
 //!
-//! A key is *known* if its value here is right: it was asked for, or it has changed in this run. The scan of the changelog
-//! *stages* the values of other keys in the order of the log, so that a newer one may follow; until the scan ends they
-//! are not read. A key that has changed in this run stays known. So the newest committed change of any other key is of an
-//! earlier run, and a value that was loaded for it cannot be old, however late it comes.
+//! A key is *known* if the table has a slot for it: it was asked for, or it has changed in this run. A slot may say that the key
+//! has no value. The scan of the changelog *stages* the values of other keys in the order of the log, so that a newer one may
+//! follow; until the scan ends they do not count. A slot leaves only when look-ups that begin find its last change in the
+//! changelog, and all that are under way do, too. So a value that was loaded for an unknown key is the newest one, however late
+//! it comes.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::hash::Hash;
 use std::mem;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashSet;
 use indexmap::IndexSet;
 use serde::Serialize;
 
-use super::{Entry, ValueTable};
+use super::{Slot, Stamp, ValueTable, unindex};
 use crate::state::key_ref::KeyRef;
 use crate::state::loading::Loading;
 
-/// The number of a segment that no history has: the entry is staged, if the table is cold. Else it means nothing.
-pub(super) const STAGED: u32 = u32::MAX;
-
-/// The part of a table beside its entries, until all values are in memory.
+/// The part of a table beside its slots, until all values are in memory.
 pub struct Cold<K> {
     loading: Arc<Loading>,
     /// Keys that stages wait for, and that the loader has yet to take.
     wanted: IndexSet<K, RandomState>,
-    /// Known keys without an entry, which have no value. Some may have got one since.
-    absent: HashSet<K, RandomState>,
     /// A key that was loaded with a value.
     sample: Option<K>,
+    scan: Staging,
+    /// Look-ups that begin find all changes of segments of the history with lower numbers.
+    visible: u64,
 }
 
-impl<K: Hash + Eq + Clone> Cold<K> {
-    pub(super) fn is_absent(&self, key: &impl KeyRef<K>) -> bool {
-        self.absent.contains(key)
-    }
+/// How many look-ups are under way, by the segments whose changes they find: those with lower numbers.
+pub type Lookups = BTreeMap<u64, u32>;
 
-    /// The key has lost its entry.
-    pub(super) fn forget(&mut self, key: K) {
-        self.absent.insert(key);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Staging {
+    /// There are no staged slots, and there will be none.
+    Off,
+    On,
+    /// The scan has ended early: its slots do not count, and are the first that leave.
+    GivenUp,
+}
+
+/// A look-up under way: when it began.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookup(u64);
+
+/// Changes of earlier runs are visible: those have no number.
+const FIRST_VISIBLE: u64 = 1;
+
+impl<K> Cold<K> {
+    fn new(loading: &Arc<Loading>, scan: Staging) -> Cold<K> {
+        Cold {
+            loading: Arc::clone(loading),
+            wanted: IndexSet::default(),
+            sample: None,
+            scan,
+            visible: FIRST_VISIBLE,
+        }
     }
+}
+
+/// Whether there are staged slots, which do not count.
+pub(super) fn has_staged<K>(cold: &Option<Box<Cold<K>>>) -> bool {
+    cold.as_ref().is_some_and(|it| it.scan != Staging::Off)
 }
 
 impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
-    /// From now on, keys that are not known may have values, which `loading` reads. The table is empty and notes changes.
+    /// From now on, keys that are not known may have values, which `loading` reads and a scan stages. The table is empty and
+    /// notes changes.
     pub fn begin_cold(&mut self, loading: &Arc<Loading>) {
-        assert!(self.entries.is_empty() && self.history.is_some());
-        self.cold = Some(Box::new(Cold {
-            loading: Arc::clone(loading),
-            wanted: IndexSet::default(),
-            absent: HashSet::default(),
-            sample: None,
-        }));
+        assert!(self.slots.is_empty() && self.history.is_some());
+        self.cold = Some(Box::new(Cold::new(loading, Staging::On)));
+    }
+
+    /// Whether values may be in the changelog alone.
+    pub fn is_cold(&self) -> bool {
+        self.cold.is_some()
     }
 
     /// Whether the table has the value of a key, or knows that the key has none.
-    pub fn is_known(&self, key: &K) -> bool {
-        let Some(cold) = &self.cold else {
+    pub fn is_known(&self, key: &impl KeyRef<K>) -> bool {
+        if self.cold.is_none() {
             return true;
-        };
-        match self.entries.get(key) {
-            Some(entry) => entry.changed_in != STAGED,
-            None => cold.is_absent(key),
         }
+        let slot = self.slots.get(key);
+        slot.is_some_and(|slot| slot.stamp != Stamp::STAGED || !has_staged(&self.cold))
     }
 
     /// Lets the loader read these keys.
     pub fn want(&mut self, keys: Vec<K>) {
         if let Some(cold) = &mut self.cold {
+            let before = cold.wanted.len();
             cold.wanted.extend(keys);
-            cold.loading.want();
-        }
-    }
-
-    /// Takes the keys that stages wait for.
-    pub fn take_wanted(&mut self) -> Vec<K> {
-        let Some(cold) = &mut self.cold else {
-            return Vec::new();
-        };
-        let wanted = mem::take(&mut cold.wanted).into_iter();
-        // Some may have become known since.
-        wanted.filter(|key| !self.is_known(key)).collect()
-    }
-
-    /// Takes a value that the changelog had when the key was not known, or later.
-    pub fn load(&mut self, key: K, value: Option<V>) {
-        if self.is_known(&key) {
-            return;
-        }
-        let Some(cold) = &mut self.cold else {
-            return;
-        };
-        match value {
-            Some(_) => {
-                cold.sample.get_or_insert_with(|| key.clone());
-                let changed_in = 0;
-                self.entries.insert(key, Entry { value, changed_in });
+            if cold.wanted.len() > before {
+                cold.loading.want();
             }
-            None => {
-                self.entries.remove(&key);
-                cold.forget(key);
+        }
+    }
+
+    /// Takes the keys that stages wait for, to look them up.
+    pub fn take_wanted(&mut self) -> Option<(Vec<K>, Lookup)> {
+        let wanted = mem::take(&mut self.cold.as_mut()?.wanted).into_iter();
+        // Some may have become known since.
+        let wanted: Vec<K> = wanted.filter(|key| !self.is_known(key)).collect();
+        match wanted.is_empty() {
+            true => None,
+            false => Some((wanted, self.begin_lookup()?)),
+        }
+    }
+
+    /// Begins a look-up of keys that are not known; `None` if there are no such keys.
+    pub fn begin_lookup(&mut self) -> Option<Lookup> {
+        let visible = self.cold.as_ref()?.visible;
+        *self.lookups.entry(visible).or_default() += 1;
+        Some(Lookup(visible))
+    }
+
+    /// Takes what a look-up has found.
+    pub fn load(&mut self, lookup: Lookup, found: impl IntoIterator<Item = (K, Option<V>)>) {
+        for (key, value) in found {
+            if self.is_known(&key) {
+                continue;
+            }
+            if let Some(cold) = &mut self.cold
+                && value.is_some()
+            {
+                cold.sample.get_or_insert_with(|| key.clone());
+            }
+            self.insert(key, value, Stamp::loaded());
+        }
+        self.end_lookup(lookup);
+    }
+
+    /// A look-up ends.
+    pub fn end_lookup(&mut self, lookup: Lookup) {
+        if let Entry::Occupied(mut under_way) = self.lookups.entry(lookup.0) {
+            *under_way.get_mut() -= 1;
+            if *under_way.get() == 0 {
+                under_way.remove();
             }
         }
     }
@@ -111,11 +152,8 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             return;
         }
         match value {
-            Some(_) => {
-                let changed_in = STAGED;
-                self.entries.insert(key, Entry { value, changed_in });
-            }
-            None => drop(self.entries.remove(&key)),
+            Some(_) => self.insert(key, value, Stamp::STAGED),
+            None => self.remove(&key),
         }
     }
 
@@ -125,13 +163,70 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.cold.take()
     }
 
+    /// The scan has ended early: what it has staged does not count.
+    pub fn give_up_staging(&mut self) {
+        if let Some(cold) = &mut self.cold {
+            cold.scan = Staging::GivenUp;
+        }
+    }
+
+    /// Whether a scan stages values.
+    pub fn is_staging(&self) -> bool {
+        self.cold.as_ref().is_some_and(|it| it.scan == Staging::On)
+    }
+
+    /// Removes up to `limit` slots that were not used for long, in some buckets, from a table that is not being staged.
+    /// Look-ups find the changes up to `visible`, a complete checkpoint. The caller drops the result when the table is
+    /// unlocked.
+    pub fn evict(
+        &mut self,
+        visible: u64,
+        loading: &Arc<Loading>,
+        buckets: usize,
+        limit: usize,
+    ) -> Vec<Slot<K, V>> {
+        assert!(!self.is_staging(), "staged values would be missing");
+        let Some(history) = &mut self.history else {
+            return Vec::new();
+        };
+        // A value from before the checkpoint may be read as committed as long as its segment is there.
+        history.complete(visible);
+        let Some(visible) = history.number_at(visible) else {
+            return Vec::new();
+        };
+        if let Some(cold) = &mut self.cold {
+            cold.visible = visible;
+        }
+        let first = self.lookups.first_key_value();
+        let oldest = first.map_or(visible, |(began, _)| visible.min(*began));
+        let mut left = limit;
+        let evicted = self.slots.pass(buckets, |slot| {
+            let leaves = left > 0 && !slot.stamp.pass() && slot.stamp.number() < oldest;
+            left -= usize::from(leaves);
+            leaves
+        });
+        self.unindex(&evicted);
+        if !evicted.is_empty() && self.cold.is_none() {
+            let mut cold = Cold::new(loading, Staging::Off);
+            cold.visible = visible;
+            self.cold = Some(Box::new(cold));
+        }
+        evicted
+    }
+
+    fn unindex(&mut self, removed: &[Slot<K, V>]) {
+        for slot in removed {
+            unindex(&mut self.index, &slot.key);
+        }
+    }
+
     /// Returns a known key that has a value, and the value, if there is one at hand.
     pub fn sample(&self) -> Option<(&K, &V)> {
         let Some(cold) = &self.cold else {
             return self.iter().next();
         };
-        let (key, entry) = self.entries.get_key_value(cold.sample.as_ref()?)?;
-        Some((key, entry.value.as_ref()?))
+        let slot = self.slots.get(cold.sample.as_ref()?)?;
+        Some((&slot.key, slot.value.as_ref()?))
     }
 }
 

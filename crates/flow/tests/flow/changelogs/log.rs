@@ -7,10 +7,11 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+use millstream_base::KeyRange;
 use millstream_base::key::decode_key;
 use millstream_flow::{
     BoxError, Change, Changelog, ChangelogReader, Checkpoints, RestoreChange, ShardKey, Sink,
-    SinkStart,
+    SinkStart, ValuePage,
 };
 
 use crate::checkpoints::MemoryStore;
@@ -74,6 +75,26 @@ struct Log {
     committed: Vec<Change>,
     /// By rank and checkpoint.
     prepared: BTreeMap<(u32, u64), Vec<Change>>,
+    /// The number of committed changes that readers find.
+    shown: usize,
+    /// The values that they find.
+    newest: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// How often readers have asked for the stable ones.
+    asked: u64,
+}
+
+impl Log {
+    /// Shows readers all committed changes.
+    fn show(&mut self) {
+        for change in &self.committed[self.shown..] {
+            let key = change.key.clone();
+            match change.value.clone() {
+                Some(value) => drop(self.newest.insert(key, value)),
+                None => drop(self.newest.remove(&key)),
+            }
+        }
+        self.shown = self.committed.len();
+    }
 }
 
 impl LogStore {
@@ -321,30 +342,28 @@ impl Changelog for MemoryLog {
         let committed = self.call("restore", ["restore".to_owned()], |log| {
             log.committed.clone()
         })?;
-        let newest: BTreeMap<_, _> = committed
-            .iter()
-            .map(|change| (&change.key, change.checkpoint))
-            .collect();
-        if let Some(resumed) = resumed {
-            assert!(newest.values().all(|checkpoint| *checkpoint <= resumed));
-        }
+        check_newest(&committed, resumed);
         let mut changes = committed.iter();
         changes.try_for_each(|change| each(&change.key, change.value.as_deref()))
     }
 
-    fn reader(&mut self, resumed: u64) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
-        if self.shared.state.lock().unwrap().scan == Scan::AtOnce {
-            return Ok(None);
-        }
-        let mut changes = Vec::new();
-        self.restore(Some(resumed), &mut |key, value| {
-            changes.push((key.to_vec(), value.map(<[u8]>::to_vec)));
-            Ok(())
+    fn reader(
+        &mut self,
+        resumed: Option<u64>,
+    ) -> Result<Option<Arc<dyn ChangelogReader>>, BoxError> {
+        self.rank();
+        let committed = self.call("reader", [], |log| {
+            log.show();
+            log.committed.clone()
         })?;
-        Ok(Some(Arc::new(MemoryReader {
+        check_newest(&committed, resumed);
+        let reader = MemoryReader {
             shared: Arc::clone(&self.shared),
-            changes,
-        })))
+            element: self.element.clone(),
+        };
+        // Then the reader scans it.
+        self.is_restored = resumed.is_some() && reader.is_large();
+        Ok(Some(Arc::new(reader)))
     }
 
     fn give_up(&mut self) {
@@ -356,10 +375,20 @@ impl Changelog for MemoryLog {
 /// Changes that a scan hands over in a millisecond.
 const SCANNED_AT_ONCE: usize = 16;
 
-/// Reads the changes that were committed when the run began, as look-ups do while the transaction of another rank is open.
+/// Checks that the newest change of each key is no later than the run resumes.
+fn check_newest(committed: &[Change], resumed: Option<u64>) {
+    let newest = committed.iter().map(|it| (&it.key, it.checkpoint));
+    let newest: BTreeMap<_, _> = newest.collect();
+    if let Some(resumed) = resumed {
+        assert!(newest.values().all(|checkpoint| *checkpoint <= resumed));
+    }
+}
+
+/// Reads the changes as far as they are shown: as look-ups do while the transaction of another rank is open, it shows them later
+/// than they are committed.
 struct MemoryReader {
     shared: Arc<Shared>,
-    changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    element: String,
 }
 
 impl MemoryReader {
@@ -369,21 +398,26 @@ impl MemoryReader {
             scan => Ok(scan),
         }
     }
+
+    fn with_log<R>(&self, read: impl FnOnce(&mut Log) -> R) -> R {
+        let mut state = self.shared.state.lock().unwrap();
+        read(state.logs.entry(self.element.clone()).or_default())
+    }
 }
 
 impl ChangelogReader for MemoryReader {
+    fn is_large(&self) -> bool {
+        self.scan().map_or(true, |scan| scan != Scan::AtOnce)
+    }
+
     fn get(
         &self,
         keys: &[Vec<u8>],
         _is_stopped: &AtomicBool,
     ) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
         self.scan()?;
-        let value = |key: &Vec<u8>| {
-            let mut changes = self.changes.iter().rev();
-            let (_, value) = changes.find(|(changed, _)| changed == key)?;
-            value.clone()
-        };
-        Ok(keys.iter().map(value).collect())
+        let value = |log: &Log, key: &Vec<u8>| log.newest.get(key).cloned();
+        Ok(self.with_log(|log| keys.iter().map(|key| value(log, key)).collect()))
     }
 
     fn read_all(
@@ -391,7 +425,8 @@ impl ChangelogReader for MemoryReader {
         is_stopped: &AtomicBool,
         each: &mut RestoreChange<'_>,
     ) -> Result<(), BoxError> {
-        for changes in self.changes.chunks(SCANNED_AT_ONCE) {
+        let changes = self.with_log(|log| log.committed[..log.shown].to_vec());
+        for changes in changes.chunks(SCANNED_AT_ONCE) {
             thread::sleep(Duration::from_millis(1));
             while self.scan()? == Scan::Held {
                 if is_stopped.load(Ordering::Relaxed) {
@@ -402,10 +437,49 @@ impl ChangelogReader for MemoryReader {
             if is_stopped.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            for (key, value) in changes {
-                each(key, value.as_deref())?;
+            for change in changes {
+                each(&change.key, change.value.as_deref())?;
             }
         }
         Ok(())
+    }
+
+    fn range(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        _is_stopped: &AtomicBool,
+    ) -> Result<ValuePage, BoxError> {
+        self.scan()?;
+        Ok(self.with_log(|log| {
+            let mut values = log.newest.range::<[u8], _>(range.bounds());
+            let values = values
+                .by_ref()
+                .map(|(key, value)| (key.clone(), value.clone()));
+            // Pages may be shorter than they could be.
+            let mut page: Vec<_> = values.take(limit.min(5) + 1).collect();
+            let next = (page.len() > limit.min(5)).then(|| page.pop()).flatten();
+            ValuePage {
+                values: page,
+                next: next.map(|(key, _)| key),
+            }
+        }))
+    }
+
+    fn ends(&self, _is_stopped: &AtomicBool) -> Result<Vec<u64>, BoxError> {
+        Ok(self.with_log(|log| {
+            let prepared: usize = log.prepared.values().map(Vec::len).sum();
+            vec![(log.committed.len() + prepared) as u64]
+        }))
+    }
+
+    fn is_stable(&self, ends: &[u64], _is_stopped: &AtomicBool) -> Result<bool, BoxError> {
+        Ok(self.with_log(|log| {
+            log.asked += 1;
+            if log.asked % 2 == 0 {
+                log.show();
+            }
+            log.shown as u64 >= ends[0]
+        }))
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
-use millstream_flow::{Emit, Flow, FlowError, Resume, Running, Values};
+use millstream_flow::{Emit, Flow, FlowError, FlowSettings, Resume, Running, StateMemory, Values};
 use proptest::prelude::*;
 
 use super::log::{LogStore, Scan, Trouble};
@@ -31,8 +31,12 @@ fn change(seed: u64, number: u64) -> (u64, Option<u64>) {
         .rotate_left(23)
         .wrapping_mul(0xD6E8_FEB8_6659_FD93);
     let amount = dice >> 40 & 7;
-    // A change that is lost is not made good by a later one of the key.
-    let key = number / STRETCH * STRETCH_KEYS + (dice >> 8) % STRETCH_KEYS;
+    // A change that is lost is seldom made good by a later one of the key.
+    let stretch = match dice >> 12 & 7 {
+        0 => (dice >> 16) % (number / STRETCH + 1),
+        _ => number / STRETCH,
+    };
+    let key = stretch * STRETCH_KEYS + (dice >> 8) % STRETCH_KEYS;
     (key, (amount > 0).then_some(amount))
 }
 
@@ -49,7 +53,13 @@ fn start(
     ranks: &Ranks,
     store: &Arc<LogStore>,
 ) -> Result<(Running, Values<u64, u64>), FlowError> {
-    let flow = Flow::with_settings("numbers", settings_of(store, Resume::IfAny, ranks));
+    // Most values do not fit into the memory of some flows.
+    let bytes = if seed % 2 == 0 { 64 << 10 } else { 64 << 20 };
+    let settings = FlowSettings {
+        state_memory: Arc::new(StateMemory::new(bytes)),
+        ..settings_of(store, Resume::IfAny, ranks)
+    };
+    let flow = Flow::with_settings("numbers", settings);
     let values = flow.values::<u64, u64>("values");
     let nothing = flow.partial::<u64>("nothing");
     let first = u64::from(ranks.rank()) * SOURCES;

@@ -8,6 +8,7 @@ use super::{FIELDS, KEYS, State, Subject, change, check_random_runs};
 use crate::state::counters::Counters;
 use crate::state::maps::Maps;
 use crate::state::sets::Sets;
+use crate::state::values::Place;
 
 struct MapSubject;
 
@@ -16,8 +17,8 @@ impl Subject for MapSubject {
     type Element = Maps<u64, String, u64>;
     type Plain = BTreeMap<u64, BTreeMap<String, u64>>;
 
-    fn element(rank: u32, ranks: u32, partitions: usize) -> Self::Element {
-        Maps::new(rank, ranks, partitions)
+    fn element(place: &Place) -> Self::Element {
+        Maps::new(place)
     }
 
     fn state(element: &Self::Element) -> &dyn State {
@@ -90,8 +91,8 @@ impl Subject for SetSubject {
     type Element = Sets<u64, (u64, bool)>;
     type Plain = BTreeMap<u64, BTreeSet<(u64, bool)>>;
 
-    fn element(rank: u32, ranks: u32, partitions: usize) -> Self::Element {
-        Sets::new(rank, ranks, partitions)
+    fn element(place: &Place) -> Self::Element {
+        Sets::new(place)
     }
 
     fn state(element: &Self::Element) -> &dyn State {
@@ -147,8 +148,8 @@ impl Subject for CounterSubject {
     type Element = Counters<u64>;
     type Plain = BTreeMap<u64, i64>;
 
-    fn element(rank: u32, ranks: u32, partitions: usize) -> Self::Element {
-        Counters::new(rank, ranks, partitions)
+    fn element(place: &Place) -> Self::Element {
+        Counters::new(place)
     }
 
     fn state(element: &Self::Element) -> &dyn State {

@@ -2,9 +2,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::task::Waker;
 
+use millstream_base::KeyRange;
+
 use super::*;
 use crate::error::BoxError;
-use crate::state::changelog_reader::{ChangelogReader, RestoreChange};
+use crate::state::changelog_reader::{ChangelogReader, RestoreChange, ValuePage};
 use crate::state::value_history::ChangeCursor;
 
 const KEYS: u32 = 16;
@@ -15,11 +17,27 @@ type Map = BTreeMap<u32, u64>;
 struct NoReader;
 
 impl ChangelogReader for NoReader {
+    fn is_large(&self) -> bool {
+        true
+    }
+
     fn get(&self, _: &[Vec<u8>], _: &AtomicBool) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
         unreachable!()
     }
 
     fn read_all(&self, _: &AtomicBool, _: &mut RestoreChange<'_>) -> Result<(), BoxError> {
+        unreachable!()
+    }
+
+    fn range(&self, _: &KeyRange, _: usize, _: &AtomicBool) -> Result<ValuePage, BoxError> {
+        unreachable!()
+    }
+
+    fn ends(&self, _: &AtomicBool) -> Result<Vec<u64>, BoxError> {
+        unreachable!()
+    }
+
+    fn is_stable(&self, _: &[u64], _: &AtomicBool) -> Result<bool, BoxError> {
         unreachable!()
     }
 }
@@ -31,13 +49,13 @@ fn apply(map: &mut Map, key: u32, value: Option<u64>) {
     }
 }
 
-/// A table that has resumed, beside plain maps. Look-ups and the scan only find what earlier runs have left, as they do at
-/// the latest moment that invariants allow.
+/// A table that has resumed, beside plain maps. The scan only finds what earlier runs have left, and look-ups find that and the
+/// changes up to a complete checkpoint, as they do at the latest moment that invariants allow.
 struct Model {
     table: ValueTable<u32, u64>,
-    /// The changelog at the start, in its order, and the values in it.
+    loading: Arc<Loading>,
+    /// The changelog at the start, in its order.
     log: VecDeque<(u32, Option<u64>)>,
-    resumed: Map,
     now: Map,
     /// The values at the beginning and at each checkpoint.
     cuts: Vec<Map>,
@@ -46,8 +64,11 @@ struct Model {
     cursor: ChangeCursor,
     written: u64,
     complete: u64,
-    /// Keys that the loader has taken, with the values that it has read.
-    loads: Vec<(u32, Option<u64>)>,
+    /// The checkpoint whose changes look-ups find that begin now.
+    visible: u64,
+    /// Look-ups under way, with what they have found.
+    lookups: Vec<(Lookup, Vec<(u32, Option<u64>)>)>,
+    evicted: usize,
 }
 
 impl Model {
@@ -61,18 +82,21 @@ impl Model {
         let mut table = ValueTable::default();
         table.note_changes();
         let loading = Loading::new(Arc::new(NoReader), Waker::noop().clone());
-        table.begin_cold(&Arc::new(loading));
+        let loading = Arc::new(loading);
+        table.begin_cold(&loading);
         Model {
             table,
+            loading,
             log,
             now: resumed.clone(),
             cuts: vec![resumed.clone()],
-            logged: resumed.clone(),
-            resumed,
+            logged: resumed,
             cursor: ChangeCursor::default(),
             written: 0,
             complete: 0,
-            loads: Vec::new(),
+            visible: 0,
+            lookups: Vec::new(),
+            evicted: 0,
         }
     }
 
@@ -90,24 +114,57 @@ impl Model {
         }
     }
 
+    fn look_up(&mut self, lookup: Lookup, keys: Vec<u32>) {
+        let shown = &self.cuts[self.visible as usize];
+        let found = keys.iter().map(|key| (*key, shown.get(key).copied()));
+        self.lookups.push((lookup, found.collect()));
+    }
+
     fn take_wanted(&mut self) {
-        let wanted = self.table.take_wanted().into_iter();
-        self.loads
-            .extend(wanted.map(|key| (key, self.resumed.get(&key).copied())));
+        if let Some((keys, lookup)) = self.table.take_wanted() {
+            self.look_up(lookup, keys);
+        }
+    }
+
+    /// As a reader of the state does.
+    fn read(&mut self, key: u32) {
+        if !self.table.is_known(&key)
+            && let Some(lookup) = self.table.begin_lookup()
+        {
+            self.look_up(lookup, vec![key]);
+        }
     }
 
     fn load(&mut self, rng: &mut fastrand::Rng) {
-        if !self.loads.is_empty() {
-            let (key, value) = self.loads.swap_remove(rng.usize(..self.loads.len()));
-            self.table.load(key, value);
-            assert!(self.table.is_known(&key));
+        if !self.lookups.is_empty() {
+            let (lookup, found) = self.lookups.swap_remove(rng.usize(..self.lookups.len()));
+            self.table.load(lookup, found.clone());
+            assert!(found.iter().all(|(key, _)| self.table.is_known(key)));
         }
     }
 
     fn scan(&mut self) {
+        if !self.table.is_staging() {
+            return;
+        }
         match self.log.pop_front() {
             Some((key, value)) => self.table.stage(key, value),
             None => drop(self.table.become_whole()),
+        }
+    }
+
+    /// The changes up to a complete checkpoint become visible.
+    fn show(&mut self) {
+        self.visible = self.complete.min(self.visible + 1);
+    }
+
+    fn evict(&mut self, buckets: usize, limit: usize) {
+        if !self.table.is_staging() {
+            let evicted = self
+                .table
+                .evict(self.visible, &self.loading, buckets, limit);
+            assert!(evicted.len() <= limit);
+            self.evicted += evicted.len();
         }
     }
 
@@ -153,9 +210,10 @@ impl Model {
                 let committed = self.table.committed(&key).value;
                 assert_eq!(committed, complete.get(&key), "key {key}");
             } else {
-                // Reads of it find the same in the changelog.
-                assert_eq!(self.resumed.get(&key), self.now.get(&key), "key {key}");
-                assert_eq!(self.resumed.get(&key), complete.get(&key), "key {key}");
+                // Look-ups that begin find the same.
+                let shown = &self.cuts[self.visible as usize];
+                assert_eq!(shown.get(&key), self.now.get(&key), "key {key}");
+                assert_eq!(shown.get(&key), complete.get(&key), "key {key}");
             }
         }
         if let Some((key, value)) = self.table.sample() {
@@ -165,14 +223,15 @@ impl Model {
 }
 
 #[test]
-fn values_are_right_while_they_are_loaded_staged_changed_and_removed() {
-    for seed in 0..300 {
+fn values_are_right_while_they_are_loaded_staged_changed_removed_and_evicted() {
+    let (mut evicted, mut whole) = (0, 0);
+    for seed in 0..400 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut model = Model::new(&mut rng);
-        // Some runs never read all.
+        // Some runs never read all, and some give up.
         let scans = seed % 3 > 0;
         for _ in 0..600 {
-            match rng.u32(..16) {
+            match rng.u32(..24) {
                 0 => model.cut(),
                 1 | 2 => model.write(),
                 3 => model.complete(),
@@ -181,6 +240,12 @@ fn values_are_right_while_they_are_loaded_staged_changed_and_removed() {
                 6 | 7 => model.load(&mut rng),
                 8 if scans => model.scan(),
                 9 => model.update(rng.u32(..KEYS), None),
+                10 | 11 => model.show(),
+                12 | 13 => model.evict(rng.usize(1..20), rng.usize(1..5)),
+                14 => model.read(rng.u32(..KEYS)),
+                15 if model.table.is_staging() && rng.u32(..20) == 0 => {
+                    model.table.give_up_staging();
+                }
                 _ => {
                     let value = rng.u64(..100);
                     model.update(rng.u32(..KEYS), Some(value));
@@ -188,10 +253,12 @@ fn values_are_right_while_they_are_loaded_staged_changed_and_removed() {
             }
             model.check();
         }
-        if scans {
-            while model.table.cold.is_some() {
-                model.scan();
-            }
+        evicted += model.evicted;
+        while model.table.is_staging() && scans {
+            model.scan();
+        }
+        if !model.table.is_cold() {
+            whole += 1;
             let all: Map = model
                 .table
                 .iter()
@@ -202,6 +269,7 @@ fn values_are_right_while_they_are_loaded_staged_changed_and_removed() {
         model.cut();
         model.write();
     }
+    assert!(evicted > 1_000 && whole > 10, "{evicted} {whole}");
 }
 
 #[test]
@@ -209,10 +277,35 @@ fn keys_that_are_known_are_not_wanted() {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut model = Model::new(&mut rng);
     model.table.want(vec![1, 2, 1]);
-    model.table.load(2, None);
-    assert_eq!(model.table.take_wanted(), [1]);
-    assert!(model.table.take_wanted().is_empty());
+    let lookup = model.table.begin_lookup().unwrap();
+    model.table.load(lookup, [(2, None)]);
+    let (wanted, _) = model.table.take_wanted().unwrap();
+    assert_eq!(wanted, [1]);
+    assert!(model.table.take_wanted().is_none());
     model.table.want(vec![3]);
     drop(model.table.become_whole());
-    assert!(model.table.take_wanted().is_empty());
+    assert!(model.table.take_wanted().is_none());
+}
+
+#[test]
+fn values_that_are_used_stay_longer() {
+    let loading = Arc::new(Loading::new(Arc::new(NoReader), Waker::noop().clone()));
+    let mut table = ValueTable::<u32, u64>::default();
+    table.note_changes();
+    for key in 0..100 {
+        table.update(&key, |value| *value = Some(7)).unwrap();
+    }
+    for checkpoint in 1..4 {
+        table.cut(checkpoint);
+        table.written(checkpoint);
+        table.complete(checkpoint);
+        for key in 0..10 {
+            table.update(&key, |value| *value = Some(8)).unwrap();
+        }
+        let buckets = table.buckets();
+        table.evict(checkpoint, &loading, buckets, 100);
+    }
+    assert_eq!(table.len(), 10);
+    assert!((0..10).all(|key| table.get(&key) == Some(&8)));
+    assert!(!table.is_known(&11));
 }

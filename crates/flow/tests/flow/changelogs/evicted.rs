@@ -1,0 +1,129 @@
+//! Values that leave memory, since it has no room for all of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_base::KeyRange;
+use millstream_exchange::Ranks;
+use millstream_flow::{
+    Emit, Flow, FlowSettings, OrderedState, ReadLevel, Resume, Running, StateMemory, StateReader,
+    Values,
+};
+
+use super::log::LogStore;
+use super::settings_of;
+use crate::support::{Hand, wait_until};
+
+const KEYS: u64 = 4_000;
+
+/// A value is as long as this number repeated, about 100 bytes.
+fn text_of(count: u64) -> String {
+    format!("{count}-").repeat(40)
+}
+
+/// Counts numbers by key, in texts; 10,000 + k removes key k.
+fn count(
+    store: &Arc<LogStore>,
+    memory: &Arc<StateMemory>,
+    numbers: &Hand,
+) -> (Running, Values<u64, String>) {
+    let settings = FlowSettings {
+        state_memory: Arc::clone(memory),
+        ..settings_of(store, Resume::IfAny, &Ranks::alone())
+    };
+    let flow = Flow::with_settings("numbers", settings);
+    let values = flow.values::<u64, String>("texts");
+    let nothing = flow.partial::<u64>("nothing");
+    flow.source("numbers", numbers.clone())
+        .key_by(|number| number % 10_000)
+        .update(
+            "count",
+            &values,
+            |_, text, number, _: &mut Emit<'_, u64>| {
+                let count = text
+                    .as_ref()
+                    .map_or(0, |text| text.split('-').next().unwrap().parse().unwrap());
+                *text = (*number < 10_000).then(|| text_of(count + 1));
+            },
+        )
+        .fold_local(&nothing, |_, _| ());
+    (flow.run().unwrap(), values)
+}
+
+/// The values as the flow has them in the end.
+fn expected(numbers: impl IntoIterator<Item = u64>) -> BTreeMap<u64, String> {
+    let mut counts = BTreeMap::new();
+    for number in numbers {
+        match number < 10_000 {
+            true => *counts.entry(number).or_default() += 1,
+            false => drop(counts.remove(&(number - 10_000))),
+        }
+    }
+    counts
+        .into_iter()
+        .map(|(key, count)| (key, text_of(count)))
+        .collect()
+}
+
+fn all(values: &Values<u64, String>, level: ReadLevel) -> BTreeMap<u64, String> {
+    let mut found = BTreeMap::new();
+    let mut range = KeyRange::all();
+    loop {
+        let page = values.scan(&range, 70, level);
+        for entry in &page.entries {
+            let text = entry.value.as_str().unwrap().to_owned();
+            assert!(found.insert(entry.key.parse().unwrap(), text).is_none());
+        }
+        match page.entries.last() {
+            Some(last) if page.has_more => range.from = [&last.bytes[..], b"\0"].concat(),
+            _ => return found,
+        }
+    }
+}
+
+#[test]
+fn values_beyond_the_memory_leave_it_and_come_back() {
+    let store = Arc::new(LogStore::default());
+    let memory = Arc::new(StateMemory::new(128 << 10));
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut given = Vec::new();
+    for run in 0..3 {
+        let hand = Hand::default();
+        let (running, values) = count(&store, &memory, &hand);
+        for _ in 0..30 {
+            let number = |_| match rng.u32(..10) {
+                0 => 10_000 + rng.u64(..KEYS),
+                _ => rng.u64(..KEYS),
+            };
+            let numbers: Vec<u64> = (0..500).map(number).collect();
+            given.extend_from_slice(&numbers);
+            hand.give(numbers);
+            // Reads load values beside the flow.
+            let key = rng.u64(..KEYS);
+            let found = values.get(&key);
+            assert!(found.is_none_or(|text| text.len() >= 80));
+        }
+        let expected = expected(given.iter().copied());
+        wait_until("all is processed", || {
+            all(&values, ReadLevel::Live) == expected
+        });
+        wait_until("all is committed", || {
+            all(&values, ReadLevel::Committed) == expected
+        });
+        assert!(!values.is_whole().unwrap(), "values have left");
+        // All values take four times the bound. What changed last cannot leave at once.
+        assert!(memory.used() < memory.bytes_max() * 2, "{}", memory.used());
+        let keys = values.keys(usize::MAX).len();
+        assert_eq!(keys, expected.len());
+        assert!((0..KEYS).all(|key| values.get(&key) == expected.get(&key).cloned()));
+        match run {
+            // The next run goes on from the last checkpoint.
+            0 | 1 => drop(running),
+            _ => {
+                hand.end();
+                running.join().unwrap();
+            }
+        }
+        assert!((0..KEYS).all(|key| values.get(&key) == expected.get(&key).cloned()));
+    }
+}
