@@ -279,6 +279,10 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
     }
 
     fn save(&self) -> Result<Vec<u8>, BoxError> {
+        assert!(
+            !self.shared.is_cold(),
+            "values leave memory only if a changelog has them"
+        );
         let tables: Vec<_> = self.shared.tables.iter().map(|it| it.lock()).collect();
         let entries: Vec<(&K, &V)> = tables.iter().flat_map(|it| it.iter()).collect();
         for (key, value) in &entries {

@@ -26,7 +26,7 @@ pub struct Cold<K> {
     loading: Arc<Loading>,
     /// Keys that stages wait for, and that the loader has yet to take.
     wanted: IndexSet<K, RandomState>,
-    /// A key that was loaded with a value.
+    /// A key that was loaded with a value. It may have left since.
     sample: Option<K>,
     scan: Staging,
     /// Look-ups that begin find all changes of segments of the history with lower numbers.
@@ -222,10 +222,11 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
 
     /// Returns a known key that has a value, and the value, if there is one at hand.
     pub fn sample(&self) -> Option<(&K, &V)> {
-        let Some(cold) = &self.cold else {
+        if !has_staged(&self.cold) {
             return self.iter().next();
-        };
-        let slot = self.slots.get(cold.sample.as_ref()?)?;
+        }
+        let sample = self.cold.as_ref()?.sample.as_ref()?;
+        let slot = self.slots.get(sample)?;
         Some((&slot.key, slot.value.as_ref()?))
     }
 }

@@ -54,7 +54,8 @@ fn start(
     store: &Arc<LogStore>,
 ) -> Result<(Running, Values<u64, u64>), FlowError> {
     // Most values do not fit into the memory of some flows.
-    let bytes = if seed % 2 == 0 { 64 << 10 } else { 64 << 20 };
+    let is_scarce = seed.is_multiple_of(2);
+    let bytes = if is_scarce { 64 << 10 } else { 64 << 20 };
     let settings = FlowSettings {
         state_memory: Arc::new(StateMemory::new(bytes)),
         ..settings_of(store, Resume::IfAny, ranks)

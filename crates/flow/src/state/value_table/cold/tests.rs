@@ -13,6 +13,9 @@ const KEYS: u32 = 16;
 
 type Map = BTreeMap<u32, u64>;
 
+/// Keys with the values that a look-up has found.
+type Found = Vec<(u32, Option<u64>)>;
+
 /// The table reads nothing by itself.
 struct NoReader;
 
@@ -67,7 +70,7 @@ struct Model {
     /// The checkpoint whose changes look-ups find that begin now.
     visible: u64,
     /// Look-ups under way, with what they have found.
-    lookups: Vec<(Lookup, Vec<(u32, Option<u64>)>)>,
+    lookups: Vec<(Lookup, Found)>,
     evicted: usize,
 }
 
